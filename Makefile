@@ -1,0 +1,81 @@
+# `make` prints what can be done here. All that is needed is GNU make and Python 3.11 or newer.
+
+PYTHON ?= python3
+# How many tests run side by side, and what else to tell pytest: make test TESTS=tests/domain ARGS="-k cron"
+JOBS ?= 2
+TESTS ?= tests
+ARGS ?=
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check format rules bench bench-time bench-api crash soak constraints clean
+.DELETE_ON_ERROR:
+
+help: ## print this list
+	@echo "make <target>, where the target is one of:"
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
+
+setup: $(READY) ## make .venv with everything that development needs
+
+# uv installs in seconds; where it cannot be had, or cannot reach what pip can, pip does the same work.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Holdbeat needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install -qq --disable-pip-version-check uv || true
+	@{ test -x $(BIN)/uv && $(BIN)/uv pip install --quiet --python $(BIN)/python \
+	       --constraints constraints.txt --editable '.[postgres,otel,dev]'; } || { \
+	    echo "uv could not install; trying pip"; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	       --constraint constraints.txt --editable '.[postgres,otel,dev]'; }
+	@touch $@
+
+serve: setup ## run the demonstration: API, dashboard and a worker in one process
+	$(BIN)/holdbeat demo
+
+test: setup ## run all tests, on SQLite and PostgreSQL (TESTS=path, ARGS="more options", JOBS=n)
+	@tools/ensure_chromium.sh >/dev/null
+	$(BIN)/python -m pytest -n $(JOBS) $(TESTS) $(ARGS)
+
+check: setup ## formatting, lint, types, layers, clocks, rules
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tools.check_clock
+	@said=$$($(BIN)/python -m tools.rules 2>&1) || { echo "$$said" | grep FAILED; exit 1; }
+
+format: setup ## format the code and mend what ruff can mend
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+rules: setup ## print which test proves which rule of docs/rules.md
+	$(BIN)/python -m tools.rules $(ARGS)
+
+bench: setup ## measure the stores: jobs per second, latency of a claim
+	$(BIN)/python -m benchmarks.store $(ARGS)
+
+bench-time: setup ## measure how late schedules fire
+	$(BIN)/python -m benchmarks.time $(ARGS)
+
+bench-api: setup ## measure the HTTP API
+	$(BIN)/python -m benchmarks.api $(ARGS)
+
+crash: setup ## the long campaign of killing processes and databases
+	$(BIN)/python -m pytest tests/crash --campaign=long -p no:xdist --timeout=3600 $(ARGS)
+
+soak: setup ## run for a long time under load and look for what grows
+	$(BIN)/python -m benchmarks.soak $(ARGS)
+
+constraints: setup ## resolve the versions in constraints.txt anew
+	@test -x $(BIN)/uv || { echo "This needs uv: $(BIN)/python -m pip install uv"; exit 1; }
+	$(BIN)/uv pip compile --quiet --universal --upgrade --no-header --no-annotate --all-extras \
+	    pyproject.toml --output-file constraints.txt
+	@! grep -n '://' constraints.txt || { echo "constraints.txt must hold no address"; exit 1; }
+	@touch $(READY)
+
+clean: ## remove .venv and everything that was generated
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

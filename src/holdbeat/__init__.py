@@ -1,0 +1,1 @@
+"""Holdbeat: a job scheduler that never lets go of a job."""

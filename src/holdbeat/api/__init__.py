@@ -1,0 +1,1 @@
+"""The HTTP API under /api, and its legacy routes."""

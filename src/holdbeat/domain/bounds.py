@@ -1,0 +1,82 @@
+"""Checks of single values that come from outside: each passes a value of the right form on or refuses it.
+
+Guards against what JSON lets through and arithmetic does not survive: booleans as numbers, NaN, infinity,
+instants without end, invisible characters.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any
+
+from holdbeat.domain.clock import from_iso, to_millis
+from holdbeat.domain.errors import Invalid
+
+YEAR_S = 31_536_000.0
+LAST_INSTANT = datetime(9000, 1, 1, tzinfo=UTC)
+"""Planned instants end here, so that adding an interval never leaves the calendar."""
+FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def number(value: Any, field: str, low: float, high: float) -> float:
+    """A finite number between two bounds, both allowed."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise Invalid(
+            f"{field} must be a number from {low:.15g} to {high:.15g}.", code="out_of_range", field=field
+        )
+    return value if isinstance(value, int) else float(value)
+
+
+def whole_number(value: Any, field: str, low: int, high: int) -> int:
+    """An integer between two bounds, both allowed."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise Invalid(
+            f"{field} must be a whole number from {low} to {high}.", code="out_of_range", field=field
+        )
+    return value
+
+
+def duration_s(value: Any, field: str, low: float, high: float = YEAR_S) -> float:
+    """A duration in seconds; NaN and infinity lie outside all bounds."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Invalid(f"{field} must be a finite number of seconds.", code="out_of_range", field=field)
+    return number(value, field, low, high)
+
+
+def instant(value: Any, field: str) -> datetime:
+    """An instant in UTC with milliseconds, read from a datetime or its ISO-8601 form."""
+    if isinstance(value, str):
+        try:
+            value = from_iso(value)
+        except (ValueError, OverflowError):
+            value = None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise Invalid(
+            f"{field} must be an instant such as 2026-01-31T09:30:00.000Z.",
+            code="invalid_instant",
+            field=field,
+        )
+    if not FIRST_INSTANT <= value < LAST_INSTANT:
+        raise Invalid(
+            f"{field} must lie between the years 1970 and 9000.", code="invalid_instant", field=field
+        )
+    return to_millis(value)
+
+
+def line(value: Any, field: str, longest: int, shortest: int = 1) -> str:
+    """One line of visible text: no control characters, no lone surrogates."""
+    if not isinstance(value, str) or not shortest <= len(value) <= longest:
+        raise Invalid(
+            f"{field} must be a text of {shortest} to {longest} characters.", code="invalid_text", field=field
+        )
+    if not value.isprintable() and any(unicodedata.category(sign) in ("Cc", "Cs") for sign in value):
+        raise Invalid(
+            f"{field} must not contain control characters; write it on one line.",
+            code="invalid_text",
+            field=field,
+        )
+    if shortest and not value.strip():
+        raise Invalid(f"{field} must contain more than blanks.", code="invalid_text", field=field)
+    return value

@@ -1,0 +1,105 @@
+"""The only module that reads a clock. Everything else is handed the time.
+
+Instants are timezone-aware UTC datetimes cut to whole milliseconds, so that what was written to a store, put
+into JSON and read back compares equal to what was meant.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_millis(instant: datetime) -> datetime:
+    """The same instant in UTC, cut to milliseconds."""
+    instant = instant.astimezone(UTC)
+    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
+
+
+def iso(instant: datetime) -> str:
+    """The one written form of an instant: `2026-01-31T09:30:00.000Z`."""
+    return instant.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def from_iso(text: str) -> datetime:
+    """Reads an ISO-8601 instant; one without an offset is taken as UTC."""
+    instant = datetime.fromisoformat(text)
+    return to_millis(instant if instant.tzinfo else instant.replace(tzinfo=UTC))
+
+
+def seconds(amount: float) -> timedelta:
+    return timedelta(seconds=amount)
+
+
+class Clock(Protocol):
+    """Wall time for what is written down, monotonic time for deadlines."""
+
+    def now(self) -> datetime: ...
+
+    def monotonic(self) -> float: ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now(self) -> datetime:
+        return to_millis(datetime.now(UTC))
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class OffsetClock:
+    """A clock that follows another machine's wall clock from samples of it.
+
+    Between samples it runs on the local monotonic clock, so a jump of the local wall clock does not reach it.
+    """
+
+    def __init__(self) -> None:
+        self._offset_s: float | None = None
+
+    def sample(self, remote: datetime, *, asked: float, answered: float) -> None:
+        """Takes note that the remote clock read `remote` between two local monotonic readings."""
+        self._offset_s = (remote - EPOCH).total_seconds() - (asked + answered) / 2
+
+    def now(self) -> datetime:
+        if self._offset_s is None:
+            return SystemClock().now()
+        return to_millis(EPOCH + timedelta(seconds=self._offset_s + time.monotonic()))
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock in the test's hand: it moves only when told to."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._lock = threading.Lock()
+        self._now = to_millis(start)
+        self._monotonic = 1000.0
+
+    def now(self) -> datetime:
+        with self._lock:
+            return self._now
+
+    def monotonic(self) -> float:
+        with self._lock:
+            return self._monotonic
+
+    def advance(self, amount_s: float) -> datetime:
+        """Lets time pass on both clocks."""
+        with self._lock:
+            self._now = to_millis(self._now + timedelta(seconds=amount_s))
+            self._monotonic += amount_s
+            return self._now
+
+    def jump(self, amount_s: float) -> datetime:
+        """Moves the wall clock alone, as an operator or NTP would."""
+        with self._lock:
+            self._now = to_millis(self._now + timedelta(seconds=amount_s))
+            return self._now

@@ -1,0 +1,176 @@
+"""When a cron schedule fires, in its zone, whatever the clocks there do.
+
+A fire time is strictly after the moment asked about, is a moment that exists, and comes once. What happens to
+wall times that a zone skips or repeats is the schedule's own choice:
+
+    vixie   as in Debian's cron. A fixed time in a gap fires once, right behind it; in a fold it fires in the
+            first pass. When the minute or the hour field begins with `*` the expression follows elapsed time:
+            it fires whenever the clocks show a matching minute, in both passes of a fold, never for a gap.
+    skip    a time in a gap is dropped; in a fold only the first pass fires.
+    shift   a time in a gap is moved by the length of the gap; in a fold only the first pass fires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim
+
+from holdbeat.domain.cron_grid import Grid
+from holdbeat.domain.cron_syntax import read, text_of
+from holdbeat.domain.cron_zone import MINUTE, behind_gap, offsets, wall_at, whole_minute, zone_of
+
+__all__ = ["Cron", "Dst", "Fire", "zone_of"]
+
+# Longer than any gap that a zone ever had: looking this far back shows whether one was passed lately.
+_GAP_REACH = timedelta(hours=25)
+# The calendar's first days: further back a zone's wall time may lie before year 1.
+_EARLIEST = datetime(1, 1, 4)  # noqa: DTZ001 -- an instant without its zone, as all arithmetic here
+
+
+class Dst(StrEnum):
+    """What to do about wall times that a zone skips or repeats."""
+
+    VIXIE = "vixie"
+    SKIP = "skip"
+    SHIFT = "shift"
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """One fire time, as a preview shows it."""
+
+    at: datetime
+    """The instant, in UTC."""
+    local: datetime
+    """The same on the wall of the zone, with its offset."""
+    note: str | None
+    """`gap`: it stands for a time that the zone skips. `fold`: the clocks show this time twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A cron expression that is valid and fires some day; equal to another with the same text."""
+
+    text: str
+    _expression: CronSim = field(compare=False, repr=False)
+    _grid: Grid = field(compare=False, repr=False)
+    _follows_elapsed_time: bool = field(compare=False, repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Cron:
+        """Reads five fields or a nickname; raises `Invalid` for everything else."""
+        return _parse(text_of(text))
+
+    def next_after(self, after: datetime, zone: ZoneInfo, dst: Dst) -> datetime | None:
+        """The first fire strictly after an instant, in UTC; None if the calendar ends before."""
+        found = self._next(_instant(after), zone, dst)
+        return found[0].replace(tzinfo=UTC) if found else None
+
+    def fires(self, after: datetime, zone: ZoneInfo, dst: Dst) -> Iterator[Fire]:
+        """All fires strictly after an instant, in order."""
+        found = self._next(_instant(after), zone, dst)
+        while found:
+            instant, is_moved = found
+            wall = wall_at(zone, instant)
+            first, second = offsets(zone, wall)
+            note = "gap" if is_moved else "fold" if first > second else None
+            at = instant.replace(tzinfo=UTC)
+            yield Fire(at=at, local=at.astimezone(zone), note=note)
+            found = self._next(instant, zone, dst)
+
+    def describe(self) -> str:
+        """The expression as a short sentence, such as `at 09:30 on Monday through Friday`."""
+        sentence = self._expression.explain()
+        return sentence[:1].lower() + sentence[1:]
+
+    def _next(self, after: datetime, zone: ZoneInfo, dst: Dst) -> tuple[datetime, bool] | None:
+        """The next instant, and whether it stands for a time in a gap."""
+        after = max(after, _EARLIEST)
+        try:
+            if dst == Dst.VIXIE and self._follows_elapsed_time:
+                at = self._next_elapsed(after, zone)
+                return (at, False) if at else None
+            return self._next_on_the_wall(after, zone, dst)
+        except OverflowError:
+            # Beyond the end of the year 9999 there is no instant to fire at.
+            return None
+
+    def _next_elapsed(self, after: datetime, zone: ZoneInfo) -> datetime | None:
+        """The next instant at which the clocks show a matching minute."""
+        now = wall_at(zone, after)
+        minute = whole_minute(now)
+        found = None
+        wall = self._grid.at_or_after(minute + MINUTE)
+        while wall and not found:
+            first, second = offsets(zone, wall)
+            if first < second:
+                wall = self._grid.at_or_after(behind_gap(zone, wall))
+                continue
+            at = wall - first
+            if at <= after:
+                at = wall - second
+            if at > after:
+                found = at
+            else:
+                wall = self._grid.at_or_after(wall + MINUTE)
+        first, second = offsets(zone, now)
+        if now.fold == 0 and first > second:
+            # In the first pass of a fold the clocks will yet show again what they show now and showed before.
+            wall = self._grid.at_or_after(whole_minute(minute - (first - second)))
+            while wall and wall <= minute:
+                at = wall - offsets(zone, wall)[1]
+                if at > after:
+                    return min(at, found) if found else at
+                wall = self._grid.at_or_after(wall + MINUTE)
+        return found
+
+    def _next_on_the_wall(self, after: datetime, zone: ZoneInfo, dst: Dst) -> tuple[datetime, bool] | None:
+        """The next instant that a matching wall time, shown or skipped, is mapped to."""
+        now = wall_at(zone, after)
+        start = whole_minute(now) + MINUTE
+        # Only `shift` moves times far; else a gap that ends amid a minute holds them until the next one.
+        reach = _GAP_REACH if dst == Dst.SHIFT else MINUTE
+        gained = (now - after) - offsets(zone, start - reach)[0]
+        if gained > timedelta():
+            # A gap was passed lately: times inside it may be moved to instants that are still to come.
+            start = whole_minute(start - gained)
+        moved = None
+        wall = self._grid.at_or_after(start)
+        while wall:
+            first, second = offsets(zone, wall)
+            if first < second:
+                end = behind_gap(zone, wall)
+                at = wall - first if dst == Dst.SHIFT else end - second
+                if dst != Dst.SKIP and at > after:
+                    # What else lies in this gap is moved to the same instant or later.
+                    moved = moved or at
+                    wall = self._grid.at_or_after(end)
+                else:
+                    wall = self._grid.at_or_after(wall + MINUTE if dst == Dst.SHIFT else end)
+                continue
+            at = wall - first
+            if at > after:
+                return (moved, True) if moved and moved <= at else (at, False)
+            wall = self._grid.at_or_after(wall + MINUTE)
+        return (moved, True) if moved else None
+
+
+@lru_cache(maxsize=8192)
+def _parse(text: str) -> Cron:
+    expression, grid = read(text)
+    # Real cron looks at nothing but the first character of the two fields. cronsim puts seconds before them.
+    minute, hour = expression.parts[1:3]
+    return Cron(text, expression, grid, minute.startswith("*") or hour.startswith("*"))
+
+
+def _instant(moment: datetime) -> datetime:
+    """The UTC instant without its zone, as the arithmetic here wants it."""
+    if moment.tzinfo is None:
+        raise ValueError("a moment without a zone is not an instant; hand in an aware datetime")
+    return moment.astimezone(UTC).replace(tzinfo=None)

@@ -1,0 +1,167 @@
+"""Reads the five fields of a cron expression, and refuses everything else in one way.
+
+Whatever text arrives, `read` either hands back a parsed expression that fires some day, or raises
+`Invalid(code="invalid_cron", field="cron")` with a sentence that names the field at fault. cronsim knows the
+values; the grammar in front of it is the one that real cron accepts, plus `L` and `#`. It keeps out
+what cronsim would let through: a sixth field of seconds, letters that only look like ASCII, a step without a
+range.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from cronsim import CronSim, CronSimError
+
+from holdbeat.domain.cron_grid import Grid
+from holdbeat.domain.errors import Invalid
+
+MAX_LENGTH = 256
+NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+_FIELDS = {
+    "minute": "0-59",
+    "hour": "0-23",
+    "day-of-month": "1-31 or L for the last day",
+    "month": "1-12 or JAN-DEC",
+    "day-of-week": "0-7 or SUN-SAT, 5L for the last Friday, 1#2 for the second Monday",
+}
+_LAST = {"minute": 59, "hour": 23, "day-of-month": 31, "month": 12, "day-of-week": 7}
+_DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_NUMBERS = {name: number for number, name in enumerate(_DAYS)} | {
+    name: number for number, name in enumerate(_MONTHS, 1)
+}
+
+_VALUE = r"(?:[0-9]+|[A-Z]{3})"
+_TERM = rf"(?:\*|{_VALUE}-{_VALUE})(?:/[0-9]+)?|{_VALUE}"
+_TERMS = {
+    "day-of-month": re.compile(rf"{_TERM}|LW?"),
+    "day-of-week": re.compile(rf"{_TERM}|[0-7]L|{_VALUE}#[1-5]"),
+}
+_PLAIN_TERM = re.compile(_TERM)
+_STEP_WITHOUT_RANGE = re.compile(rf"({_VALUE})/([0-9]+)")
+_STEPPED_RANGE = re.compile(rf"({_VALUE})-({_VALUE})/([0-9]+)")
+
+# cronsim wants a moment to start from; only its parsed fields are used, so any will do.
+_ANY_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def text_of(value: object) -> str:
+    """What was handed in, if it is a text of a bearable length; nothing else is looked at any further."""
+    if not isinstance(value, str):
+        raise invalid_cron("A cron expression is a text of five fields, such as '30 9 * * 1-5'.")
+    if len(value) > MAX_LENGTH:
+        raise invalid_cron(
+            f"A cron expression may have at most {MAX_LENGTH} characters; this one has {len(value)}."
+        )
+    return value
+
+
+def read(text: str) -> tuple[CronSim, Grid]:
+    """The parsed expression and the wall times it names, of which there is at least one."""
+    fields = _fields(text)
+    for name, field in zip(_FIELDS, fields, strict=True):
+        _check(name, field)
+    try:
+        expression = CronSim(" ".join(_without_idle_steps(field) for field in fields), _ANY_MOMENT)
+    except CronSimError as error:
+        raise _refusal_of(str(error), fields) from None
+    grid = Grid(expression)
+    if grid.is_empty():
+        raise _never(fields)
+    return expression, grid
+
+
+def _fields(text: str) -> list[str]:
+    # Blanks are what cron takes for blanks. str.split() would also take line ends and exotic spaces.
+    fields = [field for field in re.split("[ \t]", text) if field]
+    if len(fields) == 1 and fields[0].startswith("@"):
+        if fields[0] not in NICKNAMES:
+            raise invalid_cron(
+                f"{_shown(fields[0])} is not a known nickname; use one of {', '.join(NICKNAMES)}."
+            )
+        fields = NICKNAMES[fields[0]].split()
+    if len(fields) != len(_FIELDS):
+        raise invalid_cron(
+            f"A cron expression has five fields ({', '.join(_FIELDS)}), separated by spaces; "
+            f"this one has {len(fields)}."
+        )
+    # Before upper-casing: a dotless i or a long s would turn into the letters of FRI and SUN.
+    return [field.upper() if field.isascii() else field for field in fields]
+
+
+def _check(name: str, field: str) -> None:
+    term_of = _TERMS.get(name, _PLAIN_TERM)
+    for term in field.split(","):
+        if term_of.fullmatch(term):
+            continue
+        if step := _STEP_WITHOUT_RANGE.fullmatch(term):
+            raise _bad(name, field, f"a step needs a range, as in {step[1]}-{_LAST[name]}/{step[2]}")
+        raise _bad(name, field)
+
+
+def _without_idle_steps(field: str) -> str:
+    """Rewrites `5-5/15` as `5-5`: cronsim reads a range of one value with a step as an open range."""
+    return ",".join(_without_idle_step(term) for term in field.split(","))
+
+
+def _without_idle_step(term: str) -> str:
+    match = _STEPPED_RANGE.fullmatch(term)
+    if match and _number(match[1]) == _number(match[2]) and int(match[3]) > 0:
+        return f"{match[1]}-{match[2]}"
+    return term
+
+
+def _number(value: str) -> int:
+    return int(value) if value.isdigit() else _NUMBERS.get(value, -1)
+
+
+def _refusal_of(complaint: str, fields: list[str]) -> Invalid:
+    named = dict(zip(_FIELDS, fields, strict=True))
+    name = complaint.removeprefix("Bad ")
+    if name not in named:
+        return invalid_cron(f"This is not a cron expression: {complaint}.")
+    if name == "day-of-month" and _is_some_day(named[name]):
+        return _never(fields)
+    return _bad(name, named[name])
+
+
+def _is_some_day(field: str) -> bool:
+    """cronsim blames the day alike when it is no day at all and when none of the months has it."""
+    try:
+        CronSim(f"0 0 {field} * *", _ANY_MOMENT)
+    except CronSimError:
+        return False
+    return True
+
+
+def _bad(name: str, field: str, why: str | None = None) -> Invalid:
+    advice = why or f"use {_FIELDS[name]}, or *, with ranges (a-b), lists (a,b) and steps (*/n, a-b/n)"
+    return invalid_cron(f"The {name} field {_shown(field)} of the cron expression is not valid: {advice}.")
+
+
+def _never(fields: list[str]) -> Invalid:
+    return invalid_cron(
+        f"This cron expression would never fire: no day fits day-of-month {_shown(fields[2])}, "
+        f"month {_shown(fields[3])} and day-of-week {_shown(fields[4])} together."
+    )
+
+
+def invalid_cron(sentence: str) -> Invalid:
+    """The one refusal of a cron expression."""
+    return Invalid(sentence, code="invalid_cron", field="cron")
+
+
+def _shown(text: str) -> str:
+    """The text as an error may repeat it: short, and nothing but printable ASCII."""
+    return ascii(text if len(text) <= 40 else text[:40] + "...")

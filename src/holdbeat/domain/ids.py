@@ -1,0 +1,55 @@
+"""Identifiers: UUIDv7 strings that sort by creation, strictly increasing within one process."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from datetime import datetime
+
+from holdbeat.domain.clock import EPOCH
+
+_COUNTER_BITS = 12 + 14
+"""12 bits of `rand_a` and the top 14 of `rand_b` count ids within one millisecond."""
+
+
+class IdSource:
+    """Makes UUIDv7 ids from a time that is handed in.
+
+    Ids made within one millisecond, or while the wall clock stands or goes back, still increase: the counter
+    runs on from the last id, and a full counter borrows the next millisecond.
+    """
+
+    def __init__(self, random_bits: Callable[[int], int] = secrets.randbits) -> None:
+        self._random_bits = random_bits
+        self._lock = threading.Lock()
+        self._millis = 0
+        self._counter = 0
+
+    def new(self, now: datetime) -> str:
+        return self.many(now, 1)[0]
+
+    def many(self, now: datetime, count: int) -> list[str]:
+        """`count` ids, each greater than all before it."""
+        delta = now - EPOCH
+        millis = delta.days * 86_400_000 + delta.seconds * 1000 + delta.microseconds // 1000
+        ids = []
+        with self._lock:
+            if millis > self._millis:
+                self._millis = millis
+                self._counter = self._random_bits(_COUNTER_BITS - 2)
+            for _ in range(count):
+                self._counter += 1
+                if self._counter >> _COUNTER_BITS:
+                    self._millis += 1
+                    self._counter = 0
+                counter = self._counter
+                low = ((0b10 << 14 | counter & 0x3FFF) << 48) | self._random_bits(48)
+                head = f"{self._millis:012x}7{counter >> 14:03x}{low:016x}"
+                ids.append(f"{head[:8]}-{head[8:12]}-{head[12:16]}-{head[16:20]}-{head[20:]}")
+        return ids
+
+
+def is_id(text: str) -> bool:
+    """Whether `text` has the form of one of our ids (so that a name can be told from an id)."""
+    return len(text) == 36 and text.count("-") == 4 and all(c in "0123456789abcdef-" for c in text)

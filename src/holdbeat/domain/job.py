@@ -1,0 +1,185 @@
+"""The Job: one intention to run something once, as a snapshot of type, params and policy.
+
+Guards the wheel of states: it turns forward only, and nothing ever goes back to QUEUED.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from holdbeat.domain.errors import Conflict, Invalid
+from holdbeat.domain.run import JobRun
+
+
+class JobStatus(StrEnum):
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
+
+
+TERMINAL = tuple(status for status in JobStatus if status.is_terminal)
+
+
+class JobEvent(StrEnum):
+    """What can happen to a Job."""
+
+    CLAIM = "claim"
+    COMPLETE = "complete"
+    FAIL = "fail"
+    SKIP = "skip"
+    CANCEL = "cancel"
+
+
+TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
+    (JobStatus.QUEUED, JobEvent.CLAIM): JobStatus.RUNNING,
+    (JobStatus.QUEUED, JobEvent.SKIP): JobStatus.SKIPPED,
+    (JobStatus.QUEUED, JobEvent.CANCEL): JobStatus.CANCELLED,
+    (JobStatus.RUNNING, JobEvent.COMPLETE): JobStatus.COMPLETED,
+    (JobStatus.RUNNING, JobEvent.FAIL): JobStatus.FAILED,
+    (JobStatus.RUNNING, JobEvent.SKIP): JobStatus.SKIPPED,
+    (JobStatus.RUNNING, JobEvent.CANCEL): JobStatus.CANCELLED,
+}
+"""The whole state machine. What is not listed is refused."""
+
+
+def transition(status: JobStatus, event: JobEvent) -> JobStatus:
+    """The state after `event`; refuses what the table does not list."""
+    try:
+        return TRANSITIONS[status, event]
+    except KeyError:
+        raise Conflict(
+            f"A job that is {status} cannot {event}; only jobs that are "
+            f"{' or '.join(s for s, e in TRANSITIONS if e is event)} can.",
+            code="wrong_state",
+        ) from None
+
+
+class Hold(IntEnum):
+    """Why a QUEUED job is kept out of the ready queue. The claim looks only at READY ones."""
+
+    READY = 0
+    DELAYED = 1
+    """`not_before` lies ahead."""
+    GATED = 2
+    """An earlier member of its sequential group has not ended."""
+    OVERLAPPED = 3
+    """The unfinished job of the same schedule goes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how late a failed Job is tried again."""
+
+    max_attempts: int = 3
+    base_delay_s: float = 10
+    max_delay_s: float = 3600
+    jitter: float = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_attempts <= 1000:
+            raise Invalid("max_attempts must be between 0 and 1000.", field="retry_policy.max_attempts")
+        if not 0 <= self.base_delay_s <= 31_536_000:
+            raise Invalid("base_delay_s must be between 0 and one year.", field="retry_policy.base_delay_s")
+        if not 0 <= self.max_delay_s <= 31_536_000:
+            raise Invalid("max_delay_s must be between 0 and one year.", field="retry_policy.max_delay_s")
+        if not 0 <= self.jitter <= 1:
+            raise Invalid("jitter is a fraction between 0 and 1.", field="retry_policy.jitter")
+
+    def as_dict(self) -> dict[str, float]:
+        return {
+            "max_attempts": self.max_attempts,
+            "base_delay_s": self.base_delay_s,
+            "max_delay_s": self.max_delay_s,
+            "jitter": self.jitter,
+        }
+
+
+DEFAULT_RETRY_POLICY = RetryPolicy()
+DEFAULT_CANCEL_GRACE_S = 10.0
+DEFAULT_RESOURCE = "default"
+
+
+@dataclass(slots=True)
+class Job:
+    id: str
+    type: str
+    params: dict[str, Any]
+    status: JobStatus
+    priority: int
+    position: int
+    resource: str
+    retry_policy: RetryPolicy
+    created_at: datetime
+    template_id: str | None = None
+    schedule_id: str | None = None
+    scheduled_for: datetime | None = None
+    group_id: str | None = None
+    sequence: int | None = None
+    retry_of: str | None = None
+    retry_kind: str | None = None
+    retried_by: str | None = None
+    permanently_failed: bool = False
+    timeout_s: float | None = None
+    cancel_grace_s: float | None = DEFAULT_CANCEL_GRACE_S
+    not_before: datetime | None = None
+    idempotency_key: str | None = None
+    webhook_url: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    cancel_reason: str | None = None
+    worker_id: str | None = None
+    heartbeat_at: datetime | None = None
+    lease_expires_at: datetime | None = None
+    hold: Hold = Hold.READY
+    attempt: int = 0
+    """How many links lead back to the root of the chain."""
+    trace: str | None = None
+    """W3C traceparent of the submission, so that the run's span can link to it."""
+    run: JobRun | None = None
+    """Filled in where a reader asked for it."""
+    manual_retries: tuple[str, ...] = ()
+    progress: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class NewJob:
+    """A Job to be stored, with all defaults already merged in: the snapshot of the submission."""
+
+    type: str
+    params: dict[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    resource: str = DEFAULT_RESOURCE
+    retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY
+    timeout_s: float | None = None
+    cancel_grace_s: float | None = DEFAULT_CANCEL_GRACE_S
+    not_before: datetime | None = None
+    idempotency_key: str | None = None
+    request_hash: str | None = None
+    """Hash of the request as it was sent; two requests with one key must have the same (QUE-01)."""
+    webhook_url: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    template_id: str | None = None
+    schedule_id: str | None = None
+    scheduled_for: datetime | None = None
+    group_id: str | None = None
+    sequence: int | None = None
+    retry_of: str | None = None
+    retry_kind: str | None = None
+    attempt: int = 0
+    position: int | None = None
+    """Only a retry brings its place with it; everyone else goes to the end of the priority."""
+    hold: Hold | None = None
+    """Only a gate decides this ahead; otherwise it follows from `not_before`."""
+    trace: str | None = None

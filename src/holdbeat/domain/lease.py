@@ -1,0 +1,91 @@
+"""The Lease: proof that one worker holds one slot for one JobRun, or one direct request, now.
+
+Guards LEASE-03: ownership is this row and nothing else. Whoever cannot show it writes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from holdbeat.domain.errors import SettingsError
+from holdbeat.domain.job import Job
+from holdbeat.domain.reservation import Reservation
+from holdbeat.domain.run import JobRun, Outcome
+
+HTTP_RESOURCE = "http"
+"""Calls on this resource have a lane of their own in every worker; its slots are numbered below zero."""
+
+
+@dataclass(slots=True)
+class Lease:
+    id: str
+    """The JobRun's id, or the Reservation's."""
+    worker_id: str
+    slot: int
+    resource: str
+    type: str
+    fence: int
+    acquired_at: datetime
+    heartbeat_at: datetime
+    expires_at: datetime
+    job_id: str | None = None
+    reservation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """For how long a claim is good, how often it is renewed, and how long recovery waits beyond its end."""
+
+    lease_s: float = 300
+    heartbeat_s: float = 30
+    grace_s: float = 60
+
+    def __post_init__(self) -> None:
+        if self.lease_s <= 0 or self.heartbeat_s <= 0 or self.grace_s < 0:
+            raise SettingsError(
+                "lease_s and heartbeat_s must be positive, grace_s not negative.", field="lease_s"
+            )
+        if self.heartbeat_s >= self.lease_s:
+            raise SettingsError(
+                f"heartbeat_s ({self.heartbeat_s:g}) must be shorter than lease_s ({self.lease_s:g}), or every "
+                "lease would end before its first renewal. Set heartbeat_s to a tenth of lease_s.",
+                field="heartbeat_s",
+            )
+
+    def expiry(self, now: datetime) -> datetime:
+        return now + timedelta(seconds=self.lease_s)
+
+    def is_lost(self, expires_at: datetime, now: datetime) -> bool:
+        """Whether recovery may take a lease away from a holder of whom nothing else is known."""
+        return now > expires_at + timedelta(seconds=self.grace_s)
+
+
+PRESETS = {
+    "development": LeaseTerms(lease_s=60, heartbeat_s=10),
+    "production": LeaseTerms(lease_s=300, heartbeat_s=30),
+    "high-reliability": LeaseTerms(lease_s=180, heartbeat_s=15),
+}
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a worker gets from a claim: a lease, and either a Job with its run or a direct request."""
+
+    lease: Lease
+    job: Job | None = None
+    run: JobRun | None = None
+    reservation: Reservation | None = None
+
+
+@dataclass(slots=True)
+class Settlement:
+    """A worker's word that one of its leases has ended, and how."""
+
+    lease_id: str
+    worker_id: str
+    fence: int
+    outcome: Outcome
+    group_id: str | None = None
+    schedule_id: str | None = None
+    """The Job's company, as the claim showed it: locked before the job itself."""

@@ -1,0 +1,225 @@
+"""The Occurrence: one due time of a Schedule and what became of it.
+
+Guards that every due time gets exactly one verdict: fired, or the reason why not. After any downtime the
+number of verdicts stays bounded, and their counts still add up to all due times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from holdbeat.domain.clock import iso
+from holdbeat.domain.schedule import INDEFINITE, CatchUp, Overlap, Schedule
+from holdbeat.domain.timetable import MILLISECOND, DueTimes, due_times, next_due
+
+ON_TIME_S = 60.0
+"""A due time that is not later than this simply fires, whatever the catch-up policy."""
+MOST_ROWS = 1000
+"""So many due times that do not fire have a row each, the newest; the rest is one row with a count."""
+
+
+class OccurrenceStatus(StrEnum):
+    FIRED = "fired"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+    COALESCED = "coalesced"
+    MANUAL = "manual"
+
+
+@dataclass(slots=True)
+class Occurrence:
+    """One row: UNIQUE by schedule and due time."""
+
+    id: str
+    schedule_id: str
+    due_at: datetime
+    status: OccurrenceStatus
+    recorded_at: datetime
+    job_id: str | None = None
+    reason: str | None = None
+    count: int = 1
+    """How many due times this row stands for; more than one only in a summary."""
+    late_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What shall become of one due time, or of `count` of them that begin at `due_at`."""
+
+    due_at: datetime
+    status: OccurrenceStatus
+    reason: str | None = None
+    count: int = 1
+    late_s: float = 0.0
+
+    @property
+    def fires(self) -> bool:
+        return self.status is OccurrenceStatus.FIRED
+
+
+@dataclass(frozen=True, slots=True)
+class DueWork:
+    """The verdicts on all that is due, in due order, and the due time that comes next."""
+
+    verdicts: list[Verdict]
+    next_run_at: datetime | None
+
+
+def due_work(schedule: Schedule, now: datetime) -> DueWork:
+    """Judges all that is due from `next_run_at` until now; a pause that ended there is a stretch of its own.
+
+    An adaptive schedule has no next time here: it is in flight then, and planned when its chain ends.
+    """
+    since = schedule.next_run_at
+    if not schedule.enabled:
+        return DueWork([], None)
+    if since is None or since > now:
+        return DueWork([], since)
+    verdicts: list[Verdict] = []
+    if not schedule.adaptive and schedule.paused_until is not None and since < schedule.paused_until <= now:
+        # Judged apart, so that neither summary counts what belongs to the other.
+        verdicts = _judged(schedule, since, schedule.paused_until - MILLISECOND, now)
+        since = schedule.paused_until
+    verdicts += _judged(schedule, since, now, now)
+    return DueWork(verdicts, None if schedule.adaptive else next_due(schedule, now))
+
+
+def _judged(schedule: Schedule, since: datetime, until: datetime, now: datetime) -> list[Verdict]:
+    return catch_up(schedule, due_times(schedule, since, until, listed_for(schedule)), now)
+
+
+def listed_for(schedule: Schedule) -> int:
+    """How many due times `catch_up` may want to see one by one."""
+    caught_up = schedule.catch_up_limit if schedule.catch_up is CatchUp.ALL else 1
+    return MOST_ROWS + caught_up + int(ON_TIME_S) + 1
+
+
+def catch_up(schedule: Schedule, due: DueTimes | Sequence[datetime], now: datetime) -> list[Verdict]:
+    """One verdict per due time, oldest first; beyond MOST_ROWS that do not fire, one summary per status.
+
+    Due times before `paused_until` are skipped and never caught up. Of the others, those not more than a
+    minute late fire. With older ones beside them: `latest` lets the newest due time stand for all (if one of
+    the last minute fires, that is the one), `none` fires none, `all` fires the newest `catch_up_limit` of
+    everything due.
+    """
+    if not schedule.enabled:
+        return []
+    if not isinstance(due, DueTimes):
+        due = DueTimes(tuple(due), 0, due[0] if due else None)
+    paused_until = schedule.paused_until
+    live = [at for at in due.listed if paused_until is None or at >= paused_until]
+    fired = frozenset(_fired(schedule, live, now))
+    why_not, why = _why_not(schedule)
+    verdicts = [Verdict(at, OccurrenceStatus.FIRED, None, 1, _late_s(at, now)) for at in live if at in fired]
+    left_out = [Verdict(at, why_not, why, 1, _late_s(at, now)) for at in live if at not in fired]
+    pause = _pause_reason(schedule)
+    paused = due.listed[: len(due.listed) - len(live)]
+    left_out = [Verdict(at, OccurrenceStatus.SKIPPED, pause, 1, _late_s(at, now)) for at in paused] + left_out
+    verdicts += left_out[-MOST_ROWS:]
+    verdicts += _summaries(due, left_out[:-MOST_ROWS], paused_until, (why_not, why), pause, now)
+    verdicts.sort(key=lambda verdict: verdict.due_at)
+    return verdicts
+
+
+def _fired(schedule: Schedule, live: list[datetime], now: datetime) -> list[datetime]:
+    on_time = [at for at in live if _late_s(at, now) <= ON_TIME_S]
+    policy = CatchUp.LATEST if schedule.adaptive else schedule.catch_up
+    if policy is CatchUp.NONE:
+        return on_time
+    limit = 1 if policy is CatchUp.LATEST else schedule.catch_up_limit
+    return live[-max(limit, len(on_time)) :]
+
+
+def _why_not(schedule: Schedule) -> tuple[OccurrenceStatus, str]:
+    if schedule.catch_up is CatchUp.LATEST:
+        return OccurrenceStatus.COALESCED, "a later due time fired for this one (catch_up: latest)"
+    if schedule.catch_up is CatchUp.NONE:
+        return OccurrenceStatus.MISSED, "nobody was there to fire it, and catch_up is none"
+    return OccurrenceStatus.MISSED, f"older than the newest {schedule.catch_up_limit} (catch_up_limit)"
+
+
+def _pause_reason(schedule: Schedule) -> str:
+    if schedule.paused_until is None or schedule.paused_until >= INDEFINITE:
+        paused = "paused"
+    else:
+        paused = f"paused until {iso(schedule.paused_until)}"
+    return f"{paused}: {schedule.pause_reason}" if schedule.pause_reason else paused
+
+
+def _summaries(
+    due: DueTimes,
+    unlisted: list[Verdict],
+    paused_until: datetime | None,
+    left_out: tuple[OccurrenceStatus, str],
+    pause: str,
+    now: datetime,
+) -> list[Verdict]:
+    """At most one row per status, at the oldest due time that it stands for."""
+    groups: dict[OccurrenceStatus, tuple[datetime, str, int]] = {}
+    if due.older and due.oldest is not None:
+        # `due_work` hands in no stretch in which a pause ends, so the oldest speaks for all.
+        is_paused = paused_until is not None and due.oldest < paused_until
+        status, reason = (OccurrenceStatus.SKIPPED, pause) if is_paused else left_out
+        groups[status] = (due.oldest, reason, due.older)
+    for verdict in unlisted:
+        first, reason, count = groups.get(verdict.status, (verdict.due_at, verdict.reason or "", 0))
+        groups[verdict.status] = (first, reason, count + 1)
+    at_least = "" if due.is_exact else "at least "
+    return [
+        Verdict(
+            first,
+            status,
+            f"{at_least}{count} due times from {iso(first)}: {reason}",
+            count,
+            _late_s(first, now),
+        )
+        for status, (first, reason, count) in groups.items()
+    ]
+
+
+def _late_s(due_at: datetime, now: datetime) -> float:
+    return max(0.0, (now - due_at).total_seconds())
+
+
+class OverlapAction(StrEnum):
+    FIRE = "fire"
+    FIRE_GATED = "fire_gated"
+    """Make the job, but hold it until the unfinished one has ended."""
+    SKIP = "skip"
+    CANCEL_PREVIOUS = "cancel_previous"
+    """Cancel what is unfinished, then make the job and hold it until that has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapDecision:
+    action: OverlapAction
+    reason: str | None = None
+
+    @property
+    def fires(self) -> bool:
+        return self.action is not OverlapAction.SKIP
+
+
+def overlap(policy: Overlap, has_running: bool, has_queued: bool) -> OverlapDecision:
+    """What a due time does while earlier jobs of its schedule are unfinished.
+
+    `has_running` includes cancelled work whose handler has not ended; `has_queued` any job that waits,
+    retries and gated ones included.
+    """
+    if policy is Overlap.ALLOW or not (has_running or has_queued):
+        return OverlapDecision(OverlapAction.FIRE)
+    if policy is Overlap.SKIP:
+        state = "running" if has_running else "queued"
+        return OverlapDecision(
+            OverlapAction.SKIP, f"the job of an earlier due time is still {state} (overlap: skip)"
+        )
+    if policy is Overlap.QUEUE_ONE:
+        if has_queued:
+            return OverlapDecision(OverlapAction.SKIP, "one job is waiting already (overlap: queue_one)")
+        return OverlapDecision(OverlapAction.FIRE_GATED, "waits for the running job (overlap: queue_one)")
+    return OverlapDecision(
+        OverlapAction.CANCEL_PREVIOUS, "replaces the unfinished job (overlap: cancel_previous)"
+    )

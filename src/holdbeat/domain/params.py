@@ -1,0 +1,329 @@
+"""JSON that both stores can hold, or a refusal that says where it went wrong.
+
+Guards SEC-06: whatever passes here is stored, read back and compared equal on SQLite and on PostgreSQL alike,
+and whatever cannot be is refused with the same sentence before any store sees it. No input makes this module
+raise anything but the errors of `domain/errors.py`: it never recurses, and never trusts a length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from typing import Any
+
+from holdbeat.domain.errors import Invalid, Malformed
+
+MAX_DEPTH = 64
+MAX_PARAMS_BYTES = 262_144
+MAX_LABELS = 64
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), check_circular=False
+).encode
+
+
+def dumps(value: Any) -> str:
+    """The one written form of a checked JSON value: compact, keys sorted."""
+    return _encode(value)
+
+
+def request_hash(obj: Any) -> str:
+    """A fingerprint that two requests share only if they ask for the same (QUE-01)."""
+    return hashlib.sha256(dumps(obj).encode()).hexdigest()
+
+
+# -- checking values ---------------------------------------------------------------------------------------
+
+
+def check_json(
+    value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes: int | None = MAX_PARAMS_BYTES
+) -> None:
+    """Refuses a value that one of the stores could not keep as it is.
+
+    Depth counts the containers around the innermost value; size is that of the compact UTF-8 text.
+    """
+    pending: list[tuple[Any, str, int]] = [(value, field, 0)]
+    seen = 0
+    while pending:
+        item, place, depth = pending.pop()
+        seen += 1
+        # Every value takes a byte at least, so this also ends the walk through a structure that shares or
+        # contains itself.
+        if max_bytes is not None and seen > max_bytes:
+            raise _too_big(field, max_bytes)
+        if item is None or item is True or item is False:
+            continue
+        if isinstance(item, str):
+            _check_string(item, place)
+        elif isinstance(item, int):
+            if not INT_MIN <= item <= INT_MAX:
+                raise _big_integer(place)
+        elif isinstance(item, float):
+            if not math.isfinite(item):
+                raise _not_finite(place)
+        elif isinstance(item, dict):
+            if depth >= max_depth:
+                raise _too_deep(field, max_depth)
+            for key, member in item.items():
+                if not isinstance(key, str):
+                    raise Invalid(
+                        f"{place} has a key of type {type(key).__name__}; keys of a JSON object are strings.",
+                        code="invalid_json",
+                        field=place,
+                    )
+                _check_string(key, place)
+                pending.append((member, f"{place}.{key}" if len(place) < 200 else place, depth + 1))
+        elif isinstance(item, list | tuple):
+            if depth >= max_depth:
+                raise _too_deep(field, max_depth)
+            if max_bytes is not None and len(item) > max_bytes:
+                raise _too_big(field, max_bytes)
+            pending.extend((member, f"{place}[{index}]", depth + 1) for index, member in enumerate(item))
+        else:
+            raise Invalid(
+                f"{place} is a {type(item).__name__}, which JSON cannot carry; send a string, number, "
+                "boolean, null, list or object.",
+                code="invalid_json",
+                field=place,
+            )
+    if max_bytes is not None and len(dumps(value).encode()) > max_bytes:
+        raise _too_big(field, max_bytes)
+
+
+def _check_string(text: str, place: str) -> None:
+    if "\x00" in text:
+        raise Invalid(
+            f"{_place(place)} contains the character NUL, which cannot be stored; remove it, or send base64.",
+            code="invalid_text",
+            field=_place(place),
+        )
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Invalid(
+                f"{_place(place)} contains half of a surrogate pair; send whole characters.",
+                code="invalid_text",
+                field=_place(place),
+            ) from None
+
+
+def _place(place: str) -> str:
+    """A field's path that can itself be written into an answer."""
+    return storable_text(place)
+
+
+def _too_big(field: str, max_bytes: int) -> Invalid:
+    return Invalid(
+        f"{field} is larger than {max_bytes:,} bytes; store the data elsewhere and pass a reference to it.",
+        code="params_too_large",
+        field=field,
+    )
+
+
+def _too_deep(field: str, max_depth: int) -> Invalid:
+    return Invalid(
+        f"{field} is nested deeper than {max_depth} levels; flatten it.", code="too_deep", field=field
+    )
+
+
+def _big_integer(place: str) -> Invalid:
+    return Invalid(
+        f"{place} is an integer beyond 64 bits; send it as a string.",
+        code="invalid_number",
+        field=_place(place),
+    )
+
+
+def _not_finite(place: str) -> Invalid:
+    return Invalid(
+        f"{place} is not a finite number; NaN and Infinity do not exist in JSON. Send null or a string.",
+        code="invalid_number",
+        field=_place(place),
+    )
+
+
+def check_text(
+    value: Any, field: str, max_length: int, *, min_length: int = 1, multiline: bool = False
+) -> str:
+    """A name, label or sentence from outside: bounded, storable, and on one line unless told otherwise."""
+    if not isinstance(value, str):
+        raise Invalid(f"{field} must be a string.", code="invalid_text", field=field)
+    if not min_length <= len(value) <= max_length:
+        raise Invalid(
+            f"{field} must have {min_length} to {max_length} characters; it has {len(value)}.",
+            code="invalid_text",
+            field=field,
+        )
+    _check_string(value, field)
+    if not multiline and _CONTROL.search(value):
+        raise Invalid(
+            f"{field} contains a control character such as a line break; keep it on one line.",
+            code="invalid_text",
+            field=field,
+        )
+    return value
+
+
+def check_labels(value: Any, *, field: str = "labels") -> dict[str, str]:
+    """A map from names to short strings."""
+    if not isinstance(value, dict):
+        raise Invalid(f"{field} must be an object of strings.", code="invalid_labels", field=field)
+    if len(value) > MAX_LABELS:
+        raise Invalid(f"{field} may have at most {MAX_LABELS} entries.", code="invalid_labels", field=field)
+    for key, text in value.items():
+        check_text(key, field, 100)
+        check_text(text, f"{field}.{key}", 500, min_length=0)
+    return value
+
+
+def storable_text(text: str, max_length: int | None = None) -> str:
+    """Text of unknown origin (an error, a log line) made fit for both stores rather than refused."""
+    if "\x00" in text or not text.isascii():
+        text = _UNSTORABLE.sub("�", text)
+    if max_length is not None and len(text) > max_length:
+        text = text[: max_length - 1] + "…"
+    return text
+
+
+# -- reading request bodies --------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Hooks for one parse. They take note of what is wrong and go on, because a body that is not JSON at all
+    is refused as such (400), whatever else is wrong with it (422)."""
+
+    def __init__(self) -> None:
+        self.complaint: Invalid | None = None
+
+    def pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            name = storable_text(twice, 100)
+            self.complaint = Invalid(
+                f"The key {name!r} occurs twice in one object; send it once.", code="duplicate_key"
+            )
+        return members
+
+    def constant(self, name: str) -> None:
+        self.complaint = _not_finite(f"A number in the body ({name})")
+        self.complaint.field = None
+
+    def integer(self, digits: str) -> int:
+        if len(digits) > 20:
+            self.complaint = _big_integer("A number in the body")
+            self.complaint.field = None
+            return 0
+        return int(digits)
+
+
+def loads_strict(body: bytes | str, *, field: str = "body") -> Any:
+    """Reads a JSON text from outside.
+
+    Raises Malformed if it is not JSON, Invalid if it is JSON that cannot be kept: duplicate keys, NaN,
+    integers beyond 64 bits, NUL, lone surrogates, nesting deeper than 64. Size is the caller's to limit.
+    """
+    try:
+        text = body if isinstance(body, str) else body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Malformed("The body is not UTF-8 text; send JSON encoded as UTF-8.") from None
+    reader = _Reader()
+    try:
+        value = _parse(text, reader, None)
+    except json.JSONDecodeError as error:
+        raise _malformed(error) from None
+    except RecursionError:
+        if not _is_well_formed(text):
+            raise Malformed("The body is not valid JSON: it opens more than it closes, or worse.") from None
+        raise _too_deep(field, MAX_DEPTH) from None
+    except ValueError:
+        # Python refuses to read an integer of thousands of digits; read on to learn whether the rest is JSON.
+        try:
+            value = _parse(text, reader, reader.integer)
+        except json.JSONDecodeError as error:
+            raise _malformed(error) from None
+        except RecursionError:
+            raise _too_deep(field, MAX_DEPTH) from None
+    if reader.complaint is not None:
+        raise reader.complaint
+    check_json(value, field=field, max_bytes=None)
+    return value
+
+
+def _parse(text: str, reader: _Reader, parse_int: Any) -> Any:
+    return json.loads(
+        text, object_pairs_hook=reader.pairs, parse_constant=reader.constant, parse_int=parse_int
+    )
+
+
+def _malformed(error: json.JSONDecodeError) -> Malformed:
+    return Malformed(f"The body is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}.")
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_SCALAR = re.compile(
+    r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
+    r"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+    r"|true|false|null|NaN|-?Infinity"
+)
+
+
+def _is_well_formed(text: str) -> bool:
+    """Whether the text is JSON, however deep: a scanner with its own stack in place of Python's."""
+    skip, scalar = _SPACE.match, _SCALAR.match
+    closers: list[str] = []
+    at, end = 0, len(text)
+
+    def spaced(position: int) -> int:
+        found = skip(text, position)
+        return found.end() if found else position
+
+    def key(position: int) -> int:
+        """Past `"name":` and the space after it, or -1."""
+        found = scalar(text, position) if text.startswith('"', position) else None
+        position = spaced(found.end()) if found else -1
+        return spaced(position + 1) if found and text.startswith(":", position) else -1
+
+    at = spaced(at)
+    while True:
+        # A value is due at `at`.
+        opener = text[at : at + 1]
+        if opener in ("[", "{") and opener:
+            closer = "]" if opener == "[" else "}"
+            at = spaced(at + 1)
+            if not text.startswith(closer, at):
+                closers.append(closer)
+                at = key(at) if closer == "}" else at
+                if at < 0:
+                    return False
+                continue
+            at += 1
+        else:
+            found = scalar(text, at)
+            if not found:
+                return False
+            at = found.end()
+        # A value has ended: close what closes here, or go on to the next member.
+        while True:
+            at = spaced(at)
+            if not closers:
+                return at == end
+            if text.startswith(closers[-1], at):
+                closers.pop()
+                at += 1
+                continue
+            if not text.startswith(",", at):
+                return False
+            at = spaced(at + 1)
+            if closers[-1] == "}":
+                at = key(at)
+                if at < 0:
+                    return False
+            break

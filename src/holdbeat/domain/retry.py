@@ -1,0 +1,94 @@
+"""RetryController: whether a failed run is tried again, and when.
+
+Guards DEC-007: at most `max_attempts` automatic retries per original, whatever happened in between, and a
+verdict for every failure that has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from holdbeat.domain.job import Job, NewJob, RetryPolicy
+from holdbeat.domain.run import COUNTED_KINDS, NEVER_RETRIED_KINDS, ErrorKind
+
+
+@dataclass(frozen=True, slots=True)
+class RetryVerdict:
+    """Either a retry that may start at `not_before`, or the end of the chain with its reason."""
+
+    retry: bool
+    not_before: datetime | None
+    reason: str
+
+
+def delay_s(policy: RetryPolicy, retry_number: int, *, spread: float = 0.0) -> float:
+    """The wait before retry number n = 0, 1, 2 …: base × 2^n, capped, then spread by up to `jitter`."""
+    exponent = min(retry_number, 64)
+    delay = min(policy.base_delay_s * 2.0**exponent, policy.max_delay_s)
+    return delay * (1 + policy.jitter * spread)
+
+
+def spread_of(job_id: str) -> float:
+    """A number in [0, 1) that is always the same for one job: jitter without a dice."""
+    return int.from_bytes(hashlib.blake2b(job_id.encode(), digest_size=6).digest()) / 2**48
+
+
+class RetryController:
+    """Decides what follows a FAILED run. Pure: counts and times are handed in."""
+
+    @staticmethod
+    def decide(job: Job, kind: ErrorKind, counted_failures: int, now: datetime) -> RetryVerdict:
+        """`counted_failures` are those of the whole chain back to its root, this one included if it counts."""
+        policy = job.retry_policy
+        if kind in NEVER_RETRIED_KINDS:
+            return RetryVerdict(False, None, f"a run that was {kind} is not retried")
+        if policy.max_attempts == 0:
+            return RetryVerdict(False, None, "max_attempts is 0")
+        if kind not in COUNTED_KINDS:
+            return RetryVerdict(True, None, "interrupted by a shutdown: tried again at once, not counted")
+        if counted_failures > policy.max_attempts:
+            return RetryVerdict(False, None, f"all {policy.max_attempts} automatic retries are used up")
+        wait = delay_s(policy, counted_failures - 1, spread=spread_of(job.id))
+        return RetryVerdict(
+            True,
+            now + timedelta(seconds=wait),
+            f"retry {counted_failures} of {policy.max_attempts} after {wait:g} s",
+        )
+
+
+def automatic_retry(job: Job, not_before: datetime | None) -> NewJob:
+    """The Job that tries `job` again: it stands where its original stood (RET-02)."""
+    return NewJob(
+        type=job.type,
+        params=job.params,
+        priority=job.priority,
+        position=job.position,
+        resource=job.resource,
+        retry_policy=job.retry_policy,
+        timeout_s=job.timeout_s,
+        cancel_grace_s=job.cancel_grace_s,
+        not_before=not_before,
+        webhook_url=job.webhook_url,
+        labels=job.labels,
+        template_id=job.template_id,
+        schedule_id=job.schedule_id,
+        scheduled_for=job.scheduled_for,
+        group_id=job.group_id,
+        sequence=job.sequence,
+        retry_of=job.id,
+        retry_kind="auto",
+        attempt=job.attempt + 1,
+        trace=job.trace,
+    )
+
+
+def manual_retry(job: Job) -> NewJob:
+    """The Job that a person asked for: end of its priority, no delay, outside the group (RET-04)."""
+    retry = automatic_retry(job, None)
+    retry.position = None
+    retry.group_id = None
+    retry.sequence = None
+    retry.retry_kind = "manual"
+    return retry

@@ -1,0 +1,91 @@
+"""The JobRun: the audit record of executing one Job, and the one Outcome every execution ends in.
+
+Guards INV-002: what stands at a run's start never changes, and its end is written once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class RunStatus(StrEnum):
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+
+
+class ErrorKind(StrEnum):
+    """Why a run FAILED; decides whether an automatic retry follows."""
+
+    ERROR = "error"
+    EXIT = "exit"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    LOST = "lost"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+
+
+COUNTED_KINDS = frozenset(
+    {ErrorKind.ERROR, ErrorKind.EXIT, ErrorKind.TIMEOUT, ErrorKind.CRASH, ErrorKind.LOST}
+)
+"""Failures that use up an attempt."""
+
+NEVER_RETRIED_KINDS = frozenset({ErrorKind.CANCELLED, ErrorKind.REJECTED})
+
+
+@dataclass(slots=True)
+class JobRun:
+    id: str
+    job_id: str
+    template_id: str | None
+    params_snapshot: dict[str, Any]
+    worker_id: str | None
+    fence: int
+    started_at: datetime
+    finished_at: datetime | None = None
+    status: RunStatus | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    error_kind: ErrorKind | None = None
+    artifacts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def result(self) -> Any:
+        """What the handler returned: the artifact named `result`."""
+        entry = self.artifacts.get("result")
+        return entry["value"] if isinstance(entry, dict) and "value" in entry else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one execution ended. The Executor ends with exactly one of these."""
+
+    status: RunStatus
+    result: Any = None
+    error: str | None = None
+    error_kind: ErrorKind | None = None
+    exit_code: int | None = None
+    artifacts: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def completed(result: Any = None, *, exit_code: int | None = None) -> Outcome:
+        return Outcome(RunStatus.COMPLETED, result=result, exit_code=exit_code)
+
+    @staticmethod
+    def failed(kind: ErrorKind, error: str, *, exit_code: int | None = None, result: Any = None) -> Outcome:
+        return Outcome(RunStatus.FAILED, result=result, error=error, error_kind=kind, exit_code=exit_code)
+
+    @staticmethod
+    def skipped(reason: str) -> Outcome:
+        return Outcome(RunStatus.SKIPPED, error=reason)
+
+    def all_artifacts(self) -> dict[str, Any]:
+        """Artifacts as stored with the run: those the handler kept, and the returned value as `result`."""
+        if self.result is None:
+            return self.artifacts
+        return {**self.artifacts, "result": {"value": self.result}}

@@ -1,0 +1,243 @@
+"""The Schedule: when to make a Job, and with which settings.
+
+Guards the merged whole: a Schedule that was created or edited always has one timetable (cron or interval),
+one thing to run, bounds that do not contradict each other, and the governor's fields only where the governor
+plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from holdbeat.domain.bounds import YEAR_S, duration_s, instant, line, number, whole_number
+from holdbeat.domain.cron import Cron, Dst, zone_of
+from holdbeat.domain.endpoint import HTTP_RESOURCE, HTTP_TYPE, EndpointCall, validate_call
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import RetryPolicy
+from holdbeat.domain.template import JobTemplate
+
+INDEFINITE = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+"""`paused_until` of a pause that lasts until somebody resumes: the last instant that can be stored."""
+
+SHORTEST_INTERVAL_S = 1.0
+"""Work more often than once a second belongs into one long job, not into a schedule."""
+LONGEST_INTERVAL_S = YEAR_S
+LONGEST_JITTER_S = 3600.0
+MOST_CAUGHT_UP = 10_000
+LONGEST_NAME = 200
+LONGEST_REASON = 500
+
+TIMING_FIELDS = ("enabled", "adaptive", "cron", "interval_s", "timezone", "dst", "start_at", "end_at")
+"""A change of one of these makes a new timetable; a change of any other leaves the due times as they are."""
+INTERVAL_HINT_FIELDS = ("hint_interval_s", "hint_interval_expires_at", "hint_interval_reason")
+ONE_SHOT_HINT_FIELDS = ("hint_next_run_at", "hint_next_run_expires_at", "hint_next_run_reason")
+HINT_FIELDS = INTERVAL_HINT_FIELDS + ONE_SHOT_HINT_FIELDS
+
+
+class CatchUp(StrEnum):
+    """What becomes of due times that nobody was there to fire."""
+
+    LATEST = "latest"
+    NONE = "none"
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """What becomes of a due time while an earlier job of the same schedule is unfinished."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    QUEUE_ONE = "queue_one"
+    CANCEL_PREVIOUS = "cancel_previous"
+
+
+@dataclass(slots=True)
+class Schedule:
+    id: str
+    name: str
+    created_at: datetime
+    enabled: bool = True
+    template_id: str | None = None
+    type: str | None = None
+    params: dict[str, Any] | None = None
+    priority: int | None = None
+    resource: str | None = None
+    retry_policy: RetryPolicy | None = None
+    timeout_s: float | None = None
+    """The Job's timeout. An Endpoint has `endpoint.max_execution_s` instead."""
+    webhook_url: str | None = None
+    labels: dict[str, str] | None = None
+    cron: str | None = None
+    interval_s: float | None = None
+    timezone: str = "UTC"
+    dst: Dst = Dst.VIXIE
+    jitter_s: float = 0.0
+    start_at: datetime | None = None
+    """No due time before it; one exactly at it counts."""
+    end_at: datetime | None = None
+    """No due time after it; one exactly at it counts."""
+    catch_up: CatchUp = CatchUp.LATEST
+    catch_up_limit: int = 100
+    overlap: Overlap = Overlap.ALLOW
+    adaptive: bool = False
+    min_interval_s: float | None = None
+    max_interval_s: float | None = None
+    paused_until: datetime | None = None
+    pause_reason: str | None = None
+    hint_interval_s: float | None = None
+    hint_interval_expires_at: datetime | None = None
+    hint_interval_reason: str | None = None
+    hint_next_run_at: datetime | None = None
+    hint_next_run_expires_at: datetime | None = None
+    hint_next_run_reason: str | None = None
+    failure_count: int = 0
+    last_run_at: datetime | None = None
+    """Start of the latest run."""
+    next_run_at: datetime | None = None
+    """The next due time, without jitter; None while disabled, over, in flight or paused without an end."""
+    last_decision: dict[str, Any] | None = None
+    version: int = 1
+    endpoint: EndpointCall | None = None
+
+    def is_paused(self, at: datetime) -> bool:
+        return self.paused_until is not None and at < self.paused_until
+
+
+def validate(schedule: Schedule) -> None:
+    """Refuses a schedule that contradicts itself; looks at the merged whole, never at a request alone."""
+    line(schedule.name, "name", LONGEST_NAME)
+    _validate_work(schedule)
+    _validate_timetable(schedule)
+    whole_number(schedule.catch_up_limit, "catch_up_limit", 1, MOST_CAUGHT_UP)
+    if schedule.adaptive:
+        _validate_adaptive(schedule)
+    else:
+        _refuse_adaptive_fields(schedule)
+
+
+def _validate_work(schedule: Schedule) -> None:
+    if schedule.endpoint is not None:
+        validate_call(schedule.endpoint)
+        if schedule.type is not None or schedule.template_id is not None:
+            raise Invalid(
+                "An endpoint makes its own HTTP call: leave out type and template.",
+                code="ambiguous_type",
+                field="type",
+            )
+        if not schedule.adaptive:
+            raise Invalid("An endpoint is always adaptive.", code="endpoint_is_adaptive", field="adaptive")
+    elif schedule.type is None and schedule.template_id is None:
+        raise Invalid("Say what to run: give a type or a template.", code="missing_type", field="type")
+    elif schedule.type is not None and schedule.template_id is not None:
+        raise Invalid("Give a type or a template, not both.", code="ambiguous_type", field="type")
+    elif schedule.type is not None:
+        line(schedule.type, "type", LONGEST_NAME)
+    if schedule.priority is not None:
+        whole_number(schedule.priority, "priority", 0, 100)
+    if schedule.timeout_s is not None:
+        duration_s(schedule.timeout_s, "timeout_s", 0.001)
+    if schedule.resource is not None:
+        line(schedule.resource, "resource", LONGEST_NAME)
+
+
+def _validate_timetable(schedule: Schedule) -> None:
+    if (schedule.cron is None) == (schedule.interval_s is None):
+        raise Invalid(
+            "A schedule has either a cron expression or interval_s: give one of them.",
+            code="cron_or_interval",
+            field="cron" if schedule.cron is None else "interval_s",
+        )
+    zone_of(schedule.timezone)
+    number(schedule.jitter_s, "jitter_s", 0, LONGEST_JITTER_S)
+    if schedule.cron is not None:
+        Cron.parse(schedule.cron)
+    else:
+        interval_s = duration_s(schedule.interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+        if schedule.jitter_s > interval_s:
+            # Beyond the interval one due time would overtake the next.
+            raise Invalid(
+                "jitter_s must not exceed interval_s.", code="jitter_exceeds_interval", field="jitter_s"
+            )
+    start_at = None if schedule.start_at is None else instant(schedule.start_at, "start_at")
+    end_at = None if schedule.end_at is None else instant(schedule.end_at, "end_at")
+    if start_at and end_at and start_at >= end_at:
+        raise Invalid("start_at must lie before end_at.", code="start_after_end", field="end_at")
+
+
+def _validate_adaptive(schedule: Schedule) -> None:
+    if schedule.overlap is not Overlap.SKIP:
+        raise Invalid(
+            "An adaptive schedule never overlaps itself: its overlap is skip.",
+            code="adaptive_overlap",
+            field="overlap",
+        )
+    if schedule.catch_up is not CatchUp.LATEST:
+        raise Invalid(
+            "An adaptive schedule catches up with one run: its catch_up is latest.",
+            code="adaptive_catch_up",
+            field="catch_up",
+        )
+    for name in ("min_interval_s", "max_interval_s"):
+        if getattr(schedule, name) is not None:
+            duration_s(getattr(schedule, name), name, SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+    low, high = schedule.min_interval_s, schedule.max_interval_s
+    if low is not None and high is not None and low > high:
+        raise Invalid(
+            f"min_interval_s ({low:g}) must not exceed max_interval_s ({high:g}).",
+            code="min_exceeds_max",
+            field="min_interval_s",
+        )
+
+
+def _refuse_adaptive_fields(schedule: Schedule) -> None:
+    for name in ("min_interval_s", "max_interval_s", "hint_interval_s", "hint_next_run_at"):
+        if getattr(schedule, name) is not None:
+            raise Invalid(
+                f"{name} belongs to adaptive schedules: clear it, or set adaptive to true.",
+                code="not_adaptive",
+                field=name,
+            )
+
+
+def job_for(schedule: Schedule, template: JobTemplate | None, due_at: datetime | None) -> dict[str, Any]:
+    """The schedule's own layer of the defaults for one job: only what it sets itself, never a null.
+
+    The layers below (template, job type, settings) are merged in by whoever makes the job; `type` alone comes
+    from the template here, since a schedule with a template has none of its own.
+    """
+    if schedule.endpoint is not None:
+        call = schedule.endpoint
+        own: dict[str, Any] = {
+            "type": HTTP_TYPE,
+            "params": {
+                "url": call.url,
+                "method": call.method,
+                "headers": dict(call.headers),
+                "body": call.body,
+                "timeout_s": call.timeout_s,
+                "max_response_kb": call.max_response_kb,
+            },
+            "resource": HTTP_RESOURCE,
+            "timeout_s": call.max_execution_s,
+            "retry_policy": RetryPolicy(max_attempts=0),
+        }
+    else:
+        own = {
+            "type": template.type if template is not None else schedule.type,
+            "params": schedule.params,
+            "resource": schedule.resource,
+            "timeout_s": schedule.timeout_s,
+            "retry_policy": schedule.retry_policy,
+        }
+    own |= {
+        "template_id": schedule.template_id,
+        "priority": schedule.priority,
+        "webhook_url": schedule.webhook_url,
+        "labels": schedule.labels,
+        "schedule_id": schedule.id,
+        "scheduled_for": due_at,
+    }
+    return {name: value for name, value in own.items() if value is not None}

@@ -1,0 +1,200 @@
+"""Making and editing a Schedule from named fields, as a request brings them.
+
+Guards that a partial edit never leaves half a schedule: each field is read into its own form, what excludes
+the new value gives way, and the merged whole is validated before anybody sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import fields, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from holdbeat.domain.bounds import duration_s, instant, line, number, whole_number
+from holdbeat.domain.cron import Dst
+from holdbeat.domain.endpoint import LONGEST_EXECUTION_S, EndpointCall
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import RetryPolicy
+from holdbeat.domain.schedule import (
+    HINT_FIELDS,
+    LONGEST_INTERVAL_S,
+    LONGEST_JITTER_S,
+    LONGEST_NAME,
+    MOST_CAUGHT_UP,
+    SHORTEST_INTERVAL_S,
+    CatchUp,
+    Overlap,
+    Schedule,
+    validate,
+)
+
+Reader = Callable[[Any, str], Any]
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def _text(value: Any, field: str) -> str:
+    if not isinstance(value, str):
+        raise Invalid(f"{field} must be a text.", code="invalid_text", field=field)
+    return value
+
+
+def _flag(value: Any, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise Invalid(f"{field} must be true or false.", code="invalid_flag", field=field)
+    return value
+
+
+def _choice(kind: type[Choice]) -> Reader:
+    def read(value: Any, field: str) -> Choice:
+        try:
+            return kind(value)
+        except ValueError:
+            known = ", ".join(kind)
+            raise Invalid(f"{field} must be one of {known}.", code="unknown_choice", field=field) from None
+
+    return read
+
+
+def _interval(value: Any, field: str) -> float:
+    return duration_s(value, field, SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+
+
+def _object(value: Any, field: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise Invalid(f"{field} must be an object.", code="invalid_object", field=field)
+    return deepcopy(value)
+
+
+def _labels(value: Any, field: str) -> dict[str, str]:
+    labels = _object(value, field)
+    if not all(isinstance(label, str) for label in labels.values()):
+        raise Invalid(f"{field} must be an object of texts.", code="invalid_object", field=field)
+    return labels
+
+
+def _retry_policy(value: Any, field: str) -> RetryPolicy:
+    if isinstance(value, RetryPolicy):
+        return value
+    given = _object(value, field)
+    unknown = given.keys() - {each.name for each in fields(RetryPolicy)}
+    if unknown:
+        raise Invalid(
+            f"{field} has no field {min(unknown)}.", code="unknown_field", field=f"{field}.{min(unknown)}"
+        )
+    for name, amount in given.items():
+        if name == "max_attempts":
+            whole_number(amount, f"{field}.{name}", 0, 1000)
+        else:
+            duration_s(amount, f"{field}.{name}", 0)
+    return RetryPolicy(**given)
+
+
+def _method(value: Any, field: str) -> str:
+    return _text(value, field).upper()
+
+
+_NULLABLE: dict[str, Reader] = {
+    "template_id": lambda value, field: line(value, field, LONGEST_NAME),
+    "type": lambda value, field: line(value, field, LONGEST_NAME),
+    "params": _object,
+    "priority": lambda value, field: whole_number(value, field, 0, 100),
+    "resource": lambda value, field: line(value, field, LONGEST_NAME),
+    "retry_policy": _retry_policy,
+    "timeout_s": lambda value, field: duration_s(value, field, 0.001),
+    "webhook_url": lambda value, field: line(value, field, 2048),
+    "labels": _labels,
+    "cron": _text,
+    "interval_s": _interval,
+    "start_at": instant,
+    "end_at": instant,
+    "min_interval_s": _interval,
+    "max_interval_s": _interval,
+}
+_REQUIRED: dict[str, Reader] = {
+    "name": lambda value, field: line(value, field, LONGEST_NAME),
+    "enabled": _flag,
+    "timezone": _text,
+    "dst": _choice(Dst),
+    "jitter_s": lambda value, field: number(value, field, 0, LONGEST_JITTER_S),
+    "catch_up": _choice(CatchUp),
+    "catch_up_limit": lambda value, field: whole_number(value, field, 1, MOST_CAUGHT_UP),
+    "overlap": _choice(Overlap),
+    "adaptive": _flag,
+}
+_CALL: dict[str, Reader] = {
+    "url": _text,
+    "method": _method,
+    "headers": _labels,
+    "body": lambda value, field: deepcopy(value),
+    "timeout_s": lambda value, field: duration_s(value, field, 0.1, LONGEST_EXECUTION_S),
+    "max_execution_s": lambda value, field: duration_s(value, field, 0.1, LONGEST_EXECUTION_S),
+    "max_response_kb": lambda value, field: whole_number(value, field, 1, 1_000_000),
+}
+_FIXED_BY_ENDPOINT = frozenset({"template_id", "type", "params", "resource", "retry_policy"})
+_EXCLUDES = {"cron": "interval_s", "interval_s": "cron", "type": "template_id", "template_id": "type"}
+
+
+def created(schedule_id: str, given: Mapping[str, Any], now: datetime, *, endpoint: bool = False) -> Schedule:
+    """A new schedule from a request's fields; an Endpoint is adaptive, and adaptive means overlap `skip`."""
+    own, call = _read(given, endpoint)
+    if "name" not in own:
+        raise Invalid("Give the schedule a name.", code="missing_field", field="name")
+    if endpoint:
+        if "url" not in call:
+            raise Invalid("Give the endpoint a url.", code="missing_field", field="url")
+        own["endpoint"] = EndpointCall(**call)
+        own.setdefault("adaptive", True)
+    if own.get("adaptive"):
+        own.setdefault("overlap", Overlap.SKIP)
+    schedule = Schedule(id=schedule_id, created_at=now, **own)
+    validate(schedule)
+    return schedule
+
+
+def edited(schedule: Schedule, changes: Mapping[str, Any]) -> Schedule:
+    """A copy with the changes applied, or a refusal; the given schedule stays as it is.
+
+    A new `interval_s` takes the place of the cron expression, and the other way round; likewise `type` and
+    `template_id`. Turning `adaptive` on makes the overlap `skip` where it was `allow`; turning it off drops
+    the hints and the failure count, but clamps have to be cleared by name. `version` is left to the store.
+    """
+    own, call = _read(changes, schedule.endpoint is not None)
+    for name, other in _EXCLUDES.items():
+        if own.get(name) is not None and own.get(other) is None:
+            own[other] = None
+    if own.get("adaptive") is True and not schedule.adaptive and schedule.overlap is Overlap.ALLOW:
+        own.setdefault("overlap", Overlap.SKIP)
+    if own.get("adaptive") is False and schedule.adaptive:
+        own |= dict.fromkeys(HINT_FIELDS) | {"failure_count": 0}
+    if call and schedule.endpoint is not None:
+        own["endpoint"] = replace(schedule.endpoint, **call)
+    result = replace(schedule, **own)
+    validate(result)
+    return result
+
+
+def _read(given: Mapping[str, Any], is_endpoint: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Splits the fields into the schedule's own and those of the HTTP call, each in its proper form."""
+    own: dict[str, Any] = {}
+    call: dict[str, Any] = {}
+    for name, value in given.items():
+        if is_endpoint and name in _CALL:
+            if value is None and name not in ("body", "headers"):
+                raise Invalid(f"{name} cannot be null.", code="missing_field", field=name)
+            call[name] = _CALL[name]({} if name == "headers" and value is None else value, name)
+        elif is_endpoint and name in _FIXED_BY_ENDPOINT:
+            raise Invalid(
+                f"An endpoint has no {name}: it makes an HTTP call.", code="unknown_field", field=name
+            )
+        elif name in _NULLABLE:
+            own[name] = None if value is None else _NULLABLE[name](value, name)
+        elif name in _REQUIRED:
+            if value is None:
+                raise Invalid(f"{name} cannot be null.", code="missing_field", field=name)
+            own[name] = _REQUIRED[name](value, name)
+        else:
+            raise Invalid(f"A schedule has no field {name} to set.", code="unknown_field", field=name)
+    return own, call

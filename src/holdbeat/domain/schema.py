@@ -1,0 +1,256 @@
+"""Whether params fit a job type's schema, and which names were probably meant.
+
+A small subset of JSON Schema, enough for what Python signatures and pydantic models say: `type`,
+`properties`, `required`, `additionalProperties`, `items`, `prefixItems`, `enum`, `const`, `anyOf`, `oneOf`,
+`allOf`, bounds of numbers, strings and lists, a few formats, and `$ref` into the schema's own `$defs`.
+Unknown keywords are ignored, so a schema can say more than is checked here. Regular expressions from outside
+are never run. Values are checked JSON (`params.check_json`), so their depth is bounded and recursion over
+them is safe.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+from holdbeat.domain.errors import Invalid
+
+Schema = dict[str, Any]
+_MAX_STEPS = 250
+"""More nested rules than this at one place mean a schema that refers to itself without end."""
+
+_NAMES = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def validate(schema: Schema, value: Any, *, field: str = "params") -> None:
+    """Refuses a value that does not fit, naming the first place that does not."""
+    try:
+        complaint = _Validation(schema).complaint(schema, value, field)
+    except RecursionError:
+        complaint = (field, "cannot be checked: the schema refers to itself without end")
+    if complaint is not None:
+        place, sentence = complaint
+        raise Invalid(f"{place} {sentence}.", code="invalid_params", field=place)
+
+
+def matches(schema: Schema, value: Any, *, root: Schema | None = None) -> bool:
+    """Whether the value fits; `root` holds the `$defs` when `schema` is a part of a larger one."""
+    try:
+        return _Validation(root if root is not None else schema).complaint(schema, value, "") is None
+    except RecursionError:
+        return False
+
+
+def near_matches(name: str, names: Iterable[str], *, limit: int = 3) -> list[str]:
+    """The known names that come closest to an unknown one, best first."""
+    by_folded: dict[str, str] = {}
+    for known in names:
+        by_folded.setdefault(known.casefold(), known)
+    close = difflib.get_close_matches(name.casefold()[:200], by_folded, n=limit, cutoff=0.6)
+    return [by_folded[folded] for folded in close]
+
+
+Complaint = tuple[str, str] | None
+
+
+class _Validation:
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+
+    def complaint(self, schema: Any, value: Any, place: str, steps: int = 0) -> Complaint:
+        """Where and why the value does not fit, or None."""
+        if schema is True or not isinstance(schema, dict):
+            return (place, "is not expected here") if schema is False else None
+        if steps > _MAX_STEPS:
+            return place, "cannot be checked: the schema refers to itself without end"
+        if "$ref" in schema:
+            target = self._resolve(schema["$ref"])
+            found = self.complaint(target, value, place, steps + 1) if target is not None else None
+            if found:
+                return found
+        return (
+            self._wrong_kind(schema, value, place)
+            or self._wrong_choice(schema, value, place, steps)
+            or self._wrong_size(schema, value, place)
+            or self._wrong_member(schema, value, place, steps)
+        )
+
+    def _resolve(self, reference: Any) -> Any:
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return None
+        target: Any = self._root
+        for part in reference[1:].split("/")[1:]:
+            part = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(target, dict) or part not in target:
+                return None
+            target = target[part]
+        return target
+
+    def _wrong_kind(self, schema: Schema, value: Any, place: str) -> Complaint:
+        wanted = schema.get("type")
+        if wanted is not None:
+            kinds = wanted if isinstance(wanted, list) else [wanted]
+            if not any(_is_kind(value, kind) for kind in kinds):
+                names = " or ".join(_NAMES.get(kind, str(kind)) for kind in kinds)
+                return place, f"must be {names}, not {_kind_of(value)}"
+        if "const" in schema and not _same(value, schema["const"]):
+            return place, f"must be {_shown(schema['const'])}"
+        if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
+            choices = ", ".join(_shown(choice) for choice in schema["enum"][:20])
+            return place, f"must be one of {choices}"
+        check = _FORMATS.get(schema.get("format", ""))
+        if check is not None and isinstance(value, str):
+            try:
+                check(value)
+            except ValueError:
+                return place, f"must be written as {_FORMAT_EXAMPLES[schema['format']]}"
+        return None
+
+    def _wrong_choice(self, schema: Schema, value: Any, place: str, steps: int) -> Complaint:
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in schema:
+                found = [self.complaint(branch, value, place, steps + 1) for branch in schema[keyword]]
+                if found and None not in found:
+                    return _nearest(place, [each for each in found if each])
+        for branch in schema.get("allOf", ()):
+            complaint = self.complaint(branch, value, place, steps + 1)
+            if complaint:
+                return complaint
+        return None
+
+    def _wrong_size(self, schema: Schema, value: Any, place: str) -> Complaint:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            for keyword, holds, words in _NUMBER_BOUNDS:
+                if keyword in schema and not holds(value, schema[keyword]):
+                    return place, f"must be {words} {schema[keyword]}"
+        for kind, least, most, unit in (
+            (str, "minLength", "maxLength", "characters"),
+            (list, "minItems", "maxItems", "items"),
+            (dict, "minProperties", "maxProperties", "members"),
+        ):
+            if isinstance(value, kind):
+                if len(value) < schema.get(least, 0):
+                    return place, f"must have at least {schema[least]} {unit}"
+                if most in schema and len(value) > schema[most]:
+                    return place, f"must have at most {schema[most]} {unit}"
+        return None
+
+    def _wrong_member(self, schema: Schema, value: Any, place: str, steps: int) -> Complaint:
+        if isinstance(value, dict):
+            return self._wrong_property(schema, value, place, steps)
+        if isinstance(value, list | tuple):
+            if schema.get("uniqueItems") and any(_same(a, b) for i, a in enumerate(value) for b in value[:i]):
+                return place, "must not contain the same item twice"
+            head = schema.get("prefixItems", [])
+            for index, member in enumerate(value):
+                rule = head[index] if index < len(head) else schema.get("items", True)
+                complaint = self.complaint(rule, member, f"{place}[{index}]", steps + 1)
+                if complaint:
+                    return complaint
+        return None
+
+    def _wrong_property(self, schema: Schema, value: dict[str, Any], place: str, steps: int) -> Complaint:
+        rules = schema.get("properties", {})
+        for name in schema.get("required", ()):
+            if name not in value:
+                return f"{place}.{name}", "is required"
+        others = schema.get("additionalProperties", True)
+        for name, member in value.items():
+            if name in rules:
+                complaint = self.complaint(rules[name], member, f"{place}.{name}", steps + 1)
+            elif others is False:
+                close = near_matches(name, rules, limit=1)
+                hint = f"; did you mean {close[0]}" if close else f"; known are {', '.join(rules) or 'none'}"
+                return f"{place}.{name}", f"is not known{hint}"
+            else:
+                complaint = self.complaint(others, member, f"{place}.{name}", steps + 1)
+            if complaint:
+                return complaint
+        return None
+
+
+def _nearest(place: str, complaints: list[tuple[str, str]]) -> Complaint:
+    """Of several reasons why no alternative fits, the one that got furthest into the value."""
+    deepest = max(complaints, key=lambda complaint: len(complaint[0]))
+    if len(deepest[0]) > len(place):
+        return deepest
+    sentences = list(dict.fromkeys(sentence for _, sentence in complaints))
+    if all(sentence.startswith("must be ") and ", not " in sentence for sentence in sentences):
+        kinds = [sentence.removeprefix("must be ").rpartition(", not ")[0] for sentence in sentences]
+        return place, f"must be {' or '.join(kinds)}, not {sentences[0].rpartition(', not ')[2]}"
+    return place, " or ".join(sentences)
+
+
+def _is_kind(value: Any, kind: str) -> bool:
+    match kind:
+        case "string":
+            return isinstance(value, str)
+        case "integer":
+            is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            return is_whole and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "boolean":
+            return isinstance(value, bool)
+        case "null":
+            return value is None
+        case "array":
+            return isinstance(value, list | tuple)
+        case "object":
+            return isinstance(value, dict)
+        case _:
+            return True
+
+
+def _kind_of(value: Any) -> str:
+    for kind, name in (("boolean", "a boolean"), *_NAMES.items()):
+        if _is_kind(value, kind):
+            return name
+    return f"a {type(value).__name__}"
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equality of JSON, where true is not 1."""
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, bool | None) else str(value).lower().replace("none", "null")
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+_NUMBER_BOUNDS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
+    ("minimum", lambda value, bound: value >= bound, "at least"),
+    ("maximum", lambda value, bound: value <= bound, "at most"),
+    ("exclusiveMinimum", lambda value, bound: value > bound, "more than"),
+    ("exclusiveMaximum", lambda value, bound: value < bound, "less than"),
+)
+
+
+def _check_instant(text: str) -> None:
+    if len(text) < 11:
+        raise ValueError("a date alone is no instant")
+    datetime.fromisoformat(text)
+
+
+_FORMATS: dict[str, Callable[[str], Any]] = {
+    "date-time": _check_instant,
+    "date": date.fromisoformat,
+    "uuid": UUID,
+}
+_FORMAT_EXAMPLES = {
+    "date-time": "an instant like 2026-01-31T09:30:00Z",
+    "date": "a date like 2026-01-31",
+    "uuid": "a UUID like 123e4567-e89b-12d3-a456-426614174000",
+}

@@ -1,0 +1,261 @@
+"""What people, hints and ended runs do to a Schedule: each step changes its state and re-plans at once.
+
+Guards that no step erases a field and leaves the old plan standing (GOV-08), that the failure count is
+updated before the plan that uses it, and that a one-shot hint is used up by one run.
+
+The steps are pure: they return a changed copy. The caller writes it in the transaction of the step itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from holdbeat.domain.bounds import YEAR_S, duration_s, instant, line
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.governor import Plan, PlanInputs, plan
+from holdbeat.domain.occurrence import ON_TIME_S, Verdict, catch_up, listed_for
+from holdbeat.domain.schedule import (
+    HINT_FIELDS,
+    INDEFINITE,
+    INTERVAL_HINT_FIELDS,
+    LONGEST_INTERVAL_S,
+    LONGEST_REASON,
+    ONE_SHOT_HINT_FIELDS,
+    SHORTEST_INTERVAL_S,
+    TIMING_FIELDS,
+    Schedule,
+)
+from holdbeat.domain.timetable import MILLISECOND, due_times, next_due, spread
+
+INTERVAL_HINT_LIVES_S = 3600.0
+ONE_SHOT_HINT_LIVES_S = 1800.0
+
+
+class ChainEnd(StrEnum):
+    """How the in-flight chain of an adaptive schedule ended."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    """For good: no automatic retry follows."""
+    SKIPPED = "SKIPPED"
+    CANCELLED = "CANCELLED"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Steered:
+    """The schedule after a step, with the plan of an adaptive one and due times that the step decided."""
+
+    schedule: Schedule
+    plan: Plan | None = None
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+def replanned(
+    schedule: Schedule, now: datetime, *, previous: Schedule | None = None, in_flight: bool = False
+) -> Steered:
+    """Plans a new, edited, enabled, disabled or recovered schedule; `previous` is how it was before an edit.
+
+    An edit that leaves the timetable as it was moves no due time. A new timetable begins now: what it would
+    have had earlier is not made up for, except that a due time of the last minute which the trigger has not
+    reached yet is left to it, so that an edit at the very instant of firing loses nothing (TIME-06).
+    """
+    cut = _cut(schedule, previous, now)
+    if schedule.adaptive:
+        inputs = PlanInputs.of(schedule, in_flight=in_flight)
+        return _planned(schedule, replace(inputs, since=cut) if cut is not None else inputs, now)
+    if not schedule.enabled:
+        return Steered(replace(schedule, next_run_at=None))
+    if cut is not None and cut < now:
+        return Steered(replace(schedule, next_run_at=next_due(schedule, cut - MILLISECOND)))
+    if cut is not None or schedule.next_run_at is None:
+        return Steered(replace(schedule, next_run_at=next_due(schedule, now)))
+    return Steered(schedule)
+
+
+def _cut(schedule: Schedule, previous: Schedule | None, now: datetime) -> datetime | None:
+    if previous is None or all(getattr(schedule, name) == getattr(previous, name) for name in TIMING_FIELDS):
+        return None
+    pending = previous.next_run_at
+    if (
+        previous.enabled
+        and pending is not None
+        and timedelta() <= now - pending <= timedelta(seconds=ON_TIME_S)
+    ):
+        return pending
+    return now
+
+
+def _planned(schedule: Schedule, inputs: PlanInputs, now: datetime) -> Steered:
+    """Drops what has expired, plans, and keeps the decision in the schedule."""
+    expired: dict[str, Any] = {}
+    for names in (INTERVAL_HINT_FIELDS, ONE_SHOT_HINT_FIELDS):
+        expires_at = getattr(schedule, names[1])
+        if getattr(schedule, names[0]) is not None and (expires_at is None or expires_at <= now):
+            expired |= dict.fromkeys(names)
+    if expired:
+        schedule = replace(schedule, **expired)
+    decided = plan(replace(inputs, schedule=schedule), now)
+    schedule = replace(schedule, next_run_at=decided.next_run_at, last_decision=decided.decision)
+    return Steered(schedule, decided)
+
+
+def fired(schedule: Schedule, due_at: datetime, now: datetime) -> Schedule:
+    """The schedule once a job of it was made, by the trigger or by hand.
+
+    An adaptive one is in flight now and has no next time; a one-shot hint whose time has come is used up.
+    """
+    if not schedule.adaptive:
+        return schedule
+    return replace(_without_used_one_shot(schedule, max(due_at, now)), next_run_at=None)
+
+
+def after_run(
+    schedule: Schedule,
+    outcome: ChainEnd | str,
+    started_at: datetime | None,
+    due_at: datetime | None,
+    now: datetime,
+) -> Steered:
+    """The end of a chain: counts the failure or forgets them, then plans (GOV-01, GOV-04, GOV-09).
+
+    `started_at` is None if the job was cancelled before it ran. A hint that was set while the chain ran lies
+    later than its start, so it stays.
+    """
+    end = ChainEnd(outcome)
+    schedule = replace(schedule, last_run_at=started_at or schedule.last_run_at)
+    if not schedule.adaptive:
+        return Steered(schedule)
+    if end is ChainEnd.COMPLETED:
+        schedule.failure_count = 0
+    elif end is ChainEnd.FAILED:
+        schedule.failure_count += 1
+    begun = max((at for at in (started_at, due_at) if at is not None), default=None)
+    if begun is not None:
+        schedule = _without_used_one_shot(schedule, begun)
+    inputs = PlanInputs(schedule, last_start=schedule.last_run_at, last_due=due_at, last_finish=now)
+    return _planned(schedule, inputs, now)
+
+
+def _without(schedule: Schedule, names: tuple[str, ...]) -> Schedule:
+    cleared: dict[str, Any] = dict.fromkeys(names)
+    return replace(schedule, **cleared)
+
+
+def _without_used_one_shot(schedule: Schedule, begun: datetime) -> Schedule:
+    """Any run that begins at or after the hinted time is the one that was asked for."""
+    if schedule.hint_next_run_at is None or schedule.hint_next_run_at > begun:
+        return schedule
+    return _without(schedule, ONE_SHOT_HINT_FIELDS)
+
+
+def with_hint(
+    schedule: Schedule,
+    now: datetime,
+    *,
+    interval_s: float | None = None,
+    next_run_at: datetime | None = None,
+    ttl_s: float | None = None,
+    reason: str | None = None,
+    in_flight: bool = False,
+) -> Steered:
+    """Sets the interval hint, the one-shot hint, or both, each with its own expiry; the other one stays.
+
+    A one-shot time that has just passed means now; one that passed so long ago that it would have expired is
+    refused.
+    """
+    _require_adaptive(schedule, "hints")
+    if interval_s is None and next_run_at is None:
+        raise Invalid("A hint needs interval_s, next_run_at, or both.", code="empty_hint", field="interval_s")
+    if reason is not None:
+        line(reason, "reason", LONGEST_REASON, shortest=0)
+    lives = None if ttl_s is None else timedelta(seconds=duration_s(ttl_s, "ttl_s", 0.001))
+    changes: dict[str, Any] = {}
+    if interval_s is not None:
+        duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+        expires_at = now + (lives or timedelta(seconds=INTERVAL_HINT_LIVES_S))
+        changes |= dict(zip(INTERVAL_HINT_FIELDS, (interval_s, expires_at, reason), strict=True))
+    if next_run_at is not None:
+        at = _one_shot_time(next_run_at, now)
+        expires_at = now + lives if lives is not None else at + timedelta(seconds=ONE_SHOT_HINT_LIVES_S)
+        if expires_at < at:
+            raise Invalid(
+                "The hint would expire before its own time: raise ttl_s or choose an earlier next_run_at.",
+                code="hint_expires_early",
+                field="ttl_s",
+            )
+        changes |= dict(zip(ONE_SHOT_HINT_FIELDS, (at, expires_at, reason), strict=True))
+    return replanned(replace(schedule, **changes), now, in_flight=in_flight)
+
+
+def _one_shot_time(value: datetime, now: datetime) -> datetime:
+    at = instant(value, "next_run_at")
+    if at <= now - timedelta(seconds=ONE_SHOT_HINT_LIVES_S):
+        raise Invalid(
+            "next_run_at has passed: give a time from now on.", code="hint_in_past", field="next_run_at"
+        )
+    if at > now + timedelta(seconds=YEAR_S):
+        raise Invalid("next_run_at must lie within a year.", code="out_of_range", field="next_run_at")
+    return max(at, now)
+
+
+def cleared_hints(schedule: Schedule, now: datetime, *, in_flight: bool = False) -> Steered:
+    """Drops both hints."""
+    _require_adaptive(schedule, "hints")
+    return replanned(_without(schedule, HINT_FIELDS), now, in_flight=in_flight)
+
+
+def reset_failures(schedule: Schedule, now: datetime, *, in_flight: bool = False) -> Steered:
+    """Ends the backoff."""
+    _require_adaptive(schedule, "the failure count")
+    return replanned(replace(schedule, failure_count=0), now, in_flight=in_flight)
+
+
+def _require_adaptive(schedule: Schedule, what: str) -> None:
+    if not schedule.adaptive:
+        raise Invalid(
+            f"Only adaptive schedules have {what}: set adaptive to true first.",
+            code="not_adaptive",
+            field="adaptive",
+        )
+
+
+def paused(
+    schedule: Schedule, until: datetime | None, reason: str | None, now: datetime, *, in_flight: bool = False
+) -> Steered:
+    """Holds everything until an instant, or until somebody resumes (None).
+
+    The due times of a plain schedule go on and are recorded as skipped; an adaptive one is planned behind the
+    pause.
+    """
+    if reason is not None:
+        line(reason, "reason", LONGEST_REASON, shortest=0)
+    end = INDEFINITE if until is None or until == INDEFINITE else instant(until, "until")
+    if end <= now:
+        raise Invalid("until must lie in the future.", code="pause_in_past", field="until")
+    return replanned(replace(schedule, paused_until=end, pause_reason=reason), now, in_flight=in_flight)
+
+
+def resumed(schedule: Schedule, now: datetime, *, spread_s: float = 0.0, in_flight: bool = False) -> Steered:
+    """Ends the pause. What fell into it and is not recorded yet is recorded as skipped, never caught up.
+
+    An adaptive schedule starts its cron slots anew; `spread_s` keeps many that resume together apart. A plain
+    one is on its own grid already and needs no spreading.
+    """
+    if schedule.paused_until is None:
+        return replanned(schedule, now, in_flight=in_flight)
+    end = min(schedule.paused_until, now)
+    free = replace(schedule, paused_until=None, pause_reason=None)
+    if schedule.adaptive:
+        floor = now + timedelta(milliseconds=int(spread(schedule.id) * spread_s * 1000))
+        inputs = replace(PlanInputs.of(free, in_flight=in_flight), since=end, not_before=floor)
+        return _planned(free, inputs, now)
+    pending = schedule.next_run_at
+    if pending is None or pending >= end:
+        return replanned(free, now)
+    due = due_times(schedule, pending, end - MILLISECOND, listed_for(schedule))
+    free.next_run_at = next_due(schedule, end - MILLISECOND)
+    return Steered(free, None, catch_up(schedule, due, now))

@@ -1,0 +1,1 @@
+"""What runs: services that each have one testable step."""

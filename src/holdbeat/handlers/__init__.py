@@ -1,0 +1,1 @@
+"""How a job's work is carried out: functions, processes, shell commands, HTTP calls."""

@@ -1,0 +1,181 @@
+"""The Context: what a handler knows about its run, and how it speaks while it runs.
+
+Guards that a handler's reports stay small and storable whatever it sends: names of artifacts cannot leave
+their directory, a run's log is capped and marked, text is cleaned of what a store cannot hold.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from holdbeat.domain.clock import Clock, SystemClock
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import Job
+from holdbeat.domain.params import storable_text
+from holdbeat.handlers.stop import StopSignal
+
+MAX_LOG_BYTES = 1_048_576
+TRUNCATED = "[output truncated]\n"
+_ARTIFACT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")
+
+
+class Skip(Exception):
+    """Raised by a handler that finds nothing to do: the run ends SKIPPED with this reason."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class PermanentFailure(Exception):
+    """Raised by a handler that knows that trying again is useless: the run ends FAILED and is not retried."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Cancelled(BaseException):
+    """Raised at a checkpoint when the handler should end.
+
+    It derives from BaseException, as asyncio's CancelledError does: handlers are full of loops that catch
+    Exception, note the failure and take the next item, and such a loop must not eat the request to stop.
+    Clean up in `finally`; whoever catches it should raise it again.
+    """
+
+
+class Reports(Protocol):
+    """Where a Context sends what the handler says. Methods may be called from any thread, and return soon.
+
+    `progress` and `log` never raise: a report that cannot be kept must not fail the work. `artifact` raises,
+    because a file that was not kept is a failure of the work.
+    """
+
+    def progress(self, fraction: float | None, message: str | None) -> None: ...
+
+    def log(self, stream: str, text: str) -> None:
+        """A piece of text, usually whole lines, of `stdout`, `stderr` or `log`."""
+
+    def artifact(self, name: str, data: bytes | Path) -> None:
+        """Keeps the bytes, or the content that the file has now."""
+
+
+def check_artifact_name(name: str) -> str:
+    """Refuses names that could mean another directory, a hidden file, or the return value."""
+    if not isinstance(name, str) or not _ARTIFACT_NAME.fullmatch(name):
+        raise Invalid(
+            "An artifact's name has 1 to 120 letters, digits, dots, dashes or underscores, and does not "
+            "begin with a dot.",
+            code="invalid_artifact_name",
+            field="name",
+        )
+    if name == "result":
+        raise Invalid(
+            "The artifact named result is what the handler returns; choose another name.",
+            code="invalid_artifact_name",
+            field="name",
+        )
+    return name
+
+
+class Context:
+    """One run as its handler sees it. Safe to use from any thread of the handler."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        type: str,
+        fence: int,
+        reports: Reports,
+        stop: StopSignal,
+        job: Job | None = None,
+        deadline: datetime | None = None,
+        clock: Clock | None = None,
+        max_log_bytes: int = MAX_LOG_BYTES,
+    ) -> None:
+        self.job = job
+        """The Job, or None while a direct request is served."""
+        self.run_id = run_id
+        self.type = type
+        self.fence = fence
+        """Grows with every claim in the store: hand it to what you write to; that can refuse smaller ones."""
+        self.attempt = job.attempt if job is not None else 0
+        self.deadline = deadline
+        """When `timeout_s` will be over, or None."""
+        self._reports = reports
+        self._stop = stop
+        self._clock = clock or SystemClock()
+        self._ends_at: float | None = None
+        if deadline is not None:
+            # Counted on the monotonic clock, so that a jump of the wall clock neither adds nor takes time.
+            left_s = (deadline - self._clock.now()).total_seconds()
+            self._ends_at = self._clock.monotonic() + left_s
+        self._log_lock = threading.Lock()
+        self._log_left = max_log_bytes
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler should end now: cancelled, out of time, shutting down, or its lease lost."""
+        return self._stop.is_set
+
+    def checkpoint(self) -> None:
+        """A good place to stop: raises Cancelled if the handler should end, and else does nothing."""
+        if self._stop.is_set:
+            raise Cancelled(f"told to end: {self._stop.reason}")
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Seconds until the deadline, at least 0; None without one."""
+        if self._ends_at is None:
+            return None
+        return max(0.0, self._ends_at - self._clock.monotonic())
+
+    def progress(self, fraction: float | None, message: str | None = None) -> None:
+        """Says how far the work is, from 0 to 1, and in words what it does just now."""
+        if fraction is not None:
+            fraction = float(fraction)
+            fraction = None if math.isnan(fraction) else min(1.0, max(0.0, fraction))
+        self._reports.progress(fraction, None if message is None else storable_text(str(message), 500))
+
+    def log(self, *parts: object) -> None:
+        """Adds a line to the run's log, as print does."""
+        self.write_log("log", " ".join(str(part) for part in parts) + "\n")
+
+    def write_log(self, stream: str, text: str) -> None:
+        """Adds text to one stream of the log; beyond the cap for the whole run nothing is kept but a mark."""
+        with self._log_lock:
+            if self._log_left <= 0 or not text:
+                return
+            size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+            if size <= self._log_left:
+                self._log_left -= size
+            else:
+                text = text.encode("utf-8", "replace")[: self._log_left].decode("utf-8", "ignore")
+                text += ("" if text.endswith("\n") else "\n") + TRUNCATED
+                self._log_left = 0
+        self._reports.log(stream, storable_text(text))
+
+    @property
+    def is_log_full(self) -> bool:
+        return self._log_left <= 0
+
+    def artifact(self, name: str, data: bytes | str | Path) -> None:
+        """Keeps a file with the run: bytes, text (stored as UTF-8), or the content of a file at a Path."""
+        check_artifact_name(name)
+        if isinstance(data, str):
+            data = data.encode()
+        elif isinstance(data, bytearray | memoryview):
+            data = bytes(data)
+        elif not isinstance(data, bytes | Path):
+            raise Invalid(
+                f"An artifact is bytes, text or a Path, not a {type(data).__name__}.",
+                code="invalid_artifact",
+                field=name,
+            )
+        self._reports.artifact(name, data)

@@ -1,0 +1,28 @@
+"""A child process that does not outlive the worker. Used before anything else is imported: keep it small."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with(parent: int) -> None:
+    """Has the kernel kill this process when `parent` dies; ends it at once if that already happened.
+
+    A worker killed with SIGKILL cannot clean up, and work that goes on without a lease is what leases forbid.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def forget_inherited_signals() -> None:
+    """A worker may block or ignore signals in the thread that started us; a handler starts afresh."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)

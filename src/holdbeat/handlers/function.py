@@ -1,0 +1,114 @@
+"""Handlers for functions in the worker's own process: coroutines in its event loop, others in threads.
+
+Guards CAN-03 for both: neither can be killed, so `run` does not end before the function has, and the slot
+stays taken as long as the work goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.handlers.context import Context
+from holdbeat.handlers.handler import bound, stopped_before_start
+from holdbeat.handlers.job_type import JobType
+from holdbeat.handlers.outcome import describe, outcome_of_error, outcome_of_value, traceback_text
+from holdbeat.handlers.stop import StopSignal
+from holdbeat.handlers.threads import in_own_thread
+
+
+class AsyncHandler:
+    """Runs a coroutine function within the calling task, so a job costs no second task.
+
+    A stop cancels that task once, while the function waits for something; the function sees CancelledError at
+    that await. A function that goes on regardless is left to end by itself.
+    """
+
+    def __init__(self, job_type: JobType) -> None:
+        self._job_type = job_type
+        assert job_type.function is not None
+        self._function = job_type.function
+
+    async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
+        kwargs = stopped_before_start(stop) or bound(self._job_type, params, ctx)
+        if isinstance(kwargs, Outcome):
+            return kwargs
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        cancels_before = task.cancelling()
+        is_over = False
+        is_told = False
+
+        def tell() -> None:
+            # Runs in the loop while the function is suspended, so it cannot hit the worker's own code.
+            nonlocal is_told
+            if not (is_over or is_told):
+                is_told = True
+                task.cancel()
+
+        def tell_from_anywhere() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+                loop.call_soon_threadsafe(tell)
+
+        unsubscribe = stop.subscribe(tell_from_anywhere)
+        try:
+            # SystemExit and KeyboardInterrupt must be caught in here: a task hands them to the event loop,
+            # and that would end the worker.
+            outcome = outcome_of_value(await self._function(**kwargs))
+        except BaseException as error:
+            outcome = outcome_of_error(error)
+            if not stop.is_set and outcome.error_kind is ErrorKind.ERROR:
+                ctx.write_log("stderr", traceback_text(error))
+            del error
+        finally:
+            is_over = True
+            unsubscribe()
+        if task.cancelling() > cancels_before:
+            await _forget_cancels(task, cancels_before)
+        return stop.verdict(outcome)
+
+
+async def _forget_cancels(task: asyncio.Task[Any], down_to: int) -> None:
+    """Takes back the cancels that were meant for the function, or that it sent itself.
+
+    One that it sent without waiting afterwards is still on its way, and would hit the worker's next await.
+    """
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
+    while task.cancelling() > down_to:
+        task.uncancel()
+
+
+class ThreadHandler:
+    """Runs a plain function in a daemon thread of its own. It sees a stop only by asking its Context."""
+
+    def __init__(self, job_type: JobType) -> None:
+        self._job_type = job_type
+        assert job_type.function is not None
+        self._function = job_type.function
+
+    async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
+        kwargs = stopped_before_start(stop) or bound(self._job_type, params, ctx)
+        if isinstance(kwargs, Outcome):
+            return kwargs
+        try:
+            outcome = await in_own_thread(
+                lambda: _call(self._function, kwargs, ctx, stop), name=f"run-{ctx.run_id}"
+            )
+        except (RuntimeError, MemoryError) as error:
+            return Outcome.failed(ErrorKind.ERROR, f"No thread could be started for it: {describe(error)}")
+        return stop.verdict(outcome)
+
+
+def _call(function: Callable[..., Any], kwargs: dict[str, Any], ctx: Context, stop: StopSignal) -> Outcome:
+    try:
+        return outcome_of_value(function(**kwargs))
+    except BaseException as error:
+        outcome = outcome_of_error(error)
+        if not stop.is_set and outcome.error_kind is ErrorKind.ERROR:
+            ctx.write_log("stderr", traceback_text(error))
+        return outcome

@@ -1,0 +1,236 @@
+"""The built-in job type `http`: one HTTP call, judged by its status code alone (GOV-10).
+
+The invariant: only a complete 2xx answer is a success. A redirect is a failure and is not followed, because
+the address that it names was never asked for; a target that may not be called is rejected, never retried.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from holdbeat.domain.address import OutboundPolicy, check_url
+from holdbeat.domain.errors import Invalid
+from holdbeat.handlers.outbound import Answer, Outbound, OutboundFailure
+
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+DEFAULT_TIMEOUT_S: Final = 30.0
+MAX_TIMEOUT_S: Final = 1800.0
+DEFAULT_RESPONSE_KB: Final = 100
+MAX_RESPONSE_KB: Final = 10_240
+MAX_HEADERS: Final = 100
+MAX_HEADER_LENGTH: Final = 8192
+
+_HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}$"
+_HEADER_VALUE = r"^([!-~]([\t -~]*[!-~])?)?$"
+# These frame the message or steer the connection: they are ours to send.
+_OWN_HEADERS: Final = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_SECRET_ANSWER_HEADERS: Final = ("set-cookie", "set-cookie2")
+REDACTED: Final = "[redacted]"
+
+HTTP_PARAMS_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["url"],
+    "additionalProperties": False,
+    "properties": {
+        "url": {"type": "string", "minLength": 1, "maxLength": 8192},
+        "method": {"type": "string", "enum": list(METHODS), "default": "GET"},
+        "headers": {
+            "type": ["object", "null"],
+            "maxProperties": MAX_HEADERS,
+            "propertyNames": {"pattern": _HEADER_NAME},
+            "additionalProperties": {
+                "type": "string",
+                "maxLength": MAX_HEADER_LENGTH,
+                "pattern": _HEADER_VALUE,
+            },
+        },
+        "body": {"description": "A string is sent as it is, anything else as JSON, null as no body."},
+        "timeout_s": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": MAX_TIMEOUT_S,
+            "default": DEFAULT_TIMEOUT_S,
+        },
+        "max_response_kb": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MAX_RESPONSE_KB,
+            "default": DEFAULT_RESPONSE_KB,
+        },
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpParams:
+    """The params of an `http` job, checked and completed."""
+
+    url: str
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: Any = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    max_response_kb: int = DEFAULT_RESPONSE_KB
+
+
+class HttpFailure(Exception):
+    """The call failed. `kind` is the error_kind of the run, `result` what is known of the answer, if any."""
+
+    def __init__(
+        self,
+        message: str,
+        kind: Literal["error", "timeout", "rejected"],
+        result: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind: Literal["error", "timeout", "rejected"] = kind
+        self.result = result
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.message, self.kind, self.result)
+
+
+def validate_http_params(params: Mapping[str, Any], policy: OutboundPolicy | None = None) -> HttpParams:
+    """Refuses params that `http` cannot work with; with a policy also a URL that may not be called."""
+    known = HTTP_PARAMS_SCHEMA["properties"]
+    for name in params:
+        if name not in known:
+            raise Invalid(f"An http job has no param {name!r}; it knows {', '.join(known)}.", field=name)
+    url = params.get("url")
+    if not isinstance(url, str) or not url:
+        raise Invalid("An http job needs a url; give it as a string.", field="url")
+    if policy is not None:
+        check_url(url, policy)
+    method = params.get("method", "GET")
+    if method not in METHODS:
+        raise Invalid(f"The method must be one of {', '.join(METHODS)}.", field="method")
+    timeout_s = params.get("timeout_s", DEFAULT_TIMEOUT_S)
+    if not _is_number(timeout_s) or not 0 < timeout_s <= MAX_TIMEOUT_S:
+        raise Invalid(f"timeout_s must be above 0 and at most {MAX_TIMEOUT_S:g} seconds.", field="timeout_s")
+    kilobytes = params.get("max_response_kb", DEFAULT_RESPONSE_KB)
+    if not _is_number(kilobytes) or not 1 <= kilobytes <= MAX_RESPONSE_KB or kilobytes % 1:
+        raise Invalid(
+            f"max_response_kb must be a whole number from 1 to {MAX_RESPONSE_KB}.", field="max_response_kb"
+        )
+    return HttpParams(
+        url=url,
+        method=method,
+        headers=_checked_headers(params.get("headers")),
+        body=params.get("body"),
+        timeout_s=float(timeout_s),
+        max_response_kb=int(kilobytes),
+    )
+
+
+async def call_http(
+    outbound: Outbound, params: Mapping[str, Any], *, timeout_s: float | None = None
+) -> dict[str, Any]:
+    """Makes the call and returns {status_code, headers, body, truncated, duration_s}; raises HttpFailure.
+
+    The deadline is the job's own `timeout_s` param, or what is left to the run if that is less.
+    """
+    try:
+        call = validate_http_params(params)
+    except Invalid as refusal:
+        raise HttpFailure(refusal.detail, "rejected") from None
+    content, content_type = _encoded(call.body)
+    headers = dict(call.headers)
+    if content_type is not None and not any(name.lower() == "content-type" for name in headers):
+        headers["Content-Type"] = content_type
+    deadline_s = call.timeout_s if timeout_s is None else min(call.timeout_s, timeout_s)
+    try:
+        answer = await outbound.call(
+            call.method,
+            call.url,
+            headers=headers,
+            content=content,
+            deadline_s=deadline_s,
+            max_body_bytes=call.max_response_kb * 1024,
+        )
+    except OutboundFailure as failure:
+        kinds: dict[str, Literal["timeout", "rejected"]] = {
+            "timeout": "timeout",
+            "refused_target": "rejected",
+        }
+        raise HttpFailure(failure.reason, kinds.get(failure.kind, "error")) from failure
+    result = _result(answer)
+    if 200 <= answer.status_code < 300:
+        return result
+    if 300 <= answer.status_code < 400:
+        raise HttpFailure(
+            f"HTTP {answer.status_code}: redirects are not followed; call the final address.", "error", result
+        )
+    raise HttpFailure(f"HTTP {answer.status_code}", "error", result)
+
+
+def _result(answer: Answer) -> dict[str, Any]:
+    headers = {
+        name: REDACTED if name in _SECRET_ANSWER_HEADERS else value for name, value in answer.headers.items()
+    }
+    result = {
+        "status_code": answer.status_code,
+        "headers": headers,
+        "body": answer.body,
+        "truncated": answer.truncated,
+        "duration_s": answer.duration_s,
+    }
+    if answer.note is not None:
+        result["note"] = answer.note
+    return result
+
+
+def _encoded(body: Any) -> tuple[bytes | None, str | None]:
+    if body is None:
+        return None, None
+    if isinstance(body, str):
+        return body.encode("utf-8", "replace"), "text/plain; charset=utf-8"
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace"), "application/json"
+
+
+def _checked_headers(headers: Any) -> dict[str, str]:
+    if headers is None:
+        return {}
+    if not isinstance(headers, Mapping):
+        raise Invalid("headers must be an object of names and values.", field="headers")
+    if len(headers) > MAX_HEADERS:
+        raise Invalid(f"At most {MAX_HEADERS} headers can be sent.", field="headers")
+    seen: set[str] = set()
+    for name, value in headers.items():
+        if not isinstance(name, str) or not re.fullmatch(_HEADER_NAME, name):
+            raise Invalid(f"{name!r} is not a name for a header.", field="headers")
+        lower = name.lower()
+        if lower in _OWN_HEADERS or lower.startswith("proxy-"):
+            raise Invalid(f"The header {name} is set by Holdbeat itself; leave it out.", field="headers")
+        if lower in seen:
+            raise Invalid(f"The header {name} is given twice.", field="headers")
+        seen.add(lower)
+        # The value may be a secret, so the sentence does not repeat it.
+        if (
+            not isinstance(value, str)
+            or len(value) > MAX_HEADER_LENGTH
+            or not re.fullmatch(_HEADER_VALUE, value)
+        ):
+            raise Invalid(f"The header {name} must be one line of printable ASCII text.", field="headers")
+    return dict(headers)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,185 @@
+"""From what a handler returned or raised to the one Outcome of its run.
+
+Guards EXE-02: there is no value and no exception, BaseException included, for which these functions raise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import traceback
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+from holdbeat.domain.clock import iso
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.params import MAX_DEPTH, check_json, storable_text
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.handlers.context import PermanentFailure, Skip
+
+MAX_RESULT_BYTES = 10_485_760
+MAX_ERROR_LENGTH = 4000
+
+
+def as_json(value: Any) -> Any:
+    """A handler's return value as JSON: dataclasses, models, enums, times, sets and tuples are converted.
+
+    Raises Invalid for what has no plain form, bytes above all: those belong into an artifact.
+    """
+    converted = _plain(value, "result", 0)
+    check_json(converted, field="result", max_bytes=MAX_RESULT_BYTES)
+    return converted
+
+
+def _plain(value: Any, place: str, depth: int) -> Any:
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if depth > MAX_DEPTH:
+        raise Invalid(
+            f"{place[:100]}… is nested deeper than {MAX_DEPTH} levels; flatten it.", code="too_deep"
+        )
+    if isinstance(value, Enum):
+        return _plain(value.value, place, depth + 1)
+    if isinstance(value, datetime):
+        return iso(value) if value.tzinfo else value.isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, UUID | PurePath | Decimal):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {
+            _key(key, place): _plain(member, f"{place}.{key}", depth + 1) for key, member in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(member, f"{place}[{index}]", depth + 1) for index, member in enumerate(value)]
+    if isinstance(value, AbstractSet):
+        members = [_plain(member, place, depth + 1) for member in value]
+        try:
+            return sorted(members)
+        except TypeError:
+            return members
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: _plain(getattr(value, field.name), f"{place}.{field.name}", depth + 1)
+            for field in dataclasses.fields(value)
+        }
+    dump = getattr(value, "model_dump", None)
+    if callable(dump) and not isinstance(value, type):
+        return _plain(dump(mode="json"), place, depth + 1)
+    if isinstance(value, str | bool | int | float):
+        # A subclass of a plain type, such as numpy's float64.
+        plain: type = next(kind for kind in (str, bool, int, float) if isinstance(value, kind))
+        return plain(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise Invalid(
+            f"{place} is bytes, which JSON cannot carry; keep it with ctx.artifact(name, data).",
+            code="unserialisable_result",
+        )
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise Invalid(
+            f"{place} is a {type(value).__name__} that nobody awaited; declare the handler `async def`.",
+            code="unserialisable_result",
+        )
+    raise Invalid(
+        f"{place} is a {_type_name(type(value))}, which JSON cannot carry; return plain values, a dataclass "
+        "or a model, or keep it with ctx.artifact(name, data).",
+        code="unserialisable_result",
+    )
+
+
+def _key(key: Any, place: str) -> str:
+    if isinstance(key, Enum):
+        key = key.value
+    if isinstance(key, str):
+        return str(key)
+    if isinstance(key, int | float | bool | UUID | date) or key is None:
+        return str(key)
+    raise Invalid(
+        f"{place} has a key of type {type(key).__name__}; keys of a JSON object are strings.",
+        code="unserialisable_result",
+    )
+
+
+def outcome_of_value(value: Any) -> Outcome:
+    """COMPLETED with what the handler returned, or FAILED if that cannot be kept."""
+    try:
+        return Outcome.completed(as_json(value))
+    except Invalid as error:
+        return Outcome.failed(
+            ErrorKind.ERROR, storable_text(f"Unserialisable result: {error}", MAX_ERROR_LENGTH)
+        )
+    except BaseException as error:  # a property or __iter__ of the value misbehaved
+        return Outcome.failed(ErrorKind.ERROR, f"Unserialisable result: {describe(error)}")
+
+
+def outcome_of_error(error: BaseException) -> Outcome:
+    """How a run ends whose handler raised.
+
+    An exception group counts as Skip or PermanentFailure if all that is in it is.
+    """
+    leaves = _leaves(error)
+    if all(isinstance(leaf, Skip) for leaf in leaves):
+        return Outcome.skipped(storable_text("; ".join(_message(leaf) for leaf in leaves), MAX_ERROR_LENGTH))
+    if all(isinstance(leaf, PermanentFailure) for leaf in leaves):
+        reasons = "; ".join(_message(leaf) for leaf in leaves)
+        text = reasons or "The handler raised PermanentFailure without a reason."
+        return Outcome.failed(ErrorKind.REJECTED, storable_text(text, MAX_ERROR_LENGTH))
+    return Outcome.failed(ErrorKind.ERROR, describe(error))
+
+
+def describe(error: BaseException) -> str:
+    """An exception's exact type and message, in a form that any store can hold."""
+    text = f"{_type_name(type(error))}: {_message(error)}".removesuffix(": ")
+    if isinstance(error, SystemExit):
+        text += " (the handler called sys.exit, which is a failure whatever the code)"
+    if isinstance(error, BaseExceptionGroup):
+        text += " [" + "; ".join(describe(leaf) for leaf in _leaves(error)[:5]) + "]"
+    return storable_text(text, MAX_ERROR_LENGTH)
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback for the run's log, without our own frames at its top."""
+    try:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(
+            "holdbeat.handlers."
+        ):
+            trace = trace.tb_next
+        return storable_text("".join(traceback.format_exception(type(error), error, trace)))
+    except BaseException as failure:
+        return f"(the traceback could not be written: {type(failure).__name__})\n"
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The exceptions within a group; without recursion, for a handler can nest groups as deep as it likes."""
+    leaves, pending = [], [error]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, BaseExceptionGroup):
+            pending.extend(reversed(each.exceptions))
+        else:
+            leaves.append(each)
+    return leaves
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as failure:
+        return f"(its message could not be read: {type(failure).__name__})"
+
+
+def _type_name(kind: type) -> str:
+    if kind.__module__ in ("builtins", "holdbeat.handlers.context"):
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"

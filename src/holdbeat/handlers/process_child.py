@@ -1,0 +1,259 @@
+"""The child's side of an isolated run: finds the function, calls it, reports one outcome.
+
+Guards that SIGTERM reaches the handler in the form it knows: Cancelled raised in the main thread for a plain
+function, cancellation of its task for a coroutine, `ctx.cancelled` for both. It never interrupts a report on
+its way through the pipe, which would garble all later ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from holdbeat.handlers.death_pact import die_with, forget_inherited_signals
+
+_MAIN = "__holdbeat_main__"
+"""The name under which a script is imported: not `__main__`, so that it does not start a second worker."""
+
+
+def main(init_fd: str, messages_fd: str, replies_fd: str) -> NoReturn:
+    with open(int(init_fd), "rb") as file:
+        init = json.load(file)
+    die_with(init["parent"])
+    forget_inherited_signals()
+    pipe = _Pipe(int(messages_fd), int(replies_fd), Path(init["scratch"]))
+    stopper = _Stopper(pipe)
+    signal.signal(signal.SIGTERM, stopper.on_signal)
+    sys.path[:] = init["path"]
+    sys.argv[:] = init["argv"]
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    outcome = _run(init, pipe, stopper)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the handler closed it
+            stream.flush()
+    pipe.send(
+        {
+            "kind": "outcome",
+            "status": outcome.status,
+            "result": outcome.result,
+            "error": outcome.error,
+            "error_kind": outcome.error_kind,
+        }
+    )
+    sys.exit(0)
+
+
+def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
+    # Imported after the death pact is made, which must not wait for them.
+    from holdbeat.domain.clock import SystemClock, seconds
+    from holdbeat.domain.run import ErrorKind, Outcome
+    from holdbeat.handlers.context import Context
+    from holdbeat.handlers.handler import bound
+    from holdbeat.handlers.job_message import job_of
+    from holdbeat.handlers.job_type import JobType
+    from holdbeat.handlers.outcome import outcome_of_error, outcome_of_value, traceback_text
+
+    deadline = None
+    if init["deadline"] is not None:
+        # What counts is the time left by the worker's clock, also if the wall clock jumped on the way.
+        deadline = min(
+            datetime.fromisoformat(init["deadline"]), SystemClock().now() + seconds(init["remaining_s"])
+        )
+    ctx = Context(
+        run_id=init["run_id"],
+        type=init["type"],
+        fence=init["fence"],
+        reports=pipe,
+        stop=stopper.stop,
+        job=None if init["job"] is None else job_of(init["job"]),
+        deadline=deadline,
+    )
+    try:
+        try:
+            function = _find(init)
+            job_type = JobType.from_function(function, init["type"])
+        except Exception as error:
+            ctx.write_log("stderr", traceback_text(error))
+            text = (
+                f"{init['module']}:{init['qualname']} could not be imported: {type(error).__name__}: {error}"
+            )
+            return Outcome.failed(ErrorKind.ERROR, text)
+        kwargs = bound(job_type, init["params"], ctx)
+        if isinstance(kwargs, Outcome):
+            return kwargs
+        ctx.checkpoint()
+        if job_type.is_async:
+            return outcome_of_value(stopper.run_coroutine(lambda: function(**kwargs)))
+        with stopper.raising():
+            value = function(**kwargs)
+        return outcome_of_value(value)
+    except BaseException as error:
+        stopper.is_raising = False
+        outcome = outcome_of_error(error)
+        if not stopper.stop.is_set and outcome.error_kind is ErrorKind.ERROR:
+            ctx.write_log("stderr", traceback_text(error))
+        return outcome
+
+
+def _find(init: dict[str, Any]) -> Callable[..., Any]:
+    """The function, whatever decorator of ours stands in its place in the module."""
+    from holdbeat.handlers.job_type import JobType
+
+    if init["script"] is None:
+        found: Any = importlib.import_module(init["module"])
+    else:
+        spec = importlib.util.spec_from_loader(_MAIN, SourceFileLoader(_MAIN, init["script"]))
+        assert spec is not None and spec.loader is not None
+        found = importlib.util.module_from_spec(spec)
+        sys.modules[_MAIN] = found
+        spec.loader.exec_module(found)
+    for name in init["qualname"].split("."):
+        found = getattr(found, name)
+    found = getattr(found, "job_type", found)
+    function = found.function if isinstance(found, JobType) else found
+    if not callable(function):
+        raise TypeError(f"{init['qualname']} is not a function")
+    return function
+
+
+class _Pipe:
+    """The child's Reports: JSON lines to the worker."""
+
+    def __init__(self, messages_fd: int, replies_fd: int, scratch: Path) -> None:
+        os.set_inheritable(messages_fd, False)
+        os.set_inheritable(replies_fd, False)
+        self._fd = messages_fd
+        self._replies = open(replies_fd, encoding="utf-8")  # noqa: SIM115 - open as long as the process
+        self._scratch = scratch
+        self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        self._count = 0
+        self.is_sending = False
+        """In the main thread, where signals are handled."""
+        self.after_sending: Callable[[], None] | None = None
+
+    def send(self, message: dict[str, Any]) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        self.is_sending = self.is_sending or is_main
+        try:
+            line = memoryview(json.dumps(message).encode() + b"\n")
+            with self._lock:
+                while line:
+                    line = line[os.write(self._fd, line) :]
+        finally:
+            if is_main:
+                self.is_sending = False
+                then, self.after_sending = self.after_sending, None
+                if then is not None:
+                    then()
+
+    def progress(self, fraction: float | None, message: str | None) -> None:
+        self.send({"kind": "progress", "fraction": fraction, "message": message})
+
+    def log(self, stream: str, text: str) -> None:
+        self.send({"kind": "log", "stream": stream, "text": text})
+
+    def artifact(self, name: str, data: bytes | Path) -> None:
+        from holdbeat.domain.errors import Invalid
+
+        with self._asking:
+            self._count += 1
+            number = self._count
+            path = data.resolve(strict=True) if isinstance(data, Path) else self._scratch / str(number)
+            if isinstance(data, bytes):
+                self._scratch.mkdir(mode=0o700, exist_ok=number > 1)
+                path.write_bytes(data)
+            self.send({"kind": "artifact", "id": number, "name": name, "path": str(path)})
+            reply: dict[str, Any] = {"id": None}
+            # One that Cancelled interrupted while it waited has left its reply behind.
+            while reply["id"] != number:
+                line = self._replies.readline()
+                if not line:
+                    raise OSError("the worker is gone")
+                reply = json.loads(line)
+            if isinstance(data, bytes):
+                path.unlink(missing_ok=True)
+        if reply["error"] is not None:
+            raise Invalid(reply["error"], code="artifact_refused", field=name)
+
+
+class _Stopper:
+    """Turns SIGTERM into what the handler understands."""
+
+    def __init__(self, pipe: _Pipe) -> None:
+        from holdbeat.handlers.stop import StopSignal
+
+        self.stop = StopSignal()
+        self.is_raising = False
+        self._pipe = pipe
+        self._cancel_task: Callable[[], object] | None = None
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        is_first = self.stop.set("cancelled", grace_s=None)
+        if not is_first:
+            return
+        if self._cancel_task is not None:
+            self._cancel_task()
+        elif self.is_raising and self._pipe.is_sending:
+            self._pipe.after_sending = self._raise
+        elif self.is_raising:
+            self._raise()
+
+    def _raise(self) -> None:
+        from holdbeat.handlers.context import Cancelled
+
+        if self.is_raising:
+            self.is_raising = False
+            raise Cancelled("told to end by SIGTERM")
+
+    def raising(self) -> _Raising:
+        """Within it, SIGTERM raises Cancelled in the main thread, once."""
+        return _Raising(self)
+
+    def run_coroutine(self, call: Callable[[], Any]) -> Any:
+        """Runs a coroutine function; SIGTERM cancels its task, once."""
+        import asyncio
+
+        async def body() -> tuple[Any, BaseException | None]:
+            # What it raises is carried out as a value: asyncio treats SystemExit and its kin in its own way.
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            assert task is not None
+            self._cancel_task = lambda: loop.call_soon_threadsafe(task.cancel)
+            if self.stop.is_set:
+                task.cancel()
+            try:
+                return await call(), None
+            except BaseException as error:
+                return None, error
+
+        value, error = asyncio.run(body())
+        self._cancel_task = None
+        if error is not None:
+            raise error
+        return value
+
+
+class _Raising:
+    def __init__(self, stopper: _Stopper) -> None:
+        self._stopper = stopper
+
+    def __enter__(self) -> None:
+        self._stopper.is_raising = True
+        if self._stopper.stop.is_set:
+            self._stopper._raise()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopper.is_raising = False

@@ -1,0 +1,140 @@
+"""The handler of `shell` jobs: a command, given as a list of arguments.
+
+Guards SEC-05 at run time: it runs nothing unless the operator turned it on, and no text is ever handed to a
+shell unless the job says `shell: true`. The worker's own settings, store password included, are kept out of
+the command's environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.domain.schema import Schema, validate
+from holdbeat.handlers.context import Context
+from holdbeat.handlers.handler import stopped_before_start
+from holdbeat.handlers.job_type import JobType
+from holdbeat.handlers.outcome import describe
+from holdbeat.handlers.output import LogPipe, Output
+from holdbeat.handlers.process import memory_file
+from holdbeat.handlers.process_group import ProcessGroup, describe_exit
+from holdbeat.handlers.stop import StopSignal
+
+SHELL = "shell"
+SHELL_SCHEMA: Schema = {
+    "type": "object",
+    "properties": {
+        "argv": {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {"type": "string", "minLength": 1},
+            ],
+            "description": "The command and its arguments; a string only together with shell: true.",
+        },
+        "cwd": {"anyOf": [{"type": "string", "minLength": 1}, {"type": "null"}]},
+        "env": {"type": "object", "additionalProperties": {"type": "string"}},
+        "stdin": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "shell": {"type": "boolean"},
+    },
+    "required": ["argv"],
+    "additionalProperties": False,
+    # One or the other form of argv, as `shell` says.
+    "anyOf": [
+        {"properties": {"shell": {"const": True}, "argv": {"type": "string"}}, "required": ["shell"]},
+        {"properties": {"shell": {"const": False}, "argv": {"type": "array"}}},
+    ],
+}
+_HERE = Path(__file__).resolve().parent
+_LAUNCH = (sys.executable, "-I", "-S", str(_HERE / "shell_child.py"), str(_HERE))
+
+
+def shell_job_type(*, allowed: bool, cancel_grace_s: float | None = 10.0) -> JobType:
+    """The built-in type `shell`. Without `allowed` its jobs are rejected when they come to run."""
+    return JobType(
+        name=SHELL,
+        function=None,
+        schema=SHELL_SCHEMA,
+        cancel_grace_s=cancel_grace_s,
+        description="Runs a command on the worker's machine.",
+        handler=ShellHandler(allowed=allowed),
+    )
+
+
+class ShellHandler:
+    def __init__(self, *, allowed: bool) -> None:
+        self._allowed = allowed
+
+    async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
+        if not self._allowed:
+            return Outcome.failed(
+                ErrorKind.REJECTED,
+                "Shell jobs are turned off on this worker; its operator can set allow_shell = true.",
+            )
+        early = stopped_before_start(stop)
+        if early is not None:
+            return early
+        try:
+            validate(SHELL_SCHEMA, dict(params))
+        except HoldbeatError as error:
+            return Outcome.failed(ErrorKind.REJECTED, str(error))
+        try:
+            return stop.verdict(await self._run(ctx, params, stop))
+        except Exception as error:
+            return stop.verdict(
+                Outcome.failed(ErrorKind.ERROR, f"No process could be run for it: {describe(error)}")
+            )
+
+    async def _run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
+        command = ["/bin/sh", "-c", params["argv"]] if params.get("shell") else params["argv"]
+        with contextlib.ExitStack() as cleanup:
+            stdout = LogPipe(lambda text: ctx.write_log("stdout", text), lambda: ctx.is_log_full)
+            stderr = LogPipe(lambda text: ctx.write_log("stderr", text), lambda: ctx.is_log_full)
+            refusal = bytearray()
+            outputs = []
+            for take in (stdout.feed, stderr.feed, refusal.extend):
+                output = Output(take)
+                cleanup.callback(output.close)
+                outputs.append(output)
+            stdin: int | None = None
+            if params.get("stdin"):
+                stdin = memory_file(params["stdin"].encode())
+                cleanup.callback(os.close, stdin)
+            error_fd = outputs[2].write_fd
+            group = await ProcessGroup.start(
+                [*_LAUNCH, str(os.getpid()), str(error_fd), params.get("cwd") or "", *command],
+                run_id=ctx.run_id,
+                stdout=outputs[0],
+                stderr=outputs[1],
+                env={**_environment(ctx), **params.get("env", {})},
+                stdin=stdin,
+                pass_fds=(error_fd,),
+            )
+            outputs[2].begin()
+            code = await group.wait(stop, tell_group=True)
+            await outputs[2].end(1.0)
+            for log in (stdout, stderr):
+                log.finish()
+        if refusal:
+            return Outcome.failed(ErrorKind.ERROR, json.loads(refusal), exit_code=code)
+        result = {"exit_code": code, "stdout_tail": stdout.tail, "stderr_tail": stderr.tail}
+        if code == 0:
+            return Outcome.completed(result, exit_code=0)
+        last_words = stderr.tail.strip().rpartition("\n")[2][:500]
+        text = f"The command ended with {describe_exit(code)}{': ' + last_words if last_words else '.'}"
+        return Outcome.failed(ErrorKind.EXIT, text, exit_code=code, result=result)
+
+
+def _environment(ctx: Context) -> dict[str, str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDBEAT_")}
+    env["HOLDBEAT_FENCE"] = str(ctx.fence)
+    env["HOLDBEAT_ATTEMPT"] = str(ctx.attempt)
+    if ctx.job is not None:
+        env["HOLDBEAT_JOB_ID"] = ctx.job.id
+    return env

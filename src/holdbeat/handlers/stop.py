@@ -1,0 +1,127 @@
+"""The StopSignal: how a running handler is told to end, and what its end then counts as.
+
+Guards that a run ends for one reason. The first reason given stays, with one exception: `lost` replaces any
+other, because once the lease is gone nothing that the handler does counts any more. A later call can shorten
+the grace before a process is killed, never lengthen it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+
+from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S
+from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
+
+
+class StopReason(StrEnum):
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    INTERRUPTED = "interrupted"
+    LOST = "lost"
+
+    @property
+    def error_kind(self) -> ErrorKind:
+        return ErrorKind(self.value)
+
+
+_SENTENCES = {
+    StopReason.CANCELLED: "Cancelled while running",
+    StopReason.TIMEOUT: "Ran beyond its timeout",
+    StopReason.INTERRUPTED: "Interrupted by a shutdown",
+    StopReason.LOST: "Stopped because its lease was lost",
+}
+
+
+class StopSignal:
+    """Set once by whoever wants the handler to end; seen by threads, tasks and processes alike.
+
+    All methods may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._set = threading.Event()
+        self._reason: StopReason | None = None
+        self._grace_s: float | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def is_set(self) -> bool:
+        return self._reason is not None
+
+    @property
+    def reason(self) -> StopReason | None:
+        return self._reason
+
+    @property
+    def grace_s(self) -> float | None:
+        """Seconds from the latest call to `set` until a process may be killed; None: never."""
+        return self._grace_s
+
+    def set(self, reason: StopReason | str, *, grace_s: float | None = DEFAULT_CANCEL_GRACE_S) -> bool:
+        """Tells the handler to end. Returns whether this call changed the reason or the grace."""
+        reason = StopReason(reason)
+        with self._lock:
+            is_first = self._reason is None
+            changes_reason = is_first or (reason is StopReason.LOST and self._reason is not StopReason.LOST)
+            shortens = is_first or _bound(grace_s) < _bound(self._grace_s)
+            if changes_reason:
+                self._reason = reason
+            if shortens:
+                self._grace_s = grace_s
+            if not (changes_reason or shortens):
+                return False
+            callbacks = list(self._callbacks)
+        self._set.set()
+        for callback in callbacks:
+            callback()
+        return True
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Blocks the calling thread until the signal is set, or the time is over; whether it is set."""
+        return self._set.wait(timeout_s)
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls `callback` from the setter's thread at every change, and at once if already set.
+
+        The callback must be quick and must not raise: from a task use `loop.call_soon_threadsafe`. Returns
+        what ends the subscription.
+        """
+        with self._lock:
+            self._callbacks.append(callback)
+            is_set = self.is_set
+        if is_set:
+            callback()
+
+        def unsubscribe() -> None:
+            with self._lock:
+                if callback in self._callbacks:
+                    self._callbacks.remove(callback)
+
+        return unsubscribe
+
+    def verdict(self, outcome: Outcome) -> Outcome:
+        """What a handler's own ending counts as, seeing that it may have been told to end.
+
+        A real success counts after `cancelled` and `interrupted`: whether a cancel or the success came first
+        is the store's to decide. After `timeout` and `lost` no ending is a success.
+        """
+        reason = self._reason
+        if reason is None:
+            return outcome
+        is_final = reason in (StopReason.TIMEOUT, StopReason.LOST)
+        if outcome.status is not RunStatus.FAILED and not is_final:
+            return outcome
+        sentence = _SENTENCES[reason]
+        if outcome.status is RunStatus.FAILED:
+            sentence = f"{sentence}; it ended with: {outcome.error}" if outcome.error else f"{sentence}."
+        else:
+            sentence = f"{sentence}; what it returned afterwards does not count."
+        return Outcome.failed(reason.error_kind, sentence, exit_code=outcome.exit_code)
+
+
+def _bound(grace_s: float | None) -> float:
+    return math.inf if grace_s is None else grace_s

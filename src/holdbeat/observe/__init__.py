@@ -1,0 +1,1 @@
+"""Metrics, traces and explanations of what the scheduler does."""

@@ -1,0 +1,1 @@
+"""The Store: one contract (adapter), two engines (sqlite, postgres), and verbs that both run alike."""

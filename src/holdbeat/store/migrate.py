@@ -1,0 +1,65 @@
+"""Migrations: numbered, forward only, each in one transaction with its own record.
+
+Guards OPS-02: a store is at one version or the next, never between; a changed or newer history is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+from holdbeat.domain.errors import StoreRefused
+
+TABLE = """CREATE TABLE IF NOT EXISTS schema_migrations (
+    version INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    checksum TEXT NOT NULL,
+    applied_at TEXT NOT NULL
+)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+@lru_cache
+def migrations(engine: str) -> tuple[Migration, ...]:
+    """All migrations of an engine, in order."""
+    folder = resources.files("holdbeat.store") / "sql" / engine
+    found = []
+    for entry in folder.iterdir():
+        if entry.name.endswith(".sql"):
+            version, _, name = entry.name[:-4].partition("_")
+            found.append(Migration(int(version), name, entry.read_text(encoding="utf-8")))
+    return tuple(sorted(found, key=lambda migration: migration.version))
+
+
+def pending(engine: str, applied: Iterable[tuple[int, str]]) -> list[Migration]:
+    """What is still to be applied after `applied` (version, checksum); refuses a history that is not ours."""
+    known = {migration.version: migration for migration in migrations(engine)}
+    done = dict(applied)
+    newest = max(known)
+    for version, checksum in done.items():
+        if version > newest:
+            raise StoreRefused(
+                f"The store has schema version {version}, but this Holdbeat knows only up to {newest}. "
+                "Upgrade Holdbeat on this machine; it does not write to a store of a newer version.",
+                code="newer_schema",
+            )
+        if known[version].checksum != checksum:
+            raise StoreRefused(
+                f"Migration {version} of the store differs from the one that this Holdbeat ships. "
+                "The store was made by a modified program; restore a backup or use that program.",
+                code="changed_schema",
+            )
+    return [migration for version, migration in sorted(known.items()) if version not in done]

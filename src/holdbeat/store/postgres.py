@@ -1,0 +1,408 @@
+"""PostgresStore: the user's database, any number of workers on any number of machines.
+
+Guards CAP-02 and DEC-008 under concurrency: each unit of work is one transaction on the database's own clock. A
+unit that lost a race of locks is run again; one whose COMMIT got no answer is looked up by its transaction id, so
+that nothing is done twice and nothing that was done is reported as failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.types.string import TextLoader
+
+from holdbeat.domain.clock import Clock, OffsetClock, iso, to_millis
+from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown, StoreRefused
+from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work
+from holdbeat.store.migrate import TABLE, pending
+from holdbeat.store.postgres_bell import PostgresBell
+from holdbeat.store.postgres_transaction import ColumnTypes, PostgresTransaction
+from holdbeat.store.transaction import Row, StoreTerms, Transaction
+
+log = logging.getLogger("holdbeat.store")
+
+WRITERS = 4
+READERS = 2
+SHARED_COMMIT_MAX = 512
+RACES_MAX = 12
+"""How often a unit that lost a race of locks is run again."""
+PATIENCE_S = 8.0
+"""How long a unit waits for the database to come back before its caller hears of it."""
+MIGRATION_LOCK = 7450001
+
+_RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
+_SESSION = (
+    "SET TimeZone = 'UTC'; SET synchronous_commit = on; SET statement_timeout = '60s'; "
+    "SET idle_in_transaction_session_timeout = '30s'; SET jit = off; SET plan_cache_mode = auto"
+)
+
+
+class _Calls:
+    """What waits to be done. A coalesced verb takes all its waiting calls with it."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Work] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def put(self, work: Work) -> None:
+        with self._changed:
+            self._waiting.append(work)
+            self._changed.notify()
+
+    def take(self) -> list[Work] | None:
+        with self._changed:
+            while not self._waiting:
+                if self._closed:
+                    return None
+                self._changed.wait()
+            first = self._waiting.popleft()
+            works = [first]
+            if isinstance(first.verb, Coalesced) and self._waiting:
+                others: deque[Work] = deque()
+                for work in self._waiting:
+                    same = work.verb is first.verb and len(works) < SHARED_COMMIT_MAX
+                    (works if same else others).append(work)
+                self._waiting = others
+            return works
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def connect(url: str) -> psycopg.Connection[Row]:
+    """A connection with the house's settings."""
+    connection = psycopg.connect(
+        url,
+        autocommit=True,
+        connect_timeout=5,
+        keepalives_idle=10,
+        tcp_user_timeout=15000,
+        application_name="holdbeat",
+    )
+    connection.adapters.register_loader("json", TextLoader)
+    connection.execute(_SESSION)
+    return connection
+
+
+class PostgresStore(PersistenceAdapter):
+    def __init__(
+        self,
+        url: str,
+        terms: StoreTerms,
+        *,
+        clock: Clock | None = None,
+        create: bool = True,
+        writers: int = WRITERS,
+        readers: int = READERS,
+    ) -> None:
+        super().__init__()
+        self.url = url
+        self.terms = terms
+        self._own_clock = clock is None
+        self.clock = clock or OffsetClock()
+        self._refused: HoldbeatError | None = None
+        self._closed = False
+        self._types: ColumnTypes = _open(url, create=create, clock=self.clock)
+        self._bell = PostgresBell(url, self.tell)
+        self._writing = _Calls()
+        self._reading = _Calls()
+        self._threads = [
+            threading.Thread(target=self._loop, args=(calls, read_only), name=name, daemon=True)
+            for calls, read_only, name, count in (
+                (self._writing, False, "holdbeat-writer", writers),
+                (self._reading, True, "holdbeat-reader", readers),
+            )
+            for _ in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # --- the contract ------------------------------------------------------------------------------------
+
+    def submit(self, work: Work, *, read_only: bool) -> None:
+        if self._refused is not None:
+            work.future.set_exception(self._refused)
+        elif self._closed:
+            work.future.set_exception(StoreDown("The store has been closed.", code="store_closed"))
+        else:
+            (self._reading if read_only else self._writing).put(work)
+
+    def joined(self, connection: Any) -> Transaction:
+        if not isinstance(connection, psycopg.Connection) or (
+            connection.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS
+            and connection.autocommit
+        ):
+            raise HoldbeatError(
+                "To enqueue inside your own transaction on PostgreSQL, hand in a psycopg connection on which a "
+                "transaction is open.",
+                code="no_transaction",
+            )
+        return PostgresTransaction(connection, self.clock.now(), self.terms, self._types)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        self._bell.answer()
+        return super().listen(listener)
+
+    def announce_alive(self, worker_id: str) -> None:
+        """Nothing to show: on PostgreSQL the lease decides."""
+
+    def withdraw_alive(self, worker_id: str) -> None:
+        """Nothing to withdraw."""
+
+    def is_known_dead(self, worker_id: str) -> bool:
+        return False
+
+    @property
+    def refused(self) -> HoldbeatError | None:
+        """Why the store must not be used any more, once that is so."""
+        return self._refused
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._writing.close()
+        self._reading.close()
+        for thread in self._threads:
+            thread.join()
+        self._bell.close()
+
+    # --- the threads -------------------------------------------------------------------------------------
+
+    def _loop(self, calls: _Calls, read_only: bool) -> None:
+        link = _Link(self.url)
+        perform = self._read if read_only else self._write
+        while (taken := calls.take()) is not None:
+            works = [work for work in taken if work.future.set_running_or_notify_cancel()]
+            if not works:
+                continue
+            try:
+                results, wakes = self._patiently(lambda works=works: perform(link, works), link)
+            except Exception as error:
+                answer = self._translated(error)
+                for work in works:
+                    work.future.set_exception(answer)
+                continue
+            for work, result in zip(works, results, strict=True):
+                if isinstance(result, Exception):
+                    work.future.set_exception(result)
+                else:
+                    work.future.set_result(result)
+            if wakes:
+                self.tell(wakes)
+                self._bell.ring(wakes)
+        link.close()
+
+    def _patiently(self, perform: Callable[[], Any], link: _Link) -> Any:
+        """Runs a unit again after lost races and lost connections, within bounds."""
+        races = 0
+        until = self.clock.monotonic() + PATIENCE_S
+        pause_s = 0.05
+        while True:
+            try:
+                return perform()
+            except _RACES:
+                races += 1
+                if races > RACES_MAX:
+                    raise
+                time.sleep(random.uniform(0, 0.01 * races))
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                if isinstance(error, pg.QueryCanceled | pg.DiskFull):
+                    raise
+                link.drop()
+                if self._closed or self.clock.monotonic() + pause_s > until:
+                    raise
+                time.sleep(random.uniform(pause_s / 2, pause_s))
+                pause_s = min(pause_s * 2, 1.0)
+
+    def _write(self, link: _Link, works: list[Work]) -> tuple[list[Any], frozenset[str]]:
+        connection = link.get()
+        commit_sent = False
+        xid = ""
+        results: list[Any] = []
+        tx: PostgresTransaction | None = None
+        try:
+            with connection.pipeline():
+                connection.execute("BEGIN")
+                asked = self.clock.monotonic()
+                row = connection.execute("SELECT clock_timestamp(), pg_current_xact_id()::text").fetchone()
+                assert row is not None
+                xid = row[1]
+                if self._own_clock:
+                    assert isinstance(self.clock, OffsetClock)
+                    self.clock.sample(row[0], asked=asked, answered=self.clock.monotonic())
+                now = to_millis(row[0]) if self._own_clock else self.clock.now()
+                tx = PostgresTransaction(connection, now, self.terms, self._types)
+                verb = works[0].verb
+                if isinstance(verb, Coalesced):
+                    results = verb.many(tx, [work.args[0] for work in works])
+                else:
+                    results = [works[0].run(tx)]
+                tx.write_events()
+                commit_sent = True
+                connection.execute("COMMIT")
+        except psycopg.OperationalError as error:
+            if connection.closed or connection.broken:
+                link.drop()
+                if commit_sent and self._was_committed(link, xid):
+                    assert tx is not None
+                    return results, frozenset(tx.wakes)
+                raise
+            link.roll_back()
+            raise error
+        except BaseException:
+            link.roll_back()
+            raise
+        return results, frozenset(tx.wakes)
+
+    def _was_committed(self, link: _Link, xid: str) -> bool:
+        """What became of a COMMIT whose answer was lost. Asks until the database knows."""
+        pause_s = 0.05
+        until = self.clock.monotonic() + 4 * PATIENCE_S
+        while True:
+            try:
+                row = link.get().execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
+                if row is not None and row[0] != "in progress":
+                    return bool(row[0] == "committed")
+            except psycopg.OperationalError:
+                link.drop()
+                if self.clock.monotonic() > until:
+                    raise
+            time.sleep(random.uniform(pause_s / 2, pause_s))
+            pause_s = min(pause_s * 2, 1.0)
+
+    def _read(self, link: _Link, works: list[Work]) -> tuple[list[Any], frozenset[str]]:
+        connection = link.get()
+        results = []
+        for work in works:
+            try:
+                with connection.pipeline():
+                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    results.append(
+                        work.run(PostgresTransaction(connection, self.clock.now(), self.terms, self._types))
+                    )
+                    connection.execute("COMMIT")
+            except HoldbeatError as error:
+                link.roll_back()
+                results.append(error)
+            except BaseException:
+                link.roll_back()
+                raise
+        return results, frozenset()
+
+    def _translated(self, error: Exception) -> Exception:
+        match error:
+            case pg.CheckViolation() if "INV-00" in str(error) or "the wheel" in str(error):
+                return Conflict(f"The store refused the change: {error}.", code="invariant")
+            case pg.UndefinedTable() | pg.UndefinedColumn() | pg.InvalidCatalogName():
+                self._refused = StoreRefused(
+                    f"The tables of the store are gone or changed ({error}). Nothing more is written. Restore them "
+                    "from a backup, then start again.",
+                    code="store_replaced",
+                )
+                self.tell(frozenset({"refused"}))
+                return self._refused
+            case pg.InsufficientPrivilege():
+                return StoreRefused(
+                    f"The database refused this user ({error}). Grant it the rights on Holdbeat's tables.",
+                    code="store_read_only",
+                )
+            case pg.DiskFull():
+                return StoreDown(
+                    f"The database's disk is full; nothing was stored ({error}).", code="disk_full"
+                )
+            case pg.ReadOnlySqlTransaction():
+                return StoreDown(
+                    f"The database only reads just now; nothing was stored ({error}).", code="read_only"
+                )
+            case psycopg.OperationalError() | psycopg.InterfaceError():
+                return StoreDown(f"The database cannot be reached; nothing was stored ({error}). Try again.")
+        return error
+
+
+class _Link:
+    """One thread's connection: made when needed, dropped when broken."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: psycopg.Connection[Row] | None = None
+
+    def get(self) -> psycopg.Connection[Row]:
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._url)
+        return self._connection
+
+    def roll_back(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            self._connection.execute("ROLLBACK")
+        except psycopg.Error:
+            self.drop()
+
+    def drop(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None
+
+    close = drop
+
+
+def _open(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
+    """Migrates the schema and reads the types of its columns."""
+    try:
+        connection = connect(url)
+    except psycopg.OperationalError as error:
+        raise StoreDown(
+            f"The database cannot be reached ({error}). Check --store and that the server runs."
+        ) from error
+    with contextlib.closing(connection):
+        migrate(connection, create=create, at=iso(clock.now()))
+        if isinstance(clock, OffsetClock):
+            asked = clock.monotonic()
+            row = connection.execute("SELECT clock_timestamp()").fetchone()
+            assert row is not None
+            clock.sample(row[0], asked=asked, answered=clock.monotonic())
+        types: dict[str, dict[str, str]] = {}
+        for table, column, kind in connection.execute(
+            "SELECT table_name, column_name, udt_name FROM information_schema.columns "
+            "WHERE table_schema = ANY(current_schemas(false))"
+        ):
+            types.setdefault(table, {})[column] = kind
+        return types
+
+
+def migrate(connection: psycopg.Connection[Row], *, create: bool, at: str) -> None:
+    """Brings the schema up to date; a lock lets one process do it while others wait and find it done."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
+        found = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
+        there = bool(found and found[0])
+        if not there and not create:
+            raise StoreRefused(
+                "There is no Holdbeat store in this database yet. Start `holdbeat serve` on it to make one.",
+                code="store_missing",
+            )
+        connection.execute(TABLE)
+        applied = [
+            (int(v), str(c)) for v, c in connection.execute("SELECT version, checksum FROM schema_migrations")
+        ]
+        for migration in pending("postgres", applied):
+            connection.execute(migration.sql.encode())
+            connection.execute(
+                "INSERT INTO schema_migrations VALUES (%s, %s, %s, %s)",
+                [migration.version, migration.name, migration.checksum, at],
+            )

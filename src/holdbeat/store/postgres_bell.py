@@ -1,0 +1,100 @@
+"""Wake-ups through LISTEN and NOTIFY, off the hot path.
+
+NOTIFY inside every transaction serialises commits, so it is sent by a thread of its own after them, many commits
+in one. It is a hint: a lost connection here costs latency, never work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+
+import psycopg
+
+log = logging.getLogger("holdbeat.store")
+
+CHANNEL = "holdbeat"
+
+
+class PostgresBell:
+    def __init__(self, url: str, rung: Callable[[frozenset[str]], None]) -> None:
+        self._url = url
+        self._rung = rung
+        self._me = secrets.token_hex(4)
+        self._topics: set[str] = set()
+        self._changed = threading.Condition()
+        self._closed = threading.Event()
+        self._answering = False
+        self._sending = False
+
+    def ring(self, topics: frozenset[str]) -> None:
+        """Tells other processes soon."""
+        with self._changed:
+            self._topics |= topics
+            if not self._sending:
+                self._sending = True
+                threading.Thread(target=self._send, name="holdbeat-bell", daemon=True).start()
+            self._changed.notify()
+
+    def answer(self) -> None:
+        """Begins to listen to other processes."""
+        with self._changed:
+            if self._answering:
+                return
+            self._answering = True
+        threading.Thread(target=self._listen, name="holdbeat-listener", daemon=True).start()
+
+    def _send(self) -> None:
+        connection: psycopg.Connection[tuple[object, ...]] | None = None
+        while not self._closed.is_set():
+            with self._changed:
+                while not self._topics and not self._closed.is_set():
+                    self._changed.wait()
+                topics, self._topics = self._topics, set()
+            if not topics:
+                continue
+            try:
+                if connection is None or connection.closed:
+                    connection = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
+                connection.execute(
+                    "SELECT pg_notify(%s, %s)", [CHANNEL, f"{self._me}:{','.join(sorted(topics))}"]
+                )
+                self._closed.wait(0.002)
+            except psycopg.Error as error:
+                log.warning("wake-up not sent: %s", error)
+                with contextlib.suppress(psycopg.Error):
+                    if connection is not None:
+                        connection.close()
+                connection = None
+                self._closed.wait(0.5)
+        if connection is not None:
+            connection.close()
+
+    def _listen(self) -> None:
+        pause_s = 0.1
+        while not self._closed.is_set():
+            try:
+                with psycopg.connect(
+                    self._url, autocommit=True, connect_timeout=5, keepalives_idle=10
+                ) as connection:
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    pause_s = 0.1
+                    self._rung(frozenset({"reconnected"}))
+                    while not self._closed.is_set():
+                        for notice in connection.notifies(timeout=1.0, stop_after=1):
+                            sender, _, topics = notice.payload.partition(":")
+                            if sender != self._me:
+                                self._rung(frozenset(topics.split(",")))
+            except psycopg.Error as error:
+                if not self._closed.is_set():
+                    log.warning("wake-ups are off until the database answers again: %s", error)
+                    self._closed.wait(pause_s)
+                    pause_s = min(pause_s * 2, 10.0)
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._changed:
+            self._changed.notify_all()

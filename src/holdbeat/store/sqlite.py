@@ -1,0 +1,268 @@
+"""SqliteStore: one file, one writer thread that shares its commits, readers beside it.
+
+Guards DEC-008: nobody is told "stored" before the fsync. All that waits when the writer turns to its queue goes
+into one transaction, each unit in a savepoint of its own; an idle store commits at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from holdbeat.domain.clock import Clock, SystemClock
+from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
+from holdbeat.store import sqlite_file
+from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work
+from holdbeat.store.sqlite_file import MEMORY, FileIdentity, connect, open_file, translated
+from holdbeat.store.sqlite_neighbours import Doorbell, SignsOfLife, WriteTurn
+from holdbeat.store.sqlite_transaction import SqliteTransaction
+from holdbeat.store.transaction import StoreTerms, Transaction
+
+SHARED_COMMIT_MAX = 512
+"""Units of work that share one commit at the most, so that the first of them does not wait for long."""
+
+READERS = 2
+
+
+class SqliteStore(PersistenceAdapter):
+    def __init__(
+        self,
+        path: str,
+        terms: StoreTerms,
+        *,
+        clock: Clock | None = None,
+        create: bool = True,
+        readers: int = READERS,
+    ) -> None:
+        super().__init__()
+        self.path = path if path == MEMORY else os.path.realpath(path)
+        self.url = f"sqlite:///{self.path}"
+        self.clock = clock or SystemClock()
+        self.terms = terms
+        self._refused: HoldbeatError | None = None
+        self._closed = False
+        self._writing: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._reading: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._connection = open_file(self.path, create=create)
+        self._identity = FileIdentity(self.path)
+        self._turn: WriteTurn | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        self._life: SignsOfLife | None = None
+        self._doorbell: Doorbell | None = None
+        if self.path != MEMORY:
+            beside = Path(f"{self.path}-run")
+            beside.mkdir(mode=0o700, exist_ok=True)
+            self._turn = WriteTurn(beside / "write.lock")
+            self._life = SignsOfLife(beside / "workers")
+            self._doorbell = Doorbell(self.path, self.tell)
+        self._threads = [threading.Thread(target=self._write_loop, name="holdbeat-writer", daemon=True)]
+        if self.path != MEMORY:
+            self._threads += [
+                threading.Thread(target=self._read_loop, name=f"holdbeat-reader-{number}", daemon=True)
+                for number in range(readers)
+            ]
+        for thread in self._threads:
+            thread.start()
+
+    # --- the contract ------------------------------------------------------------------------------------
+
+    def submit(self, work: Work, *, read_only: bool) -> None:
+        if self._refused is not None:
+            work.future.set_exception(self._refused)
+        elif self._closed:
+            work.future.set_exception(StoreDown("The store has been closed.", code="store_closed"))
+        elif read_only and self.path != MEMORY:
+            self._reading.put(work)
+        else:
+            self._writing.put(work)
+
+    def joined(self, connection: Any) -> Transaction:
+        if not isinstance(connection, apsw.Connection) or not connection.in_transaction:
+            raise HoldbeatError(
+                "To enqueue inside your own transaction on SQLite, hand in an apsw connection to the store's "
+                "file on which BEGIN IMMEDIATE was executed.",
+                code="no_transaction",
+            )
+        return SqliteTransaction(connection, self.clock.now(), self.terms)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        if self._doorbell is not None:
+            self._doorbell.answer()
+        return super().listen(listener)
+
+    def announce_alive(self, worker_id: str) -> None:
+        if self._life is not None:
+            self._life.announce(worker_id)
+
+    def withdraw_alive(self, worker_id: str) -> None:
+        if self._life is not None:
+            self._life.withdraw(worker_id)
+
+    def is_known_dead(self, worker_id: str) -> bool:
+        return self._life is not None and self._life.is_known_dead(worker_id)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._writing.put(None)
+        for _ in self._threads[1:]:
+            self._reading.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._connection.close()
+        if isinstance(self._turn, WriteTurn):
+            self._turn.close()
+        if self._doorbell is not None:
+            self._doorbell.close()
+
+    # --- only SQLite has these ---------------------------------------------------------------------------
+
+    def backup(self, target: str, progress: Callable[[int, int], None] | None = None) -> None:
+        """Copies the store to a new file while it is in use, and verifies the copy."""
+        sqlite_file.backup(self.path, target, progress)
+
+    def integrity_problems(self) -> list[str]:
+        connection = connect(self.path)
+        try:
+            return sqlite_file.integrity_problems(connection)
+        finally:
+            connection.close()
+
+    @property
+    def refused(self) -> HoldbeatError | None:
+        """Why the store must not be used any more, once that is so."""
+        return self._refused
+
+    # --- the writer --------------------------------------------------------------------------------------
+
+    def _write_loop(self) -> None:
+        last = False
+        while not last:
+            waiting = [self._writing.get()]
+            with contextlib.suppress(queue.Empty):
+                while len(waiting) < SHARED_COMMIT_MAX:
+                    waiting.append(self._writing.get_nowait())
+            last = None in waiting
+            works = [
+                work for work in waiting if work is not None and work.future.set_running_or_notify_cancel()
+            ]
+            if works:
+                self._commit(works)
+
+    def _commit(self, works: list[Work]) -> None:
+        if self._refused is not None:
+            _fail(works, self._refused)
+            return
+        try:
+            with self._turn:
+                self._identity.check()
+                self._connection.execute("BEGIN IMMEDIATE")
+                done, wakes = self._run_all(works)
+                self._connection.execute("COMMIT")
+        except Exception as error:
+            self._give_up(works, error)
+            return
+        for work, result in done:
+            if isinstance(result, Exception):
+                work.future.set_exception(result)
+            else:
+                work.future.set_result(result)
+        if wakes:
+            topics = frozenset(wakes)
+            self.tell(topics)
+            if self._doorbell is not None:
+                self._doorbell.ring(topics)
+
+    def _give_up(self, works: list[Work], error: Exception) -> None:
+        """Nothing of this transaction is stored; everyone in it hears why."""
+        with contextlib.suppress(apsw.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        answer: Exception = translated(error, self.path) if isinstance(error, apsw.Error) else error
+        if isinstance(answer, StoreRefused):
+            self._refused = answer
+        _fail(works, answer)
+        if self._refused is not None:
+            self.tell(frozenset({"refused"}))
+
+    def _run_all(self, works: list[Work]) -> tuple[list[tuple[Work, Any]], set[str]]:
+        done: list[tuple[Work, Any]] = []
+        wakes: set[str] = set()
+        now = self.clock.now()
+        coalesced: dict[Coalesced[Any, Any], list[Work]] = {}
+        for work in works:
+            if isinstance(work.verb, Coalesced):
+                coalesced.setdefault(work.verb, []).append(work)
+        alone = len(works) == 1
+
+        def unit(call: Callable[[Transaction], Any]) -> Any:
+            tx = SqliteTransaction(self._connection, now, self.terms)
+            if not alone:
+                self._connection.execute("SAVEPOINT unit")
+            try:
+                result = call(tx)
+                tx.write_events()
+            except Exception as error:
+                if alone or not self._connection.in_transaction:
+                    raise
+                self._connection.execute("ROLLBACK TO unit")
+                result = translated(error, self.path) if isinstance(error, apsw.Error) else error
+                if isinstance(result, StoreRefused | StoreDown):
+                    raise result from error
+            else:
+                wakes.update(tx.wakes)
+            if not alone:
+                self._connection.execute("RELEASE unit")
+            return result
+
+        for verb, calls in coalesced.items():
+            results = unit(lambda tx, verb=verb, calls=calls: verb.many(tx, [call.args[0] for call in calls]))
+            if isinstance(results, Exception):
+                results = [results] * len(calls)
+            done.extend(zip(calls, results, strict=True))
+        for work in works:
+            if not isinstance(work.verb, Coalesced):
+                done.append((work, unit(work.run)))
+        return done, wakes
+
+    # --- the readers -------------------------------------------------------------------------------------
+
+    def _read_loop(self) -> None:
+        connection = connect(self.path)
+        connection.execute("PRAGMA query_only = 1")
+        while (work := self._reading.get()) is not None:
+            if not work.future.set_running_or_notify_cancel():
+                continue
+            try:
+                self._identity.check()
+                connection.execute("BEGIN")
+                try:
+                    result = work.run(SqliteTransaction(connection, self.clock.now(), self.terms))
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+            except apsw.Error as error:
+                answer = translated(error, self.path)
+                if isinstance(answer, StoreRefused):
+                    self._refused = answer
+                work.future.set_exception(answer)
+            except Exception as error:
+                if isinstance(error, StoreRefused):
+                    self._refused = error
+                work.future.set_exception(error)
+            else:
+                work.future.set_result(result)
+        connection.close()
+
+
+def _fail(works: list[Work], error: Exception) -> None:
+    for work in works:
+        if not work.future.done():
+            work.future.set_exception(error)

@@ -1,0 +1,156 @@
+"""Other processes on the same SQLite file: a queue for the write lock, signs of life, wake-ups.
+
+Guards LEASE-05: the kernel drops a dead process's file lock, so its death is known at once. Wake-ups are
+datagrams and may be lost; whoever waits also polls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+_HELD_HERE: dict[str, int] = {}
+"""Sign-of-life files of this process. POSIX locks end when *any* descriptor of the file is closed, so a file
+that this process holds must never be opened here again."""
+
+
+class WriteTurn:
+    """Processes queue for their turn to write here, in the kernel, instead of polling SQLite's own lock.
+
+    A POSIX lock, because a child forked by a handler must not inherit it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+    def __enter__(self) -> None:
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class SignsOfLife:
+    """One locked file per worker, beside the store."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+    def announce(self, worker_id: str) -> None:
+        path = str(self._folder / worker_id)
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _HELD_HERE[path] = descriptor
+
+    def withdraw(self, worker_id: str) -> None:
+        path = str(self._folder / worker_id)
+        descriptor = _HELD_HERE.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def is_known_dead(self, worker_id: str) -> bool:
+        path = str(self._folder / worker_id)
+        if path in _HELD_HERE:
+            return False
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+
+class Doorbell:
+    """Wake-ups between processes: a datagram socket each, in a folder that all of them can find.
+
+    The folder lies in the system's temporary directory, since a socket's path may not be long.
+    """
+
+    def __init__(self, store_path: str, rung: Callable[[frozenset[str]], None]) -> None:
+        name = hashlib.blake2b(store_path.encode(), digest_size=8).hexdigest()
+        self._folder = Path(tempfile.gettempdir()) / f"holdbeat-{os.getuid()}" / name
+        self._rung = rung
+        self._socket: socket.socket | None = None
+        self._own: str | None = None
+        self._others: list[str] = []
+        self._seen_at = -1
+        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sender.setblocking(False)
+        self._lock = threading.Lock()
+
+    def answer(self) -> None:
+        """Begins to listen; until somebody here waits for something there is no need to."""
+        with self._lock:
+            if self._socket is not None:
+                return
+            try:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                own = str(self._folder / f"{os.getpid()}-{id(self):x}")
+                bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                bell.bind(own)
+            except OSError:
+                return  # no bell here: polling finds the work
+            self._socket, self._own = bell, own
+        threading.Thread(target=self._listen, args=(bell,), name="holdbeat-doorbell", daemon=True).start()
+
+    def _listen(self, bell: socket.socket) -> None:
+        while True:
+            try:
+                message = bell.recv(512)
+            except OSError:
+                return
+            if message == b"!":
+                return
+            self._rung(frozenset(message.decode().split(",")))
+
+    def ring(self, topics: frozenset[str]) -> None:
+        """Tells every other process; a full or dead socket is nobody's loss."""
+        try:
+            changed_at = os.stat(self._folder).st_mtime_ns
+        except FileNotFoundError:
+            return
+        if changed_at != self._seen_at:
+            self._seen_at = changed_at
+            self._others = [str(entry) for entry in self._folder.iterdir()]
+        if not self._others:
+            return
+        message = ",".join(sorted(topics)).encode()
+        for other in self._others:
+            if other == self._own:
+                continue
+            try:
+                self._sender.sendto(message, other)
+            except BlockingIOError:
+                continue
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(other)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._socket is not None and self._own is not None:
+                with contextlib.suppress(OSError):
+                    self._sender.sendto(b"!", self._own)
+                self._socket.close()
+                with contextlib.suppress(OSError):
+                    os.unlink(self._own)
+                self._socket = None
+            self._sender.close()

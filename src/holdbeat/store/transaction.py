@@ -1,0 +1,130 @@
+"""The Transaction that verbs are written against: the same on both engines.
+
+A verb is a plain function `verb(tx, …)`. It reads and writes through the transaction, never commits, and may
+be run again from its start if the engine had to roll back: so it must not act outside of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from holdbeat.domain.concurrency import ConcurrencyPolicy
+from holdbeat.domain.events import Event
+from holdbeat.domain.ids import IdSource
+
+Row = tuple[Any, ...]
+Dialect = Literal["sqlite", "postgres"]
+
+
+class StoreTerms:
+    """What every verb needs to know about the deployment it works for."""
+
+    __slots__ = ("aging_s", "concurrency", "ids")
+
+    def __init__(self, ids: IdSource, concurrency: ConcurrencyPolicy, aging_s: float = 0) -> None:
+        self.ids = ids
+        self.concurrency = concurrency
+        self.aging_s = aging_s
+
+
+class Transaction(ABC):
+    """One unit of work: all of it is stored, or none."""
+
+    dialect: Dialect
+
+    def __init__(self, now: datetime, terms: StoreTerms) -> None:
+        self.now = now
+        self.terms = terms
+        self.events: list[Event] = []
+        self.wakes: set[str] = set()
+        """Topics that somebody may be waiting for; told after the commit."""
+
+    # --- statements -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def rows(self, sql: str, /, **params: Any) -> list[Row]:
+        """Runs a statement and returns its rows."""
+
+    @abstractmethod
+    def execute(self, sql: str, /, **params: Any) -> None:
+        """Runs a statement whose result nobody needs; it may be sent together with the next ones."""
+
+    @abstractmethod
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Inserts many rows in one go. Columns that are None in every row are left to their defaults."""
+
+    @abstractmethod
+    def time(self, value: Any) -> datetime | None:
+        """An instant as the engine returned it, as a datetime."""
+
+    def one(self, sql: str, /, **params: Any) -> Row | None:
+        found = self.rows(sql, **params)
+        return found[0] if found else None
+
+    def dicts(self, columns: Sequence[str], sql: str, /, **params: Any) -> list[dict[str, Any]]:
+        """Rows of a statement that selects exactly `columns`, by name."""
+        return [dict(zip(columns, row, strict=True)) for row in self.rows(sql, **params)]
+
+    # --- what differs by design --------------------------------------------------------------------------
+
+    @abstractmethod
+    def next_fences(self, count: int) -> int:
+        """Reserves `count` fences and returns the first; they grow over the whole store."""
+
+    @abstractmethod
+    def next_positions(self, counts: Mapping[int, int]) -> dict[int, list[int]]:
+        """For each priority, that many fresh positions at its end."""
+
+    @abstractmethod
+    def lock_pools(self, names: Iterable[str]) -> None:
+        """Lets nobody else count or take slots of these pools before this transaction has ended."""
+
+    # --- what follows ------------------------------------------------------------------------------------
+
+    def new_id(self) -> str:
+        return self.terms.ids.new(self.now)
+
+    def new_ids(self, count: int) -> list[str]:
+        return self.terms.ids.many(self.now, count)
+
+    def record(self, name: str, /, **fields: Any) -> None:
+        """Notes an Event. Fields that are not columns of the log go into its data."""
+        event = Event(name, self.now)
+        for key, value in fields.items():
+            if key in ("job_id", "run_id", "worker_id", "group_id", "schedule_id"):
+                setattr(event, key, value)
+            elif value is not None:
+                event.data[key] = value
+        self.events.append(event)
+
+    def wake(self, *topics: str) -> None:
+        self.wakes.update(topics)
+
+    def write_events(self) -> None:
+        """Appends the noted Events to the log; the engine calls it before it commits."""
+        from holdbeat.domain.params import dumps
+
+        if not self.events:
+            return
+        noted, self.events = self.events, []
+        self.insert(
+            "events",
+            ("name", "at", "job_id", "run_id", "worker_id", "group_id", "schedule_id", "data"),
+            [
+                (
+                    event.name,
+                    event.at,
+                    event.job_id,
+                    event.run_id,
+                    event.worker_id,
+                    event.group_id,
+                    event.schedule_id,
+                    dumps(event.data) if event.data else None,
+                )
+                for event in noted
+            ],
+        )
+        self.wakes.add("events")

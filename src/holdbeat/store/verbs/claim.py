@@ -1,0 +1,316 @@
+"""Claim: the next work for a worker's free slots, in one transaction.
+
+Guards INV-004, CAP-02 and DEC-004: order, limits over all workers, and direct requests ahead of the queue. A claim
+writes RUNNING, the run and the lease together, so there is nothing in between to be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.domain.concurrency import Capacity, PolicyKind
+from holdbeat.domain.lease import HTTP_RESOURCE, Claim, Lease, LeaseTerms
+from holdbeat.domain.params import dumps
+from holdbeat.domain.reservation import Reservation
+from holdbeat.domain.run import JobRun
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.ageing import raise_the_waiting
+from holdbeat.store.verbs.rows import JOB, RESERVATION, job_of, reservation_of
+
+EVERYTHING = "*"
+"""The pause that covers all resources."""
+
+
+@dataclass(slots=True)
+class Vacancy:
+    """What a worker can take on now."""
+
+    worker_id: str
+    slots: Sequence[int]
+    """Numbers of its free slots."""
+    http_slots: Sequence[int] = ()
+    """Numbers of its free slots in the lane for http calls, all below zero."""
+    types: Sequence[str] = ()
+    resources: Sequence[str] | None = None
+    """Only these resources; None for all."""
+    terms: LeaseTerms = field(default_factory=LeaseTerms)
+
+
+def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
+    """Fills the free slots of one worker.
+
+    - Waiting direct requests first, in the order they came, each with the next free slot of its pool.
+    - Then jobs by (priority DESC, position, created_at, id) among those that may run now: not delayed, gate open,
+      resource neither full nor paused, type known to this worker; and only while free slots outnumber the
+      direct requests of their pool that still wait, whoever may serve those.
+    - Limits count the live leases, under a lock that no other claim of the same pool can hold.
+    """
+    promote(tx)
+    raise_the_waiting(tx)
+    if not vacancy.types or not (vacancy.slots or vacancy.http_slots):
+        return []
+    lanes = _lanes(tx, vacancy)
+    waiting = _waiting_reservations(tx)
+    if not lanes and not waiting:
+        return []
+    capacity = _capacity(tx, lanes, waiting)
+    slots, http_slots = list(reversed(vacancy.slots)), list(reversed(vacancy.http_slots))
+    granted = []
+    for reservation in waiting:
+        places = http_slots if reservation.resource == HTTP_RESOURCE else slots
+        can_serve = reservation.type in vacancy.types and _permits(vacancy, reservation.resource)
+        if can_serve and places and capacity.free(reservation.resource, reservation.type) != 0:
+            capacity.grant(reservation.resource, reservation.type)
+            granted.append((reservation, places.pop()))
+    chosen = _choose(tx, lanes, capacity, slots, http_slots)
+    if not granted and not chosen:
+        return []
+    fence = tx.next_fences(len(granted) + len(chosen))
+    claims = _grant(tx, vacancy, granted, fence)
+    return claims + _start(tx, vacancy, chosen, fence + len(granted))
+
+
+def promote(tx: Transaction) -> None:
+    """Makes every delayed job ready whose time has come. All of them: a cap would break the claim order."""
+    ripe = tx.rows(
+        "SELECT id FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1 AND not_before <= :now "
+        "FOR UPDATE SKIP LOCKED",
+        now=tx.now,
+    )
+    if ripe:
+        first_raise = tx.now + timedelta(seconds=tx.terms.aging_s) if tx.terms.aging_s > 0 else None
+        tx.execute(
+            "UPDATE jobs SET hold = 0, ages_at = :ages_at WHERE id IN :ids",
+            ids=[row[0] for row in ripe],
+            ages_at=first_raise,
+        )
+
+
+def _permits(vacancy: Vacancy, resource: str) -> bool:
+    return vacancy.resources is None or resource in vacancy.resources
+
+
+_NEXT_TYPE = (
+    "(SELECT min(type) FROM jobs WHERE status = 'QUEUED' AND hold = 0 "
+    "AND resource = lane.resource AND type > lane.type)"
+)
+_NEXT_RESOURCE = (
+    "(SELECT min(resource) FROM jobs WHERE status = 'QUEUED' AND hold = 0 AND resource > lane.resource)"
+)
+_FIRST_TYPE_OF = "(SELECT min(type) FROM jobs WHERE status = 'QUEUED' AND hold = 0 AND resource = {})"
+_FIRST_RESOURCE = "(SELECT min(resource) FROM jobs WHERE status = 'QUEUED' AND hold = 0)"
+_LANES = (
+    "WITH RECURSIVE lane(resource, type) AS ("
+    f" SELECT {_FIRST_RESOURCE}, {_FIRST_TYPE_OF.format(_FIRST_RESOURCE)}"
+    f" UNION ALL SELECT CASE WHEN {_NEXT_TYPE} IS NULL THEN {_NEXT_RESOURCE} ELSE lane.resource END,"
+    f" COALESCE({_NEXT_TYPE}, {_FIRST_TYPE_OF.format(_NEXT_RESOURCE)})"
+    " FROM lane WHERE lane.resource IS NOT NULL)"
+    " SELECT resource, type FROM lane WHERE resource IS NOT NULL"
+)
+"""Every (resource, type) that has ready jobs, found by seeking from one to the next in the index, so that the
+length of the queue does not matter."""
+
+Lane = tuple[str, str]
+
+
+def _lanes(tx: Transaction, vacancy: Vacancy) -> list[Lane]:
+    """The lanes with ready jobs that are not paused and that this worker may serve."""
+    found = tx.rows(_LANES)
+    if not found:
+        return []
+    paused = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")}
+    if EVERYTHING in paused:
+        return []
+    known = set(vacancy.types)
+    return [
+        (resource, type_)
+        for resource, type_ in found
+        if type_ in known
+        and resource not in paused
+        and _permits(vacancy, resource)
+        and (vacancy.http_slots if resource == HTTP_RESOURCE else vacancy.slots)
+    ]
+
+
+def _waiting_reservations(tx: Transaction) -> list[Reservation]:
+    found = tx.rows(
+        f"SELECT {RESERVATION} FROM direct_reservations "
+        "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now ORDER BY requested_at, id",
+        now=tx.now,
+    )
+    return [reservation_of(tx, row) for row in found]
+
+
+def _capacity(tx: Transaction, lanes: list[Lane], waiting: list[Reservation]) -> Capacity:
+    policy = tx.terms.concurrency
+    if policy.kind is PolicyKind.UNLIMITED:
+        return Capacity(policy, ())
+    wanted = lanes + [(reservation.resource, reservation.type) for reservation in waiting]
+    tx.lock_pools({f"pool:{policy.pool(resource, type_)}" for resource, type_ in wanted})
+    used = tx.rows("SELECT resource, type, count(*) FROM leases GROUP BY resource, type")
+    return Capacity(policy, used, [(r.resource, r.type, 1) for r in waiting])
+
+
+_CANDIDATE = (
+    "SELECT effective_priority, position, created_at, id, resource, type FROM jobs INDEXED BY jobs_ready "
+    "WHERE status = 'QUEUED' AND hold = 0 AND resource = {resource} AND type = {type} "
+    "ORDER BY effective_priority DESC, position, created_at, id LIMIT {count}"
+)
+_CANDIDATES_SQLITE = _CANDIDATE.format(resource=":resource", type=":type", count=":count")
+_CANDIDATES_POSTGRES = (
+    "SELECT c.* FROM rows(:lanes; resource text, type text, places int) AS lane, LATERAL ("
+    + _CANDIDATE.format(resource="lane.resource", type="lane.type", count="lane.places")
+    + " FOR UPDATE SKIP LOCKED) AS c"
+)
+
+
+def _candidates(tx: Transaction, lanes: list[tuple[str, str, int]]) -> list[Any]:
+    """The first jobs of each lane, as many as could be started there."""
+    if tx.dialect == "postgres":
+        return tx.rows(_CANDIDATES_POSTGRES, lanes=lanes) if lanes else []
+    return [
+        row
+        for resource, type_, count in lanes
+        for row in tx.rows(_CANDIDATES_SQLITE, resource=resource, type=type_, count=count)
+    ]
+
+
+def _choose(
+    tx: Transaction, lanes: list[Lane], capacity: Capacity, slots: list[int], http_slots: list[int]
+) -> list[tuple[str, int]]:
+    """Ids of the jobs to start, each with its slot, in the order of INV-004 over all lanes."""
+    wanted = []
+    for resource, type_ in lanes:
+        places = len(http_slots if resource == HTTP_RESOURCE else slots)
+        free = capacity.free_for_jobs(resource, type_)
+        count = places if free is None else min(places, free)
+        if count:
+            wanted.append((resource, type_, count))
+    found = _candidates(tx, wanted)
+    if len(wanted) > 1:
+        found.sort(key=lambda row: (-row[0], row[1], row[2], row[3]))
+    chosen = []
+    for _, _, _, job_id, resource, type_ in found:
+        places_left = http_slots if resource == HTTP_RESOURCE else slots
+        if places_left and capacity.free_for_jobs(resource, type_) != 0:
+            capacity.take(resource, type_)
+            chosen.append((job_id, places_left.pop()))
+    return chosen
+
+
+def _grant(
+    tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, int]], fence: int
+) -> list[Claim]:
+    claims = []
+    expires_at = vacancy.terms.expiry(tx.now)
+    for number, (reservation, slot) in enumerate(granted, fence):
+        reservation.granted_at = tx.now
+        reservation.worker_id = vacancy.worker_id
+        reservation.fence = number
+        lease = Lease(
+            reservation.id, vacancy.worker_id, slot, reservation.resource, reservation.type, number, tx.now, tx.now,
+            expires_at, reservation_id=reservation.id,
+        )  # fmt: skip
+        claims.append(Claim(lease, reservation=reservation))
+        tx.record(
+            events.RESERVATION_GRANTED,
+            worker_id=vacancy.worker_id,
+            reservation_id=reservation.id,
+            type=reservation.type,
+            fence=number,
+        )
+    if claims:
+        tx.execute(
+            "UPDATE direct_reservations SET granted_at = :now, worker_id = :worker, fence = g.fence "
+            "FROM rows(:granted; id text, fence int) AS g WHERE direct_reservations.id = g.id",
+            now=tx.now,
+            worker=vacancy.worker_id,
+            granted=[(claim.lease.id, claim.lease.fence) for claim in claims],
+        )
+        _write_leases(tx, claims)
+        tx.wake("direct")
+    return claims
+
+
+def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[str, int]], fence: int) -> list[Claim]:
+    if not chosen:
+        return []
+    now = tx.now
+    rows = tx.rows(
+        f"UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE id IN :ids RETURNING {JOB}",
+        now=now,
+        ids=[job_id for job_id, _ in chosen],
+    )
+    jobs = {row[0]: (job_of(tx, row), row[2]) for row in rows}
+    expires_at = vacancy.terms.expiry(now)
+    worker_id = vacancy.worker_id
+    claims = []
+    runs = []
+    groups = set()
+    for number, ((job_id, slot), run_id) in enumerate(
+        zip(chosen, tx.new_ids(len(chosen)), strict=True), fence
+    ):
+        job, params = jobs[job_id]
+        run = JobRun(run_id, job_id, job.template_id, job.params, worker_id, number, now)
+        lease = Lease(run_id, worker_id, slot, job.resource, job.type, number, now, now, expires_at, job_id)
+        job.worker_id, job.heartbeat_at, job.lease_expires_at, job.run = worker_id, now, expires_at, run
+        claims.append(Claim(lease, job, run))
+        runs.append(
+            (run_id, job_id, job.type, job.resource, job.template_id, params, worker_id, slot, number, now)
+        )
+        if job.group_id:
+            groups.add(job.group_id)
+        tx.record(
+            events.JOB_CLAIMED,
+            job_id=job_id,
+            run_id=run_id,
+            worker_id=worker_id,
+            group_id=job.group_id,
+            schedule_id=job.schedule_id,
+            fence=number,
+        )
+    tx.insert(
+        "job_runs",
+        (
+            "id",
+            "job_id",
+            "type",
+            "resource",
+            "template_id",
+            "params_snapshot",
+            "worker_id",
+            "slot",
+            "fence",
+            "started_at",
+        ),
+        runs,
+    )
+    _write_leases(tx, claims)
+    if groups:
+        tx.execute(
+            "UPDATE job_groups SET status = 'RUNNING', started_at = :now WHERE id IN :ids AND status = 'QUEUED'",
+            now=now,
+            ids=sorted(groups),
+        )
+    return claims
+
+
+def _write_leases(tx: Transaction, claims: list[Claim]) -> None:
+    tx.insert(
+        "leases",
+        (
+            "id", "job_id", "reservation_id", "worker_id", "slot", "resource", "type", "fence", "acquired_at",
+            "heartbeat_at", "expires_at",
+        ),
+        [
+            (
+                c.lease.id, c.lease.job_id, c.lease.reservation_id, c.lease.worker_id, c.lease.slot, c.lease.resource,
+                c.lease.type, c.lease.fence, c.lease.acquired_at, c.lease.heartbeat_at, c.lease.expires_at,
+            )
+            for c in claims
+        ],
+    )  # fmt: skip

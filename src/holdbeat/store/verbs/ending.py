@@ -1,0 +1,182 @@
+"""All that follows from the end of a run, in the transaction that ends it (RET-03).
+
+Settle, cancel and recovery come through here, so there is one order of consequences: the run and the job, the
+retry or the verdict, the group's step, the schedule's plan, the outbox, the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdbeat.domain import events
+from holdbeat.domain.job import Job, JobEvent, JobStatus, transition
+from holdbeat.domain.params import dumps
+from holdbeat.domain.retry import RetryController, automatic_retry
+from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.enqueue import insert_jobs
+from holdbeat.store.verbs.groups import step_groups
+from holdbeat.store.verbs.outbox import Outbox
+from holdbeat.store.verbs.planning import after_chains
+
+_EVENT_OF = {
+    RunStatus.COMPLETED: JobEvent.COMPLETE,
+    RunStatus.FAILED: JobEvent.FAIL,
+    RunStatus.SKIPPED: JobEvent.SKIP,
+}
+
+
+@dataclass(slots=True)
+class Ending:
+    """One run that has ended: its Job as the store has it (locked), and how the execution went."""
+
+    job: Job
+    run_id: str
+    outcome: Outcome
+    worker_id: str | None = None
+
+
+def lock_company(
+    tx: Transaction, group_ids: Iterable[str | None], schedule_ids: Iterable[str | None]
+) -> None:
+    """Locks the groups and schedules that an ending will touch, before any job.
+
+    Everyone takes locks in this order (groups, schedules, jobs), so that nobody waits in a circle; and two
+    members that end at the same time see each other.
+    """
+    if tx.dialect == "sqlite":
+        return
+    groups = sorted({group for group in group_ids if group})
+    schedules = sorted({schedule for schedule in schedule_ids if schedule})
+    if groups:
+        tx.execute("SELECT id FROM job_groups WHERE id IN :ids ORDER BY id FOR UPDATE", ids=groups)
+    if schedules:
+        tx.execute("SELECT id FROM schedules WHERE id IN :ids ORDER BY id FOR UPDATE", ids=schedules)
+
+
+def end_runs(tx: Transaction, endings: Sequence[Ending]) -> None:
+    """Closes runs and writes everything that follows.
+
+    A job that was cancelled in the meantime stays CANCELLED; its run ends FAILED(`cancelled`), whatever the handler
+    said, and tells nobody a second time (CAN-04).
+    """
+    if not endings:
+        return
+    outbox = Outbox(tx)
+    runs = []
+    jobs = []
+    failed: list[tuple[Job, ErrorKind]] = []
+    for ending in endings:
+        job = ending.job
+        outcome = ending.outcome
+        if job.status is JobStatus.CANCELLED:
+            outcome = Outcome.failed(
+                ErrorKind.CANCELLED, job.cancel_reason or "cancelled", exit_code=outcome.exit_code
+            )
+        else:
+            job.status = transition(job.status, _EVENT_OF[outcome.status])
+            job.finished_at = tx.now
+            jobs.append((job.id, job.status, tx.now))
+            outbox.tell_job(f"job.run.{outcome.status.lower()}", job.id, job.webhook_url)
+            if outcome.status is RunStatus.FAILED:
+                failed.append((job, outcome.error_kind or ErrorKind.ERROR))
+        runs.append(
+            (
+                ending.run_id, tx.now, outcome.status, outcome.exit_code, outcome.error,
+                outcome.error_kind, dumps(outcome.all_artifacts()),
+            )
+        )  # fmt: skip
+        tx.record(
+            events.RUN_ENDED,
+            job_id=job.id,
+            run_id=ending.run_id,
+            worker_id=ending.worker_id,
+            group_id=job.group_id,
+            schedule_id=job.schedule_id,
+            status=outcome.status,
+            error_kind=outcome.error_kind,
+        )
+    tx.execute(
+        "UPDATE job_runs SET finished_at = e.finished_at, status = e.status, exit_code = e.exit_code, "
+        "error = e.error, error_kind = e.error_kind, artifacts = e.artifacts "
+        "FROM rows(:ends; id text, finished_at time, status text, exit_code int, error text, error_kind text, "
+        "artifacts json) AS e WHERE job_runs.id = e.id",
+        ends=runs,
+    )
+    if jobs:
+        tx.execute(
+            "UPDATE jobs SET status = e.status, finished_at = e.finished_at "
+            "FROM rows(:ends; id text, status text, finished_at time) AS e WHERE jobs.id = e.id",
+            ends=jobs,
+        )
+    tx.execute("DELETE FROM leases WHERE id IN :ids", ids=[ending.run_id for ending in endings])
+    if failed:
+        decide_failures(tx, failed, outbox)
+    follow(tx, [ending.job for ending in endings], outbox)
+    outbox.write()
+    tx.wake("slots")
+
+
+def decide_failures(tx: Transaction, failed: Sequence[tuple[Job, ErrorKind]], outbox: Outbox) -> None:
+    """Gives every FAILED job its retry or its verdict."""
+    retries = []
+    verdicts = []
+    for job, kind in failed:
+        verdict = RetryController.decide(job, kind, _counted_failures(tx, job, kind), tx.now)
+        if verdict.retry:
+            retries.append((job, automatic_retry(job, verdict.not_before), verdict.reason))
+        else:
+            job.permanently_failed = True
+            verdicts.append(job.id)
+            tx.record(events.RETRIES_EXHAUSTED, job_id=job.id, group_id=job.group_id, reason=verdict.reason)
+            if job.retry_policy.max_attempts > 0:
+                outbox.tell_job("job.permanently_failed", job.id, job.webhook_url)
+    made = insert_jobs(tx, [request for _, request, _ in retries])
+    for (job, request, reason), retry in zip(retries, made, strict=True):
+        job.retried_by = retry.id
+        tx.record(
+            events.RETRY_CREATED,
+            job_id=retry.id,
+            group_id=job.group_id,
+            schedule_id=job.schedule_id,
+            retry_of=job.id,
+            reason=reason,
+            not_before=request.not_before.isoformat() if request.not_before else None,
+        )
+    if verdicts:
+        tx.execute("UPDATE jobs SET permanently_failed = :yes WHERE id IN :ids", ids=verdicts, yes=True)
+    if retries:
+        tx.execute(
+            "UPDATE jobs SET retried_by = r.retried_by FROM rows(:links; id text, retried_by text) AS r "
+            "WHERE jobs.id = r.id",
+            links=[(job.id, job.retried_by) for job, _, _ in retries],
+        )
+
+
+def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
+    """Failures that count, from this job back to the root of its chain; no further than matters."""
+    if job.retry_of is None:
+        return 1 if kind in COUNTED_KINDS else 0
+    row = tx.one(
+        "WITH RECURSIVE chain(id, retry_of) AS ("
+        " SELECT id, retry_of FROM jobs WHERE id = :id"
+        " UNION SELECT j.id, j.retry_of FROM chain JOIN jobs j ON j.id = chain.retry_of)"
+        " SELECT count(*) FROM (SELECT r.id FROM chain JOIN job_runs r ON r.job_id = chain.id"
+        " WHERE r.status = 'FAILED' AND r.error_kind IN :kinds LIMIT :enough) AS counted",
+        id=job.id,
+        kinds=sorted(COUNTED_KINDS),
+        enough=job.retry_policy.max_attempts + 1,
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def follow(tx: Transaction, jobs: Sequence[Job], outbox: Outbox) -> None:
+    """The steps of the groups and schedules whose member or job has just ended."""
+    groups = sorted({job.group_id for job in jobs if job.group_id})
+    if groups:
+        step_groups(tx, groups, outbox)
+    scheduled = [job for job in jobs if job.schedule_id]
+    if scheduled:
+        after_chains(tx, scheduled)

@@ -1,0 +1,177 @@
+"""Enqueue: Jobs into the queue, at the end of their priority.
+
+Guards QUE-01 and QUE-02: one key, one job; a batch is stored whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdbeat.domain import events
+from holdbeat.domain.errors import Conflict
+from holdbeat.domain.job import Hold, Job, JobStatus, NewJob
+from holdbeat.domain.params import dumps
+from holdbeat.store.adapter import Coalesced
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.ageing import first_ageing
+from holdbeat.store.verbs.rows import JOB, job_of, policy_text
+
+_COLUMNS = (
+    "id", "type", "params", "priority", "position", "resource", "template_id", "schedule_id", "scheduled_for",
+    "group_id", "sequence", "retry_of", "retry_kind", "retry_policy", "timeout_s", "cancel_grace_s", "not_before",
+    "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
+    "attempt", "trace",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Enqueued:
+    """The Jobs of one batch in the order asked for, and which of them were there before."""
+
+    jobs: list[Job]
+    known: set[str] = field(default_factory=set)
+    """Ids of jobs that an idempotency key found again."""
+
+    @property
+    def any_new(self) -> bool:
+        return len(self.known) < len({job.id for job in self.jobs})
+
+
+def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqueued | Exception]:
+    """Stores batches of Jobs; each batch whole or not at all, none because of another.
+
+    - The same idempotency key with the same request gives back the Job that is there (QUE-01), also within a
+      batch; with another request the batch is refused with a Conflict.
+    - Each Job stands at the end of its priority, in the order of the batch (DEC-005).
+    - Jobs whose `not_before` lies ahead, or whose gate is closed, are not ready.
+    """
+    held = _holders_of_keys(tx, batches)
+    results: list[Enqueued | Exception] = []
+    fresh: list[NewJob] = []
+    for batch in batches:
+        try:
+            results.append(_sort_out(batch, held, fresh))
+        except Conflict as refusal:
+            results.append(refusal)
+    stored = iter(insert_jobs(tx, fresh))
+    by_request = {id(request): job for request, job in zip(fresh, stored, strict=True)}
+    for batch, result in zip(batches, results, strict=True):
+        if isinstance(result, Enqueued):
+            for request in batch:
+                found = by_request.get(id(request))
+                if found is None:
+                    holder = held[request.idempotency_key or ""]
+                    found = holder[1] if isinstance(holder[1], Job) else by_request[id(holder[1])]
+                result.jobs.append(found)
+                if id(request) not in by_request:
+                    result.known.add(found.id)
+    return results
+
+
+enqueue: Coalesced[Sequence[NewJob], Enqueued] = Coalesced(_enqueue_many)
+
+
+def _holders_of_keys(
+    tx: Transaction, batches: list[Sequence[NewJob]]
+) -> dict[str, tuple[str | None, Job | NewJob]]:
+    keys = sorted({job.idempotency_key for batch in batches for job in batch if job.idempotency_key})
+    if not keys:
+        return {}
+    # On PostgreSQL two callers with one key must wait for each other before they look.
+    tx.lock_pools(f"key:{key}" for key in keys)
+    found = tx.rows(
+        f"SELECT idempotency_key, request_hash, {JOB} FROM jobs WHERE idempotency_key IN :keys", keys=keys
+    )
+    return {row[0]: (row[1], job_of(tx, row[2:])) for row in found}
+
+
+def _sort_out(
+    batch: Sequence[NewJob], held: dict[str, tuple[str | None, Job | NewJob]], fresh: list[NewJob]
+) -> Enqueued:
+    """Puts the batch's really new jobs into `fresh`, or refuses all of it."""
+    mine: dict[str, tuple[str | None, Job | NewJob]] = {}
+    new: list[NewJob] = []
+    for request in batch:
+        key = request.idempotency_key
+        if key is None:
+            new.append(request)
+            continue
+        holder = held.get(key) or mine.get(key)
+        if holder is None:
+            mine[key] = (request.request_hash, request)
+            new.append(request)
+        elif holder[0] != request.request_hash:
+            raise Conflict(
+                f"The idempotency key {key!r} was used before with another request. Use a new key for a new "
+                "request; send the same request again to find its job.",
+                code="idempotency_conflict",
+                field="idempotency_key",
+            )
+    held.update(mine)
+    fresh.extend(new)
+    return Enqueued([])
+
+
+def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = events.JOB_QUEUED) -> list[Job]:
+    """Writes Jobs as they are asked for, without looking at keys. Other verbs make retries and fires with it."""
+    if not requests:
+        return []
+    wanted = Counter(request.priority for request in requests if request.position is None)
+    places = (
+        {priority: iter(found) for priority, found in tx.next_positions(wanted).items()} if wanted else {}
+    )
+    jobs = []
+    rows = []
+    now = tx.now
+    is_ready = False
+    for job_id, request in zip(tx.new_ids(len(requests)), requests, strict=True):
+        delayed = request.not_before is not None and request.not_before > now
+        hold = request.hold if request.hold else (Hold.DELAYED if delayed else Hold.READY)
+        is_ready = is_ready or hold is Hold.READY
+        position = next(places[request.priority]) if request.position is None else request.position
+        job = Job(
+            id=job_id,
+            type=request.type,
+            params=request.params,
+            status=JobStatus.QUEUED,
+            priority=request.priority,
+            position=position,
+            resource=request.resource,
+            retry_policy=request.retry_policy,
+            created_at=now,
+            template_id=request.template_id,
+            schedule_id=request.schedule_id,
+            scheduled_for=request.scheduled_for,
+            group_id=request.group_id,
+            sequence=request.sequence,
+            retry_of=request.retry_of,
+            retry_kind=request.retry_kind,
+            timeout_s=request.timeout_s,
+            cancel_grace_s=request.cancel_grace_s,
+            not_before=request.not_before,
+            idempotency_key=request.idempotency_key,
+            webhook_url=request.webhook_url,
+            labels=request.labels,
+            hold=hold,
+            attempt=request.attempt,
+            trace=request.trace,
+        )
+        jobs.append(job)
+        rows.append(
+            (
+                job_id, request.type, dumps(request.params), request.priority, position, request.resource,
+                request.template_id, request.schedule_id, request.scheduled_for, request.group_id, request.sequence,
+                request.retry_of, request.retry_kind, policy_text(request.retry_policy), request.timeout_s,
+                request.cancel_grace_s, request.not_before, request.idempotency_key, request.request_hash,
+                request.webhook_url, dumps(request.labels), now, int(hold), request.priority,
+                first_ageing(tx, request.priority, hold), request.attempt, request.trace,
+            )
+        )  # fmt: skip
+        tx.record(
+            kind, job_id=job_id, group_id=request.group_id, schedule_id=request.schedule_id, type=request.type
+        )
+    tx.insert("jobs", _COLUMNS, rows)
+    tx.wake("ready" if is_ready else "delayed")
+    return jobs

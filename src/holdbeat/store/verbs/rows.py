@@ -1,0 +1,164 @@
+"""Rows of both engines as domain objects: the one place that knows column orders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
+from holdbeat.domain.job import Hold, Job, JobStatus, RetryPolicy
+from holdbeat.domain.lease import Lease
+from holdbeat.domain.params import dumps
+from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
+from holdbeat.domain.run import ErrorKind, JobRun, RunStatus
+from holdbeat.store.transaction import Row, Transaction
+
+JOB_FIELDS = (
+    "id", "type", "params", "status", "priority", "position", "resource", "retry_policy", "created_at",
+    "template_id", "schedule_id", "scheduled_for", "group_id", "sequence", "retry_of", "retry_kind", "retried_by",
+    "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
+    "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace",
+)  # fmt: skip
+JOB = ", ".join(JOB_FIELDS)
+JOB_OF_J = ", ".join(f"j.{name}" for name in JOB_FIELDS)
+
+RUN_FIELDS = (
+    "id", "job_id", "template_id", "params_snapshot", "worker_id", "fence", "started_at", "finished_at", "status",
+    "exit_code", "error", "error_kind", "artifacts",
+)  # fmt: skip
+RUN = ", ".join(RUN_FIELDS)
+RUN_OF_R = ", ".join(f"r.{name}" for name in RUN_FIELDS)
+
+LEASE_FIELDS = (
+    "id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at", "expires_at", "job_id",
+    "reservation_id",
+)  # fmt: skip
+LEASE = ", ".join(LEASE_FIELDS)
+LEASE_OF_L = ", ".join(f"l.{name}" for name in LEASE_FIELDS)
+
+GROUP_FIELDS = ("id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at")
+GROUP = ", ".join(GROUP_FIELDS)
+
+RESERVATION_FIELDS = (
+    "id", "type", "resource", "status", "requested_at", "expires_at", "owner", "params", "timeout_s",
+    "cancel_grace_s", "granted_at", "finished_at", "outcome", "error", "error_kind", "result", "worker_id", "fence",
+    "cancel_requested_at",
+)  # fmt: skip
+RESERVATION = ", ".join(RESERVATION_FIELDS)
+
+_JOB_STATUS = {status.value: status for status in JobStatus}
+_HOLD = {int(hold): hold for hold in Hold}
+
+
+@lru_cache(maxsize=4096)
+def policy_of(text: str) -> RetryPolicy:
+    return RetryPolicy(**json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def policy_text(policy: RetryPolicy) -> str:
+    return dumps(policy.as_dict())
+
+
+def _labels(text: str) -> dict[str, str]:
+    return {} if text == "{}" else json.loads(text)
+
+
+def _object(text: str) -> dict[str, Any]:
+    return {} if text == "{}" else json.loads(text)
+
+
+def certain(time: Callable[[Any], datetime | None], value: Any) -> datetime:
+    """An instant of a column that is never null."""
+    instant = time(value)
+    assert instant is not None
+    return instant
+
+
+def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
+    """A row of the JOB columns as a Job."""
+    time = tx.time
+    return Job(
+        row[0], row[1], _object(row[2]), _JOB_STATUS[row[3]], row[4], row[5], row[6], policy_of(row[7]),
+        certain(time, row[8]), row[9], row[10], time(row[11]) if row[11] is not None else None, row[12], row[13],
+        row[14], row[15], row[16], bool(row[17]), row[18], row[19],
+        time(row[20]) if row[20] is not None else None, row[21], row[22], _labels(row[23]),
+        time(row[24]) if row[24] is not None else None, time(row[25]) if row[25] is not None else None,
+        time(row[26]) if row[26] is not None else None, row[27],
+        hold=_HOLD[row[28]], attempt=row[29], trace=row[30],
+    )  # fmt: skip
+
+
+def run_of(tx: Transaction, row: Sequence[Any]) -> JobRun:
+    """A row of the RUN columns as a JobRun."""
+    return JobRun(
+        id=row[0],
+        job_id=row[1],
+        template_id=row[2],
+        params_snapshot=_object(row[3]),
+        worker_id=row[4],
+        fence=row[5],
+        started_at=certain(tx.time, row[6]),
+        finished_at=tx.time(row[7]),
+        status=RunStatus(row[8]) if row[8] else None,
+        exit_code=row[9],
+        error=row[10],
+        error_kind=ErrorKind(row[11]) if row[11] else None,
+        artifacts=_object(row[12]),
+    )
+
+
+def lease_of(tx: Transaction, row: Sequence[Any]) -> Lease:
+    """A row of the LEASE columns as a Lease."""
+    time = tx.time
+    return Lease(
+        *row[:6],
+        acquired_at=certain(time, row[6]),
+        heartbeat_at=certain(time, row[7]),
+        expires_at=certain(time, row[8]),
+        job_id=row[9],
+        reservation_id=row[10],
+    )
+
+
+def group_of(tx: Transaction, row: Sequence[Any]) -> JobGroup:
+    """A row of the GROUP columns as a JobGroup."""
+    return JobGroup(
+        id=row[0],
+        name=row[1],
+        mode=GroupMode(row[2]),
+        on_failure=OnFailure(row[3]),
+        status=GroupStatus(row[4]),
+        created_at=certain(tx.time, row[5]),
+        started_at=tx.time(row[6]),
+        finished_at=tx.time(row[7]),
+    )
+
+
+def reservation_of(tx: Transaction, row: Row) -> Reservation:
+    """A row of the RESERVATION columns as a Reservation."""
+    time = tx.time
+    return Reservation(
+        id=row[0],
+        type=row[1],
+        resource=row[2],
+        status=ReservationStatus(row[3]),
+        requested_at=certain(time, row[4]),
+        expires_at=time(row[5]) or certain(time, row[4]),
+        owner=row[6],
+        params=_object(row[7]),
+        timeout_s=row[8],
+        cancel_grace_s=row[9],
+        granted_at=time(row[10]),
+        finished_at=time(row[11]),
+        outcome=ReservationOutcome(row[12]) if row[12] else None,
+        error=row[13],
+        error_kind=row[14],
+        result=json.loads(row[15]) if row[15] is not None else None,
+        worker_id=row[16],
+        fence=row[17],
+        cancel_requested_at=time(row[18]),
+    )

@@ -1,0 +1,120 @@
+"""Settle: a worker gives back its leases with their outcomes.
+
+Guards LEASE-03: only who still holds the lease can end the run; anyone else's result is kept as evidence and
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from holdbeat.domain import events
+from holdbeat.domain.lease import Settlement
+from holdbeat.domain.params import dumps
+from holdbeat.domain.reservation import ReservationOutcome
+from holdbeat.domain.run import ErrorKind
+from holdbeat.store.adapter import Coalesced
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.ending import Ending, end_runs, lock_company
+from holdbeat.store.verbs.rows import JOB_OF_J, job_of
+
+_EVIDENCE_MAX = 2000
+
+
+class Settled(StrEnum):
+    """What became of a Settlement."""
+
+    ACCEPTED = "accepted"
+    STALE = "stale"
+
+
+def _settle_many(tx: Transaction, batches: list[Sequence[Settlement]]) -> list[list[Settled] | Exception]:
+    """Ends runs and direct requests whose leases are still held by the worker that reports them.
+
+    Run, job, retry or verdict, group step, schedule plan, deliveries and events are one transaction (RET-03). A
+    result without its lease is answered STALE, recorded as `lease.stale_result`, and changes nothing.
+    """
+    settlements = [settlement for batch in batches for settlement in batch]
+    ids = [settlement.lease_id for settlement in settlements]
+    if tx.dialect == "postgres":
+        company = [(s.group_id, s.schedule_id) for s in settlements]
+        lock_company(tx, (group for group, _ in company), (schedule for _, schedule in company))
+    held = {
+        row[0]: row
+        for row in tx.rows(
+            f"SELECT l.id, l.worker_id, l.fence, {JOB_OF_J} FROM leases l JOIN jobs j ON j.id = l.job_id "
+            "WHERE l.id IN :ids ORDER BY l.id FOR UPDATE",
+            ids=ids,
+        )
+    }
+    direct = _held_reservations(tx, [s for s in settlements if s.lease_id not in held])
+    endings = []
+    verdicts = {}
+    for settlement in settlements:
+        row = held.pop(settlement.lease_id, None)
+        if row is not None and row[1] == settlement.worker_id and row[2] == settlement.fence:
+            job = job_of(tx, row[3:])
+            endings.append(Ending(job, settlement.lease_id, settlement.outcome, settlement.worker_id))
+        elif settlement.lease_id in direct:
+            _end_direct(tx, settlement)
+        else:
+            _keep_evidence(tx, settlement)
+            verdicts[id(settlement)] = Settled.STALE
+    end_runs(tx, endings)
+    return [[verdicts.get(id(settlement), Settled.ACCEPTED) for settlement in batch] for batch in batches]
+
+
+settle: Coalesced[Sequence[Settlement], list[Settled]] = Coalesced(_settle_many)
+
+
+def _held_reservations(tx: Transaction, settlements: Sequence[Settlement]) -> set[str]:
+    if not settlements:
+        return set()
+    rows = tx.rows(
+        "SELECT id, worker_id, fence FROM leases WHERE id IN :ids AND reservation_id IS NOT NULL ORDER BY id FOR UPDATE",
+        ids=[settlement.lease_id for settlement in settlements],
+    )
+    holders = {row[0]: (row[1], row[2]) for row in rows}
+    return {s.lease_id for s in settlements if holders.get(s.lease_id) == (s.worker_id, s.fence)}
+
+
+def _end_direct(tx: Transaction, settlement: Settlement) -> None:
+    """Closes a direct request; one that was cancelled while it ran stays so (DIR-04: nobody tries again)."""
+    outcome = settlement.outcome
+    cancelled = outcome.error_kind is ErrorKind.CANCELLED
+    tx.execute("DELETE FROM leases WHERE id = :id", id=settlement.lease_id)
+    tx.execute(
+        "UPDATE direct_reservations SET status = 'RELEASED', finished_at = :now, outcome = :outcome, error = :error, "
+        "error_kind = :kind, result = :result WHERE id = :id AND status = 'ACTIVE'",
+        id=settlement.lease_id,
+        now=tx.now,
+        outcome=ReservationOutcome.CANCELLED if cancelled else ReservationOutcome(outcome.status),
+        error=outcome.error,
+        kind=outcome.error_kind,
+        result=None if outcome.result is None else dumps(outcome.result),
+    )
+    tx.record(
+        events.RESERVATION_RELEASED,
+        worker_id=settlement.worker_id,
+        reservation_id=settlement.lease_id,
+        outcome=outcome.status,
+        error_kind=outcome.error_kind,
+    )
+    tx.wake("direct", "slots")
+
+
+def _keep_evidence(tx: Transaction, settlement: Settlement) -> None:
+    outcome = settlement.outcome
+    row = tx.one("SELECT job_id FROM job_runs WHERE id = :id", id=settlement.lease_id)
+    tx.record(
+        events.STALE_RESULT,
+        job_id=row[0] if row else None,
+        run_id=settlement.lease_id,
+        worker_id=settlement.worker_id,
+        fence=settlement.fence,
+        status=outcome.status,
+        error=outcome.error[:_EVIDENCE_MAX] if outcome.error else None,
+        error_kind=outcome.error_kind,
+        result=dumps(outcome.result)[:_EVIDENCE_MAX] if outcome.result is not None else None,
+    )

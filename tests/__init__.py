@@ -1,0 +1,1 @@
+"""Proof of the rules in docs/rules.md."""

@@ -1,0 +1,117 @@
+"""What all tests share: two real stores, a Hypothesis profile, and the promise that no test is skipped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+from tests.postgres import PostgresServer
+
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default")
+)
+
+SKIPPED = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("holdbeat")
+    group.addoption(
+        "--campaign",
+        choices=("short", "long"),
+        default="short",
+        help="how far crash and stress tests go: short for every run, long for `make crash`",
+    )
+    group.addoption("--rule", metavar="ID", action="append", help="run only the tests that prove this rule")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SKIPPED] = {}
+    config.pluginmanager.register(NothingIsSkipped(config), "holdbeat-nothing-is-skipped")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = set(config.getoption("--rule") or ())
+    if wanted:
+        proving = [
+            item for item in items if any(wanted & set(mark.args) for mark in item.iter_markers("rule"))
+        ]
+        kept = set(proving)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = proving
+
+
+class NothingIsSkipped:
+    """Fails a run in which a test was skipped or expected to fail: a guarantee that was not tried is none."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._skipped = config.stash[SKIPPED]
+        self._is_worker = hasattr(config, "workerinput")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped or hasattr(report, "wasxfail"):
+            self._skipped[report.nodeid] = _reason(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self._skipped[report.nodeid] = _reason(report)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if (
+            self._skipped
+            and not self._is_worker
+            and session.exitstatus in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
+        ):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._skipped:
+            terminalreporter.section("tests that did not run", red=True)
+            for nodeid, reason in sorted(self._skipped.items()):
+                terminalreporter.line(f"{nodeid}: {reason}")
+            terminalreporter.line(
+                "No test may be skipped or expected to fail; the run counts as failed.", red=True
+            )
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    if hasattr(report, "wasxfail"):
+        return f"expected to fail: {report.wasxfail or 'no reason given'}"
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+@pytest.fixture(scope="session")
+def campaign(pytestconfig: pytest.Config) -> str:
+    """`short` or `long`: how far a crash or stress test should go."""
+    return str(pytestconfig.getoption("--campaign"))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """This test process's own PostgreSQL (one per xdist worker)."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """An empty database on a running server, for one test."""
+    postgres_server.start()
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.start()
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture
+def tmp_store_path(tmp_path: Path) -> Path:
+    """Where a test may keep its SQLite store; nothing is there yet."""
+    return tmp_path / "holdbeat.db"
