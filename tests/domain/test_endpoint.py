@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdbeat.domain.endpoint import EndpointCall, EndedRun, health
+from holdbeat.domain.endpoint import EndedRun, EndpointCall, health
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.schedule_edit import created, edited

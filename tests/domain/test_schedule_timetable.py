@@ -50,9 +50,9 @@ def test_an_interval_keeps_its_grid_whenever_it_is_asked(step_ms: int, moments_m
     for moment_ms in moments_ms:
         moment = NOW + timedelta(milliseconds=moment_ms)
         due = next_due(grid, moment)
-        assert due is not None and timedelta() < due - moment <= timedelta(milliseconds=max(step_ms, 0)) or (
-            due == NOW + timedelta(milliseconds=step_ms)
-        )
+        step = timedelta(milliseconds=step_ms)
+        assert due is not None and due > moment
+        assert due - moment <= step or due == NOW + step
         assert (due - NOW) % timedelta(milliseconds=step_ms) == timedelta()
 
 
@@ -123,6 +123,8 @@ def test_jitter_of_an_adaptive_schedule_spreads_its_baseline_alone_and_within_th
     probe.hint_next_run_at, probe.hint_next_run_expires_at = after(5), after(500)
     probe = replanned(probe, NOW).schedule
     assert fire_at(probe) == after(5), "a hinted time means what it says"
+    held = schedule(interval_s=60, jitter_s=60, adaptive=True, overlap=Overlap.SKIP, paused_until=after(90))
+    assert fire_at(replanned(held, NOW).schedule) == after(90), "and so does the end of a pause"
     assert fire_at(schedule(interval_s=60)) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -47,28 +48,26 @@ class Script:
 
 
 def a_job(**changes: Any) -> Job:
-    defaults: dict[str, Any] = dict(
-        id="01890000-0000-7000-8000-00000000abcd",
-        type="story",
-        params={"words": 3},
-        status=JobStatus.RUNNING,
-        priority=7,
-        position=100,
-        resource="default",
-        retry_policy=RetryPolicy(max_attempts=1),
-        created_at=datetime(2026, 1, 1, tzinfo=UTC),
-        attempt=2,
-        labels={"team": "night"},
-    )
+    defaults: dict[str, Any] = {
+        "id": "01890000-0000-7000-8000-00000000abcd",
+        "type": "story",
+        "params": {"words": 3},
+        "status": JobStatus.RUNNING,
+        "priority": 7,
+        "position": 100,
+        "resource": "default",
+        "retry_policy": RetryPolicy(max_attempts=1),
+        "created_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "attempt": 2,
+        "labels": {"team": "night"},
+    }
     return Job(**{**defaults, **changes})
 
 
 class Stage:
     """One run of one job type."""
 
-    def __init__(
-        self, job_type: JobType, *, timeout_s: float | None = None, max_log_bytes: int = 65_536
-    ) -> None:
+    def __init__(self, job_type: JobType, *, timeout_s: float | None = None, max_log_bytes: int = 65_536) -> None:
         self.script = Script()
         self.stop = StopSignal()
         self.run_id = RUN_ID.format(next(_runs))
@@ -90,7 +89,7 @@ class Stage:
             return await self.handler.run(self.ctx, params, self.stop)
 
     def stop_when_it_says(self, word: str, reason: str, *, grace_s: float | None = 10) -> None:
-        """Stops the handler as soon as it has logged the word, so that it is surely in the middle of its work."""
+        """Stops the handler as soon as it has logged the word: surely in the middle of its work."""
 
         def on_log(text: str) -> None:
             if word in text:
@@ -110,3 +109,14 @@ def is_alive(pid: int) -> bool:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
+
+
+def marked(run_id: str) -> list[int]:
+    """The living processes that carry a run's mark."""
+    mark = f"HOLDBEAT_RUN_ID={run_id}".encode()
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in environ.read_bytes() and is_alive(int(environ.parent.name)):
+                found.append(int(environ.parent.name))
+    return found

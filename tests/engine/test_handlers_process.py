@@ -6,7 +6,6 @@ import asyncio
 import os
 import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from holdbeat.handlers.context import TRUNCATED
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.process import ProcessHandler
 from tests.engine import misbehaviours as bad
-from tests.engine.handler_stage import Stage, is_alive, on_stage
+from tests.engine.handler_stage import Stage, is_alive, marked, on_stage
 
 pytestmark = pytest.mark.asyncio
 
@@ -234,8 +233,10 @@ async def test_tearing_down_the_worker_kills_the_process() -> None:
 
 @pytest.mark.rule("EXE-02")
 async def test_children_left_behind_are_killed_even_if_they_became_daemons() -> None:
-    outcome = await run(bad.leaves_children)
+    stage = on_stage(bad.leaves_children, "process")
+    outcome = await stage.run()
     assert outcome.status is RunStatus.COMPLETED
+    assert stage.script.text("stderr") == "[2 processes left behind by the handler, killed]\n"
     assert not is_alive(outcome.result["plain"])
     assert not is_alive(outcome.result["daemon"])
 
@@ -246,15 +247,14 @@ async def test_a_fork_bomb_that_scatters_over_sessions_is_gone_when_the_run_is()
     stage.stop_when_it_says("waiting", "timeout", grace_s=0.1)
     outcome = await stage.run(within_s=30)
     assert outcome.error_kind is ErrorKind.TIMEOUT
-    mark = f"HOLDBEAT_RUN_ID={stage.run_id}".encode()
-    left = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark in environ.read_bytes() and is_alive(int(environ.parent.name)):
-                left.append(environ)
-        except OSError:
-            continue
-    assert left == []
+    assert marked(stage.run_id) == []
+
+
+@pytest.mark.rule("EXE-02")
+async def test_a_fork_of_the_handler_cannot_speak_for_the_run() -> None:
+    stage = on_stage(bad.returns_twice, "process")
+    assert (await stage.run()).result == "the handler"
+    assert stage.script.logged == []
 
 
 @pytest.mark.rule("EXE-02")
@@ -332,15 +332,14 @@ async def test_the_process_dies_with_a_worker_that_was_killed(tmp_path: Path) ->
     script = tmp_path / "worker.py"
     script.write_text(ORPHAN)
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    worker = subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
     )
     assert worker.stdout is not None
-    child = int(worker.stdout.readline())
+    child = int(await worker.stdout.readline())
     assert is_alive(child)
     worker.kill()
-    worker.wait()
-    worker.stdout.close()
+    await worker.wait()
     for _ in range(200):
         if not is_alive(child):
             break

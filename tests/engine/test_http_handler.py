@@ -52,9 +52,7 @@ async def test_the_result_of_a_success_has_the_promised_shape() -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("status", [300, 301, 302, 304, 307, 308, 400, 401, 404, 410, 429, 500, 503])
 async def test_anything_but_2xx_is_a_failure_that_keeps_the_answer(status: int) -> None:
-    async with serving(
-        http(b"why", "text/plain", f"{status} X", "Location: http://169.254.169.254/")
-    ) as server:
+    async with serving(http(b"why", "text/plain", f"{status} X", "Location: http://169.254.169.254/")) as server:
         caught = await failing(Outbound(LOCAL), {"url": server.url()})
     assert (caught.kind, caught.message.split(":")[0]) == ("error", f"HTTP {status}")
     assert caught.result is not None
@@ -89,9 +87,7 @@ async def test_a_body_that_is_not_kept_is_explained() -> None:
 
 @pytest.mark.rule("SEC-04")
 @pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:1/", "http://169.254.169.254/", "http://2130706433/", "nonsense"]
-)
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://169.254.169.254/", "http://2130706433/", "nonsense"])
 async def test_a_forbidden_target_is_rejected_and_not_called(url: str) -> None:
     caught = await failing(Outbound(OPEN), {"url": url})
     assert (caught.kind, caught.result) == ("rejected", None)
@@ -99,9 +95,7 @@ async def test_a_forbidden_target_is_rejected_and_not_called(url: str) -> None:
 
 @pytest.mark.asyncio
 async def test_params_that_became_invalid_are_rejected_at_run_time() -> None:
-    assert (
-        await failing(Outbound(LOCAL), {"url": "http://127.0.0.1/", "method": "TRACE"})
-    ).kind == "rejected"
+    assert (await failing(Outbound(LOCAL), {"url": "http://127.0.0.1/", "method": "TRACE"})).kind == "rejected"
 
 
 @pytest.mark.asyncio
@@ -123,9 +117,7 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
         ("", b"text/plain; charset=utf-8", b""),
     ],
 )
-async def test_text_is_sent_as_it_is_and_other_values_as_json(
-    body: Any, content_type: bytes, sent: bytes
-) -> None:
+async def test_text_is_sent_as_it_is_and_other_values_as_json(body: Any, content_type: bytes, sent: bytes) -> None:
     async with serving(http(b"")) as server:
         await call_http(Outbound(LOCAL), {"url": server.url(), "method": "PUT", "body": body}, timeout_s=5)
     head, _, received = server.requests[0].partition(b"\r\n\r\n")

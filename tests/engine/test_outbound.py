@@ -178,9 +178,7 @@ async def test_an_answer_that_is_not_http_is_a_failure_with_a_reason(answer: byt
 
 @pytest.mark.rule("SEC-04")
 @pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"]
-)
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
 async def test_a_redirect_is_an_answer_and_nobody_goes_there(status: str) -> None:
     async with serving(http(b"secret")) as inner:
         for place in (inner.url(), "http://169.254.169.254/latest/meta-data"):

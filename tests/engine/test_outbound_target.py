@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
+import socket
 import ssl
 
 import pytest
@@ -42,6 +44,22 @@ async def test_the_next_address_is_tried_when_the_first_is_dead() -> None:
     async with serving(http(b"ok"), host="127.0.0.1") as server:
         outbound = Outbound(LOCAL, resolver=ScriptedResolver(["127.0.0.77", "127.0.0.1"]))
         assert (await call(server.url(host="two.example"), outbound)).body == "ok"
+
+
+@pytest.mark.asyncio
+async def test_an_address_that_never_answers_leaves_time_for_the_next() -> None:
+    async with serving(http(b"ok"), host="127.0.0.1") as server:
+        with contextlib.ExitStack() as stack:
+            # Nobody accepts here, and once its backlog is full the kernel drops what else arrives.
+            deaf = stack.enter_context(socket.socket())
+            deaf.bind(("127.0.0.3", server.port))
+            deaf.listen(0)
+            for _ in range(4):
+                filler = stack.enter_context(socket.socket())
+                filler.setblocking(False)
+                filler.connect_ex(("127.0.0.3", server.port))
+            outbound = Outbound(LOCAL, resolver=ScriptedResolver(["127.0.0.3", "127.0.0.1"]))
+            assert (await call(server.url(host="two.example"), outbound, deadline_s=1.0)).body == "ok"
 
 
 @pytest.mark.asyncio

@@ -23,18 +23,14 @@ FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
 def number(value: Any, field: str, low: float, high: float) -> float:
     """A finite number between two bounds, both allowed."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise Invalid(
-            f"{field} must be a number from {low:.15g} to {high:.15g}.", code="out_of_range", field=field
-        )
+        raise Invalid(f"{field} must be a number from {low:.15g} to {high:.15g}.", code="out_of_range", field=field)
     return value if isinstance(value, int) else float(value)
 
 
 def whole_number(value: Any, field: str, low: int, high: int) -> int:
     """An integer between two bounds, both allowed."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise Invalid(
-            f"{field} must be a whole number from {low} to {high}.", code="out_of_range", field=field
-        )
+        raise Invalid(f"{field} must be a whole number from {low} to {high}.", code="out_of_range", field=field)
     return value
 
 
@@ -59,9 +55,7 @@ def instant(value: Any, field: str) -> datetime:
             field=field,
         )
     if not FIRST_INSTANT <= value < LAST_INSTANT:
-        raise Invalid(
-            f"{field} must lie between the years 1970 and 9000.", code="invalid_instant", field=field
-        )
+        raise Invalid(f"{field} must lie between the years 1970 and 9000.", code="invalid_instant", field=field)
     return to_millis(value)
 
 

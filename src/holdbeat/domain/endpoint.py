@@ -119,8 +119,7 @@ def health(runs: Iterable[EndedRun], now: datetime) -> dict[str, Any]:
     counted = [run for run in ended if run[0] in (RunStatus.COMPLETED, RunStatus.FAILED)]
     return {
         "windows": {
-            name: _figures(counted, now - timedelta(seconds=length))
-            for name, length in HEALTH_WINDOWS.items()
+            name: _figures(counted, now - timedelta(seconds=length)) for name, length in HEALTH_WINDOWS.items()
         },
         "streak": _streak([status for status, _, _ in counted]),
         "last_run": _last_run(ended[0]) if ended else None,
@@ -128,11 +127,7 @@ def health(runs: Iterable[EndedRun], now: datetime) -> dict[str, Any]:
 
 
 def _figures(runs: list[tuple[str, datetime, datetime]], since: datetime) -> dict[str, Any]:
-    inside = [
-        (status, (finished - started).total_seconds())
-        for status, started, finished in runs
-        if finished > since
-    ]
+    inside = [(status, (finished - started).total_seconds()) for status, started, finished in runs if finished > since]
     successes = sum(status == RunStatus.COMPLETED for status, _ in inside)
     return {
         "successes": successes,
@@ -144,9 +139,7 @@ def _figures(runs: list[tuple[str, datetime, datetime]], since: datetime) -> dic
 def _streak(newest_first: list[str]) -> dict[str, Any] | None:
     if not newest_first:
         return None
-    length = next(
-        (n for n, status in enumerate(newest_first) if status != newest_first[0]), len(newest_first)
-    )
+    length = next((n for n, status in enumerate(newest_first) if status != newest_first[0]), len(newest_first))
     return {"status": newest_first[0], "length": length}
 
 

@@ -116,9 +116,7 @@ def plan(inputs: PlanInputs, now: datetime) -> Plan:
     if inputs.in_flight:
         return _no_run(inputs, now, "A job of it is unfinished: the next run is planned when that ends.")
     if schedule.paused_until is not None and schedule.paused_until >= INDEFINITE:
-        return _no_run(
-            inputs, now, f"It is paused until somebody resumes it{_because(schedule.pause_reason)}."
-        )
+        return _no_run(inputs, now, f"It is paused until somebody resumes it{_because(schedule.pause_reason)}.")
 
     candidates, hints = _candidates(inputs, now)
     winner, notes = _winner(candidates, hints)
@@ -143,9 +141,7 @@ def _candidates(inputs: PlanInputs, now: datetime) -> tuple[list[_Candidate], di
     if schedule.cron is not None:
         slot = _next_slot(inputs, anchor)
         if slot is not None and slot < now:
-            found.append(
-                _Candidate(CRON, now, f"its slot {iso(slot)} has passed: once now, then back to the grid")
-            )
+            found.append(_Candidate(CRON, now, f"its slot {iso(slot)} has passed: once now, then back to the grid"))
         elif slot is not None:
             found.append(_Candidate(CRON, slot, f"next slot of {schedule.cron} in {schedule.timezone}"))
     else:
@@ -160,9 +156,7 @@ def _candidates(inputs: PlanInputs, now: datetime) -> tuple[list[_Candidate], di
     if schedule.hint_next_run_at is not None and expires_at is not None and expires_at > now:
         at = max(schedule.hint_next_run_at, now)
         found.append(
-            _Candidate(
-                HINT_NEXT_RUN, at, f"the time that a hint asks for{_because(schedule.hint_next_run_reason)}"
-            )
+            _Candidate(HINT_NEXT_RUN, at, f"the time that a hint asks for{_because(schedule.hint_next_run_reason)}")
         )
         hints[HINT_NEXT_RUN] = expires_at
     return found, hints
@@ -213,9 +207,7 @@ def _winner(candidates: list[_Candidate], hints: dict[str, datetime]) -> tuple[_
     hinted = [each for each in candidates if each.name in hints]
     # Of equals min keeps the first, here the one-shot: the decision names the one that the run uses up.
     if len(hinted) == 2:
-        return min(reversed(hinted), key=_at), [
-            "Both hints are set: the earlier wins, the baseline is ignored."
-        ]
+        return min(reversed(hinted), key=_at), ["Both hints are set: the earlier wins, the baseline is ignored."]
     if hinted and hinted[0].name == HINT_INTERVAL:
         return hinted[0], ["The hinted interval replaces the baseline."]
     return min(reversed(candidates), key=_at), []
@@ -315,7 +307,5 @@ def _decision(
     }
 
 
-def _no_run(
-    inputs: PlanInputs, now: datetime, sentence: str, candidates: list[_Candidate] | None = None
-) -> Plan:
+def _no_run(inputs: PlanInputs, now: datetime, sentence: str, candidates: list[_Candidate] | None = None) -> Plan:
     return Plan(None, _decision(inputs, now, None, None, candidates or [], None, [], [], sentence))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from holdbeat.domain.bounds import YEAR_S
 from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.job import Job
 from holdbeat.domain.reservation import Reservation
@@ -42,9 +43,10 @@ class LeaseTerms:
     grace_s: float = 60
 
     def __post_init__(self) -> None:
-        if self.lease_s <= 0 or self.heartbeat_s <= 0 or self.grace_s < 0:
+        if not (0 < self.lease_s <= YEAR_S and 0 < self.heartbeat_s and 0 <= self.grace_s <= YEAR_S):
             raise SettingsError(
-                "lease_s and heartbeat_s must be positive, grace_s not negative.", field="lease_s"
+                "lease_s and heartbeat_s must be positive, grace_s not negative, none longer than a year.",
+                field="lease_s",
             )
         if self.heartbeat_s >= self.lease_s:
             raise SettingsError(

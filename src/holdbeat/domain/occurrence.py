@@ -213,13 +213,9 @@ def overlap(policy: Overlap, has_running: bool, has_queued: bool) -> OverlapDeci
         return OverlapDecision(OverlapAction.FIRE)
     if policy is Overlap.SKIP:
         state = "running" if has_running else "queued"
-        return OverlapDecision(
-            OverlapAction.SKIP, f"the job of an earlier due time is still {state} (overlap: skip)"
-        )
+        return OverlapDecision(OverlapAction.SKIP, f"the job of an earlier due time is still {state} (overlap: skip)")
     if policy is Overlap.QUEUE_ONE:
         if has_queued:
             return OverlapDecision(OverlapAction.SKIP, "one job is waiting already (overlap: queue_one)")
         return OverlapDecision(OverlapAction.FIRE_GATED, "waits for the running job (overlap: queue_one)")
-    return OverlapDecision(
-        OverlapAction.CANCEL_PREVIOUS, "replaces the unfinished job (overlap: cancel_previous)"
-    )
+    return OverlapDecision(OverlapAction.CANCEL_PREVIOUS, "replaces the unfinished job (overlap: cancel_previous)")

@@ -22,14 +22,19 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_encode = json.JSONEncoder(
+_encoder = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), check_circular=False
-).encode
+)
+_make_chunks = getattr(json.encoder, "c_make_encoder", None)
+# JSONEncoder.encode builds this anew for every value, which takes longer than a small value does.
+_chunks = _make_chunks and _make_chunks(
+    None, _encoder.default, json.encoder.encode_basestring, None, ":", ",", True, False, False
+)
 
 
 def dumps(value: Any) -> str:
     """The one written form of a checked JSON value: compact, keys sorted."""
-    return _encode(value)
+    return "".join(_chunks(value, 0)) if _chunks else _encoder.encode(value)
 
 
 def request_hash(obj: Any) -> str:
@@ -40,9 +45,7 @@ def request_hash(obj: Any) -> str:
 # -- checking values ---------------------------------------------------------------------------------------
 
 
-def check_json(
-    value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes: int | None = MAX_PARAMS_BYTES
-) -> None:
+def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes: int | None = MAX_PARAMS_BYTES) -> None:
     """Refuses a value that one of the stores could not keep as it is.
 
     Depth counts the containers around the innermost value; size is that of the compact UTF-8 text.
@@ -69,6 +72,8 @@ def check_json(
         elif isinstance(item, dict):
             if depth >= max_depth:
                 raise _too_deep(field, max_depth)
+            if max_bytes is not None and len(item) > max_bytes:
+                raise _too_big(field, max_bytes)
             for key, member in item.items():
                 if not isinstance(key, str):
                     raise Invalid(
@@ -127,9 +132,7 @@ def _too_big(field: str, max_bytes: int) -> Invalid:
 
 
 def _too_deep(field: str, max_depth: int) -> Invalid:
-    return Invalid(
-        f"{field} is nested deeper than {max_depth} levels; flatten it.", code="too_deep", field=field
-    )
+    return Invalid(f"{field} is nested deeper than {max_depth} levels; flatten it.", code="too_deep", field=field)
 
 
 def _big_integer(place: str) -> Invalid:
@@ -148,9 +151,7 @@ def _not_finite(place: str) -> Invalid:
     )
 
 
-def check_text(
-    value: Any, field: str, max_length: int, *, min_length: int = 1, multiline: bool = False
-) -> str:
+def check_text(value: Any, field: str, max_length: int, *, min_length: int = 1, multiline: bool = False) -> str:
     """A name, label or sentence from outside: bounded, storable, and on one line unless told otherwise."""
     if not isinstance(value, str):
         raise Invalid(f"{field} must be a string.", code="invalid_text", field=field)
@@ -258,9 +259,7 @@ def loads_strict(body: bytes | str, *, field: str = "body") -> Any:
 
 
 def _parse(text: str, reader: _Reader, parse_int: Any) -> Any:
-    return json.loads(
-        text, object_pairs_hook=reader.pairs, parse_constant=reader.constant, parse_int=parse_int
-    )
+    return json.loads(text, object_pairs_hook=reader.pairs, parse_constant=reader.constant, parse_int=parse_int)
 
 
 def _malformed(error: json.JSONDecodeError) -> Malformed:

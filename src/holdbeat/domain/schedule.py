@@ -158,9 +158,7 @@ def _validate_timetable(schedule: Schedule) -> None:
         interval_s = duration_s(schedule.interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
         if schedule.jitter_s > interval_s:
             # Beyond the interval one due time would overtake the next.
-            raise Invalid(
-                "jitter_s must not exceed interval_s.", code="jitter_exceeds_interval", field="jitter_s"
-            )
+            raise Invalid("jitter_s must not exceed interval_s.", code="jitter_exceeds_interval", field="jitter_s")
     start_at = None if schedule.start_at is None else instant(schedule.start_at, "start_at")
     end_at = None if schedule.end_at is None else instant(schedule.end_at, "end_at")
     if start_at and end_at and start_at >= end_at:

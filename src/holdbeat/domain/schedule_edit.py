@@ -81,9 +81,7 @@ def _retry_policy(value: Any, field: str) -> RetryPolicy:
     given = _object(value, field)
     unknown = given.keys() - {each.name for each in fields(RetryPolicy)}
     if unknown:
-        raise Invalid(
-            f"{field} has no field {min(unknown)}.", code="unknown_field", field=f"{field}.{min(unknown)}"
-        )
+        raise Invalid(f"{field} has no field {min(unknown)}.", code="unknown_field", field=f"{field}.{min(unknown)}")
     for name, amount in given.items():
         if name == "max_attempts":
             whole_number(amount, f"{field}.{name}", 0, 1000)
@@ -186,9 +184,7 @@ def _read(given: Mapping[str, Any], is_endpoint: bool) -> tuple[dict[str, Any], 
                 raise Invalid(f"{name} cannot be null.", code="missing_field", field=name)
             call[name] = _CALL[name]({} if name == "headers" and value is None else value, name)
         elif is_endpoint and name in _FIXED_BY_ENDPOINT:
-            raise Invalid(
-                f"An endpoint has no {name}: it makes an HTTP call.", code="unknown_field", field=name
-            )
+            raise Invalid(f"An endpoint has no {name}: it makes an HTTP call.", code="unknown_field", field=name)
         elif name in _NULLABLE:
             own[name] = None if value is None else _NULLABLE[name](value, name)
         elif name in _REQUIRED:

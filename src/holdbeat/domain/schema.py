@@ -13,9 +13,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 
 Schema = dict[str, Any]
@@ -113,7 +115,7 @@ class _Validation:
         if check is not None and isinstance(value, str):
             try:
                 check(value)
-            except ValueError:
+            except (ValueError, ArithmeticError, Invalid):
                 return place, f"must be written as {_FORMAT_EXAMPLES[schema['format']]}"
         return None
 
@@ -248,9 +250,13 @@ _FORMATS: dict[str, Callable[[str], Any]] = {
     "date-time": _check_instant,
     "date": date.fromisoformat,
     "uuid": UUID,
+    "x-duration": duration_s,
+    "x-decimal": Decimal,
 }
 _FORMAT_EXAMPLES = {
     "date-time": "an instant like 2026-01-31T09:30:00Z",
     "date": "a date like 2026-01-31",
     "uuid": "a UUID like 123e4567-e89b-12d3-a456-426614174000",
+    "x-duration": "a duration like 90s or 1h30m",
+    "x-decimal": "a decimal number like 0.10",
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from math import ceil
 from typing import Any
 
 from holdbeat.domain.bounds import YEAR_S, duration_s, instant, line
@@ -80,11 +81,7 @@ def _cut(schedule: Schedule, previous: Schedule | None, now: datetime) -> dateti
     if previous is None or all(getattr(schedule, name) == getattr(previous, name) for name in TIMING_FIELDS):
         return None
     pending = previous.next_run_at
-    if (
-        previous.enabled
-        and pending is not None
-        and timedelta() <= now - pending <= timedelta(seconds=ON_TIME_S)
-    ):
+    if previous.enabled and pending is not None and timedelta() <= now - pending <= timedelta(seconds=ON_TIME_S):
         return pending
     return now
 
@@ -136,8 +133,8 @@ def after_run(
     begun = max((at for at in (started_at, due_at) if at is not None), default=None)
     if begun is not None:
         schedule = _without_used_one_shot(schedule, begun)
-    inputs = PlanInputs(schedule, last_start=schedule.last_run_at, last_due=due_at, last_finish=now)
-    return _planned(schedule, inputs, now)
+    # What `since` cuts off may have been decided while the chain ran: it is remembered, not reset.
+    return _planned(schedule, replace(PlanInputs.of(schedule), last_due=due_at, last_finish=now), now)
 
 
 def _without(schedule: Schedule, names: tuple[str, ...]) -> Schedule:
@@ -172,7 +169,8 @@ def with_hint(
         raise Invalid("A hint needs interval_s, next_run_at, or both.", code="empty_hint", field="interval_s")
     if reason is not None:
         line(reason, "reason", LONGEST_REASON, shortest=0)
-    lives = None if ttl_s is None else timedelta(seconds=duration_s(ttl_s, "ttl_s", 0.001))
+    # In whole milliseconds, as it is stored: an expiry between two of them would be looked for too early.
+    lives = None if ttl_s is None else timedelta(milliseconds=ceil(duration_s(ttl_s, "ttl_s", 0.001) * 1000))
     changes: dict[str, Any] = {}
     if interval_s is not None:
         duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
@@ -194,9 +192,7 @@ def with_hint(
 def _one_shot_time(value: datetime, now: datetime) -> datetime:
     at = instant(value, "next_run_at")
     if at <= now - timedelta(seconds=ONE_SHOT_HINT_LIVES_S):
-        raise Invalid(
-            "next_run_at has passed: give a time from now on.", code="hint_in_past", field="next_run_at"
-        )
+        raise Invalid("next_run_at has passed: give a time from now on.", code="hint_in_past", field="next_run_at")
     if at > now + timedelta(seconds=YEAR_S):
         raise Invalid("next_run_at must lie within a year.", code="out_of_range", field="next_run_at")
     return max(at, now)

@@ -197,9 +197,7 @@ def preview_of(
 ) -> list[Fire]:
     """The same for a timetable that nobody saved yet; an interval's grid begins at `after`."""
     if (cron is None) == (interval_s is None):
-        raise Invalid(
-            "Give a cron expression or interval_s, one of them.", code="cron_or_interval", field="cron"
-        )
+        raise Invalid("Give a cron expression or interval_s, one of them.", code="cron_or_interval", field="cron")
     unsaved = Schedule("", "preview", after, cron=cron, interval_s=interval_s, timezone=timezone, dst=dst)
     return preview(unsaved, after, n)
 

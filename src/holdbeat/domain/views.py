@@ -10,10 +10,14 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import iso
+from holdbeat.domain.events import Event
 from holdbeat.domain.group import JobGroup
 from holdbeat.domain.job import Job
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.run import JobRun
+from holdbeat.domain.template import JobTemplate
+from holdbeat.domain.webhook import Delivery, Webhook
+from holdbeat.domain.worker import Worker
 
 REDACTED = "[redacted]"
 SECRET_HEADERS = frozenset(
@@ -36,6 +40,23 @@ def redacted_params(type_: str, params: dict[str, Any]) -> dict[str, Any]:
     if type_ != "http" or not isinstance(headers, dict):
         return params
     return {**params, "headers": redacted_headers(headers)}
+
+
+def restored_headers(given: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Headers as an edit sent them, with the stored values where it sent back the mark."""
+    known = {name.lower(): value for name, value in stored.items()}
+    return {
+        name: known[name.lower()] if value == REDACTED and name.lower() in known else value
+        for name, value in given.items()
+    }
+
+
+def restored_params(type_: str, given: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Params as an edit sent them, with the stored secrets where it sent back the mark (SEC-07)."""
+    headers, known = given.get("headers"), stored.get("headers")
+    if type_ != "http" or not isinstance(headers, dict) or not isinstance(known, dict):
+        return given
+    return {**given, "headers": restored_headers(headers, known)}
 
 
 def run_json(run: JobRun, type_: str = "") -> dict[str, Any]:
@@ -124,4 +145,90 @@ def reservation_json(reservation: Reservation) -> dict[str, Any]:
         "owner": reservation.owner,
         "outcome": reservation.outcome,
         "error": reservation.error,
+    }
+
+
+def template_json(template: JobTemplate) -> dict[str, Any]:
+    return {
+        "id": template.id,
+        "name": template.name,
+        "type": template.type,
+        "default_params": redacted_params(template.type, template.default_params),
+        "priority": template.priority,
+        "resource": template.resource,
+        "retry_policy": template.retry_policy.as_dict() if template.retry_policy else None,
+        "timeout_s": template.timeout_s,
+        "webhook_url": template.webhook_url,
+        "labels": template.labels,
+        "description": template.description,
+        "archived_at": _time(template.archived_at),
+        "version": template.version,
+        "created_at": _time(template.created_at),
+    }
+
+
+def webhook_json(webhook: Webhook, *, with_secret: bool = False) -> dict[str, Any]:
+    """A subscription; its secret is shown only to who has just made it."""
+    return {
+        "id": webhook.id,
+        "url": webhook.url,
+        "events": list(webhook.events),
+        "secret": webhook.secret if with_secret else REDACTED,
+        "enabled": webhook.enabled,
+        "disabled_reason": webhook.disabled_reason,
+        "rotated_at": _time(webhook.rotated_at),
+        "version": webhook.version,
+        "created_at": _time(webhook.created_at),
+    }
+
+
+def delivery_json(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "id": delivery.id,
+        "webhook_id": delivery.webhook_id,
+        "job_id": delivery.job_id,
+        "group_id": delivery.group_id,
+        "event": delivery.event,
+        "url": delivery.url,
+        "payload": delivery.payload,
+        "status": delivery.status,
+        "attempts": delivery.attempts,
+        "next_attempt_at": _time(delivery.next_attempt_at),
+        "created_at": _time(delivery.created_at),
+        "delivered_at": _time(delivery.delivered_at),
+        "last_status_code": delivery.last_status_code,
+        "last_error": delivery.last_error,
+    }
+
+
+def worker_json(worker: Worker) -> dict[str, Any]:
+    return {
+        "id": worker.id,
+        "kind": worker.kind,
+        "host": worker.host,
+        "pid": worker.pid,
+        "slots": worker.slots,
+        "http_slots": worker.http_slots,
+        "types": list(worker.types),
+        "resources": None if worker.resources is None else list(worker.resources),
+        "version": worker.version,
+        "started_at": _time(worker.started_at),
+        "heartbeat_at": _time(worker.heartbeat_at),
+        "expires_at": _time(worker.expires_at),
+        "stopping_at": _time(worker.stopping_at),
+        "stopped_at": _time(worker.stopped_at),
+    }
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    return {
+        "id": event.id,
+        "name": event.name,
+        "at": _time(event.at),
+        "job_id": event.job_id,
+        "run_id": event.run_id,
+        "worker_id": event.worker_id,
+        "group_id": event.group_id,
+        "schedule_id": event.schedule_id,
+        "data": event.data,
     }

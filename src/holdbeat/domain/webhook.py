@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from holdbeat.domain.clock import iso, to_millis
 from holdbeat.domain.errors import Invalid
@@ -67,6 +68,7 @@ class Webhook:
     rotated_at: datetime | None = None
     enabled: bool = True
     disabled_reason: str | None = None
+    version: int = 1
 
     def wants(self, event: str) -> bool:
         return self.enabled and (not self.events or event in self.events)
@@ -104,6 +106,16 @@ class AttemptVerdict:
     disables_webhook: bool = False
     blames_host: bool = False
     """The host as a whole is in trouble, not this receiver alone: the circuit breaker counts it."""
+
+
+def host_of(url: str) -> str:
+    """The receiver that a URL leads to, as `host:port` in lower case; empty if it cannot be told."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
+        return f"{parts.hostname}:{port}" if parts.hostname else ""
+    except ValueError:
+        return ""
 
 
 def payload(event: str, *, at: datetime, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,9 +194,7 @@ def judge_attempt(
     )
 
 
-def after_attempt(
-    delivery: Delivery, verdict: AttemptVerdict, *, now: datetime, status_code: int | None
-) -> Delivery:
+def after_attempt(delivery: Delivery, verdict: AttemptVerdict, *, now: datetime, status_code: int | None) -> Delivery:
     """The Delivery once the attempt is over: counted, decided, its lease given back."""
     return replace(
         delivery,

@@ -1,1 +1,1 @@
-"""What runs: services that each have one testable step."""
+"""The engine: what runs. Each part is a Service whose logic is in one testable step()."""

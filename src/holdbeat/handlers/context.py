@@ -6,9 +6,11 @@ their directory, a run's log is capped and marked, text is cleaned of what a sto
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import threading
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -83,6 +85,14 @@ def check_artifact_name(name: str) -> str:
     return name
 
 
+def _attempt(report: Callable[[], None]) -> None:
+    """A report that cannot be kept must not fail the work that it reports on."""
+    try:
+        report()
+    except Exception:
+        logging.getLogger(__name__).exception("A report of a running handler was lost.")
+
+
 class Context:
     """One run as its handler sees it. Safe to use from any thread of the handler."""
 
@@ -141,7 +151,8 @@ class Context:
         if fraction is not None:
             fraction = float(fraction)
             fraction = None if math.isnan(fraction) else min(1.0, max(0.0, fraction))
-        self._reports.progress(fraction, None if message is None else storable_text(str(message), 500))
+        text = None if message is None else storable_text(str(message), 500)
+        _attempt(lambda: self._reports.progress(fraction, text))
 
     def log(self, *parts: object) -> None:
         """Adds a line to the run's log, as print does."""
@@ -159,7 +170,7 @@ class Context:
                 text = text.encode("utf-8", "replace")[: self._log_left].decode("utf-8", "ignore")
                 text += ("" if text.endswith("\n") else "\n") + TRUNCATED
                 self._log_left = 0
-        self._reports.log(stream, storable_text(text))
+        _attempt(lambda: self._reports.log(stream, storable_text(text)))
 
     @property
     def is_log_full(self) -> bool:

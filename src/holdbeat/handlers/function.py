@@ -96,10 +96,8 @@ class ThreadHandler:
         if isinstance(kwargs, Outcome):
             return kwargs
         try:
-            outcome = await in_own_thread(
-                lambda: _call(self._function, kwargs, ctx, stop), name=f"run-{ctx.run_id}"
-            )
-        except (RuntimeError, MemoryError) as error:
+            outcome = await in_own_thread(lambda: _call(self._function, kwargs, ctx, stop), name=f"run-{ctx.run_id}")
+        except Exception as error:
             return Outcome.failed(ErrorKind.ERROR, f"No thread could be started for it: {describe(error)}")
         return stop.verdict(outcome)
 

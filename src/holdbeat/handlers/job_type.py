@@ -16,12 +16,12 @@ from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdbeat.domain.errors import HoldbeatError, Invalid
+from holdbeat.domain.duration import duration_s
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S, DEFAULT_RESOURCE, RetryPolicy
 from holdbeat.domain.params import check_json, check_labels, storable_text
 from holdbeat.domain.schema import Schema, validate
 from holdbeat.handlers.context import Context
-from holdbeat.handlers.duration import duration_s
 from holdbeat.handlers.outcome import as_json, describe
 from holdbeat.handlers.shapes import Shape, ShapeMaker, resolved_hints
 
@@ -175,8 +175,6 @@ class JobType:
             shape = self.shapes.get(name, self.other_shape)
             try:
                 kwargs[name] = value if shape is None else shape.value(value)
-            except HoldbeatError:
-                raise
             except Exception as error:  # a dataclass's or model's own checks
                 raise Invalid(
                     storable_text(f"params.{name} is refused: {describe(error)}", 2000),

@@ -41,9 +41,7 @@ def _plain(value: Any, place: str, depth: int) -> Any:
     if value is None or type(value) in (str, int, float, bool):
         return value
     if depth > MAX_DEPTH:
-        raise Invalid(
-            f"{place[:100]}… is nested deeper than {MAX_DEPTH} levels; flatten it.", code="too_deep"
-        )
+        raise Invalid(f"{place[:100]}… is nested deeper than {MAX_DEPTH} levels; flatten it.", code="too_deep")
     if isinstance(value, Enum):
         return _plain(value.value, place, depth + 1)
     if isinstance(value, datetime):
@@ -55,9 +53,7 @@ def _plain(value: Any, place: str, depth: int) -> Any:
     if isinstance(value, UUID | PurePath | Decimal):
         return str(value)
     if isinstance(value, Mapping):
-        return {
-            _key(key, place): _plain(member, f"{place}.{key}", depth + 1) for key, member in value.items()
-        }
+        return {_key(key, place): _plain(member, f"{place}.{key}", depth + 1) for key, member in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(member, f"{place}[{index}]", depth + 1) for index, member in enumerate(value)]
     if isinstance(value, AbstractSet):
@@ -115,9 +111,7 @@ def outcome_of_value(value: Any) -> Outcome:
     try:
         return Outcome.completed(as_json(value))
     except Invalid as error:
-        return Outcome.failed(
-            ErrorKind.ERROR, storable_text(f"Unserialisable result: {error}", MAX_ERROR_LENGTH)
-        )
+        return Outcome.failed(ErrorKind.ERROR, storable_text(f"Unserialisable result: {error}", MAX_ERROR_LENGTH))
     except BaseException as error:  # a property or __iter__ of the value misbehaved
         return Outcome.failed(ErrorKind.ERROR, f"Unserialisable result: {describe(error)}")
 
@@ -151,9 +145,7 @@ def traceback_text(error: BaseException) -> str:
     """The traceback for the run's log, without our own frames at its top."""
     try:
         trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(
-            "holdbeat.handlers."
-        ):
+        while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("holdbeat.handlers."):
             trace = trace.tb_next
         return storable_text("".join(traceback.format_exception(type(error), error, trace)))
     except BaseException as failure:

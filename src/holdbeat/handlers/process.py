@@ -29,7 +29,7 @@ from holdbeat.handlers.job_message import job_message
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outcome import MAX_ERROR_LENGTH, MAX_RESULT_BYTES, describe
 from holdbeat.handlers.output import LogPipe, Output
-from holdbeat.handlers.process_group import ProcessGroup, describe_exit
+from holdbeat.handlers.process_group import ProcessGroup, describe_exit, note_left_behind
 from holdbeat.handlers.stop import StopSignal
 from holdbeat.handlers.threads import in_own_thread
 
@@ -55,9 +55,7 @@ class ProcessHandler:
         try:
             return stop.verdict(await self._run(ctx, params, stop, scratch))
         except Exception as error:
-            return stop.verdict(
-                Outcome.failed(ErrorKind.ERROR, f"No process could be run for it: {describe(error)}")
-            )
+            return stop.verdict(Outcome.failed(ErrorKind.ERROR, f"No process could be run for it: {describe(error)}"))
         finally:
             if scratch.exists():
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -94,6 +92,7 @@ class ProcessHandler:
             await talk.finish()
             for log in logs:
                 log.finish()
+            ctx.write_log("stderr", note_left_behind(group.left_behind))
             return talk.outcome or _ended_without_outcome(code, group.was_killed)
 
     def _init(self, ctx: Context, params: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
@@ -101,7 +100,7 @@ class ProcessHandler:
         assert target is not None
         return {
             "parent": os.getpid(),
-            "path": sys.path,
+            "path": [str(entry) for entry in sys.path],
             "argv": sys.argv,
             "module": target.module,
             "qualname": target.qualname,

@@ -69,9 +69,7 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
     deadline = None
     if init["deadline"] is not None:
         # What counts is the time left by the worker's clock, also if the wall clock jumped on the way.
-        deadline = min(
-            datetime.fromisoformat(init["deadline"]), SystemClock().now() + seconds(init["remaining_s"])
-        )
+        deadline = min(datetime.fromisoformat(init["deadline"]), SystemClock().now() + seconds(init["remaining_s"]))
     ctx = Context(
         run_id=init["run_id"],
         type=init["type"],
@@ -87,9 +85,7 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
             job_type = JobType.from_function(function, init["type"])
         except Exception as error:
             ctx.write_log("stderr", traceback_text(error))
-            text = (
-                f"{init['module']}:{init['qualname']} could not be imported: {type(error).__name__}: {error}"
-            )
+            text = f"{init['module']}:{init['qualname']} could not be imported: {type(error).__name__}: {error}"
             return Outcome.failed(ErrorKind.ERROR, text)
         kwargs = bound(job_type, init["params"], ctx)
         if isinstance(kwargs, Outcome):
@@ -136,6 +132,7 @@ class _Pipe:
         os.set_inheritable(messages_fd, False)
         os.set_inheritable(replies_fd, False)
         self._fd = messages_fd
+        self._pid = os.getpid()
         self._replies = open(replies_fd, encoding="utf-8")  # noqa: SIM115 - open as long as the process
         self._scratch = scratch
         self._lock = threading.Lock()
@@ -146,6 +143,8 @@ class _Pipe:
         self.after_sending: Callable[[], None] | None = None
 
     def send(self, message: dict[str, Any]) -> None:
+        if os.getpid() != self._pid:
+            return  # a fork of the handler's: only one process speaks for the run
         is_main = threading.current_thread() is threading.main_thread()
         self.is_sending = self.is_sending or is_main
         try:
@@ -169,6 +168,8 @@ class _Pipe:
     def artifact(self, name: str, data: bytes | Path) -> None:
         from holdbeat.domain.errors import Invalid
 
+        if os.getpid() != self._pid:
+            raise Invalid("A fork of the handler cannot keep artifacts; keep them in the handler itself.")
         with self._asking:
             self._count += 1
             number = self._count
@@ -198,13 +199,15 @@ class _Stopper:
 
         self.stop = StopSignal()
         self.is_raising = False
+        self._is_told = False
         self._pipe = pipe
         self._cancel_task: Callable[[], object] | None = None
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        is_first = self.stop.set("cancelled", grace_s=None)
-        if not is_first:
+        if self._is_told:
             return
+        self._is_told = True
+        self.stop.set("cancelled", grace_s=None)
         if self._cancel_task is not None:
             self._cancel_task()
         elif self.is_raising and self._pipe.is_sending:

@@ -38,6 +38,8 @@ class ProcessGroup:
         self._is_told = False
         self.was_killed = False
         """Whether we, and nobody else, sent it SIGKILL."""
+        self.left_behind = 0
+        """How many processes of the run outlived the command."""
 
     @staticmethod
     async def start(
@@ -91,9 +93,9 @@ class ProcessGroup:
             unsubscribe()
             if self._kill_timer is not None:
                 self._kill_timer.cancel()
-        _signal_group(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(RuntimeError, MemoryError, OSError):  # no thread, no memory, no descriptors
-            await in_own_thread(lambda: _sweep(self._run_id), name="sweep")
+            self.left_behind = await in_own_thread(lambda: _clean_up(self._process.pid, self._run_id), name="clean-up")
+        _signal_group(self._process.pid, signal.SIGKILL)
         for output in self._outputs:
             await output.end(_DRAIN_S)
         return code
@@ -131,35 +133,42 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def _sweep(run_id: str) -> None:
-    """Kills every process that carries the run's mark, until a look finds none.
+def _clean_up(group: int, run_id: str) -> int:
+    """Kills what is left of a run: its group at one blow, then one by one whoever carries its mark.
 
-    They left the group by setsid, as daemons do. Several looks, because one that forks may be between them.
+    Those left the group by setsid, as daemons do. Several looks, because one that forks may be between them.
+    Returns how many there were at first.
     """
-    if not hasattr(os, "pidfd_open"):  # not Linux
-        return
     mark = f"{RUN_MARK}={run_id}".encode()
+    left = len(_marked(mark))
+    _signal_group(group, signal.SIGKILL)
     for _ in range(_SWEEPS):
-        found = False
-        for entry in os.listdir("/proc"):
-            if entry.isdecimal() and int(entry) != os.getpid() and _kill_marked(int(entry), mark):
-                found = True
-        if not found:
-            return
+        if sum(_kill_marked(pid, mark) for pid in _marked(mark)) == 0:
+            break
+    return left
+
+
+def _marked(mark: bytes) -> list[int]:
+    if not hasattr(os, "pidfd_open"):  # not Linux
+        return []
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal() and _has_mark(int(entry), mark)]
+
+
+def _has_mark(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # gone, a zombie, or somebody else's
+        return False
 
 
 def _kill_marked(pid: int, mark: bytes) -> bool:
-    # The pidfd is opened first and the environment read after it: so it is the marked process that is killed,
-    # and never one that got its number in between.
-    environment = Path(f"/proc/{pid}/environ")
     try:
-        if mark not in environment.read_bytes().split(b"\0"):
-            return False
         fd = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        if mark not in environment.read_bytes().split(b"\0"):
+        # Read once more now that the pidfd holds on to the process: its number may just have changed hands.
+        if not _has_mark(pid, mark):
             return False
         signal.pidfd_send_signal(fd, signal.SIGKILL)
         return True
@@ -169,13 +178,20 @@ def _kill_marked(pid: int, mark: bytes) -> bool:
         os.close(fd)
 
 
-def describe_exit(code: int) -> str:
-    """An exit code in words."""
+def note_left_behind(count: int) -> str:
+    """The mark in the log of a run that did not clean up after itself; empty for one that did."""
+    if not count:
+        return ""
+    return f"[{count} process{'es' if count > 1 else ''} left behind by the handler, killed]\n"
+
+
+def describe_exit(code: int, *, was_killed: bool = False) -> str:
+    """An exit code in words; `was_killed`: by us."""
     if code >= 0:
         return f"exit code {code}"
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hint = ", as the kernel does when memory runs out" if -code == signal.SIGKILL else ""
+    hint = ", as the kernel does when memory runs out" if -code == signal.SIGKILL and not was_killed else ""
     return f"killed by {name}{hint}"

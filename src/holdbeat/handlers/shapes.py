@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, Required, Union, get_args, get_origin
 from uuid import UUID
 
+from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.schema import Schema, matches
-from holdbeat.handlers.duration import duration_s
 
 Reader = Callable[[Any], Any]
 
@@ -64,8 +64,10 @@ _PLAIN: dict[Any, Shape] = {
     datetime: Shape({"type": "string", "format": "date-time"}, _instant),
     date: Shape({"type": "string", "format": "date"}, date.fromisoformat),
     UUID: Shape({"type": "string", "format": "uuid"}, UUID),
-    timedelta: Shape({"type": ["number", "string"]}, lambda value: timedelta(seconds=duration_s(value))),
-    Decimal: Shape({"type": ["number", "string"]}, _decimal),
+    timedelta: Shape(
+        {"type": ["number", "string"], "format": "x-duration"}, lambda value: timedelta(seconds=duration_s(value))
+    ),
+    Decimal: Shape({"type": ["number", "string"], "format": "x-decimal"}, _decimal),
     Path: Shape({"type": "string"}, Path),
 }
 
@@ -167,9 +169,7 @@ class ShapeMaker:
             "minItems": size,
             "maxItems": size,
         }
-        return Shape(
-            schema, lambda value: tuple(item.value(each) for item, each in zip(items, value, strict=True))
-        )
+        return Shape(schema, lambda value: tuple(item.value(each) for item, each in zip(items, value, strict=True)))
 
     def _mapping(self, key: Any, member: Any, place: str) -> Shape:
         if key not in (str, Any):
@@ -220,13 +220,10 @@ class ShapeMaker:
             fields = [field for field in dataclasses.fields(record) if field.init]
             names = [field.name for field in fields]
             missing = dataclasses.MISSING
-            required = [
-                field.name
-                for field in fields
-                if field.default is missing and field.default_factory is missing
-            ]
+            required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
         else:
-            names, required = list(hints), sorted(record.__required_keys__)
+            names = list(hints)
+            required = [member for member in names if _is_required(record, member, hints[member])]
         for member in names:
             members[member] = self.shape(hints[member], f"{place}.{member}")
         self.defs[name] = {
@@ -242,6 +239,12 @@ class ShapeMaker:
         while candidate in self.defs:
             candidate, number = f"{name}{number}", number + 1
         return candidate
+
+
+def _is_required(record: Any, member: str, hint: Any) -> bool:
+    # Where annotations are text, the class itself does not know of NotRequired.
+    origin = get_origin(hint)
+    return origin is Required or (origin is not NotRequired and member in record.__required_keys__)
 
 
 def _enum(kind: type[Enum]) -> Shape:

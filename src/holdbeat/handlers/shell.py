@@ -24,7 +24,7 @@ from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outcome import describe
 from holdbeat.handlers.output import LogPipe, Output
 from holdbeat.handlers.process import memory_file
-from holdbeat.handlers.process_group import ProcessGroup, describe_exit
+from holdbeat.handlers.process_group import ProcessGroup, describe_exit, note_left_behind
 from holdbeat.handlers.stop import StopSignal
 
 SHELL = "shell"
@@ -87,9 +87,7 @@ class ShellHandler:
         try:
             return stop.verdict(await self._run(ctx, params, stop))
         except Exception as error:
-            return stop.verdict(
-                Outcome.failed(ErrorKind.ERROR, f"No process could be run for it: {describe(error)}")
-            )
+            return stop.verdict(Outcome.failed(ErrorKind.ERROR, f"No process could be run for it: {describe(error)}"))
 
     async def _run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
         command = ["/bin/sh", "-c", params["argv"]] if params.get("shell") else params["argv"]
@@ -121,13 +119,15 @@ class ShellHandler:
             await outputs[2].end(1.0)
             for log in (stdout, stderr):
                 log.finish()
+            ctx.write_log("stderr", note_left_behind(group.left_behind))
         if refusal:
             return Outcome.failed(ErrorKind.ERROR, json.loads(refusal), exit_code=code)
         result = {"exit_code": code, "stdout_tail": stdout.tail, "stderr_tail": stderr.tail}
         if code == 0:
             return Outcome.completed(result, exit_code=0)
         last_words = stderr.tail.strip().rpartition("\n")[2][:500]
-        text = f"The command ended with {describe_exit(code)}{': ' + last_words if last_words else '.'}"
+        how = describe_exit(code, was_killed=group.was_killed)
+        text = f"The command ended with {how}{': ' + last_words if last_words else '.'}"
         return Outcome.failed(ErrorKind.EXIT, text, exit_code=code, result=result)
 
 

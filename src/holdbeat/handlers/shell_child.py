@@ -26,9 +26,7 @@ def main(directory: str, parent: str, error_fd: str, cwd: str, *argv: str) -> No
             os.chdir(cwd)
         os.execvp(argv[0], argv)
     except (OSError, ValueError) as error:
-        where = (
-            f"directory {cwd}" if cwd and getattr(error, "filename", None) == cwd else f"command {argv[0]}"
-        )
+        where = f"directory {cwd}" if cwd and getattr(error, "filename", None) == cwd else f"command {argv[0]}"
         reason = getattr(error, "strerror", None) or str(error)
         os.write(int(error_fd), json.dumps(f"The {where} cannot be used: {reason}.").encode())
         os._exit(127)

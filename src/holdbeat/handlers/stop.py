@@ -7,6 +7,7 @@ the grace before a process is killed, never lengthen it.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable
@@ -35,6 +36,10 @@ _SENTENCES = {
 }
 
 
+_OBEYED = ("Cancelled", "asyncio.exceptions.CancelledError")
+"""How the error of a handler begins that did as it was told; repeating that says nothing."""
+
+
 class StopSignal:
     """Set once by whoever wants the handler to end; seen by threads, tasks and processes alike.
 
@@ -42,7 +47,8 @@ class StopSignal:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Reentrant, because a signal handler may set it while its own thread is in the middle of doing so.
+        self._lock = threading.RLock()
         self._set = threading.Event()
         self._reason: StopReason | None = None
         self._grace_s: float | None = None
@@ -77,7 +83,10 @@ class StopSignal:
             callbacks = list(self._callbacks)
         self._set.set()
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # the others must hear of it all the same
+                logging.getLogger(__name__).exception("A handler could not be told to end.")
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -117,7 +126,8 @@ class StopSignal:
             return outcome
         sentence = _SENTENCES[reason]
         if outcome.status is RunStatus.FAILED:
-            sentence = f"{sentence}; it ended with: {outcome.error}" if outcome.error else f"{sentence}."
+            has_obeyed = not outcome.error or outcome.error.startswith(_OBEYED)
+            sentence = f"{sentence}." if has_obeyed else f"{sentence}; it ended with: {outcome.error}"
         else:
             sentence = f"{sentence}; what it returned afterwards does not count."
         return Outcome.failed(reason.error_kind, sentence, exit_code=outcome.exit_code)

@@ -1,7 +1,8 @@
 """Work in a daemon thread of its own.
 
 Guards against the default executor: its handful of threads is shared with everything else in the process, and
-a few endless calls would stop all of it. Daemon, so that no thread can keep the process from ending.
+a few endless calls would stop all of it. Daemon, so that no thread can keep the process from ending. A fresh
+one each time, so that nothing thread-local (a database session, say) passes from one job to the next.
 """
 
 from __future__ import annotations

@@ -152,3 +152,7 @@ class PersistenceAdapter(ABC):
     @abstractmethod
     def is_known_dead(self, worker_id: str) -> bool:
         """Whether the worker's process is certainly gone. False means only that nobody can tell."""
+
+    @abstractmethod
+    def known_dead(self) -> frozenset[str]:
+        """All workers that announced themselves, did not withdraw, and whose processes are certainly gone."""

@@ -164,6 +164,9 @@ class PostgresStore(PersistenceAdapter):
     def is_known_dead(self, worker_id: str) -> bool:
         return False
 
+    def known_dead(self) -> frozenset[str]:
+        return frozenset()
+
     @property
     def refused(self) -> HoldbeatError | None:
         """Why the store must not be used any more, once that is so."""

@@ -107,6 +107,9 @@ class SqliteStore(PersistenceAdapter):
     def is_known_dead(self, worker_id: str) -> bool:
         return self._life is not None and self._life.is_known_dead(worker_id)
 
+    def known_dead(self) -> frozenset[str]:
+        return self._life.known_dead() if self._life is not None else frozenset()
+
     def close(self) -> None:
         if self._closed:
             return

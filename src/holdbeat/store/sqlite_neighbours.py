@@ -77,6 +77,9 @@ class SignsOfLife:
             os.close(descriptor)
         return True
 
+    def known_dead(self) -> frozenset[str]:
+        return frozenset(name for name in os.listdir(self._folder) if self.is_known_dead(name))
+
 
 class Doorbell:
     """Wake-ups between processes: a datagram socket each, in a folder that all of them can find.

@@ -5,24 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import apsw
 
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.position import GAP
-from holdbeat.store.statement import for_sqlite
+from holdbeat.store.statement import columns_of, for_sqlite
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
+
+_instant = lru_cache(maxsize=8192)(from_iso)
+_written = lru_cache(maxsize=8192)(iso)
+"""The rows of one batch share a few instants; reading and writing each of them anew was a fifth of a claim."""
 
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, datetime):
-        return iso(value)
+        return _written(value)
     raise TypeError(f"cannot hand {type(value).__name__} to SQLite")
 
 
-def _value(value: Any) -> Any:
-    return iso(value) if isinstance(value, datetime) else value
+_make_chunks = getattr(json.encoder, "c_make_encoder", None)
+_chunks = _make_chunks and _make_chunks(
+    None, _as_json, json.encoder.encode_basestring, None, ":", ",", False, False, False
+)
+
+
+def _json(values: list[Any]) -> str:
+    """A list of values as the one parameter that json_each takes apart."""
+    return "".join(_chunks(values, 0)) if _chunks else json.dumps(values, default=_as_json, ensure_ascii=False)
 
 
 class SqliteTransaction(Transaction):
@@ -34,11 +46,20 @@ class SqliteTransaction(Transaction):
 
     def _run(self, text: str, params: dict[str, Any]) -> apsw.Cursor:
         statement = for_sqlite(text)
+        constants: dict[str, Any] = {}
+        for name in statement.tables:
+            fixed, varied = columns_of(name, statement.tables[name], params[name])
+            constants |= fixed
+            columns = list(varied.values())
+            params[name] = list(columns[0]) if len(columns) == 1 else list(zip(*columns, strict=True))
+        if constants:
+            params.update(constants)
+            statement = for_sqlite(text, frozenset(constants))
         for name, value in params.items():
             if isinstance(value, datetime):
-                params[name] = iso(value)
-            elif name in statement.lists or name in statement.tables:
-                params[name] = json.dumps(list(value), default=_as_json, ensure_ascii=False)
+                params[name] = _written(value)
+            elif name in statement.tables or name in statement.lists:
+                params[name] = _json(value if isinstance(value, list) else list(value))
         return self.connection.execute(statement.sql, params)
 
     def rows(self, sql: str, /, **params: Any) -> list[Row]:
@@ -50,16 +71,23 @@ class SqliteTransaction(Transaction):
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         if not rows:
             return
-        used = [index for index in range(len(columns)) if any(row[index] is not None for row in rows)]
-        names = ", ".join(columns[index] for index in used)
-        marks = ", ".join("?" * len(used))
+        names = []
+        used: list[Sequence[Any]] = []
+        for name, column in zip(columns, zip(*rows, strict=True), strict=True):
+            known = next((value for value in column if value is not None), None)
+            if known is None:
+                continue
+            if isinstance(known, datetime):
+                column = tuple([None if value is None else _written(value) for value in column])
+            names.append(name)
+            used.append(column)
         self.connection.executemany(
-            f"INSERT INTO {table} ({names}) VALUES ({marks})",
-            [[_value(row[index]) for index in used] for row in rows],
+            f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
+            zip(*used, strict=True),
         )
 
     def time(self, value: Any) -> datetime | None:
-        return None if value is None else from_iso(value)
+        return None if value is None else _instant(value)
 
     def next_fences(self, count: int) -> int:
         row = self.one(

@@ -13,8 +13,10 @@ Statements are written once, with named parameters, and these forms:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 _ROWS = re.compile(r"rows\(:(\w+);([^)]*)\)\s+AS\s+(\w+)")
 _IN = re.compile(r"\bIN :(\w+)")
@@ -23,7 +25,7 @@ _LOCK = re.compile(r"\bFOR UPDATE(?: OF \w+)?(?: SKIP LOCKED)?")
 _INDEXED = re.compile(r"\bINDEXED BY \w+")
 _JSON_TEXT = re.compile(r"\bjson_text\(([\w.]+), (:\w+)\)")
 
-_POSTGRES_TYPES = {
+POSTGRES_TYPES = {
     "text": "text",
     "int": "bigint",
     "real": "double precision",
@@ -39,21 +41,46 @@ class Statement:
 
     sql: str
     lists: frozenset[str]
-    tables: dict[str, tuple[str, ...]]
-    """Table parameters with their column names."""
+    tables: dict[str, tuple[tuple[str, str], ...]]
+    """Table parameters with the names and kinds of their columns."""
+
+
+NONE: frozenset[str] = frozenset()
+
+
+def columns_of(
+    name: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]
+) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
+    """A table parameter in two parts: values that are the same in all rows, and the columns that differ.
+
+    Most columns of a batch are one value (the instant, the status), and engines take one value far faster than a
+    column of it. The keys are the parameters' names; the first column always stays one.
+    """
+    constants: dict[str, Any] = {}
+    varied: dict[str, tuple[Any, ...]] = {}
+    for (column, _), values in zip(columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True):
+        if varied and values and values.count(values[0]) == len(values):
+            constants[f"{name}__{column}"] = values[0]
+        else:
+            varied[f"{name}__{column}"] = values
+    return constants, varied
 
 
 @lru_cache(maxsize=2048)
-def for_sqlite(text: str) -> Statement:
+def for_sqlite(text: str, constants: frozenset[str] = NONE) -> Statement:
+    """The text for SQLite; `constants` names columns of table parameters that are one value each."""
     lists: set[str] = set()
-    tables: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, tuple[tuple[str, str], ...]] = {}
 
     def rows(match: re.Match[str]) -> str:
-        name, columns, alias = match.groups()
-        names = tuple(column.split()[0] for column in columns.split(","))
-        tables[name] = names
-        chosen = ", ".join(f"value->>{index} AS {column}" for index, column in enumerate(names))
-        return f"(SELECT {chosen} FROM json_each(:{name})) AS {alias}"
+        name, listed, alias = match.groups()
+        tables[name] = columns = _columns(listed)
+        varied = [column for column, _ in columns if f"{name}__{column}" not in constants]
+        chosen = [f"value->>{index} AS {column}" for index, column in enumerate(varied)]
+        if len(varied) == 1:
+            chosen = [f"value AS {varied[0]}"]
+        chosen += [f":{name}__{column} AS {column}" for column, _ in columns if f"{name}__{column}" in constants]
+        return f"(SELECT {', '.join(chosen)} FROM json_each(:{name})) AS {alias}"
 
     def member(match: re.Match[str]) -> str:
         lists.add(match[1])
@@ -67,20 +94,38 @@ def for_sqlite(text: str) -> Statement:
 
 
 @lru_cache(maxsize=2048)
-def for_postgres(text: str) -> Statement:
-    tables: dict[str, tuple[str, ...]] = {}
+def for_postgres(text: str, constants: frozenset[str] = NONE) -> Statement:
+    """The text for PostgreSQL; `constants` names columns of table parameters that are one value each."""
+    lists: set[str] = set()
+    tables: dict[str, tuple[tuple[str, str], ...]] = {}
 
     def rows(match: re.Match[str]) -> str:
-        name, columns, alias = match.groups()
-        pairs = [column.split() for column in columns.split(",")]
-        names = tuple(pair[0] for pair in pairs)
-        tables[name] = names
-        arrays = ", ".join(f":{name}__{column}::{_POSTGRES_TYPES[kind]}[]" for column, kind in pairs)
-        return f"unnest({arrays}) AS {alias}({', '.join(names)})"
+        name, listed, alias = match.groups()
+        tables[name] = columns = _columns(listed)
+        varied = [(column, kind) for column, kind in columns if f"{name}__{column}" not in constants]
+        arrays = ", ".join(f":{name}__{column}::{POSTGRES_TYPES[kind]}[]" for column, kind in varied)
+        names = ", ".join(column for column, _ in varied)
+        if len(varied) == len(columns):
+            return f"unnest({arrays}) AS {alias}({names})"
+        fixed = ", ".join(
+            f":{name}__{column}::{POSTGRES_TYPES[kind]} AS {column}"
+            for column, kind in columns
+            if f"{name}__{column}" in constants
+        )
+        return f"(SELECT {names}, {fixed} FROM unnest({arrays}) AS {name}_rows({names})) AS {alias}"
+
+    def member(match: re.Match[str]) -> str:
+        lists.add(match[1])
+        return f"= ANY(:{match[1]})"
 
     sql = _ROWS.sub(rows, text.replace("%", "%%"))
-    sql = _IN.sub(r"= ANY(:\1)", sql)
+    sql = _IN.sub(member, sql)
     sql = _INDEXED.sub("", sql)
     sql = _JSON_TEXT.sub(r"(\1 ->> \2)", sql)
     sql = _NAME.sub(r"%(\1)s", sql)
-    return Statement(sql, frozenset(), tables)
+    return Statement(sql, frozenset(lists), tables)
+
+
+def _columns(listed: str) -> tuple[tuple[str, str], ...]:
+    pairs = (column.split() for column in listed.split(","))
+    return tuple((name, kind) for name, kind in pairs)

@@ -12,11 +12,14 @@ from datetime import datetime
 from typing import Any, Literal
 
 from holdbeat.domain.concurrency import ConcurrencyPolicy
-from holdbeat.domain.events import Event
 from holdbeat.domain.ids import IdSource
+from holdbeat.domain.params import dumps
 
 Row = tuple[Any, ...]
 Dialect = Literal["sqlite", "postgres"]
+
+
+EVENT_COLUMNS = ("name", "at", "job_id", "run_id", "worker_id", "group_id", "schedule_id", "data")
 
 
 class StoreTerms:
@@ -38,7 +41,8 @@ class Transaction(ABC):
     def __init__(self, now: datetime, terms: StoreTerms) -> None:
         self.now = now
         self.terms = terms
-        self.events: list[Event] = []
+        self.events: list[Row] = []
+        """Noted Events as rows of EVENT_COLUMNS."""
         self.wakes: set[str] = set()
         """Topics that somebody may be waiting for; told after the commit."""
 
@@ -59,6 +63,10 @@ class Transaction(ABC):
     @abstractmethod
     def time(self, value: Any) -> datetime | None:
         """An instant as the engine returned it, as a datetime."""
+
+    def all_rows(self, *queries: tuple[str, dict[str, Any]]) -> list[list[Row]]:
+        """The rows of several statements that need nothing of each other: one journey to the database."""
+        return [self.rows(sql, **params) for sql, params in queries]
 
     def one(self, sql: str, /, **params: Any) -> Row | None:
         found = self.rows(sql, **params)
@@ -90,41 +98,44 @@ class Transaction(ABC):
     def new_ids(self, count: int) -> list[str]:
         return self.terms.ids.many(self.now, count)
 
-    def record(self, name: str, /, **fields: Any) -> None:
+    def record(
+        self,
+        name: str,
+        /,
+        *,
+        job_id: str | None = None,
+        run_id: str | None = None,
+        worker_id: str | None = None,
+        group_id: str | None = None,
+        schedule_id: str | None = None,
+        **data: Any,
+    ) -> None:
         """Notes an Event. Fields that are not columns of the log go into its data."""
-        event = Event(name, self.now)
-        for key, value in fields.items():
-            if key in ("job_id", "run_id", "worker_id", "group_id", "schedule_id"):
-                setattr(event, key, value)
-            elif value is not None:
-                event.data[key] = value
-        self.events.append(event)
+        known = {key: value for key, value in data.items() if value is not None}
+        self.record_row(
+            name, job_id, run_id, worker_id, group_id, schedule_id, dumps(known) if known else None
+        )
+
+    def record_row(
+        self,
+        name: str,
+        job_id: str | None,
+        run_id: str | None,
+        worker_id: str | None,
+        group_id: str | None,
+        schedule_id: str | None,
+        data: str | None,
+    ) -> None:
+        """Notes an Event whose data is written already: for verbs that note one per job."""
+        self.events.append((name, self.now, job_id, run_id, worker_id, group_id, schedule_id, data))
 
     def wake(self, *topics: str) -> None:
         self.wakes.update(topics)
 
     def write_events(self) -> None:
         """Appends the noted Events to the log; the engine calls it before it commits."""
-        from holdbeat.domain.params import dumps
-
         if not self.events:
             return
         noted, self.events = self.events, []
-        self.insert(
-            "events",
-            ("name", "at", "job_id", "run_id", "worker_id", "group_id", "schedule_id", "data"),
-            [
-                (
-                    event.name,
-                    event.at,
-                    event.job_id,
-                    event.run_id,
-                    event.worker_id,
-                    event.group_id,
-                    event.schedule_id,
-                    dumps(event.data) if event.data else None,
-                )
-                for event in noted
-            ],
-        )
+        self.insert("events", EVENT_COLUMNS, noted)
         self.wakes.add("events")

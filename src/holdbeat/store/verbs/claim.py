@@ -14,10 +14,9 @@ from typing import Any
 from holdbeat.domain import events
 from holdbeat.domain.concurrency import Capacity, PolicyKind
 from holdbeat.domain.lease import HTTP_RESOURCE, Claim, Lease, LeaseTerms
-from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.run import JobRun
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.ageing import raise_the_waiting
 from holdbeat.store.verbs.rows import JOB, RESERVATION, job_of, reservation_of
 
@@ -49,12 +48,7 @@ def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
       direct requests of their pool that still wait, whoever may serve those.
     - Limits count the live leases, under a lock that no other claim of the same pool can hold.
     """
-    promote(tx)
-    raise_the_waiting(tx)
-    if not vacancy.types or not (vacancy.slots or vacancy.http_slots):
-        return []
-    lanes = _lanes(tx, vacancy)
-    waiting = _waiting_reservations(tx)
+    lanes, waiting = _outlook(tx, vacancy)
     if not lanes and not waiting:
         return []
     capacity = _capacity(tx, lanes, waiting)
@@ -67,18 +61,36 @@ def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
             capacity.grant(reservation.resource, reservation.type)
             granted.append((reservation, places.pop()))
     chosen = _choose(tx, lanes, capacity, slots, http_slots)
-    if not granted and not chosen:
-        return []
-    fence = tx.next_fences(len(granted) + len(chosen))
-    claims = _grant(tx, vacancy, granted, fence)
-    return claims + _start(tx, vacancy, chosen, fence + len(granted))
+    claims = _grant(tx, vacancy, granted, tx.next_fences(len(granted))) if granted else []
+    return claims + _start(tx, vacancy, chosen)
+
+
+_RIPE = "FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1 AND not_before <= :now"
+_WAITING = "FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now"
+_SIGNS = (
+    f"SELECT EXISTS (SELECT 1 {_RIPE}), EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {_WAITING})"
+)
+"""Whether there is anything besides ready jobs. Mostly there is not, and a claim need not look closer."""
+
+
+def _outlook(tx: Transaction, vacancy: Vacancy) -> tuple[list[Lane], list[Reservation]]:
+    """The lanes that this worker may serve now, and the direct requests that go first."""
+    raise_the_waiting(tx)
+    signs, found = tx.all_rows((_SIGNS, {"now": tx.now}), (_LANES[tx.dialect], {}))
+    ripe, paused, waiting = signs[0]
+    if ripe:
+        promote(tx)
+        found = tx.rows(_LANES[tx.dialect])
+    if not vacancy.types or not (vacancy.slots or vacancy.http_slots):
+        return [], []
+    pauses = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")} if paused else set()
+    return _lanes(found, pauses, vacancy), _waiting_reservations(tx) if waiting else []
 
 
 def promote(tx: Transaction) -> None:
     """Makes every delayed job ready whose time has come. All of them: a cap would break the claim order."""
     ripe = tx.rows(
-        "SELECT id FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1 AND not_before <= :now "
-        "FOR UPDATE SKIP LOCKED",
+        f"SELECT id {_RIPE} FOR UPDATE SKIP LOCKED",
         now=tx.now,
     )
     if ripe:
@@ -94,35 +106,33 @@ def _permits(vacancy: Vacancy, resource: str) -> bool:
     return vacancy.resources is None or resource in vacancy.resources
 
 
-_NEXT_TYPE = (
-    "(SELECT min(type) FROM jobs WHERE status = 'QUEUED' AND hold = 0 "
-    "AND resource = lane.resource AND type > lane.type)"
-)
-_NEXT_RESOURCE = (
-    "(SELECT min(resource) FROM jobs WHERE status = 'QUEUED' AND hold = 0 AND resource > lane.resource)"
-)
-_FIRST_TYPE_OF = "(SELECT min(type) FROM jobs WHERE status = 'QUEUED' AND hold = 0 AND resource = {})"
-_FIRST_RESOURCE = "(SELECT min(resource) FROM jobs WHERE status = 'QUEUED' AND hold = 0)"
-_LANES = (
-    "WITH RECURSIVE lane(resource, type) AS ("
-    f" SELECT {_FIRST_RESOURCE}, {_FIRST_TYPE_OF.format(_FIRST_RESOURCE)}"
-    f" UNION ALL SELECT CASE WHEN {_NEXT_TYPE} IS NULL THEN {_NEXT_RESOURCE} ELSE lane.resource END,"
-    f" COALESCE({_NEXT_TYPE}, {_FIRST_TYPE_OF.format(_NEXT_RESOURCE)})"
-    " FROM lane WHERE lane.resource IS NOT NULL)"
-    " SELECT resource, type FROM lane WHERE resource IS NOT NULL"
-)
+_READY = "FROM jobs INDEXED BY jobs_ready WHERE status = 'QUEUED' AND hold = 0"
+_FIRST = "ORDER BY resource, type LIMIT 1"
+_LANES = {
+    "sqlite": (
+        "WITH RECURSIVE lane(resource, type) AS ("
+        f" SELECT * FROM (SELECT resource, type {_READY} {_FIRST})"
+        " UNION ALL SELECT j.resource, j.type FROM lane, jobs j WHERE j.rowid = coalesce("
+        f"(SELECT rowid {_READY} AND resource = lane.resource AND type > lane.type {_FIRST}),"
+        f" (SELECT rowid {_READY} AND resource > lane.resource {_FIRST})))"
+        " SELECT resource, type FROM lane"
+    ),
+    "postgres": (
+        "WITH RECURSIVE lane(resource, type) AS ("
+        f" (SELECT resource, type {_READY} {_FIRST})"
+        " UNION ALL SELECT next.* FROM lane, LATERAL (SELECT resource, type"
+        f" {_READY} AND (resource, type) > (lane.resource, lane.type) {_FIRST}) AS next)"
+        " SELECT resource, type FROM lane"
+    ),
+}
 """Every (resource, type) that has ready jobs, found by seeking from one to the next in the index, so that the
-length of the queue does not matter."""
+length of the queue does not matter. SQLite seeks by the first of two compared columns only."""
 
 Lane = tuple[str, str]
 
 
-def _lanes(tx: Transaction, vacancy: Vacancy) -> list[Lane]:
+def _lanes(found: Sequence[Row], paused: set[str], vacancy: Vacancy) -> list[Lane]:
     """The lanes with ready jobs that are not paused and that this worker may serve."""
-    found = tx.rows(_LANES)
-    if not found:
-        return []
-    paused = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")}
     if EVERYTHING in paused:
         return []
     known = set(vacancy.types)
@@ -138,8 +148,7 @@ def _lanes(tx: Transaction, vacancy: Vacancy) -> list[Lane]:
 
 def _waiting_reservations(tx: Transaction) -> list[Reservation]:
     found = tx.rows(
-        f"SELECT {RESERVATION} FROM direct_reservations "
-        "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now ORDER BY requested_at, id",
+        f"SELECT {RESERVATION} {_WAITING} ORDER BY requested_at, id",
         now=tx.now,
     )
     return [reservation_of(tx, row) for row in found]
@@ -161,8 +170,9 @@ _CANDIDATE = (
     "ORDER BY effective_priority DESC, position, created_at, id LIMIT {count}"
 )
 _CANDIDATES_SQLITE = _CANDIDATE.format(resource=":resource", type=":type", count=":count")
+# The fence comes with the candidate: one of somebody who is not chosen after all is never used.
 _CANDIDATES_POSTGRES = (
-    "SELECT c.* FROM rows(:lanes; resource text, type text, places int) AS lane, LATERAL ("
+    "SELECT c.*, nextval('fences') FROM rows(:lanes; resource text, type text, places int) AS lane, LATERAL ("
     + _CANDIDATE.format(resource="lane.resource", type="lane.type", count="lane.places")
     + " FOR UPDATE SKIP LOCKED) AS c"
 )
@@ -172,17 +182,16 @@ def _candidates(tx: Transaction, lanes: list[tuple[str, str, int]]) -> list[Any]
     """The first jobs of each lane, as many as could be started there."""
     if tx.dialect == "postgres":
         return tx.rows(_CANDIDATES_POSTGRES, lanes=lanes) if lanes else []
-    return [
-        row
-        for resource, type_, count in lanes
-        for row in tx.rows(_CANDIDATES_SQLITE, resource=resource, type=type_, count=count)
-    ]
+    found = []
+    for resource, type_, count in lanes:
+        found += tx.rows(_CANDIDATES_SQLITE, resource=resource, type=type_, count=count)
+    return found
 
 
 def _choose(
     tx: Transaction, lanes: list[Lane], capacity: Capacity, slots: list[int], http_slots: list[int]
-) -> list[tuple[str, int]]:
-    """Ids of the jobs to start, each with its slot, in the order of INV-004 over all lanes."""
+) -> list[tuple[str, int, int | None]]:
+    """Ids of the jobs to start in the order of INV-004 over all lanes, each with its slot and, if drawn, its fence."""
     wanted = []
     for resource, type_ in lanes:
         places = len(http_slots if resource == HTTP_RESOURCE else slots)
@@ -194,11 +203,13 @@ def _choose(
     if len(wanted) > 1:
         found.sort(key=lambda row: (-row[0], row[1], row[2], row[3]))
     chosen = []
-    for _, _, _, job_id, resource, type_ in found:
+    unlimited = tx.terms.concurrency.kind is PolicyKind.UNLIMITED
+    for _, _, _, job_id, resource, type_, *fence in found:
         places_left = http_slots if resource == HTTP_RESOURCE else slots
-        if places_left and capacity.free_for_jobs(resource, type_) != 0:
-            capacity.take(resource, type_)
-            chosen.append((job_id, places_left.pop()))
+        if places_left and (unlimited or capacity.free_for_jobs(resource, type_) != 0):
+            if not unlimited:
+                capacity.take(resource, type_)
+            chosen.append((job_id, places_left.pop(), fence[0] if fence else None))
     return chosen
 
 
@@ -236,42 +247,37 @@ def _grant(
     return claims
 
 
-def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[str, int]], fence: int) -> list[Claim]:
+def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[str, int, int | None]]) -> list[Claim]:
     if not chosen:
         return []
     now = tx.now
+    count = len(chosen)
     rows = tx.rows(
         f"UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE id IN :ids RETURNING {JOB}",
         now=now,
-        ids=[job_id for job_id, _ in chosen],
+        ids=[job_id for job_id, _, _ in chosen],
     )
-    jobs = {row[0]: (job_of(tx, row), row[2]) for row in rows}
+    first = tx.next_fences(count) if chosen[0][2] is None else 0
+    jobs = {row[0]: row for row in rows}
     expires_at = vacancy.terms.expiry(now)
     worker_id = vacancy.worker_id
     claims = []
     runs = []
     groups = set()
-    for number, ((job_id, slot), run_id) in enumerate(
-        zip(chosen, tx.new_ids(len(chosen)), strict=True), fence
-    ):
-        job, params = jobs[job_id]
-        run = JobRun(run_id, job_id, job.template_id, job.params, worker_id, number, now)
-        lease = Lease(run_id, worker_id, slot, job.resource, job.type, number, now, now, expires_at, job_id)
+    for number, (job_id, slot, drawn), run_id in zip(range(first, first + count), chosen, tx.new_ids(count), strict=True):
+        fence = number if drawn is None else drawn
+        row = jobs[job_id]
+        job = job_of(tx, row)
+        type_, resource, group_id = job.type, job.resource, job.group_id
+        run = JobRun(run_id, job_id, job.template_id, job.params, worker_id, fence, now)
+        lease = Lease(run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id)
         job.worker_id, job.heartbeat_at, job.lease_expires_at, job.run = worker_id, now, expires_at, run
         claims.append(Claim(lease, job, run))
-        runs.append(
-            (run_id, job_id, job.type, job.resource, job.template_id, params, worker_id, slot, number, now)
-        )
-        if job.group_id:
-            groups.add(job.group_id)
-        tx.record(
-            events.JOB_CLAIMED,
-            job_id=job_id,
-            run_id=run_id,
-            worker_id=worker_id,
-            group_id=job.group_id,
-            schedule_id=job.schedule_id,
-            fence=number,
+        runs.append((run_id, job_id, type_, resource, job.template_id, row[2], worker_id, slot, fence, now))
+        if group_id:
+            groups.add(group_id)
+        tx.record_row(
+            events.JOB_CLAIMED, job_id, run_id, worker_id, group_id, job.schedule_id, f'{{"fence":{fence}}}'
         )
     tx.insert(
         "job_runs",
@@ -300,6 +306,7 @@ def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[str, int]], fen
 
 
 def _write_leases(tx: Transaction, claims: list[Claim]) -> None:
+    leases = [claim.lease for claim in claims]
     tx.insert(
         "leases",
         (
@@ -308,9 +315,9 @@ def _write_leases(tx: Transaction, claims: list[Claim]) -> None:
         ),
         [
             (
-                c.lease.id, c.lease.job_id, c.lease.reservation_id, c.lease.worker_id, c.lease.slot, c.lease.resource,
-                c.lease.type, c.lease.fence, c.lease.acquired_at, c.lease.heartbeat_at, c.lease.expires_at,
+                lease.id, lease.job_id, lease.reservation_id, lease.worker_id, lease.slot, lease.resource, lease.type,
+                lease.fence, lease.acquired_at, lease.heartbeat_at, lease.expires_at,
             )
-            for c in claims
+            for lease in leases
         ],
     )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from holdbeat.domain import events
 from holdbeat.domain.job import Job, JobEvent, JobStatus, transition
@@ -27,11 +28,31 @@ _EVENT_OF = {
 }
 
 
+_TOLD_AS = {status: f"job.run.{status.lower()}" for status in RunStatus}
+_AS_PLANNED = dumps({"status": RunStatus.COMPLETED})
+
+
+@dataclass(slots=True)
+class JobInBrief:
+    """As much of a Job as its end needs where no retry and no schedule follows from it."""
+
+    id: str
+    status: JobStatus
+    cancel_reason: str | None
+    webhook_url: str | None
+    group_id: str | None
+    schedule_id: str | None = None
+    finished_at: datetime | None = None
+
+
 @dataclass(slots=True)
 class Ending:
-    """One run that has ended: its Job as the store has it (locked), and how the execution went."""
+    """One run that has ended: its Job as the store has it (locked), and how the execution went.
 
-    job: Job
+    The Job may be in brief unless the execution failed or a schedule made it.
+    """
+
+    job: Job | JobInBrief
     run_id: str
     outcome: Outcome
     worker_id: str | None = None
@@ -55,7 +76,7 @@ def lock_company(
         tx.execute("SELECT id FROM schedules WHERE id IN :ids ORDER BY id FOR UPDATE", ids=schedules)
 
 
-def end_runs(tx: Transaction, endings: Sequence[Ending]) -> None:
+def end_runs(tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None = None) -> None:
     """Closes runs and writes everything that follows.
 
     A job that was cancelled in the meantime stays CANCELLED; its run ends FAILED(`cancelled`), whatever the handler
@@ -63,9 +84,10 @@ def end_runs(tx: Transaction, endings: Sequence[Ending]) -> None:
     """
     if not endings:
         return
-    outbox = Outbox(tx)
+    outbox = outbox or Outbox(tx)
     runs = []
     jobs = []
+    now = tx.now
     failed: list[tuple[Job, ErrorKind]] = []
     for ending in endings:
         job = ending.job
@@ -76,26 +98,20 @@ def end_runs(tx: Transaction, endings: Sequence[Ending]) -> None:
             )
         else:
             job.status = transition(job.status, _EVENT_OF[outcome.status])
-            job.finished_at = tx.now
-            jobs.append((job.id, job.status, tx.now))
-            outbox.tell_job(f"job.run.{outcome.status.lower()}", job.id, job.webhook_url)
+            job.finished_at = now
+            jobs.append((job.id, job.status, now))
+            outbox.tell_job(_TOLD_AS[outcome.status], job.id, job.webhook_url)
             if outcome.status is RunStatus.FAILED:
+                assert isinstance(job, Job)
                 failed.append((job, outcome.error_kind or ErrorKind.ERROR))
-        runs.append(
-            (
-                ending.run_id, tx.now, outcome.status, outcome.exit_code, outcome.error,
-                outcome.error_kind, dumps(outcome.all_artifacts()),
-            )
-        )  # fmt: skip
-        tx.record(
-            events.RUN_ENDED,
-            job_id=job.id,
-            run_id=ending.run_id,
-            worker_id=ending.worker_id,
-            group_id=job.group_id,
-            schedule_id=job.schedule_id,
-            status=outcome.status,
-            error_kind=outcome.error_kind,
+        artifacts = dumps(outcome.all_artifacts())
+        kind = outcome.error_kind
+        runs.append((ending.run_id, now, outcome.status, outcome.exit_code, outcome.error, kind, artifacts))
+        data = _AS_PLANNED
+        if outcome.status is not RunStatus.COMPLETED or kind is not None:
+            data = dumps({"status": outcome.status} | ({"error_kind": kind} if kind else {}))
+        tx.record_row(
+            events.RUN_ENDED, job.id, ending.run_id, ending.worker_id, job.group_id, job.schedule_id, data
         )
     tx.execute(
         "UPDATE job_runs SET finished_at = e.finished_at, status = e.status, exit_code = e.exit_code, "
@@ -172,11 +188,11 @@ def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
     return int(row[0])
 
 
-def follow(tx: Transaction, jobs: Sequence[Job], outbox: Outbox) -> None:
+def follow(tx: Transaction, jobs: Sequence[Job | JobInBrief], outbox: Outbox) -> None:
     """The steps of the groups and schedules whose member or job has just ended."""
     groups = sorted({job.group_id for job in jobs if job.group_id})
     if groups:
         step_groups(tx, groups, outbox)
-    scheduled = [job for job in jobs if job.schedule_id]
+    scheduled = [job for job in jobs if job.schedule_id and isinstance(job, Job)]
     if scheduled:
         after_chains(tx, scheduled)

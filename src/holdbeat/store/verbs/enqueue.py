@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict
-from holdbeat.domain.job import Hold, Job, JobStatus, NewJob
+from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.store.adapter import Coalesced
 from holdbeat.store.transaction import Transaction
@@ -24,6 +25,15 @@ _COLUMNS = (
     "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
     "attempt", "trace",
 )  # fmt: skip
+
+
+_DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
+
+
+@lru_cache(maxsize=1024)
+def _data_of(type_: str) -> str:
+    """The data of the Event for a new job of this type."""
+    return dumps({"type": type_})
 
 
 @dataclass(slots=True)
@@ -126,52 +136,38 @@ def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = even
     rows = []
     now = tx.now
     is_ready = False
+    ages = tx.terms.aging_s > 0
     for job_id, request in zip(tx.new_ids(len(requests)), requests, strict=True):
-        delayed = request.not_before is not None and request.not_before > now
-        hold = request.hold if request.hold else (Hold.DELAYED if delayed else Hold.READY)
+        type_, priority, resource, labels = request.type, request.priority, request.resource, request.labels
+        policy, not_before = request.retry_policy, request.not_before
+        group_id, schedule_id = request.group_id, request.schedule_id
+        hold = request.hold
+        if not hold:
+            hold = Hold.DELAYED if not_before is not None and not_before > now else Hold.READY
         is_ready = is_ready or hold is Hold.READY
-        position = next(places[request.priority]) if request.position is None else request.position
-        job = Job(
-            id=job_id,
-            type=request.type,
-            params=request.params,
-            status=JobStatus.QUEUED,
-            priority=request.priority,
-            position=position,
-            resource=request.resource,
-            retry_policy=request.retry_policy,
-            created_at=now,
-            template_id=request.template_id,
-            schedule_id=request.schedule_id,
-            scheduled_for=request.scheduled_for,
-            group_id=request.group_id,
-            sequence=request.sequence,
-            retry_of=request.retry_of,
-            retry_kind=request.retry_kind,
-            timeout_s=request.timeout_s,
-            cancel_grace_s=request.cancel_grace_s,
-            not_before=request.not_before,
-            idempotency_key=request.idempotency_key,
-            webhook_url=request.webhook_url,
-            labels=request.labels,
-            hold=hold,
-            attempt=request.attempt,
-            trace=request.trace,
-        )
-        jobs.append(job)
-        rows.append(
-            (
-                job_id, request.type, dumps(request.params), request.priority, position, request.resource,
-                request.template_id, request.schedule_id, request.scheduled_for, request.group_id, request.sequence,
-                request.retry_of, request.retry_kind, policy_text(request.retry_policy), request.timeout_s,
-                request.cancel_grace_s, request.not_before, request.idempotency_key, request.request_hash,
-                request.webhook_url, dumps(request.labels), now, int(hold), request.priority,
-                first_ageing(tx, request.priority, hold), request.attempt, request.trace,
+        position = request.position
+        if position is None:
+            position = next(places[priority])
+        jobs.append(
+            Job(
+                job_id, type_, request.params, JobStatus.QUEUED, priority, position, resource, policy, now,
+                request.template_id, schedule_id, request.scheduled_for, group_id, request.sequence, request.retry_of,
+                request.retry_kind, None, False, request.timeout_s, request.cancel_grace_s, not_before,
+                request.idempotency_key, request.webhook_url, labels, None, None, None, None, None, None, None,
+                hold, request.attempt, request.trace,
             )
         )  # fmt: skip
-        tx.record(
-            kind, job_id=job_id, group_id=request.group_id, schedule_id=request.schedule_id, type=request.type
-        )
+        rows.append(
+            (
+                job_id, type_, dumps(request.params), priority, position, resource, request.template_id, schedule_id,
+                request.scheduled_for, group_id, request.sequence, request.retry_of, request.retry_kind,
+                _DEFAULT_POLICY if policy is DEFAULT_RETRY_POLICY else policy_text(policy), request.timeout_s,
+                request.cancel_grace_s, not_before, request.idempotency_key, request.request_hash, request.webhook_url,
+                dumps(labels) if labels else "{}", now, int(hold), priority,
+                first_ageing(tx, priority, hold) if ages else None, request.attempt, request.trace,
+            )
+        )  # fmt: skip
+        tx.record_row(kind, job_id, None, None, group_id, schedule_id, _data_of(type_))
     tx.insert("jobs", _COLUMNS, rows)
     tx.wake("ready" if is_ready else "delayed")
     return jobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Invalid, NotFound
@@ -79,15 +80,20 @@ def step_groups(tx: Transaction, group_ids: Sequence[str], outbox: Outbox) -> No
 def open_gates(tx: Transaction, job_ids: Sequence[str]) -> None:
     """Lets gated jobs into the queue; one with a delay of its own still waits for that."""
     tx.execute(
-        "UPDATE jobs SET hold = CASE WHEN not_before > :now THEN 1 ELSE 0 END WHERE id IN :ids AND hold IN (2, 3)",
+        "UPDATE jobs SET hold = CASE WHEN not_before > :now THEN 1 ELSE 0 END, ages_at = :ages_at "
+        "WHERE id IN :ids AND hold IN (2, 3)",
         ids=job_ids,
         now=tx.now,
+        ages_at=tx.now + timedelta(seconds=tx.terms.aging_s) if tx.terms.aging_s > 0 else None,
     )
     tx.wake("ready", "delayed")
 
 
 def _members(tx: Transaction, group_id: str) -> list[Member]:
     chains: dict[int, list[tuple[object, ...]]] = {}
+    if tx.dialect == "postgres":
+        # A claim under way may be taking one of these: without the lock it would be seen as still QUEUED.
+        tx.execute("SELECT id FROM jobs WHERE group_id = :id AND status = 'QUEUED' ORDER BY id FOR UPDATE", id=group_id)
     for row in tx.rows(
         "SELECT j.sequence, j.id, j.status, j.hold, j.permanently_failed, j.cancel_reason, j.retried_by, l.id, r.id "
         "FROM jobs j LEFT JOIN leases l ON l.job_id = j.id LEFT JOIN job_runs r ON r.job_id = j.id "

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.params import dumps
 from holdbeat.domain.views import group_json, job_json, run_json
-from holdbeat.store.transaction import Transaction
+from holdbeat.domain.webhook import host_of
+from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.jobs import load_jobs
 from holdbeat.store.verbs.rows import GROUP, group_of
+
+SUBSCRIPTIONS = "SELECT id, url, events FROM webhooks WHERE enabled = :yes"
 
 
 class Outbox:
@@ -19,8 +23,10 @@ class Outbox:
     The payload is made from the rows as they stand then: exactly what the API would show.
     """
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, subscriptions: Sequence[Row] | None = None) -> None:
+        """`subscriptions`: what SUBSCRIPTIONS found, where the caller asked for it along with something else."""
         self._tx = tx
+        self._subscriptions = subscriptions
         self._jobs: list[tuple[str, str, str | None]] = []
         self._groups: list[str] = []
 
@@ -36,11 +42,11 @@ class Outbox:
         tx = self._tx
         subscriptions = [
             (webhook_id, url, json.loads(events) if events else None)
-            for webhook_id, url, events in tx.rows(
-                "SELECT id, url, events FROM webhooks WHERE enabled = :yes", yes=True
+            for webhook_id, url, events in (
+                tx.rows(SUBSCRIPTIONS, yes=True) if self._subscriptions is None else self._subscriptions
             )
         ]
-        wanted = [entry for entry in self._jobs if entry[2] or _targets(subscriptions, entry[0])]
+        wanted = [entry for entry in self._jobs if entry[2] or (subscriptions and _targets(subscriptions, entry[0]))]
         rows: list[tuple[Any, ...]] = []
         if wanted:
             jobs = {job.id: job for job in load_jobs(tx, sorted({job_id for _, job_id, _ in wanted}))}
@@ -56,15 +62,8 @@ class Outbox:
         for group_id in self._groups if finished else ():
             row = tx.one(f"SELECT {GROUP} FROM job_groups WHERE id = :id", id=group_id)
             assert row is not None
-            ids = [
-                r[0]
-                for r in tx.rows(
-                    "SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id
-                )
-            ]
-            payload = self._payload(
-                "group.finished", {"group": group_json(group_of(tx, row), load_jobs(tx, ids))}
-            )
+            ids = [r[0] for r in tx.rows("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)]
+            payload = self._payload("group.finished", {"group": group_json(group_of(tx, row), load_jobs(tx, ids))})
             for webhook_id, url in finished:
                 rows.append((webhook_id, None, group_id, "group.finished", url, payload))
         if rows:
@@ -78,11 +77,12 @@ class Outbox:
                     "url",
                     "payload",
                     "id",
+                    "host",
                     "created_at",
                     "next_attempt_at",
                 ),
                 [
-                    (*row, new_id, tx.now, tx.now)
+                    (*row, new_id, host_of(row[4]), tx.now, tx.now)
                     for row, new_id in zip(rows, tx.new_ids(len(rows)), strict=True)
                 ],
             )
@@ -94,6 +94,4 @@ class Outbox:
 
 
 def _targets(subscriptions: list[tuple[str, str, list[str] | None]], event: str) -> list[tuple[str, str]]:
-    return [
-        (webhook_id, url) for webhook_id, url, events in subscriptions if events is None or event in events
-    ]
+    return [(webhook_id, url) for webhook_id, url, events in subscriptions if events is None or event in events]

@@ -49,7 +49,7 @@ RESERVATION_FIELDS = (
 )  # fmt: skip
 RESERVATION = ", ".join(RESERVATION_FIELDS)
 
-_JOB_STATUS = {status.value: status for status in JobStatus}
+STATUS = {status.value: status for status in JobStatus}
 _HOLD = {int(hold): hold for hold in Hold}
 
 
@@ -63,12 +63,18 @@ def policy_text(policy: RetryPolicy) -> str:
     return dumps(policy.as_dict())
 
 
-def _labels(text: str) -> dict[str, str]:
-    return {} if text == "{}" else json.loads(text)
+_scan = json.JSONDecoder().scan_once
 
 
 def _object(text: str) -> dict[str, Any]:
-    return {} if text == "{}" else json.loads(text)
+    if text == "{}":
+        return {}
+    try:
+        # What we wrote begins with its first brace, so the decoder's look for blanks can be left out.
+        found: dict[str, Any] = _scan(text, 0)[0]
+    except StopIteration:
+        found = json.loads(text)
+    return found
 
 
 def certain(time: Callable[[Any], datetime | None], value: Any) -> datetime:
@@ -80,15 +86,13 @@ def certain(time: Callable[[Any], datetime | None], value: Any) -> datetime:
 
 def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
     """A row of the JOB columns as a Job."""
-    time = tx.time
+    time: Callable[[Any], Any] = tx.time
     return Job(
-        row[0], row[1], _object(row[2]), _JOB_STATUS[row[3]], row[4], row[5], row[6], policy_of(row[7]),
-        certain(time, row[8]), row[9], row[10], time(row[11]) if row[11] is not None else None, row[12], row[13],
-        row[14], row[15], row[16], bool(row[17]), row[18], row[19],
-        time(row[20]) if row[20] is not None else None, row[21], row[22], _labels(row[23]),
-        time(row[24]) if row[24] is not None else None, time(row[25]) if row[25] is not None else None,
-        time(row[26]) if row[26] is not None else None, row[27],
-        hold=_HOLD[row[28]], attempt=row[29], trace=row[30],
+        row[0], row[1], _object(row[2]), STATUS[row[3]], row[4], row[5], row[6], policy_of(row[7]),
+        time(row[8]), row[9], row[10], time(row[11]) if row[11] else None, row[12], row[13], row[14], row[15],
+        row[16], bool(row[17]), row[18], row[19], time(row[20]) if row[20] else None, row[21], row[22],
+        _object(row[23]), time(row[24]) if row[24] else None, time(row[25]) if row[25] else None,
+        time(row[26]) if row[26] else None, row[27], None, None, None, _HOLD[row[28]], row[29], row[30],
     )  # fmt: skip
 
 

@@ -13,13 +13,20 @@ from holdbeat.domain import events
 from holdbeat.domain.lease import Settlement
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import ReservationOutcome
-from holdbeat.domain.run import ErrorKind
+from holdbeat.domain.run import ErrorKind, RunStatus
 from holdbeat.store.adapter import Coalesced
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.ending import Ending, end_runs, lock_company
-from holdbeat.store.verbs.rows import JOB_OF_J, job_of
+from holdbeat.store.verbs.ending import Ending, JobInBrief, end_runs, lock_company
+from holdbeat.store.verbs.outbox import SUBSCRIPTIONS, Outbox
+from holdbeat.store.verbs.rows import JOB, STATUS, job_of
 
 _EVIDENCE_MAX = 2000
+
+
+_HELD = (
+    "SELECT l.id, l.worker_id, l.fence, j.id, j.status, j.cancel_reason, j.webhook_url, j.group_id, j.schedule_id "
+    "FROM leases l JOIN jobs j ON j.id = l.job_id WHERE l.id IN :ids ORDER BY l.id FOR UPDATE"
+)
 
 
 class Settled(StrEnum):
@@ -40,28 +47,31 @@ def _settle_many(tx: Transaction, batches: list[Sequence[Settlement]]) -> list[l
     if tx.dialect == "postgres":
         company = [(s.group_id, s.schedule_id) for s in settlements]
         lock_company(tx, (group for group, _ in company), (schedule for _, schedule in company))
-    held = {
-        row[0]: row
-        for row in tx.rows(
-            f"SELECT l.id, l.worker_id, l.fence, {JOB_OF_J} FROM leases l JOIN jobs j ON j.id = l.job_id "
-            "WHERE l.id IN :ids ORDER BY l.id FOR UPDATE",
-            ids=ids,
-        )
-    }
+    rows, subscriptions = tx.all_rows((_HELD, {"ids": ids}), (SUBSCRIPTIONS, {"yes": True}))
+    held = {row[0]: row for row in rows}
     direct = _held_reservations(tx, [s for s in settlements if s.lease_id not in held])
     endings = []
     verdicts = {}
+    whole: list[str] = []
     for settlement in settlements:
         row = held.pop(settlement.lease_id, None)
         if row is not None and row[1] == settlement.worker_id and row[2] == settlement.fence:
-            job = job_of(tx, row[3:])
-            endings.append(Ending(job, settlement.lease_id, settlement.outcome, settlement.worker_id))
+            job = JobInBrief(row[3], STATUS[row[4]], row[5], row[6], row[7], row[8])
+            outcome = settlement.outcome
+            if job.schedule_id is not None or outcome.status is RunStatus.FAILED:
+                whole.append(job.id)
+            endings.append(Ending(job, settlement.lease_id, outcome, settlement.worker_id))
         elif settlement.lease_id in direct:
             _end_direct(tx, settlement)
         else:
             _keep_evidence(tx, settlement)
             verdicts[id(settlement)] = Settled.STALE
-    end_runs(tx, endings)
+    if whole:
+        jobs = {row[0]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=whole)}
+        for ending in endings:
+            if ending.job.id in jobs:
+                ending.job = job_of(tx, jobs[ending.job.id])
+    end_runs(tx, endings, Outbox(tx, subscriptions))
     return [[verdicts.get(id(settlement), Settled.ACCEPTED) for settlement in batch] for batch in batches]
 
 

@@ -134,6 +134,7 @@ CREATE TABLE job_groups (
     finished_at TEXT
 );
 CREATE INDEX job_groups_finished ON job_groups (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX job_groups_unfinished ON job_groups (id) WHERE status IN ('QUEUED', 'RUNNING');
 
 CREATE TABLE job_templates (
     id TEXT PRIMARY KEY NOT NULL,
@@ -260,6 +261,7 @@ CREATE TABLE deliveries (
     group_id TEXT,
     event TEXT NOT NULL,
     url TEXT NOT NULL,
+    host TEXT NOT NULL DEFAULT '',
     payload TEXT NOT NULL,
     status TEXT NOT NULL DEFAULT 'PENDING' CHECK (status IN ('PENDING', 'DELIVERED', 'FAILED')),
     attempts INTEGER NOT NULL DEFAULT 0,
@@ -272,8 +274,11 @@ CREATE TABLE deliveries (
     locked_by TEXT,
     locked_until TEXT
 );
-CREATE INDEX deliveries_pending ON deliveries (next_attempt_at, id) WHERE status = 'PENDING';
+-- By host, so that a host with a long line can be stepped over.
+CREATE INDEX deliveries_pending ON deliveries (host, next_attempt_at, id) WHERE status = 'PENDING';
+CREATE INDEX deliveries_failed ON deliveries (id) WHERE status = 'FAILED';
 CREATE INDEX deliveries_job ON deliveries (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX deliveries_group ON deliveries (group_id) WHERE group_id IS NOT NULL;
 CREATE INDEX deliveries_finished ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
 
 CREATE TABLE workers (
@@ -306,6 +311,8 @@ CREATE TABLE events (
     data TEXT
 );
 CREATE INDEX events_job ON events (job_id, id) WHERE job_id IS NOT NULL;
+-- Rare ones that the statistics count.
+CREATE INDEX events_counted ON events (name) WHERE name IN ('lease.stale_result', 'zombie.found');
 
 CREATE TABLE api_keys (
     id TEXT PRIMARY KEY NOT NULL,

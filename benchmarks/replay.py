@@ -1,0 +1,152 @@
+"""What the engine underneath can do with the very statements of the Store.
+
+A life is recorded once while the verbs run on one store, then replayed on new ones straight through the driver: the
+same texts and parameters in the same transactions, the same rows fetched at the same points, without the verbs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import apsw
+import psycopg
+
+from benchmarks.bare import in_parallel
+from benchmarks.timing import stopwatch
+from holdbeat.store import postgres, sqlite_file
+
+
+@dataclass(slots=True)
+class Step:
+    """One statement: its text, its parameters, how it was run, and whether its rows were read."""
+
+    sql: Any
+    params: Any
+    many: bool = False
+    fetched: bool = False
+
+
+@dataclass(slots=True)
+class Recording:
+    """The statements of each connection in their order."""
+
+    steps: list[list[Step]] = field(default_factory=list)
+
+
+# --- SQLite ----------------------------------------------------------------------------------------------------------
+
+
+class _RecordingConnection:
+    """Stands between the Store and its apsw connection and writes down what passes."""
+
+    def __init__(self, connection: apsw.Connection, steps: list[Step]) -> None:
+        self._connection = connection
+        self._steps = steps
+
+    def execute(self, sql: str, params: Any = None) -> apsw.Cursor:
+        self._steps.append(Step(sql, dict(params) if isinstance(params, dict) else params, fetched=True))
+        return self._connection.execute(sql, params)
+
+    def executemany(self, sql: str, rows: Any) -> apsw.Cursor:
+        rows = list(rows)
+        self._steps.append(Step(sql, rows, many=True))
+        return self._connection.executemany(sql, rows)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def record_sqlite(store: Any, live: Callable[[], None]) -> Recording:
+    """Writes down what `live` does on the writer's connection of a store."""
+    steps: list[Step] = []
+    store._connection = _RecordingConnection(store._connection, steps)
+    live()
+    return Recording([steps])
+
+
+def replay_sqlite(recording: Recording, path: str) -> float:
+    """Seconds that the recorded statements take on a new file with the Store's schema and settings."""
+    connection = sqlite_file.open_file(path, create=True)
+    try:
+        steps = [(connection.executemany if s.many else connection.execute, s.sql, s.params) for s in recording.steps[0]]
+        with stopwatch() as watch:
+            for run, sql, params in steps:
+                run(sql, params).fetchall()
+        return watch.elapsed_s
+    finally:
+        connection.close()
+
+
+# --- PostgreSQL ------------------------------------------------------------------------------------------------------
+
+
+def record_postgres(live: Callable[[], None]) -> Recording:
+    """Writes down what `live` does on every connection that a PostgresStore opens in it."""
+    recording = Recording()
+    connect = postgres.connect
+
+    def recording_connect(url: str) -> psycopg.Connection[Any]:
+        connection = connect(url)
+        steps: list[Step] = []
+        recording.steps.append(steps)
+
+        class RecordingCursor(psycopg.Cursor[Any]):
+            step: Step | None = None
+
+            def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+                self.step = Step(query, dict(params) if isinstance(params, dict) else params)
+                steps.append(self.step)
+                return super().execute(query, params, **options)
+
+            def fetchall(self) -> list[Any]:
+                if self.step is not None:
+                    self.step.fetched = True
+                return super().fetchall()
+
+            def fetchone(self) -> Any:
+                if self.step is not None:
+                    self.step.fetched = True
+                return super().fetchone()
+
+        connection.cursor_factory = RecordingCursor
+        return connection
+
+    with patch.object(postgres, "connect", recording_connect):
+        live()
+    # Connections that only migrated or read have no transaction that writes.
+    recording.steps = [steps for steps in recording.steps if any(step.sql == "COMMIT" for step in steps)]
+    return recording
+
+
+def replay_postgres(recording: Recording, url: str) -> float:
+    """Seconds that the recorded statements take on a new database, on as many connections as were recorded."""
+    connections = [postgres.connect(url) for _ in recording.steps]
+    try:
+        with stopwatch() as watch:
+            in_parallel(
+                [
+                    lambda c=connection, s=steps: _replay_on(c, s)
+                    for connection, steps in zip(connections, recording.steps, strict=True)
+                ]
+            )
+        return watch.elapsed_s
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def _replay_on(connection: psycopg.Connection[Any], steps: list[Step]) -> None:
+    position = 0
+    while position < len(steps):
+        with connection.pipeline():
+            while True:
+                step = steps[position]
+                position += 1
+                cursor = connection.execute(step.sql, step.params)
+                if step.fetched:
+                    cursor.fetchall()
+                if step.sql == "COMMIT":
+                    break

@@ -1,0 +1,201 @@
+"""What the two stores can do, as ratios to what the engine underneath can do: `make bench`.
+
+Prints one JSON line per store. Everything is durable: SQLite on a disk with synchronous=FULL, PostgreSQL with fsync
+and synchronous_commit. Progress goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import bare, flat, lives
+from benchmarks.replay import Recording, record_postgres, record_sqlite, replay_postgres, replay_sqlite
+from benchmarks.timing import interleaved, progress
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.postgres import PostgresStore
+from holdbeat.store.sqlite import SqliteStore
+from tests.postgres import PostgresServer
+
+BATCH = 100
+CONNECTIONS = 4
+CONCURRENT_CALLERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is measured."""
+
+    jobs: int
+    rounds: int
+    commits: int
+    many: int
+    few: int = 1_000
+    claims: int = 60
+
+
+FULL = Extent(jobs=8_000, rounds=5, commits=400, many=1_000_000)
+QUICK = Extent(jobs=2_000, rounds=3, commits=150, many=50_000, claims=30)
+
+
+class SqliteBench:
+    """Measures on new files in one folder."""
+
+    name = "sqlite"
+    callers = 1
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = itertools.count()
+
+    def place(self) -> str:
+        for path in self._folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        return str(self._folder / f"bench-{next(self._numbers)}.db")
+
+    @contextlib.contextmanager
+    def store(self, place: str | None = None) -> Iterator[PersistenceAdapter]:
+        with contextlib.closing(SqliteStore(place or self.place(), lives.terms())) as store:
+            yield store
+
+    def record(self, jobs: int) -> Recording:
+        with self.store() as store:
+            return record_sqlite(store, lambda: lives.live(store, jobs, BATCH, "noop-0"))
+
+    def replay(self, recording: Recording) -> float:
+        return replay_sqlite(recording, self.place())
+
+    def bare_life(self, jobs: int) -> float:
+        return bare.sqlite_life(self.place(), jobs, BATCH)
+
+    def single_commits(self, commits: int) -> float:
+        return bare.sqlite_single_commits(self.place(), commits)
+
+
+class PostgresBench:
+    """Measures in new databases of one server."""
+
+    name = "postgres"
+    callers = CONNECTIONS
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._last: str | None = None
+
+    def place(self) -> str:
+        if self._last is not None:
+            self._server.drop_database(self._last)
+        self._last = self._server.create_database()
+        return self._last
+
+    @contextlib.contextmanager
+    def store(self, place: str | None = None, writers: int = CONNECTIONS) -> Iterator[PersistenceAdapter]:
+        with contextlib.closing(PostgresStore(place or self.place(), lives.terms(), writers=writers)) as store:
+            yield store
+
+    def record(self, jobs: int) -> Recording:
+        """One connection per caller, so that each finds its own jobs again when the steps are replayed."""
+        place = self.place()
+
+        def everyone() -> None:
+            for number in range(self.callers):
+                with self.store(place, writers=1) as store:
+                    lives.live(store, jobs // self.callers // BATCH * BATCH, BATCH, f"noop-{number}")
+
+        return record_postgres(everyone)
+
+    def replay(self, recording: Recording) -> float:
+        place = self.place()
+        with self.store(place):
+            """Makes the schema."""
+        return replay_postgres(recording, place)
+
+    def bare_life(self, jobs: int) -> float:
+        return bare.postgres_life(self.place(), jobs, BATCH, self.callers)
+
+    def single_commits(self, commits: int) -> float:
+        return bare.postgres_single_commits(self.place(), commits)
+
+
+def measure(bench: SqliteBench | PostgresBench, extent: Extent, parts: set[str]) -> dict[str, Any]:
+    """All figures of one store."""
+    figures: dict[str, Any] = {"store": bench.name, "batch": BATCH, "connections": bench.callers}
+    lived = extent.jobs // bench.callers // BATCH * BATCH * bench.callers
+
+    def store_life() -> float:
+        with bench.store() as store:
+            return lives.life(store, extent.jobs, BATCH, bench.callers)
+
+    def concurrent() -> float:
+        with bench.store() as store:
+            return lives.enqueue_concurrently(store, extent.commits * 16, CONCURRENT_CALLERS)
+
+    if "life" in parts:
+        progress(f"{bench.name}: lives of {lived} jobs at batch {BATCH}")
+        recording = bench.record(extent.jobs)
+        found = interleaved(
+            {
+                "store": store_life,
+                "raw": lambda: lived / bench.replay(recording),
+                "bare": lambda: bench.bare_life(extent.jobs),
+            },
+            extent.rounds,
+        )
+        figures["life_per_s"] = round(found["store"])
+        figures["raw_life_per_s"] = round(found["raw"])
+        figures["bare_life_per_s"] = round(found["bare"])
+        figures["life_ratio"] = round(found["store"] / found["raw"], 3)
+        figures["bare_ratio"] = round(found["store"] / found["bare"], 3)
+    if "enqueue" in parts:
+        progress(f"{bench.name}: {CONCURRENT_CALLERS} callers enqueue one job at a time")
+        found = interleaved(
+            {"single commits": lambda: bench.single_commits(extent.commits), "concurrent enqueues": concurrent},
+            extent.rounds,
+        )
+        figures["single_commit_per_s"] = round(found["single commits"])
+        figures["enqueue_concurrent_per_s"] = round(found["concurrent enqueues"])
+        figures["enqueue_concurrent_ratio"] = round(found["concurrent enqueues"] / found["single commits"], 2)
+    if "flat" in parts:
+        figures.update(flat.measure(bench, extent.few, extent.many, extent.claims))
+    return figures
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="say nothing but the JSON lines")
+    parser.add_argument("--jobs", type=int, help="jobs in each round")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and rows, for a first impression")
+    parser.add_argument("--store", choices=("sqlite", "postgres"), help="only this store")
+    parser.add_argument("--part", choices=("life", "enqueue", "flat"), action="append", help="only this part")
+    parser.add_argument("--folder", help="where the SQLite files go; must be on a disk")
+    options = parser.parse_args(argv)
+    extent = QUICK if options.quick else FULL
+    if options.jobs:
+        extent = Extent(options.jobs, extent.rounds, extent.commits, extent.many, extent.few, extent.claims)
+    parts = set(options.part or ("life", "enqueue", "flat"))
+    with contextlib.ExitStack() as stack:
+        if options.json:
+            stack.enter_context(contextlib.redirect_stderr(None))
+        if options.store != "postgres":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdbeat-bench-", dir=options.folder))
+            print(json.dumps(measure(SqliteBench(Path(folder)), extent, parts)), flush=True)
+        if options.store != "sqlite":
+            server = stack.enter_context(PostgresServer(durable=True))
+            print(json.dumps(measure(PostgresBench(server), extent, parts)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

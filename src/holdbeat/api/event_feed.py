@@ -1,0 +1,168 @@
+"""The feed of Events: one reader of the log for any number of listeners.
+
+Guards API-04 under load: the newest events are kept once, already written as they are sent; a listener is nothing but
+a place in them. Whoever is too slow, or comes back after a while, reads from the store what has passed by, so a
+listener costs no memory of its own and loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from itertools import islice
+from typing import Any
+
+from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.views import event_json
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.event_log import LoggedEvent, latest_cursor, read_events
+
+log = logging.getLogger("holdbeat.api")
+
+PAGE = 500
+KEPT = 5000
+"""Events that are kept for listeners; at five events a job this is the last second or two of a busy server."""
+LOOK_S = 1.0
+GATHER_S = 0.05
+"""Events of this long go out together: 500 listeners cannot be woken for each of 2,000 events a second."""
+HEARTBEAT_S = 15.0
+BEGINNING = "0"
+"""The cursor before every event, on any store."""
+
+
+class _Entry:
+    __slots__ = ("cursor", "event", "text")
+
+    def __init__(self, logged: LoggedEvent) -> None:
+        self.cursor = logged.cursor
+        self.event = logged.event
+        self.text = sse_text(logged.cursor, logged.event.name, event_json(logged.event))
+
+
+class EventFeed:
+    def __init__(self, store: PersistenceAdapter) -> None:
+        self._store = store
+        self._entries: deque[_Entry] = deque()
+        self._first = 0
+        """The number of the oldest entry kept; numbers only grow."""
+        self._numbers: dict[str, int] = {}
+        self._head = ""
+        """The cursor of the newest event read."""
+        self._news = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self._deaf: Any = None
+
+    # --- the reader ---------------------------------------------------------------------------------------
+
+    async def _ensure_reading(self) -> None:
+        """Begins to read with the first listener: a server that nobody listens to reads nothing."""
+        async with self._starting:
+            if self._task is not None:
+                return
+            self._head = await self._store.read(latest_cursor)
+            self._numbers[self._head] = self._first - 1
+            loop = asyncio.get_running_loop()
+
+            def heard(topics: frozenset[str]) -> None:
+                if "events" in topics or "reconnected" in topics:
+                    with contextlib.suppress(RuntimeError):
+                        loop.call_soon_threadsafe(self._woken.set)
+
+            self._deaf = self._store.listen(heard)
+            self._task = asyncio.create_task(self._read_on(), name="holdbeat-event-feed")
+
+    async def _read_on(self) -> None:
+        while not self._closed.is_set():
+            try:
+                found = await self._store.read(read_events, self._head, limit=PAGE)
+            except HoldbeatError as error:
+                log.warning("the event feed cannot read just now: %s", error)
+                found = []
+            if found:
+                self._take(found)
+            if len(found) < PAGE:
+                await asyncio.sleep(GATHER_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._woken.wait()
+                self._woken.clear()
+
+    def _take(self, found: Sequence[LoggedEvent]) -> None:
+        for logged in found:
+            self._numbers[logged.cursor] = self._first + len(self._entries)
+            self._entries.append(_Entry(logged))
+        while len(self._entries) > KEPT:
+            del self._numbers[self._entries.popleft().cursor]
+            self._first += 1
+        self._head = found[-1].cursor
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def close(self) -> None:
+        """Ends the reader and every listener's stream."""
+        self._closed.set()
+        self._news.set()
+        self._woken.set()
+        if self._deaf is not None:
+            self._deaf()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
+    # --- listeners ----------------------------------------------------------------------------------------
+
+    async def listen(
+        self, after: str | None, *, names: frozenset[str] | None = None, job_id: str | None = None
+    ) -> AsyncIterator[bytes]:
+        """The text of an event stream from after a cursor (None: from now on; 0: from the beginning), until closed."""
+        await self._ensure_reading()
+        place = self._head if after is None else after
+        yield b": holdbeat events\n\n"
+        while not self._closed.is_set():
+            news = self._news
+            number = self._first + len(self._entries) if place == self._head else self._numbers.get(place, -2) + 1
+            if number >= self._first:
+                fresh = list(islice(self._entries, number - self._first, number - self._first + PAGE))
+                if fresh:
+                    place = fresh[-1].cursor
+                    text = b"".join(entry.text for entry in fresh if _wanted(entry, names, job_id))
+                    if text:
+                        yield text
+                    continue
+            else:
+                passed = await self._store.read(read_events, None if place == BEGINNING else place, limit=PAGE)
+                if passed:
+                    place = passed[-1].cursor
+                    entries = [_Entry(logged) for logged in passed]
+                    text = b"".join(entry.text for entry in entries if _wanted(entry, names, job_id))
+                    if text:
+                        yield text
+                    continue
+                # Nothing is behind this place: it is where the reader will be, whatever it is called.
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await news.wait()
+            except TimeoutError:
+                yield b": still here\n\n"
+
+
+def _wanted(entry: _Entry, names: frozenset[str] | None, job_id: str | None) -> bool:
+    return (names is None or entry.event.name in names) and (job_id is None or entry.event.job_id == job_id)
+
+
+def sse_text(cursor: str, name: str, data: Any) -> bytes:
+    """One message of an event stream. JSON has no line breaks of its own, so one data line is enough."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return f"id: {cursor}\nevent: {name}\ndata: {text}\n\n".encode("utf-8", "replace")

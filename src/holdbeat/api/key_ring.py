@@ -1,0 +1,109 @@
+"""The API keys as the doors know them: hashes in memory, at most a second old.
+
+Guards SEC-02: a key is found by its hash and compared in constant time; a key that was made or revoked in any process
+counts at once where the store's wake-ups reach, and after a second everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+
+from holdbeat.domain.api_key import ApiKey, hash_of
+from holdbeat.domain.errors import HoldbeatError
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.api_keys import list_api_keys, touch_api_keys
+
+FRESH_S = 1.0
+SECOND_LOOK_S = 0.05
+"""A key that is not known yet may be new: look again, but not more often than this."""
+NOTE_USE_S = 30.0
+
+
+class KeyRing:
+    def __init__(self, store: PersistenceAdapter) -> None:
+        self._store = store
+        self._by_hash: dict[str, ApiKey] = {}
+        self._by_id: dict[str, ApiKey] = {}
+        self._any_row = False
+        self._read_at = float("-inf")
+        self._is_stale = True
+        self._reading = asyncio.Lock()
+        self._used: dict[str, float] = {}
+        self._touches: set[asyncio.Task[None]] = set()
+        self._deaf = store.listen(self._heard)
+
+    def close(self) -> None:
+        self._deaf()
+
+    def _heard(self, topics: frozenset[str]) -> None:
+        if "api_keys" in topics or "reconnected" in topics:
+            self._is_stale = True
+
+    @property
+    def is_fresh(self) -> bool:
+        return not self._is_stale and self._store.clock.monotonic() - self._read_at < FRESH_S
+
+    @property
+    def any_exists(self) -> bool:
+        """Whether a key was ever made. Revoking the last one does not open the doors again."""
+        return self._any_row
+
+    @property
+    def any_opens(self) -> bool:
+        """Whether there is a key that still opens something."""
+        return bool(self._by_hash)
+
+    async def refresh(self) -> None:
+        """Reads the keys if what is known of them is old."""
+        async with self._reading:
+            if not self.is_fresh:
+                await self._read()
+
+    async def _read(self) -> None:
+        self._is_stale = False
+        read_at = self._store.clock.monotonic()
+        try:
+            keys = await self._store.read(list_api_keys)
+        except BaseException:
+            self._is_stale = True
+            raise
+        live = [key for key in keys if key.revoked_at is None]
+        self._by_hash = {key.hash: key for key in live}
+        self._by_id = {key.id: key for key in live}
+        self._any_row = bool(keys)
+        self._read_at = read_at
+
+    async def find(self, key: str) -> ApiKey | None:
+        """The stored key that this one is, unless it was revoked."""
+        if not self.is_fresh:
+            await self.refresh()
+        digest = hash_of(key)
+        found = self._by_hash.get(digest)
+        if found is None and self._store.clock.monotonic() - self._read_at > SECOND_LOOK_S:
+            async with self._reading:
+                await self._read()
+            found = self._by_hash.get(digest)
+        if found is None or not hmac.compare_digest(found.hash, digest):
+            return None
+        self._note_use(found.id)
+        return found
+
+    def by_id(self, key_id: str) -> ApiKey | None:
+        """A key that still opens something."""
+        return self._by_id.get(key_id)
+
+    def _note_use(self, key_id: str) -> None:
+        now = self._store.clock.monotonic()
+        if now - self._used.get(key_id, float("-inf")) < NOTE_USE_S:
+            return
+        self._used[key_id] = now
+
+        async def touch() -> None:
+            with contextlib.suppress(HoldbeatError):
+                await self._store.write(touch_api_keys, [key_id])
+
+        task = asyncio.create_task(touch())
+        self._touches.add(task)
+        task.add_done_callback(self._touches.discard)

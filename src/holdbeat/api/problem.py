@@ -1,0 +1,116 @@
+"""Refusals as `application/problem+json`: the one place where an error becomes an answer (API-01)."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import Response
+
+from holdbeat.domain.errors import (
+    Conflict,
+    Forbidden,
+    HoldbeatError,
+    Invalid,
+    Malformed,
+    NotFound,
+    Stale,
+    StoreRefused,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+from holdbeat.domain.params import storable_text
+from holdbeat.engine.direct_execution import WaitedTooLong
+
+PROBLEM = "application/problem+json"
+JSON = "application/json"
+
+_STATUS: dict[type[HoldbeatError], int] = {
+    Malformed: 400,
+    TooLarge: 413,
+    Invalid: 422,
+    Unauthorized: 401,
+    Forbidden: 403,
+    NotFound: 404,
+    Conflict: 409,
+    Stale: 412,
+    Unavailable: 503,
+    StoreRefused: 503,
+    WaitedTooLong: 504,
+}
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+class HandlerFailed(HoldbeatError):
+    """A direct request's handler did not succeed (HTTP 502)."""
+
+    default_code = "handler_failed"
+
+
+class Misdirected(HoldbeatError):
+    """The request names a host that this server is not (HTTP 421)."""
+
+    default_code = "misdirected"
+
+
+class TooSlow(HoldbeatError):
+    """The client did not send its request in time (HTTP 408)."""
+
+    default_code = "too_slow"
+
+
+_STATUS |= {HandlerFailed: 502, Misdirected: 421, TooSlow: 408}
+
+
+def encode(value: Any) -> bytes:
+    """A checked value as JSON bytes; text that cannot be UTF-8 was refused when it came in."""
+    return _encode(value).encode("utf-8", "replace")
+
+
+def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer in JSON."""
+    return Response(encode(value), status, headers, JSON)
+
+
+def status_of(error: HoldbeatError) -> int:
+    """The HTTP status of an error; 500 for those that are nobody's answer."""
+    for kind in type(error).__mro__:
+        if kind in _STATUS:
+            return _STATUS[kind]
+    return 500
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    field: str | None = None,
+    headers: dict[str, str] | None = None,
+    **more: Any,
+) -> Response:
+    """One refusal: a stable code for programs, a sentence for people."""
+    body: dict[str, Any] = {
+        "type": f"urn:holdbeat:problem:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": storable_text(detail, 2000),
+        "code": code,
+    }
+    if field is not None:
+        body["field"] = storable_text(field, 300)
+    return Response(encode({**body, **more}), status, headers, PROBLEM)
+
+
+def refusal(error: HoldbeatError) -> Response:
+    """The answer to a request that Holdbeat refuses on purpose."""
+    status = status_of(error)
+    headers: dict[str, str] = {}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="holdbeat"'
+    elif status == 503:
+        headers["Retry-After"] = "1"
+    more = {name: value for name, value in error.ids.items() if isinstance(value, str | int)}
+    return problem(status, error.code, error.detail, field=error.field, headers=headers, **more)

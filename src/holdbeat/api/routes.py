@@ -1,0 +1,224 @@
+"""Routes with everything said about them in one place: what they take, what they answer, what they refuse.
+
+Guards API-01: a route cannot exist without its documented refusals, and the query parameters that are documented are
+the very ones that are accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdbeat.api.call import Call
+from holdbeat.api.problem import JSON, PROBLEM, refusal
+from holdbeat.api.service import Service
+from holdbeat.domain.errors import HoldbeatError
+
+Endpoint = Callable[[Call], Awaitable[Response]]
+Answers = Mapping[int, "type[BaseModel] | str | None"]
+"""For each status: a model, a content type of something that is not JSON, or None for no body."""
+
+REFUSALS: dict[int, str] = {
+    400: "The body is not JSON.",
+    401: "No key, or one that is not known.",
+    403: "The key may not do this, or the request came from another site.",
+    404: "There is no such thing.",
+    408: "The request did not arrive in time.",
+    409: "Its state forbids the request.",
+    412: "Another version was edited in the meantime.",
+    413: "The body is too large.",
+    421: "This server is not the host that the request names.",
+    422: "The request is understood, but something in it is not acceptable.",
+    500: "A fault of the server; the answer has the id of its log entry.",
+    502: "The handler failed.",
+    503: "Not now: shutting down, no worker, or the store is busy. Try again.",
+    504: "No slot became free in time.",
+}
+_ALWAYS = (401, 403, 405, 421, 422, 500, 503)
+_WITH_BODY = (400, 408, 413)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter or header, as it is documented and accepted."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    place: str = "query"
+    is_multiple: bool = False
+
+    def documented(self) -> dict[str, Any]:
+        schema = {"type": "array", "items": dict(self.schema)} if self.is_multiple else dict(self.schema)
+        return {
+            "name": self.name,
+            "in": self.place,
+            "required": False,
+            "description": self.description,
+            "schema": schema,
+        }
+
+
+STRING = {"type": "string", "maxLength": 4096}
+ID = {"type": "string", "format": "uuid"}
+LIMIT = Parameter(
+    "limit", "How many items at most.", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}
+)
+CURSOR = Parameter("cursor", "`next_cursor` of the page before.", STRING)
+IF_MATCH = Parameter(
+    "If-Match",
+    "The version that was read (its ETag); another one in the store is a 412.",
+    {"type": "string", "pattern": r'^(\*|"?[0-9]{1,18}"?)$'},
+    place="header",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    method: str
+    path: str
+    endpoint: Endpoint
+    answers: Answers
+    refuses: Sequence[int]
+    parameters: Sequence[Parameter]
+    body: type[BaseModel] | None
+    is_body_optional: bool
+    path_names: tuple[str, ...]
+    is_deprecated: bool
+
+
+class Routes:
+    """The routes of one resource."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self._routes: list[Route] = []
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        answers: Answers,
+        refuses: Sequence[int] = (),
+        parameters: Sequence[Parameter] = (),
+        body: type[BaseModel] | None = None,
+        body_optional: bool = False,
+        deprecated: bool = False,
+    ) -> Callable[[Endpoint], Endpoint]:
+        """Declares a route; its function's name is the operation id and its docstring the documentation."""
+
+        def declared(endpoint: Endpoint) -> Endpoint:
+            self._routes.append(
+                Route(
+                    method, path, endpoint, answers, refuses, parameters, body, body_optional, _names_in(path), deprecated
+                )
+            )
+            return endpoint
+
+        return declared
+
+    def get(self, path: str, **options: Any) -> Callable[[Endpoint], Endpoint]:
+        return self.add("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> Callable[[Endpoint], Endpoint]:
+        return self.add("POST", path, **options)
+
+    def patch(self, path: str, **options: Any) -> Callable[[Endpoint], Endpoint]:
+        return self.add("PATCH", path, **options)
+
+    def delete(self, path: str, **options: Any) -> Callable[[Endpoint], Endpoint]:
+        return self.add("DELETE", path, **options)
+
+    def models(self) -> set[type[BaseModel]]:
+        """Every model that the documentation of these routes refers to."""
+        found = {route.body for route in self._routes if route.body is not None}
+        for route in self._routes:
+            found |= {model for model in route.answers.values() if isinstance(model, type)}
+        return found
+
+    def mount(self, app: FastAPI, service: Service) -> None:
+        for route in self._routes:
+            app.add_api_route(
+                route.path,
+                _serving(route, service),
+                methods=[route.method],
+                operation_id=route.endpoint.__name__,
+                name=route.endpoint.__name__,
+                tags=[self.tag],
+                summary=_summary(route.endpoint),
+                description=(route.endpoint.__doc__ or "").strip(),
+                status_code=min(route.answers),
+                response_model=None,
+                response_class=Response,
+                responses=_documented_answers(route),
+                deprecated=route.is_deprecated or None,
+                openapi_extra=_documented_request(route),
+            )
+
+
+def _serving(route: Route, service: Service) -> Callable[[Request], Awaitable[Response]]:
+    query_names = frozenset(each.name for each in route.parameters if each.place == "query")
+    multiple = frozenset(each.name for each in route.parameters if each.is_multiple)
+    endpoint = route.endpoint
+
+    async def serve(request: Request) -> Response:
+        try:
+            return await endpoint(Call(request, service, query_names, multiple))
+        except HoldbeatError as error:
+            return refusal(error)
+
+    return serve
+
+
+def _names_in(path: str) -> tuple[str, ...]:
+    return tuple(part[1:-1].partition(":")[0] for part in path.split("/") if part.startswith("{"))
+
+
+def _summary(endpoint: Endpoint) -> str:
+    return (endpoint.__doc__ or endpoint.__name__).strip().partition("\n")[0].rstrip(".")
+
+
+def _documented_request(route: Route) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": dict(ID) if name == "id" else {"type": "string"}}
+        for name in route.path_names
+    ] + [parameter.documented() for parameter in route.parameters]
+    if parameters:
+        said["parameters"] = parameters
+    if route.body is not None:
+        said["requestBody"] = {
+            "required": not route.is_body_optional,
+            "content": {JSON: {"schema": {"$ref": f"#/components/schemas/{route.body.__name__}"}}},
+        }
+    return said
+
+
+def _documented_answers(route: Route) -> dict[int | str, dict[str, Any]]:
+    answers: dict[int | str, dict[str, Any]] = {}
+    for status, model in sorted(route.answers.items()):
+        said: dict[str, Any] = {"description": _ANSWERED.get(status, "Done.")}
+        if isinstance(model, str):
+            said["content"] = {model: {"schema": {"type": "string"}}}
+        elif model is not None:
+            said["content"] = {JSON: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+        answers[status] = said
+    refused = {*_ALWAYS, *route.refuses} | (set(_WITH_BODY) if route.body is not None else set())
+    if "id" in route.path_names:
+        refused.add(404)
+    for status in sorted(refused - set(answers)):
+        answers[status] = {
+            "description": REFUSALS.get(status, "Another method is needed here."),
+            "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+    return answers
+
+
+_ANSWERED = {200: "As asked.", 201: "Stored.", 202: "Accepted.", 204: "Done; there is nothing to say."}

@@ -1,0 +1,45 @@
+"""What the API is handed: the store, the settings, the engine beside it, and hooks of whoever puts it together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdbeat.domain.ids import IdSource
+from holdbeat.settings import Settings
+from holdbeat.store.adapter import PersistenceAdapter
+
+if TYPE_CHECKING:
+    from holdbeat.api.event_feed import EventFeed
+    from holdbeat.api.key_ring import KeyRing
+    from holdbeat.api.sessions import Sessions
+    from holdbeat.engine.supervisor import Supervisor
+
+
+def _no_metrics() -> tuple[bytes, str]:
+    return b"", "text/plain; version=0.0.4; charset=utf-8"
+
+
+def _nothing(path: str) -> None:
+    return None
+
+
+@dataclass(slots=True)
+class Service:
+    """One server's worth of things; every request finds its way to them through its route."""
+
+    store: PersistenceAdapter
+    settings: Settings
+    supervisor: Supervisor
+    keys: KeyRing
+    sessions: Sessions
+    feed: EventFeed
+    metrics: Callable[[], tuple[bytes, str]] = _no_metrics
+    """Renders `/metrics`: the text and its content type."""
+    count_legacy_call: Callable[[str], None] = _nothing
+    """Told the path template of each call of the legacy API."""
+    has_dashboard: bool = False
+    """Whether a browser without a key should be led to `/login`."""
+    is_stopping: bool = False
+    ids: IdSource = field(default_factory=IdSource)

@@ -1,0 +1,89 @@
+"""Sessions of the dashboard: a signed cookie that stands for a key, without containing it (SEC-02).
+
+The cookie names the key's id and its end, signed with a secret of the store; it dies with the key.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from http.cookies import CookieError, SimpleCookie
+
+from holdbeat.api.key_ring import KeyRing
+from holdbeat.domain.api_key import ApiKey
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.transaction import Transaction
+
+COOKIE = "holdbeat_session"
+LIFE_S = 12 * 3600
+_SECRET_KEY = "session_secret"
+
+
+def session_secret(tx: Transaction, proposed: str) -> str:
+    """The store's secret for signing sessions; the first proposal stays."""
+    tx.execute(
+        "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING",
+        key=_SECRET_KEY,
+        value=proposed,
+    )
+    row = tx.one("SELECT value FROM meta WHERE key = :key", key=_SECRET_KEY)
+    assert row is not None
+    return str(row[0])
+
+
+class Sessions:
+    """Makes and verifies session cookies."""
+
+    def __init__(self, store: PersistenceAdapter, keys: KeyRing) -> None:
+        self._store = store
+        self._keys = keys
+        self._secret: bytes | None = None
+
+    async def _signature(self, text: str) -> str:
+        if self._secret is None:
+            proposed = secrets.token_urlsafe(32)
+            self._secret = (await self._store.write(session_secret, proposed)).encode()
+        digest = hmac.new(self._secret, text.encode("utf-8", "replace"), hashlib.sha256).digest()
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+    async def begin(self, key: ApiKey) -> str:
+        """The value of a cookie that stands for this key from now on."""
+        ends = int(self._store.clock.now().timestamp()) + LIFE_S
+        text = f"{key.id}.{ends}"
+        return f"{text}.{await self._signature(text)}"
+
+    async def key_of(self, cookie_header: str) -> ApiKey | None:
+        """The key that the request's cookie stands for, if it is genuine, not over, and the key still opens."""
+        value = _cookie_value(cookie_header)
+        if value is None:
+            return None
+        text, _, signature = value.rpartition(".")
+        key_id, _, ends = text.partition(".")
+        if not hmac.compare_digest((await self._signature(text)).encode(), signature.encode("utf-8", "replace")):
+            return None
+        if not ends.isdigit() or int(ends) <= self._store.clock.now().timestamp():
+            return None
+        if not self._keys.is_fresh:
+            await self._keys.refresh()
+        return self._keys.by_id(key_id)
+
+
+def cookie(value: str, *, is_secure: bool) -> str:
+    """The Set-Cookie header that begins a session."""
+    return f"{COOKIE}={value}; Path=/; Max-Age={LIFE_S}; HttpOnly; SameSite=Strict" + ("; Secure" if is_secure else "")
+
+
+def ended_cookie() -> str:
+    """The Set-Cookie header that ends a session."""
+    return f"{COOKIE}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict"
+
+
+def _cookie_value(header: str) -> str | None:
+    try:
+        jar = SimpleCookie(header)
+    except CookieError:
+        return None
+    found = jar.get(COOKIE)
+    return found.value if found is not None else None

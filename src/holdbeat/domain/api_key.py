@@ -1,0 +1,61 @@
+"""API keys: what is handed to a person once, and what is kept of it.
+
+Guards SEC-02: the store never sees a key, only its hash. A key is 256 bits of randomness, so a plain hash is
+enough: there is nothing to guess.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from holdbeat.domain.errors import Invalid
+
+PREFIX = "hb_"
+SHOWN = len(PREFIX) + 6
+"""How much of a key may be shown, so that people can tell their keys apart."""
+KEY_BYTES = 32
+
+
+class Scope(StrEnum):
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+    def covers(self, needed: Scope) -> bool:
+        """Whether a key of this scope may do what `needed` asks for: admin may all, write may read."""
+        order = list(Scope)
+        return order.index(self) >= order.index(needed)
+
+
+@dataclass(slots=True)
+class ApiKey:
+    id: str
+    name: str
+    prefix: str
+    hash: str = field(repr=False)
+    scope: Scope
+    created_at: datetime
+    last_used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+def new_key(random_bytes: bytes) -> str:
+    """A key made from the randomness handed in."""
+    if len(random_bytes) < KEY_BYTES:
+        raise Invalid(f"An API key needs {KEY_BYTES} random bytes.", field="key")
+    return PREFIX + base64.urlsafe_b64encode(random_bytes).decode().rstrip("=")
+
+
+def hash_of(key: str) -> str:
+    """What is stored of a key."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def matches(stored_hash: str, key: str) -> bool:
+    """Compares in constant time."""
+    return hmac.compare_digest(stored_hash, hash_of(key))

@@ -1,0 +1,271 @@
+"""The Submission: a request for one Job as somebody sent it, and how the layers of defaults become a NewJob.
+
+Guards the order of the layers: job > schedule > template > job type > settings. The nearest layer that says something
+wins; params and the members of a retry policy are merged one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from holdbeat.domain.bounds import LAST_INSTANT, YEAR_S, duration_s, instant, line, number, whole_number
+from holdbeat.domain.clock import iso, to_millis
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import (
+    DEFAULT_CANCEL_GRACE_S,
+    DEFAULT_RESOURCE,
+    DEFAULT_RETRY_POLICY,
+    Hold,
+    NewJob,
+    RetryPolicy,
+)
+from holdbeat.domain.params import check_json, check_labels, check_text, request_hash
+
+LONGEST_NAME = 200
+LONGEST_KEY = 255
+LONGEST_URL = 2048
+LONGEST_DELAY_S = 10 * YEAR_S
+
+Layer = Mapping[str, Any]
+"""What one layer says: only the fields that it sets."""
+
+
+# --- single fields ----------------------------------------------------------------------------------------
+
+
+def check_resource(value: Any, field: str = "resource") -> str:
+    """The name of a resource: one line without blanks at its ends; `*` means all of them and names none."""
+    name = line(value, field, LONGEST_NAME)
+    if name == "*" or name != name.strip():
+        raise Invalid(
+            f"{name!r} cannot name a resource; use letters and digits, such as gpu.",
+            code="invalid_resource",
+            field=field,
+        )
+    return name
+
+
+def check_priority(value: Any, field: str = "priority") -> int:
+    return whole_number(value, field, 0, 100)
+
+
+def check_timeout(value: Any, field: str = "timeout_s") -> float:
+    return duration_s(value, field, 0.001)
+
+
+def check_cancel_grace(value: Any, field: str = "cancel_grace_s") -> float | None:
+    """None is a value of its own here: never kill."""
+    return None if value is None else duration_s(value, field, 0)
+
+
+def check_params(value: Any, field: str = "params") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Invalid(f"{field} must be an object.", code="invalid_params", field=field)
+    check_json(value, field=field)
+    return value
+
+
+def check_webhook_url(value: Any, field: str = "webhook_url") -> str:
+    """An address that a message could be sent to. Whether it may be is decided when it is (SEC-04)."""
+    url = check_text(value, field, LONGEST_URL)
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good or " " in url or "\\" in url:
+        raise Invalid(f"{field} must be an address such as https://example.org/hook.", code="invalid_url", field=field)
+    if parts.username is not None or parts.password is not None:
+        raise Invalid(f"{field} must not carry credentials: it is shown in lists.", code="invalid_url", field=field)
+    return url
+
+
+def check_retry_policy(value: Any, field: str = "retry_policy") -> dict[str, Any]:
+    """The members of a retry policy that were given; a policy as a whole gives all of them."""
+    if isinstance(value, RetryPolicy):
+        return dict(value.as_dict())
+    if not isinstance(value, Mapping):
+        raise Invalid(f"{field} must be an object.", code="invalid_object", field=field)
+    for name, amount in value.items():
+        place = f"{field}.{name}"
+        if name == "max_attempts":
+            whole_number(amount, place, 0, 1000)
+        elif name in ("base_delay_s", "max_delay_s"):
+            duration_s(amount, place, 0)
+        elif name == "jitter":
+            number(amount, place, 0, 1)
+        else:
+            known = ", ".join(DEFAULT_RETRY_POLICY.as_dict())
+            raise Invalid(f"{field} has no member {name}; it has {known}.", code="unknown_field", field=place)
+    return dict(value)
+
+
+def _type(value: Any, field: str = "type") -> str:
+    return line(value, field, LONGEST_NAME)
+
+
+def _key(value: Any, field: str = "idempotency_key") -> str:
+    return check_text(value, field, LONGEST_KEY)
+
+
+def _delay(value: Any, field: str = "delay_s") -> float:
+    return duration_s(value, field, 0, LONGEST_DELAY_S)
+
+
+_READERS: dict[str, Any] = {
+    "type": _type,
+    "template": _type,
+    "params": check_params,
+    "priority": check_priority,
+    "resource": check_resource,
+    "not_before": instant,
+    "delay_s": _delay,
+    "timeout_s": check_timeout,
+    "retry_policy": check_retry_policy,
+    "idempotency_key": _key,
+    "webhook_url": check_webhook_url,
+    "labels": lambda value, field: check_labels(value),
+}
+_MERGED = ("priority", "resource", "timeout_s", "webhook_url", "labels")
+
+
+# --- the request ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Submission:
+    """One Job as it was asked for: checked field by field, nothing merged in yet."""
+
+    type: str | None = None
+    template: str | None = None
+    """Id or name."""
+    own: dict[str, Any] = field(default_factory=dict)
+    """The job's own layer."""
+    not_before: datetime | None = None
+    delay_s: float | None = None
+    idempotency_key: str | None = None
+    request_hash: str | None = None
+    schedule: Layer | None = None
+    """The layer of the Schedule that makes the job (`schedule.job_for`)."""
+    hold: Hold | None = None
+    trace: str | None = None
+
+    @staticmethod
+    def read(given: Mapping[str, Any], *, place: str = "") -> Submission:
+        """Checks a request. A field that is null counts as not given; only `cancel_grace_s` means something by it.
+
+        `place` goes in front of the names of refused fields, such as `jobs[3].`.
+        """
+        try:
+            return _read(given)
+        except Invalid as refusal:
+            if place and refusal.field is not None:
+                refusal.field = f"{place}{refusal.field}"
+            raise
+
+    @staticmethod
+    def for_schedule(layer: Layer, *, hold: Hold | None = None, job: Mapping[str, Any] | None = None) -> Submission:
+        """What a Schedule submits when it fires: its own layer, and for a manual fire perhaps a job's above it."""
+        submission = Submission.read(job) if job else Submission()
+        submission.schedule = layer
+        submission.hold = hold
+        if layer.get("template_id") is not None:
+            submission.template = layer["template_id"]
+        else:
+            submission.type = layer.get("type")
+        return submission
+
+
+def _read(given: Mapping[str, Any]) -> Submission:
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        reader = _READERS.get(name)
+        if reader is not None:
+            if value is not None:
+                values[name] = reader(value, name)
+        elif name == "cancel_grace_s":
+            values[name] = check_cancel_grace(value)
+        else:
+            raise Invalid(
+                f"{name} is not a field of a job; its fields are {', '.join((*_READERS, 'cancel_grace_s'))}.",
+                code="unknown_field",
+                field=str(name),
+            )
+    if "not_before" in values and "delay_s" in values:
+        raise Invalid("Give not_before or delay_s, not both.", code="not_before_or_delay", field="delay_s")
+    submission = Submission(
+        values.pop("type", None),
+        values.pop("template", None),
+        not_before=values.pop("not_before", None),
+        delay_s=values.pop("delay_s", None),
+        idempotency_key=values.pop("idempotency_key", None),
+        own=values,
+    )
+    if submission.type is None and submission.template is None:
+        raise Invalid("Say what to run: give a type or a template.", code="missing_type", field="type")
+    if submission.idempotency_key is not None:
+        submission.request_hash = fingerprint(given)
+    return submission
+
+
+def fingerprint(given: Mapping[str, Any]) -> str:
+    """The hash of a request as it was sent, apart from its key and what was left empty (QUE-01)."""
+    return request_hash(
+        {
+            name: _plain(value)
+            for name, value in given.items()
+            if name != "idempotency_key" and (value is not None or name == "cancel_grace_s")
+        }
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return iso(value)
+    return value.as_dict() if isinstance(value, RetryPolicy) else value
+
+
+# --- the snapshot -----------------------------------------------------------------------------------------
+
+
+def merged(submission: Submission, type_: str, below: Sequence[Layer], now: datetime) -> NewJob:
+    """The NewJob of a submission over the layers below it, nearest first (schedule, template, job type)."""
+    layers = [submission.own, *below]
+    params: dict[str, Any] = {}
+    policy: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
+    for layer in reversed(layers):
+        params |= layer.get("params") or {}
+        if layer.get("retry_policy") is not None:
+            policy |= check_retry_policy(layer["retry_policy"])
+        for name in _MERGED:
+            if layer.get(name) is not None:
+                chosen[name] = layer[name]
+        if "cancel_grace_s" in layer:
+            chosen["cancel_grace_s"] = layer["cancel_grace_s"]
+    not_before = submission.not_before
+    if submission.delay_s is not None:
+        not_before = to_millis(min(now + timedelta(seconds=submission.delay_s), LAST_INSTANT))
+    schedule = submission.schedule or {}
+    return NewJob(
+        type=type_,
+        params=params,
+        priority=chosen.get("priority", 0),
+        resource=chosen.get("resource", DEFAULT_RESOURCE),
+        retry_policy=RetryPolicy(**{**DEFAULT_RETRY_POLICY.as_dict(), **policy}) if policy else DEFAULT_RETRY_POLICY,
+        timeout_s=chosen.get("timeout_s"),
+        cancel_grace_s=chosen.get("cancel_grace_s", DEFAULT_CANCEL_GRACE_S),
+        not_before=not_before,
+        idempotency_key=submission.idempotency_key,
+        request_hash=submission.request_hash,
+        webhook_url=chosen.get("webhook_url"),
+        labels=dict(chosen.get("labels") or {}),
+        schedule_id=schedule.get("schedule_id"),
+        scheduled_for=schedule.get("scheduled_for"),
+        hold=submission.hold,
+        trace=submission.trace,
+    )

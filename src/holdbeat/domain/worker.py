@@ -1,0 +1,36 @@
+"""The worker: one process that takes part in a store, as it introduces itself to the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class WorkerKind(StrEnum):
+    SERVE = "serve"
+    WORKER = "worker"
+    EMBED = "embed"
+    CLI = "cli"
+
+
+@dataclass(slots=True)
+class Worker:
+    """What a process can take on. The times are the store's: it fills them in."""
+
+    id: str
+    kind: WorkerKind
+    host: str
+    pid: int
+    slots: int = 1
+    http_slots: int = 0
+    types: tuple[str, ...] = ()
+    resources: tuple[str, ...] | None = None
+    """Only these resources; None for all."""
+    version: str = ""
+    started_at: datetime | None = None
+    heartbeat_at: datetime | None = None
+    expires_at: datetime | None = None
+    stopping_at: datetime | None = None
+    """Since when it claims nothing more."""
+    stopped_at: datetime | None = None

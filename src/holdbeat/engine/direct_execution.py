@@ -1,0 +1,135 @@
+"""DirectExecutionHandler: a direct request takes the next free slot, and its client waits for the result.
+
+Guards DEC-004: the request is a row that any worker can serve, so the waiting process and the working one need not be
+the same. Whatever happens to the client, the reservation is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from holdbeat.domain.errors import HoldbeatError, Unavailable
+from holdbeat.domain.reservation import Reservation, ReservationStatus
+from holdbeat.domain.submission import Submission
+from holdbeat.engine.service import Service
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.reservations import cancel_reservation, extend, load_reservation, reserve
+from holdbeat.store.verbs.submission import prepare
+from holdbeat.store.verbs.workers import has_live_worker_for
+
+LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class DirectResult:
+    """How a direct request went."""
+
+    reservation: Reservation
+    waited_s: float
+    ran_s: float
+
+
+class WaitedTooLong(HoldbeatError):
+    """No slot became free in time (HTTP 504)."""
+
+    default_code = "waited_too_long"
+
+
+class DirectExecutionHandler(Service):
+    """Makes reservations, waits for them, and keeps those of this process from expiring."""
+
+    name: ClassVar[str] = "direct"
+
+    def __init__(
+        self, store: PersistenceAdapter, owner: str, *, direct_wait_s: float = 300, reservation_s: float = 600
+    ) -> None:
+        super().__init__(store, max(0.2, reservation_s / 4))
+        self._owner = owner
+        self._direct_wait_s = direct_wait_s
+        self._reservation_s = reservation_s
+        self._waiting = 0
+        self._is_closed = False
+
+    async def step(self) -> int:
+        """Extends the reservations of this process while their clients wait."""
+        if self._waiting:
+            await self.store.write(extend, self._owner, self._reservation_s)
+        return self._waiting
+
+    async def stop(self) -> None:
+        self._is_closed = True
+        await super().stop()
+
+    async def request(self, type_: str, params: dict[str, Any], wait_s: float | None = None) -> DirectResult:
+        """Runs `type_` in the next free slot and returns how it went.
+
+        Raises Invalid for an unknown type or unfit params, Unavailable without a worker for it or while shutting
+        down, WaitedTooLong if no slot became free in time. If the caller is cancelled, so is the request.
+        """
+        if self._is_closed:
+            raise Unavailable("This server is shutting down; send the request again.", code="shutting_down")
+        work = await self.store.read(prepare, Submission.read({"type": type_, "params": params}))
+        if not await self.store.read(has_live_worker_for, work.type):
+            raise Unavailable(
+                f"No worker that can run {work.type} is alive. Start one with `holdbeat worker`.", code="no_worker"
+            )
+        patience_s = self._direct_wait_s if wait_s is None else min(wait_s, self._direct_wait_s)
+        woken = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def heard(topics: frozenset[str]) -> None:
+            if "direct" in topics or "reconnected" in topics:
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(woken.set)
+
+        deaf = self.store.listen(heard)
+        self._waiting += 1
+        reservation: Reservation | None = None
+        try:
+            reservation = await self.store.write(reserve, work, self._owner, self._reservation_s)
+            return await self._wait(reservation, patience_s, woken)
+        except (asyncio.CancelledError, HoldbeatError) as error:
+            if reservation is not None:
+                why = error.detail if isinstance(error, HoldbeatError) else "the client went away"
+                with contextlib.suppress(HoldbeatError):
+                    await asyncio.shield(self.store.write(cancel_reservation, reservation.id, why))
+            raise
+        finally:
+            self._waiting -= 1
+            deaf()
+
+    async def _wait(self, reservation: Reservation, patience_s: float, woken: asyncio.Event) -> DirectResult:
+        until = reservation.requested_at + timedelta(seconds=patience_s)
+        while True:
+            now = self.store.clock.now()
+            reservation = await self.store.read(load_reservation, reservation.id)
+            if reservation.status is not ReservationStatus.ACTIVE:
+                return _result(reservation)
+            if reservation.granted_at is None:
+                if self._is_closed:
+                    raise Unavailable("This server is shutting down; send the request again.", code="shutting_down")
+                if now >= until:
+                    raise WaitedTooLong(
+                        f"No slot became free within {patience_s:g} s. Try again, or allow more time with wait_s."
+                    )
+            left_s = max(0.01, (until - now).total_seconds()) if reservation.granted_at is None else LOOK_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(LOOK_S, left_s)):
+                    await woken.wait()
+            woken.clear()
+
+
+def _result(reservation: Reservation) -> DirectResult:
+    finished = reservation.finished_at or reservation.requested_at
+    granted = reservation.granted_at or finished
+    return DirectResult(
+        reservation,
+        waited_s=round((granted - reservation.requested_at).total_seconds(), 3),
+        ran_s=round((finished - granted).total_seconds(), 3),
+    )
+
+

@@ -1,0 +1,278 @@
+"""The Dispatcher: keeps the worker's slots filled and gives back what has ended.
+
+A turn settles all that has ended since the last one and claims for all that is free, in one commit. Runs end in
+their own time and wait for the next turn together, so the commits are shared however short the runs are. A result is
+kept and offered again until the store has taken or refused it, over a full disk or a database that restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdbeat.domain.errors import StoreRefused, Unavailable
+from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S
+from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.domain.worker import Worker
+from holdbeat.engine.executor import Executor
+from holdbeat.engine.worker import http_slot_numbers, slot_numbers
+from holdbeat.handlers.stop import StopReason, StopSignal
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.claim import Vacancy
+from holdbeat.store.verbs.settle import Settled
+from holdbeat.store.verbs.turn import turn
+
+log = logging.getLogger("holdbeat.engine")
+
+POLL_S = 1.0
+"""How often the dispatcher looks for work that no wake-up told it of. The poll is the truth, wake-ups are a hint."""
+TURNS_AT_ONCE = 4
+RETRY_PAUSE_S = 0.2
+RETRY_PAUSE_MAX_S = 5.0
+TOPICS = frozenset({"ready", "slots", "delayed", "reconnected"})
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A claim that is being executed."""
+
+    claim: Claim
+    stop: StopSignal
+    claimed_at: float
+    """Monotonic: from here the lease's time counts until the first heartbeat."""
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def cancel_grace_s(self) -> float | None:
+        work = self.claim.job or self.claim.reservation
+        return work.cancel_grace_s if work is not None else DEFAULT_CANCEL_GRACE_S
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        store: PersistenceAdapter,
+        worker: Worker,
+        executor: Executor,
+        terms: LeaseTerms,
+        *,
+        on_stale: Callable[[Settlement], None] = lambda settlement: None,
+        on_refused: Callable[[StoreRefused], None] = lambda error: None,
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._executor = executor
+        self._terms = terms
+        self._on_stale = on_stale
+        self._on_refused = on_refused
+        self._free = slot_numbers(worker)
+        self._free_http = http_slot_numbers(worker)
+        self.running: dict[str, Running] = {}
+        self._ended: list[tuple[Settlement, int]] = []
+        self._turns: set[asyncio.Task[None]] = set()
+        self._may_have_work = True
+        self._claiming = False
+        self._pause_s = 0.0
+        self._is_paused = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+        self._deaf: Callable[[], None] = lambda: None
+
+    # --- life --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begins to claim."""
+        loop = asyncio.get_running_loop()
+
+        def heard(topics: frozenset[str]) -> None:
+            if topics & TOPICS:
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self.look)
+
+        self._deaf = self._store.listen(heard)
+        self._claiming = True
+        self.look()
+
+    def stop_claiming(self) -> None:
+        """Takes no more work; what runs goes on and is settled."""
+        self._claiming = False
+        self._deaf()
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    async def drained(self) -> None:
+        """Waits until nothing runs and everything that has ended is settled."""
+        while self.running or self._ended or self._turns:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def step(self) -> list[Claim]:
+        """One turn by hand, for tests and for a clock that stands still: settles, claims, starts."""
+        return await self._take_turn(*self._prepare())
+
+    def look(self) -> None:
+        """There may be work: looks as soon as a turn is free."""
+        self._may_have_work = True
+        self._pump()
+
+    def tell(self, lease_id: str, reason: StopReason) -> None:
+        """Tells one handler to end."""
+        entry = self.running.get(lease_id)
+        if entry is not None:
+            entry.stop.set(reason, grace_s=entry.cancel_grace_s)
+
+    def tell_all(self, reason: StopReason, *, grace_s: float | None = None) -> None:
+        for entry in list(self.running.values()):
+            entry.stop.set(reason, grace_s=entry.cancel_grace_s if grace_s is None else grace_s)
+
+    def give_up_on(self, entry: Running, outcome: Outcome) -> None:
+        """Settles a run whose handler does not end, as the last act of a shutdown."""
+        if self.running.pop(entry.claim.lease.id, None) is not None:
+            self._end(entry, outcome)
+
+    # --- turns -------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Starts a turn if there is something for it to do."""
+        if self._is_paused or len(self._turns) >= TURNS_AT_ONCE:
+            return
+        has_room = self._claiming and self._may_have_work and (self._free or self._free_http)
+        if not self._ended and not has_room:
+            return
+        if self._turns and len(self._ended) < 16 and not has_room:
+            return  # a few endings wait for company; the turn under way will pump again
+        task = asyncio.create_task(self._run_turn(*self._prepare()))
+        self._turns.add(task)
+        task.add_done_callback(self._turn_done)
+
+    def _prepare(self) -> tuple[list[tuple[Settlement, int]], Vacancy | None, float]:
+        ended, self._ended = self._ended, []
+        vacancy = None
+        if self._claiming:
+            free, self._free = self._free, []
+            http, self._free_http = self._free_http, []
+            for _, slot in ended:
+                (http if slot < 0 else free).append(slot)
+            vacancy = Vacancy(
+                self._worker.id, free, http, self._worker.types, self._worker.resources, self._terms
+            )
+            self._may_have_work = False
+        return ended, vacancy, self._store.clock.monotonic()
+
+    def _turn_done(self, task: asyncio.Task[None]) -> None:
+        self._turns.discard(task)
+        self._changed.set()
+        self._pump()
+
+    async def _run_turn(self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None, began: float) -> None:
+        try:
+            await self._take_turn(ended, vacancy, began)
+        except StoreRefused as error:
+            log.critical("the dispatcher stops: %s", error)
+            self._claiming = False
+            self._on_refused(error)
+        except Unavailable as error:
+            log.warning("the store is not available; %d results wait: %s", len(ended), error)
+        except Exception:
+            log.exception("a turn failed; it will be tried again")
+
+    async def _take_turn(
+        self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None, began: float
+    ) -> list[Claim]:
+        try:
+            result = await self._store.write(turn, [settlement for settlement, _ in ended], vacancy)
+        except BaseException:
+            self._take_back(ended, vacancy)
+            self._slow_down()
+            raise
+        self._pause_s = 0.0
+        for (settlement, _), verdict in zip(ended, result.settled, strict=True):
+            if verdict is Settled.STALE:
+                log.warning("the result of run %s came too late and was refused", settlement.lease_id)
+                self._on_stale(settlement)
+        if vacancy is not None:
+            taken = {claim.lease.slot for claim in result.claims}
+            self._free += [slot for slot in vacancy.slots if slot not in taken]
+            self._free_http += [slot for slot in vacancy.http_slots if slot not in taken]
+            if result.claims:
+                self._may_have_work = True
+            self._set_alarm(result.next_ready_at)
+        else:
+            for _, slot in ended:
+                (self._free_http if slot < 0 else self._free).append(slot)
+        for claim in result.claims:
+            self._begin(claim, began)
+        return result.claims
+
+    def _take_back(self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None) -> None:
+        """The turn did not happen: results wait again, and slots are free or held as they were."""
+        self._ended = ended + self._ended
+        if vacancy is not None:
+            held = {slot for _, slot in ended}
+            self._free += [slot for slot in vacancy.slots if slot not in held]
+            self._free_http += [slot for slot in vacancy.http_slots if slot not in held]
+            self._may_have_work = True
+
+    def _slow_down(self) -> None:
+        self._pause_s = min(RETRY_PAUSE_MAX_S, max(RETRY_PAUSE_S, self._pause_s * 2))
+        if self._is_paused:
+            return
+        self._is_paused = True
+        asyncio.get_running_loop().call_later(random.uniform(0.5, 1.0) * self._pause_s, self._resume)
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        self.look()
+
+    def _set_alarm(self, next_ready_at: datetime | None) -> None:
+        """Looks again when the next delayed job is ready, and at the latest after the poll's time."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if not self._claiming:
+            return
+        wait_s = POLL_S
+        if next_ready_at is not None:
+            until = (next_ready_at - self._store.clock.now()).total_seconds()
+            wait_s = min(POLL_S, max(0.0, until))
+        self._alarm = asyncio.get_running_loop().call_later(wait_s, self.look)
+
+    # --- runs --------------------------------------------------------------------------------------------
+
+    def _begin(self, claim: Claim, began: float) -> None:
+        entry = Running(claim, StopSignal(), began)
+        self.running[claim.lease.id] = entry
+        entry.task = asyncio.create_task(self._execute(entry))
+
+    async def _execute(self, entry: Running) -> None:
+        try:
+            outcome = await self._executor.execute(entry.claim, entry.stop)
+        except asyncio.CancelledError:
+            outcome = Outcome.failed(ErrorKind.INTERRUPTED, "The worker's event loop was ended.")
+        if self.running.pop(entry.claim.lease.id, None) is not None:
+            self._end(entry, outcome)
+
+    def _end(self, entry: Running, outcome: Outcome) -> None:
+        lease = entry.claim.lease
+        job = entry.claim.job
+        settlement = Settlement(
+            lease.id,
+            lease.worker_id,
+            lease.fence,
+            outcome,
+            job.group_id if job else None,
+            job.schedule_id if job else None,
+        )
+        self._ended.append((settlement, lease.slot))
+        self._changed.set()
+        self._pump()
+
+    @property
+    def held(self) -> Sequence[Running]:
+        return list(self.running.values())

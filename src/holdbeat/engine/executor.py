@@ -1,0 +1,81 @@
+"""The Executor: one claim in, one Outcome out.
+
+A visible pipeline: find the handler, give it its Context, watch the deadline, run, keep what it said. Whatever
+happens on the way, it ends in exactly one Outcome (EXE-02).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from holdbeat.domain.clock import Clock
+from holdbeat.domain.lease import Claim
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.engine.run_reports import RunReports
+from holdbeat.handlers.context import Context
+from holdbeat.handlers.handler import Handler
+from holdbeat.handlers.stop import StopReason, StopSignal
+
+log = logging.getLogger("holdbeat.engine")
+
+
+class Executor:
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        reports: RunReports,
+        clock: Clock,
+        *,
+        on_overdue: Callable[[Claim], None] = lambda claim: None,
+    ) -> None:
+        self._handlers = handlers
+        self._reports = reports
+        self._clock = clock
+        self._on_overdue = on_overdue
+
+    async def execute(self, claim: Claim, stop: StopSignal) -> Outcome:
+        """Runs what was claimed to its end."""
+        work: Any = claim.job or claim.reservation
+        handler = self._handlers.get(work.type)
+        if handler is None:
+            return Outcome.failed(
+                ErrorKind.REJECTED, f"This worker has no handler for the job type {work.type!r} any more."
+            )
+        lease = claim.lease
+        reports = self._reports.of(lease)
+        deadline = None
+        alarm: asyncio.TimerHandle | None = None
+        if work.timeout_s is not None:
+            deadline = lease.acquired_at + timedelta(seconds=work.timeout_s)
+            left_s = max(0.0, (deadline - self._clock.now()).total_seconds())
+            alarm = asyncio.get_running_loop().call_later(left_s, self._time_is_up, claim, stop)
+        context = Context(
+            run_id=lease.id,
+            type=work.type,
+            fence=lease.fence,
+            reports=reports,
+            stop=stop,
+            job=claim.job,
+            deadline=deadline,
+            clock=self._clock,
+        )
+        try:
+            outcome = await handler.run(context, work.params, stop)
+        except Exception as error:  # a handler never raises; if one does, that is its own problem
+            log.exception("the handler of %s broke", work.type)
+            outcome = Outcome.failed(ErrorKind.ERROR, f"The handler broke: {type(error).__name__}: {error}")
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+        kept = await reports.finish()
+        return replace(outcome, artifacts=kept) if kept else outcome
+
+    def _time_is_up(self, claim: Claim, stop: StopSignal) -> None:
+        work: Any = claim.job or claim.reservation
+        if stop.set(StopReason.TIMEOUT, grace_s=work.cancel_grace_s):
+            self._on_overdue(claim)

@@ -1,0 +1,100 @@
+"""The Heartbeat: keeps this worker's leases alive, from a thread of its own.
+
+Guards LEASE-02 and LEASE-04: a handler that blocks the event loop does not lose its lease; and a worker that cannot
+renew its leases in time, by its own monotonic clock, stops its handlers before somebody else may start them again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from holdbeat.domain.clock import Clock
+from holdbeat.domain.lease import LeaseTerms
+from holdbeat.engine.dispatcher import Running
+from holdbeat.handlers.stop import StopReason
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.workers import beat
+
+log = logging.getLogger("holdbeat.engine")
+
+Tell = Callable[[str, StopReason], None]
+
+
+class Heartbeat:
+    """Beats every `heartbeat_s`; sooner after a failure. `tell` is called from its thread."""
+
+    def __init__(
+        self,
+        store: PersistenceAdapter,
+        worker_id: str,
+        terms: LeaseTerms,
+        running: Mapping[str, Running],
+        tell: Tell,
+        *,
+        on_beat: Callable[[bool], None] = lambda ok: None,
+    ) -> None:
+        self._store = store
+        self._clock: Clock = store.clock
+        self._worker_id = worker_id
+        self._terms = terms
+        self._running = running
+        self._tell = tell
+        self._on_beat = on_beat
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.last_beat_at: float | None = None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._stopped.clear()
+            self._thread = threading.Thread(target=self._loop, name="holdbeat-heartbeat", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    def step(self) -> bool:
+        """One beat. Returns whether it reached the store."""
+        began = self._clock.monotonic()
+        held = dict(self._running)
+        try:
+            answer = self._store.write_sync(beat, self._worker_id, self._terms)
+        except Exception as error:
+            # LEASE-07: it does not disturb the handlers before their deadline.
+            log.warning("heartbeat failed, it will be tried again: %s", error)
+            self._on_beat(False)
+            self.stop_the_overdue()
+            return False
+        self.last_beat_at = began
+        log.debug("heartbeat of %s: %d leases", self._worker_id, len(answer.held))
+        for lease_id in held.keys() - answer.held:
+            if lease_id in self._running:
+                log.warning("the lease of run %s is gone; its handler is stopped", lease_id)
+                self._tell(lease_id, StopReason.LOST)
+        for lease_id in answer.cancelled:
+            self._tell(lease_id, StopReason.CANCELLED)
+        self._on_beat(True)
+        return True
+
+    def stop_the_overdue(self) -> list[str]:
+        """Stops handlers whose lease has run out by this machine's own reckoning."""
+        now = self._clock.monotonic()
+        overdue = [
+            lease_id
+            for lease_id, entry in dict(self._running).items()
+            if now >= max(entry.claimed_at, self.last_beat_at or entry.claimed_at) + self._terms.lease_s
+        ]
+        for lease_id in overdue:
+            log.error("the lease of run %s could not be renewed in time; its handler is stopped", lease_id)
+            self._tell(lease_id, StopReason.LOST)
+        return overdue
+
+    def _loop(self) -> None:
+        reached = True
+        while not self._stopped.wait(self._terms.heartbeat_s if reached else min(1.0, self._terms.heartbeat_s)):
+            reached = self.step()

@@ -1,0 +1,154 @@
+"""What handlers say while they run: progress, logs and artifacts, kept apart from the run and fenced by the lease.
+
+Progress and log lines are gathered and written a few times a second for all runs together; before a run is settled,
+what it said last is on disk. A report of a lost lease is dropped by the store, not by us (LEASE-03).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from holdbeat.domain.errors import HoldbeatError, Invalid
+from holdbeat.domain.lease import Lease
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.run_output import ArtifactEntry, LogEntry, ProgressEntry, append_logs, progress, store_artifact
+
+log = logging.getLogger("holdbeat.engine")
+
+FLUSH_S = 0.2
+IN_STORE_MAX = 10 * 1024 * 1024
+"""An artifact that is kept in the database may have this many bytes."""
+
+
+class RunReports:
+    """Gathers the reports of all runs of this process."""
+
+    def __init__(self, store: PersistenceAdapter, artifact_dir: Path | None) -> None:
+        self.store = store
+        self.artifact_dir = artifact_dir
+        self._lock = threading.Lock()
+        self._logs: list[LogEntry] = []
+        self._progress: dict[str, ProgressEntry] = {}
+        self._writing = asyncio.Lock()
+
+    def of(self, lease: Lease) -> OneRunReports:
+        return OneRunReports(self, lease)
+
+    def add_log(self, entry: LogEntry) -> None:
+        with self._lock:
+            self._logs.append(entry)
+
+    def add_progress(self, entry: ProgressEntry) -> None:
+        with self._lock:
+            self._progress[entry.lease_id] = entry
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._logs and not self._progress
+
+    async def flush(self) -> int:
+        """Writes what has been gathered; what could not be written is kept for the next time."""
+        async with self._writing:
+            with self._lock:
+                logs, self._logs = self._logs, []
+                steps, self._progress = self._progress, {}
+            try:
+                if steps:
+                    await self.store.write(progress, list(steps.values()))
+                if logs:
+                    await self.store.write(append_logs, logs)
+            except HoldbeatError:
+                with self._lock:
+                    self._logs = logs + self._logs
+                    self._progress = {**steps, **self._progress}
+                raise
+            return len(logs) + len(steps)
+
+
+class OneRunReports:
+    """The Reports of one run, called from whatever thread its handler uses."""
+
+    def __init__(self, all_reports: RunReports, lease: Lease) -> None:
+        self._all = all_reports
+        self._lease = lease
+        self._lines = 0
+        self._said = False
+        self._kept: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def _now(self) -> datetime:
+        return self._all.store.clock.now()
+
+    def progress(self, fraction: float | None, message: str | None) -> None:
+        self._said = True
+        lease = self._lease
+        self._all.add_progress(ProgressEntry(lease.id, lease.worker_id, lease.fence, fraction, message, self._now()))
+
+    def log(self, stream: str, text: str) -> None:
+        lease = self._lease
+        with self._lock:
+            self._said = True
+            self._lines += 1
+            entry = LogEntry(lease.id, lease.worker_id, lease.fence, self._lines, stream, text, self._now())
+            self._all.add_log(entry)
+
+    def artifact(self, name: str, data: bytes | Path) -> None:
+        content = data.read_bytes() if isinstance(data, Path) else data
+        digest = hashlib.sha256(content).hexdigest()
+        lease = self._lease
+        folder = self._all.artifact_dir
+        path: Path | None = None
+        if folder is not None:
+            path = folder / lease.id / name
+            _write_private(path, content)
+        elif len(content) > IN_STORE_MAX:
+            raise Invalid(
+                f"The artifact {name} has {len(content)} bytes; the store keeps up to {IN_STORE_MAX}. Set artifact_dir "
+                "to a folder that all workers share.",
+                code="artifact_too_large",
+                field=name,
+            )
+        entry = ArtifactEntry(
+            lease_id=lease.id,
+            worker_id=lease.worker_id,
+            fence=lease.fence,
+            name=name,
+            size=len(content),
+            sha256=digest,
+            path=str(path) if path else None,
+            data=None if path else content,
+        )
+        if not self._all.store.write_sync(store_artifact, entry):
+            if path is not None:
+                path.unlink(missing_ok=True)
+            raise Invalid(f"The artifact {name} was refused: the lease of this run is gone.", code="lease_lost")
+        with self._lock:
+            self._kept[name] = {"size": len(content), "sha256": digest}
+
+    async def finish(self) -> dict[str, Any]:
+        """Sees to it that everything the run said is written, and returns its artifacts."""
+        if self._said:
+            try:
+                await self._all.flush()
+            except HoldbeatError as error:
+                log.warning("the last lines of run %s are still to be written: %s", self._lease.id, error)
+        return self._kept
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Writes a file that only this user can read, whole or not at all."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(part, path)

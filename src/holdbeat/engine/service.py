@@ -1,0 +1,94 @@
+"""A Service: something that is done again and again until it is told to stop.
+
+The loop only waits and catches; what is done is in `step()`, which tests call by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from holdbeat.domain.errors import StoreRefused, Unavailable
+from holdbeat.store.adapter import PersistenceAdapter
+
+log = logging.getLogger("holdbeat.engine")
+
+FAILED_PAUSE_S = 1.0
+
+
+class Service(ABC):
+    """Starts, steps at an interval or when woken, and stops after the step at hand."""
+
+    name: ClassVar[str]
+    topics: ClassVar[frozenset[str]] = frozenset()
+    """Wake-ups of the store that make it step at once."""
+
+    def __init__(self, store: PersistenceAdapter, interval_s: float) -> None:
+        self.store = store
+        self.interval_s = interval_s
+        self.on_refused: Callable[[StoreRefused], None] | None = None
+        """Called when the store must not be used any more."""
+        self._woken = asyncio.Event()
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+        self._deaf: Callable[[], None] = lambda: None
+
+    @abstractmethod
+    async def step(self) -> Any:
+        """Does what is to be done now, and returns what that was."""
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def start(self) -> None:
+        if self._task is not None:
+            return
+        self._stopping = False
+        loop = asyncio.get_running_loop()
+        if self.topics:
+
+            def heard(topics: frozenset[str]) -> None:
+                if topics & self.topics:
+                    with contextlib.suppress(RuntimeError):
+                        loop.call_soon_threadsafe(self.wake)
+
+            self._deaf = self.store.listen(heard)
+        self._task = asyncio.create_task(self._loop(), name=f"holdbeat-{self.name}")
+
+    async def stop(self) -> None:
+        """Ends the loop after the step at hand. Safe to call twice, and before start."""
+        self._stopping = True
+        self._deaf()
+        self.wake()
+        task, self._task = self._task, None
+        if task is not None:
+            await task
+
+    async def _loop(self) -> None:
+        while not self._stopping:
+            pause_s = self.interval_s
+            try:
+                await self.step()
+            except StoreRefused as error:
+                log.critical("%s stops: %s", self.name, error)
+                if self.on_refused is not None:
+                    self.on_refused(error)
+                return
+            except Unavailable as error:
+                log.warning("%s: %s", self.name, error)
+                pause_s = max(pause_s, FAILED_PAUSE_S)
+            except Exception:
+                log.exception("%s failed; it goes on", self.name)
+                pause_s = max(pause_s, FAILED_PAUSE_S)
+            if not self._stopping:
+                await self._rest(pause_s)
+
+    async def _rest(self, pause_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._woken.wait()
+        self._woken.clear()

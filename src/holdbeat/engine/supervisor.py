@@ -1,0 +1,220 @@
+"""The Supervisor: one process's worth of Holdbeat, started and stopped in order.
+
+Guards CON-003: a shutdown claims nothing more, keeps beating, lets work finish, then asks it to end, then settles what
+is left as `interrupted`, with its retry, as the last act. A second request ends the patience.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from holdbeat import __version__
+from holdbeat.domain import events
+from holdbeat.domain.errors import HoldbeatError, StoreRefused
+from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S
+from holdbeat.domain.lease import Claim
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.engine.direct_execution import DirectExecutionHandler
+from holdbeat.engine.dispatcher import Dispatcher
+from holdbeat.engine.executor import Executor
+from holdbeat.engine.heartbeat import Heartbeat
+from holdbeat.engine.report_flush import ReportFlush
+from holdbeat.engine.retention import Retention
+from holdbeat.engine.run_reports import RunReports
+from holdbeat.engine.service import Service
+from holdbeat.engine.signals import CancelWatch
+from holdbeat.engine.worker import this_worker
+from holdbeat.engine.zombie_recovery import ZombieRecovery
+from holdbeat.handlers.handler import make_handler
+from holdbeat.handlers.job_type import JobType
+from holdbeat.handlers.stop import StopReason
+from holdbeat.settings import Settings
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.job_types import AnnouncedType, announce
+from holdbeat.store.verbs.workers import begin_stopping, register_worker, stop_worker
+
+log = logging.getLogger("holdbeat.engine")
+
+SETTLE_PATIENCE_S = 10.0
+KILL_MARGIN_S = 2.0
+
+
+class Supervisor:
+    def __init__(
+        self,
+        store: PersistenceAdapter,
+        settings: Settings,
+        job_types: Sequence[JobType],
+        *,
+        kind: str = "embed",
+        resources: Sequence[str] | None = None,
+        has_worker: bool = True,
+        more_services: Sequence[Service] = (),
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self._job_types = list(job_types)
+        terms = settings.lease_terms
+        names = tuple(name for job_type in job_types for name in job_type.names) if has_worker else ()
+        self.worker = this_worker(
+            kind,
+            slots=settings.slots if has_worker else 0,
+            http_slots=settings.http_slots if has_worker else 0,
+            types=names,
+            resources=resources,
+            version=__version__,
+        )
+        self.reports = RunReports(store, artifact_folder(store, settings))
+        handlers = {name: make_handler(job_type) for job_type in job_types for name in job_type.names}
+        executor = Executor(handlers, self.reports, store.clock, on_overdue=self._overdue)
+        self.dispatcher = Dispatcher(store, self.worker, executor, terms, on_refused=self._refused)
+        self.heartbeat = Heartbeat(store, self.worker.id, terms, self.dispatcher.running, self._tell_from_thread)
+        self.recovery = ZombieRecovery(store, terms, settings.recover_s)
+        self.direct = DirectExecutionHandler(
+            store, self.worker.id, direct_wait_s=settings.direct_wait_s, reservation_s=settings.reservation_s
+        )
+        self.services: list[Service] = [
+            self.recovery,
+            CancelWatch(store, self.worker.id, self.dispatcher),
+            ReportFlush(self.reports),
+            Retention(store, settings.retention_days),
+            *more_services,
+        ]
+        self.on_refused: Callable[[StoreRefused], None] = lambda error: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._hurry = asyncio.Event()
+        self._background: set[asyncio.Task[None]] = set()
+        self.is_stopping = False
+
+    # --- start -------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Announces itself and its job types, recovers what others left, then begins to work."""
+        self._loop = asyncio.get_running_loop()
+        self.store.announce_alive(self.worker.id)
+        await self.store.write(announce, [announcement(job_type) for job_type in self._job_types])
+        await self.store.write(register_worker, self.worker, self.settings.lease_terms)
+        await self.recovery.step()
+        self.heartbeat.start()
+        for service in [*self.services, self.direct]:
+            service.on_refused = self._refused
+            await service.start()
+        if self.worker.slots or self.worker.http_slots:
+            await self.dispatcher.start()
+
+    # --- stop --------------------------------------------------------------------------------------------
+
+    def hurry(self) -> None:
+        """Ends the patience of a shutdown under way."""
+        self._hurry.set()
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Shuts down as CON-003 says; returns once everything this process held is given back."""
+        if self.is_stopping:
+            return
+        self.is_stopping = True
+        grace_s = self.settings.shutdown_grace_s if grace_s is None else grace_s
+        self.dispatcher.stop_claiming()
+        with contextlib.suppress(HoldbeatError):
+            await self.store.write(begin_stopping, self.worker.id)
+            await self.store.write(_note, events.SHUTDOWN_BEGUN, self.worker.id)
+        await self.direct.stop()
+        if not await self._drained(grace_s):
+            await self._interrupt()
+        for service in reversed(self.services):
+            await service.stop()
+        with contextlib.suppress(HoldbeatError):
+            await self.reports.flush()
+        self.heartbeat.stop()
+        with contextlib.suppress(HoldbeatError):
+            await self.store.write(_note, events.SHUTDOWN_ENDED, self.worker.id)
+            await self.store.write(stop_worker, self.worker.id)
+        self.store.withdraw_alive(self.worker.id)
+
+    async def _drained(self, within_s: float) -> bool:
+        """Waits until all work has ended and is settled; False if the time or the patience is over first."""
+        draining = asyncio.ensure_future(self.dispatcher.drained())
+        hurrying = asyncio.ensure_future(self._hurry.wait())
+        try:
+            await asyncio.wait({draining, hurrying}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+            return draining.done()
+        finally:
+            for waiting in (draining, hurrying):
+                waiting.cancel()
+            await asyncio.gather(draining, hurrying, return_exceptions=True)
+
+    async def _interrupt(self) -> None:
+        """Asks what still runs to end, waits its grace, and settles the rest as interrupted."""
+        graces = [
+            DEFAULT_CANCEL_GRACE_S if entry.cancel_grace_s is None else entry.cancel_grace_s
+            for entry in self.dispatcher.held
+        ]
+        self._hurry.clear()
+        self.dispatcher.tell_all(StopReason.INTERRUPTED)
+        if not await self._drained(max(graces, default=0.0) + KILL_MARGIN_S):
+            for entry in self.dispatcher.held:
+                self.dispatcher.give_up_on(
+                    entry,
+                    Outcome.failed(ErrorKind.INTERRUPTED, "Interrupted by a shutdown; the handler did not end in time."),
+                )
+            self._hurry.clear()
+            if not await self._drained(SETTLE_PATIENCE_S):
+                log.error("results could not be settled before the end; recovery will find them")
+
+    # --- what the parts report ---------------------------------------------------------------------------
+
+    def _tell_from_thread(self, lease_id: str, reason: StopReason) -> None:
+        """Stops a handler at the heartbeat's word; works even while the event loop is blocked."""
+        self.dispatcher.tell(lease_id, reason)
+
+    def _refused(self, error: StoreRefused) -> None:
+        self.on_refused(error)
+
+    def _overdue(self, claim: Claim) -> None:
+        async def note() -> None:
+            job_id = claim.job.id if claim.job else None
+            with contextlib.suppress(HoldbeatError):
+                await self.store.write(_note, events.RUN_OVERDUE, self.worker.id, job_id, claim.lease.id)
+
+        task = asyncio.create_task(note())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+def _note(
+    tx: Transaction, name: str, worker_id: str, job_id: str | None = None, run_id: str | None = None
+) -> None:
+    tx.record(name, worker_id=worker_id, job_id=job_id, run_id=run_id)
+
+
+def artifact_folder(store: PersistenceAdapter, settings: Settings) -> Path | None:
+    """Where artifacts are kept as files: the declared folder, or beside a SQLite file; None: in the store."""
+    if settings.artifact_dir:
+        return Path(settings.artifact_dir)
+    path = getattr(store, "path", None)
+    return Path(f"{path}-artifacts") if path and path != ":memory:" else None
+
+
+def announcement(job_type: JobType) -> AnnouncedType:
+    """A job type as other processes need to know it."""
+    defaults = {
+        "resource": job_type.resource,
+        "timeout_s": job_type.timeout_s,
+        "priority": job_type.priority,
+        "cancel_grace_s": job_type.cancel_grace_s,
+        "labels": job_type.labels,
+        "webhook_url": job_type.webhook_url,
+        "retry_policy": job_type.retry_policy.as_dict() if job_type.retry_policy else None,
+    }
+    return AnnouncedType(
+        name=job_type.name,
+        schema=job_type.schema,
+        defaults=defaults,
+        aliases=job_type.aliases,
+        description=job_type.description or None,
+    )

@@ -1,0 +1,151 @@
+"""WebhookService: sends what lies in the outbox, at least once, and lets no receiver slow another.
+
+Guards DEC-009 and WEB-03. Deliveries are taken for a while, many are on their way at once and few to one host; what
+became of them is written down in batches. A crash after sending means that the same message is sent again, under the
+same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import secrets
+from collections import Counter
+from typing import ClassVar, Self
+
+from holdbeat.domain.address import OutboundPolicy
+from holdbeat.domain.breaker import CircuitBreaker
+from holdbeat.domain.errors import HoldbeatError, Invalid
+from holdbeat.domain.webhook import ATTEMPT_DEADLINE_S, DeliveryStatus, judge_attempt, signed_headers
+from holdbeat.engine.service import Service
+from holdbeat.handlers.outbound import Outbound, OutboundFailure
+from holdbeat.settings import Settings
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.deliveries import (
+    PER_HOST,
+    DeliveryResult,
+    TakenDelivery,
+    finish_deliveries,
+    take_deliveries,
+)
+
+log = logging.getLogger("holdbeat.engine")
+
+LOOK_S = 0.5
+AT_ONCE = 256
+LOCK_S = 60.0
+"""Longer than an attempt can take, so that nobody else takes a delivery that is on its way."""
+ANSWER_MAX = 16 * 1024
+
+
+class WebhookService(Service):
+    name: ClassVar[str] = "webhooks"
+    topics: ClassVar[frozenset[str]] = frozenset({"deliveries", "reconnected"})
+
+    def __init__(self, store: PersistenceAdapter, outbound: Outbound) -> None:
+        super().__init__(store, LOOK_S)
+        self._outbound = outbound
+        self._me = f"webhooks-{secrets.token_hex(4)}"
+        self._breaker = CircuitBreaker()
+        self._on_their_way: dict[asyncio.Task[None], str] = {}
+        self._results: list[DeliveryResult] = []
+        self._random = random.Random()
+
+    @classmethod
+    def for_settings(cls, store: PersistenceAdapter, settings: Settings) -> Self:
+        return cls(store, Outbound(OutboundPolicy(settings.is_on_loopback, settings.outbound_allow)))
+
+    async def step(self) -> int:
+        """Writes down what has come back and sends what is due. Returns how many were sent off."""
+        await self._write_results()
+        places = AT_ONCE - len(self._on_their_way)
+        if places <= 0 or self._stopping:
+            return 0
+        busy = Counter(self._on_their_way.values())
+        full = {host for host, count in busy.items() if count >= PER_HOST}
+        taken = await self.store.write(take_deliveries, self._me, places, LOCK_S, except_hosts=full)
+        now = self.store.clock.now()
+        sent = 0
+        for entry in taken:
+            until = self._breaker.wait_until(entry.host, now=now)
+            if until is not None:
+                self._results.append(DeliveryResult(entry.delivery.id, self._me, postponed_until=until))
+                continue
+            task = asyncio.create_task(self._attempt(entry))
+            self._on_their_way[task] = entry.host
+            task.add_done_callback(self._came_back)
+            sent += 1
+        await self._write_results()
+        return sent
+
+    async def stop(self) -> None:
+        """Waits a moment for what is on its way; the rest is sent again by whoever comes next."""
+        await super().stop()
+        if self._on_their_way:
+            await asyncio.wait(set(self._on_their_way), timeout=2.0)
+        for task in list(self._on_their_way):
+            task.cancel()
+        with contextlib.suppress(HoldbeatError):
+            await self._write_results()
+        await self._outbound.aclose()
+
+    def _came_back(self, task: asyncio.Task[None]) -> None:
+        self._on_their_way.pop(task, None)
+        self.wake()
+
+    async def _write_results(self) -> None:
+        if not self._results:
+            return
+        results, self._results = self._results, []
+        try:
+            await self.store.write(finish_deliveries, results)
+        except HoldbeatError:
+            self._results = results + self._results
+            raise
+
+    async def _attempt(self, entry: TakenDelivery) -> None:
+        delivery = entry.delivery
+        body = delivery.payload.encode() if isinstance(delivery.payload, str) else delivery.payload
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "holdbeat",
+            **signed_headers(entry.secrets, message_id=delivery.id, now=self.store.clock.now(), body=body),
+        }
+        status_code: int | None = None
+        error: str | None = None
+        retry_after: str | None = None
+        is_forbidden = False
+        try:
+            answer = await self._outbound.call(
+                "POST",
+                delivery.url,
+                headers=headers,
+                content=body,
+                deadline_s=ATTEMPT_DEADLINE_S,
+                max_body_bytes=ANSWER_MAX,
+            )
+            status_code = answer.status_code
+            retry_after = next((v for k, v in answer.headers.items() if k.lower() == "retry-after"), None)
+        except OutboundFailure as failure:
+            error = str(failure)
+            is_forbidden = failure.kind == "refused_target"
+        except Invalid as refusal:
+            error, is_forbidden = refusal.detail, True
+        except Exception as broken:
+            error = f"{type(broken).__name__}: {broken}"
+        now = self.store.clock.now()
+        verdict = judge_attempt(
+            attempts=delivery.attempts + 1,
+            now=now,
+            jitter=self._random.uniform(0.8, 1.2),
+            status_code=status_code,
+            error=error,
+            retry_after=retry_after,
+            is_forbidden=is_forbidden,
+        )
+        self._breaker.record(entry.host, failed=verdict.blames_host, now=now)
+        if verdict.status is DeliveryStatus.FAILED:
+            log.warning("webhook delivery %s to %s failed for good: %s", delivery.id, entry.host, verdict.error)
+        self._results.append(DeliveryResult(delivery.id, self._me, verdict, status_code))

@@ -1,0 +1,38 @@
+"""Who this process is to the others: a name that is never used again, and the numbers of its slots."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+
+from holdbeat.domain.worker import Worker, WorkerKind
+
+
+def this_worker(
+    kind: str, *, slots: int, http_slots: int, types: Sequence[str], resources: Sequence[str] | None, version: str
+) -> Worker:
+    """This process as a worker, under a fresh id."""
+    host = socket.gethostname()
+    readable = "".join(c if c.isalnum() or c in "-." else "-" for c in host)[:40]
+    return Worker(
+        id=f"{readable}-{os.getpid()}-{secrets.token_hex(3)}",
+        kind=WorkerKind(kind),
+        host=host,
+        pid=os.getpid(),
+        slots=slots,
+        http_slots=http_slots,
+        types=tuple(types),
+        resources=None if resources is None else tuple(resources),
+        version=version,
+    )
+
+
+def slot_numbers(worker: Worker) -> list[int]:
+    return list(range(worker.slots))
+
+
+def http_slot_numbers(worker: Worker) -> list[int]:
+    """The lane for http calls counts downwards from -1."""
+    return [-1 - number for number in range(worker.http_slots)]

@@ -1,0 +1,78 @@
+"""ZombieRecovery: finds work whose worker is gone, and lets it end the ordinary way.
+
+Guards REC-01…05: at start and continuously; each case is a unit of work of its own that looks again under the lock,
+so that several recoverers act once and one failure leaves the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import ClassVar
+
+from holdbeat.domain.errors import StoreRefused, Unavailable
+from holdbeat.domain.lease import LeaseTerms
+from holdbeat.engine.service import Service
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.recover import bury_worker, find_trouble, recovery_units
+
+log = logging.getLogger("holdbeat.engine")
+
+DEATH_WATCH_S = 1.0
+"""How often the kernel is asked for dead workers, where it can tell."""
+THOROUGH_S = 300.0
+"""How often states are looked for that only a hand can have written."""
+
+
+class ZombieRecovery(Service):
+    name: ClassVar[str] = "zombie-recovery"
+
+    def __init__(
+        self,
+        store: PersistenceAdapter,
+        terms: LeaseTerms,
+        recover_s: float,
+        *,
+        on_recovered: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        super().__init__(store, min(recover_s, DEATH_WATCH_S))
+        self._terms = terms
+        self._recover_s = recover_s
+        self._on_recovered = on_recovered
+        self._looked_at: float | None = None
+        self._thorough_at: float | None = None
+
+    async def step(self) -> int:
+        """A full look if it is time for one, or if somebody has died; else nothing."""
+        now = self.store.clock.monotonic()
+        dead = self.store.known_dead()
+        if not dead and self._looked_at is not None and now - self._looked_at < self._recover_s:
+            return 0
+        self._looked_at = now
+        is_thorough = self._thorough_at is None or now - self._thorough_at >= THOROUGH_S
+        repaired = await self.recover(dead, thorough=is_thorough)
+        if is_thorough:
+            self._thorough_at = now
+        return repaired
+
+    async def recover(self, dead: frozenset[str] = frozenset(), *, thorough: bool = True) -> int:
+        """Repairs everything that can be found now. Returns how many things were repaired."""
+        trouble = await self.store.read(find_trouble, self._terms, dead, thorough=thorough)
+        repaired = 0
+        still_there = set(trouble.workers)
+        for verb, arguments in recovery_units(trouble):
+            try:
+                if await self.store.write(verb, *arguments):
+                    repaired += 1
+                    if verb is bury_worker:
+                        still_there.discard(str(arguments[0]))
+            except (StoreRefused, Unavailable):
+                raise
+            except Exception:
+                log.exception("recovery of %s failed; it is left for the next round", arguments[:1])
+        for worker_id in dead - still_there:
+            self.store.withdraw_alive(worker_id)
+        if repaired:
+            log.warning("recovery repaired %d", repaired)
+            self._on_recovered(repaired)
+        return repaired

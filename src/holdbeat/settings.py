@@ -1,0 +1,233 @@
+"""Settings: one frozen object from holdbeat.toml, the environment and flags, in that order of increasing strength.
+
+Guards OPS-01: each setting is checked once, where it comes in; an unknown or impossible one is refused by its name,
+and every value remembers where it came from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from holdbeat.domain.concurrency import ConcurrencyPolicy
+from holdbeat.domain.errors import SettingsError
+from holdbeat.domain.lease import PRESETS, LeaseTerms
+
+FILE = "holdbeat.toml"
+PREFIX = "HOLDBEAT_"
+_NOT_SETTINGS = frozenset({"HOLDBEAT_CONFIG", "HOLDBEAT_SERVER", "HOLDBEAT_KEY", "HOLDBEAT_APP", "HOLDBEAT_RUN_ID"})
+"""Environment variables of ours that name other things."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    store: str = "sqlite:///holdbeat.db"
+    host: str = "127.0.0.1"
+    port: int = 7450
+    slots: int = 1
+    http_slots: int = 16
+    concurrency: str = "resources:default=1,http=16"
+    lease_s: float = 300
+    heartbeat_s: float = 30
+    grace_s: float = 60
+    recover_s: float = 5
+    shutdown_grace_s: float = 30
+    direct_wait_s: float = 300
+    reservation_s: float = 600
+    horizon_s: float = 10
+    trigger_batch: int = 500
+    aging_s: float = 0
+    retention_days: float = 30
+    allow_shell: bool = False
+    legacy_api: bool = True
+    direct_routes: Mapping[str, str] = field(default_factory=dict)
+    outbound_allow: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    artifact_dir: str | None = None
+    log_level: str = "info"
+    log_format: str = "text"
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def lease_terms(self) -> LeaseTerms:
+        return LeaseTerms(self.lease_s, self.heartbeat_s, self.grace_s)
+
+    @property
+    def concurrency_policy(self) -> ConcurrencyPolicy:
+        return ConcurrencyPolicy.parse(self.concurrency)
+
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether the server can be reached from this machine alone."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+    @staticmethod
+    def load(
+        flags: Mapping[str, Any] | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        file: str | Path | None = None,
+    ) -> Settings:
+        """Reads all sources; flags that are None were not given."""
+        environ = os.environ if environ is None else environ
+        values: dict[str, Any] = {}
+        origins: dict[str, str] = {}
+
+        def take(given: Mapping[str, Any], origin: Callable[[str], str]) -> None:
+            for name, value in _with_preset(given, origin).items():
+                values[name] = _checked(name, value, origin(name))
+                origins[name] = origin(name)
+
+        path = Path(file or environ.get("HOLDBEAT_CONFIG") or FILE)
+        if file or environ.get("HOLDBEAT_CONFIG") or path.is_file():
+            take(_read(path), lambda name: str(path))
+        take(_from_environment(environ), lambda name: f"environment {PREFIX}{name.upper()}")
+        take({k: v for k, v in (flags or {}).items() if v is not None}, lambda name: f"--{name.replace('_', '-')}")
+        settings = Settings(**values, origins=origins)
+        settings.lease_terms  # noqa: B018  (refuses heartbeat ≥ lease)
+        settings.concurrency_policy  # noqa: B018
+        return settings
+
+    def with_changes(self, **changes: Any) -> Settings:
+        """The same settings with some of them replaced by code, checked alike."""
+        checked = {name: _checked(name, value, "code") for name, value in changes.items() if value is not None}
+        made = dataclasses.replace(self, **checked, origins={**self.origins, **dict.fromkeys(checked, "code")})
+        made.lease_terms  # noqa: B018
+        made.concurrency_policy  # noqa: B018
+        return made
+
+
+_FIELDS = {entry.name: entry for entry in dataclasses.fields(Settings) if entry.name != "origins"}
+
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "port": (0, 65535),
+    "slots": (0, 4096),
+    "http_slots": (0, 4096),
+    "lease_s": (0.05, 86_400),
+    "heartbeat_s": (0.01, 86_400),
+    "grace_s": (0, 86_400),
+    "recover_s": (0.05, 3600),
+    "shutdown_grace_s": (0, 86_400),
+    "direct_wait_s": (0, 86_400),
+    "reservation_s": (1, 86_400),
+    "horizon_s": (0.1, 3600),
+    "trigger_batch": (1, 100_000),
+    "aging_s": (0, 31_536_000),
+    "retention_days": (0, 36_500),
+}
+
+
+def _with_preset(given: Mapping[str, Any], origin: Callable[[str], str]) -> dict[str, Any]:
+    """Replaces `preset` by the lease settings that it stands for."""
+    values = dict(given)
+    preset = values.pop("preset", None)
+    if preset is None:
+        return values
+    if preset not in PRESETS:
+        raise SettingsError(
+            f"preset {preset!r} ({origin('preset')}) is not known. Choose one of {', '.join(PRESETS)}.", field="preset"
+        )
+    terms = PRESETS[preset]
+    return {"lease_s": terms.lease_s, "heartbeat_s": terms.heartbeat_s, "grace_s": terms.grace_s, **values}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}.", field=str(path)) from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"The settings file {path} is not valid TOML: {error}.", field=str(path)) from error
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name[len(PREFIX) :].lower(): value
+        for name, value in environ.items()
+        if name.startswith(PREFIX) and name not in _NOT_SETTINGS and not name.startswith("HOLDBEAT_TEST_")
+    }
+
+
+def _checked(name: str, value: Any, origin: str) -> Any:
+    """A value of the right kind and within its bounds, or a refusal that names the setting."""
+    if name not in _FIELDS:
+        near = get_close_matches(name, [*_FIELDS, "preset"], 1)
+        hint = f" Did you mean {near[0]}?" if near else f" Settings are: {', '.join(_FIELDS)}."
+        raise SettingsError(f"There is no setting named {name} ({origin}).{hint}", field=name)
+    default = _FIELDS[name].default
+    try:
+        if name == "direct_routes":
+            return _routes(value)
+        if name in ("outbound_allow", "allowed_hosts"):
+            return _names(value)
+        if isinstance(default, bool):
+            return _truth(value)
+        if isinstance(default, int) and name in ("port", "slots", "http_slots", "trigger_batch"):
+            return _bounded(name, int(str(value)) if not isinstance(value, int) else value)
+        if isinstance(default, int | float):
+            return _bounded(name, float(value))
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError("it must be text")
+        if name == "log_level" and value not in ("debug", "info", "warning", "error"):
+            raise ValueError("choose debug, info, warning or error")
+        if name == "log_format" and value not in ("text", "json"):
+            raise ValueError("choose text or json")
+        return value
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"{name} = {value!r} ({origin}) is not possible: {error}.", field=name) from error
+
+
+def _bounded(name: str, value: float) -> float:
+    if isinstance(value, bool):
+        raise ValueError("it must be a number")
+    low, high = _BOUNDS[name]
+    if not low <= value <= high:
+        raise ValueError(f"it must lie between {low:g} and {high:g}")
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    match str(value).strip().lower():
+        case "1" | "true" | "yes" | "on":
+            return True
+        case "0" | "false" | "no" | "off" | "":
+            return False
+    raise ValueError("say true or false")
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    if not all(isinstance(part, str) for part in parts):
+        raise ValueError("it must be a list of names")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _routes(value: Any) -> dict[str, str]:
+    """A map from path to job type, as a TOML table, JSON, or `/path=type,/other=type`."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("{"):
+            value = json.loads(text)
+        else:
+            value = dict(part.split("=", 1) for part in text.split(",") if part.strip())
+    routes = {str(path).strip(): str(type_).strip() for path, type_ in dict(value).items()}
+    for path, type_ in routes.items():
+        if not path.startswith("/") or not type_:
+            raise ValueError("each route is a path that begins with / and the name of a job type")
+    return routes

@@ -1,0 +1,43 @@
+"""Opening a Store from its address: SQLite from a file, PostgreSQL from a URL."""
+
+from __future__ import annotations
+
+from holdbeat.domain.clock import Clock
+from holdbeat.domain.errors import SettingsError
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.transaction import StoreTerms
+
+
+def sqlite_path(url: str) -> str | None:
+    """The file that the address names; None if it names no SQLite file."""
+    if url.startswith("sqlite:///"):
+        return url[len("sqlite:///") :] or None
+    if url == ":memory:" or "://" not in url:
+        return url
+    return None
+
+
+def open_store(
+    url: str, terms: StoreTerms, *, clock: Clock | None = None, create: bool = True
+) -> PersistenceAdapter:
+    """Opens the store that `url` names and brings its schema up to date.
+
+    `sqlite:///relative.db`, `sqlite:////absolute.db`, a plain path, or `postgresql://…`.
+    """
+    path = sqlite_path(url)
+    if path is not None:
+        from holdbeat.store.sqlite import SqliteStore
+
+        return SqliteStore(path, terms, clock=clock, create=create)
+    if url.startswith(("postgresql://", "postgres://")):
+        try:
+            from holdbeat.store.postgres import PostgresStore
+        except ImportError as error:
+            raise SettingsError(
+                "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
+            ) from error
+        return PostgresStore(url, terms, clock=clock, create=create)
+    raise SettingsError(
+        f"The store {url!r} is not understood. Write sqlite:///file.db or postgresql://user@host/database.",
+        field="store",
+    )

@@ -1,0 +1,71 @@
+"""Why a QUEUED Job does not run now, as codes: for the queue's list and for explanations.
+
+Reads the state of pauses, slots, direct requests and workers once, then judges any number of jobs by it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdbeat.domain.concurrency import Capacity
+from holdbeat.domain.job import Hold, Job
+from holdbeat.domain.lease import HTTP_RESOURCE
+from holdbeat.domain.worker import Worker
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.claim import EVERYTHING
+from holdbeat.store.verbs.workers import live_workers
+
+
+class Blocker(StrEnum):
+    DELAYED = "delayed"
+    GROUP_PREDECESSOR = "group_predecessor"
+    OVERLAP = "overlap"
+    PAUSED = "paused"
+    RESOURCE_FULL = "resource_full"
+    RESERVATION_WAITING = "reservation_waiting"
+    NO_WORKER = "no_worker"
+
+
+def can_serve(worker: Worker, resource: str, type_: str) -> bool:
+    """Whether such a job could ever run there."""
+    places = worker.http_slots if resource == HTTP_RESOURCE else worker.slots
+    return places > 0 and type_ in worker.types and (worker.resources is None or resource in worker.resources)
+
+
+class Blockers:
+    """What stands in the way of jobs at one instant."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._now = tx.now
+        self.paused = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")}
+        used = tx.rows("SELECT resource, type, count(*) FROM leases GROUP BY resource, type")
+        waiting = tx.rows(
+            "SELECT resource, type, count(*) FROM direct_reservations "
+            "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now GROUP BY resource, type",
+            now=tx.now,
+        )
+        self.capacity = Capacity(
+            tx.terms.concurrency,
+            [(row[0], row[1], row[2]) for row in used],
+            [(row[0], row[1], row[2]) for row in waiting],
+        )
+        self.workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
+
+    def of(self, job: Job) -> tuple[Blocker, ...]:
+        """All that keeps a QUEUED job from running now, what is nearest to it first."""
+        found = []
+        if job.hold is Hold.GATED:
+            found.append(Blocker.GROUP_PREDECESSOR)
+        elif job.hold is Hold.OVERLAPPED:
+            found.append(Blocker.OVERLAP)
+        if job.not_before is not None and job.not_before > self._now:
+            found.append(Blocker.DELAYED)
+        if EVERYTHING in self.paused or job.resource in self.paused:
+            found.append(Blocker.PAUSED)
+        if self.capacity.free(job.resource, job.type) == 0:
+            found.append(Blocker.RESOURCE_FULL)
+        elif self.capacity.free_for_jobs(job.resource, job.type) == 0:
+            found.append(Blocker.RESERVATION_WAITING)
+        if not any(can_serve(worker, job.resource, job.type) for worker in self.workers):
+            found.append(Blocker.NO_WORKER)
+        return tuple(found)

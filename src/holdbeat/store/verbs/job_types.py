@@ -1,0 +1,152 @@
+"""The job types that Apps announce, and what a submission is checked against.
+
+Guards QUE-06: types and their schemas are kept in the store, so every process refuses the same names and params,
+whether or not a worker for them lives just now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.params import dumps
+from holdbeat.domain.schema import Schema, near_matches, validate
+from holdbeat.store.transaction import Row, Transaction
+
+_COLUMNS = "name, schema, defaults, aliases, description, announced_at"
+
+
+@dataclass(slots=True)
+class AnnouncedType:
+    """A job type as the store knows it. `defaults` is its layer of defaults for new Jobs."""
+
+    name: str
+    schema: Schema = field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    description: str | None = None
+    announced_at: datetime | None = None
+
+
+def announce(tx: Transaction, types: Sequence[AnnouncedType]) -> list[str]:
+    """Makes types known, or known anew, and returns the names that were written.
+
+    What is there already is not written again, so that many processes can start at once and often.
+    """
+    wanted = {type_.name: type_ for type_ in types}
+    held = {
+        row[0]: tuple(row[1:5])
+        for row in tx.rows(f"SELECT {_COLUMNS} FROM job_types WHERE name IN :names", names=sorted(wanted))
+    }
+    changed = []
+    for name in sorted(wanted):
+        type_ = wanted[name]
+        row = (dumps(type_.schema), dumps(type_.defaults), dumps(list(type_.aliases)), type_.description)
+        if held.get(name) != row:
+            changed.append((name, *row, tx.now))
+    if changed:
+        tx.execute(
+            "INSERT INTO job_types (name, schema, defaults, aliases, description, announced_at) "
+            "SELECT t.name, t.schema, t.defaults, t.aliases, t.description, t.announced_at "
+            "FROM rows(:types; name text, schema json, defaults json, aliases json, description text, "
+            "announced_at time) AS t WHERE true "
+            "ON CONFLICT (name) DO UPDATE SET schema = excluded.schema, defaults = excluded.defaults, "
+            "aliases = excluded.aliases, description = excluded.description, announced_at = excluded.announced_at",
+            types=changed,
+        )
+        tx.wake("job_types")
+    return [row[0] for row in changed]
+
+
+def list_types(tx: Transaction) -> list[AnnouncedType]:
+    """All types that were ever announced, by name."""
+    return [_type_of(tx, row) for row in tx.rows(f"SELECT {_COLUMNS} FROM job_types ORDER BY name")]
+
+
+def known_types(tx: Transaction) -> set[str]:
+    """Names and aliases that a submission may use."""
+    names = set()
+    for name, aliases in tx.rows("SELECT name, aliases FROM job_types"):
+        names.add(name)
+        names.update(_parsed(aliases))
+    return names
+
+
+def resolve_type(tx: Transaction, name: str) -> AnnouncedType:
+    """The type of that name or alias; an unknown one is Invalid."""
+    return Catalogue(tx).resolve(name)
+
+
+def unknown_type_error(name: str, names: Iterable[str]) -> Invalid:
+    """The refusal of a name that nobody announced, with those that were probably meant."""
+    known = sorted(names)
+    close = near_matches(name, known)
+    if close:
+        hint = f"Did you mean {' or '.join(close)}?"
+    elif known:
+        hint = f"Known are {', '.join(known[:20])}{' …' if len(known) > 20 else ''}."
+    else:
+        hint = "No job type is known yet: start an app that registers it."
+    return Invalid(f"There is no job type {name[:200]!r}. {hint}", code="unknown_type", field="type", near=close)
+
+
+class Catalogue:
+    """Job types as one transaction sees them: each is read once."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._types: dict[str, AnnouncedType] = {}
+        self._is_complete = False
+
+    def prefetch(self, names: Iterable[str]) -> None:
+        """Reads many at once."""
+        missing = sorted(set(names) - self._types.keys())
+        if missing and not self._is_complete:
+            for row in self._tx.rows(f"SELECT {_COLUMNS} FROM job_types WHERE name IN :names", names=missing):
+                self._types[row[0]] = _type_of(self._tx, row)
+
+    def find(self, name: str) -> AnnouncedType | None:
+        """The type of that name, or else the one that has it as an alias."""
+        if name not in self._types:
+            self.prefetch([name])
+        if name not in self._types and not self._is_complete:
+            everything = list_types(self._tx)
+            self._is_complete = True
+            for type_ in everything:
+                self._types[type_.name] = type_
+            for type_ in everything:
+                for alias in type_.aliases:
+                    self._types.setdefault(alias, type_)
+        return self._types.get(name)
+
+    def resolve(self, name: str) -> AnnouncedType:
+        """`find`, or a refusal with near matches."""
+        found = self.find(name)
+        if found is None:
+            raise unknown_type_error(name, self._types)
+        return found
+
+    def check_params(self, name: str, params: dict[str, Any], *, partial: bool = False) -> None:
+        """Refuses params that do not fit the schema of the type, if it is known.
+
+        `partial`: the params are defaults, so what is required may still be missing.
+        """
+        found = self.find(name)
+        if found is not None and found.schema:
+            schema = {**found.schema, "required": []} if partial else found.schema
+            validate(schema, params, field="default_params" if partial else "params")
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Any:
+    """JSON of the table, parsed once; nobody changes what comes from here."""
+    return json.loads(text)
+
+
+def _type_of(tx: Transaction, row: Row) -> AnnouncedType:
+    return AnnouncedType(row[0], _parsed(row[1]), _parsed(row[2]), tuple(_parsed(row[3])), row[4], tx.time(row[5]))

@@ -1,0 +1,82 @@
+"""Pages of lists: keyset pagination over keys that never change.
+
+Guards API-03: the next page begins behind the last key that was shown, so rows that come and go meanwhile move
+nobody else. A cursor is good for the list and the filters that it came from, and shows if somebody touched it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from holdbeat.domain.bounds import whole_number
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.params import dumps
+
+T = TypeVar("T")
+LIMIT = 50
+LIMIT_MAX = 500
+_LONGEST_CURSOR = 1000
+
+
+@dataclass(slots=True)
+class Page(Generic[T]):
+    items: list[T]
+    next_cursor: str | None = None
+
+
+def check_limit(limit: Any) -> int:
+    """How many items a page may have; 50 if nobody says."""
+    return LIMIT if limit is None else whole_number(limit, "limit", 1, LIMIT_MAX)
+
+
+class Cursors:
+    """Writes and reads the cursors of one list with one set of filters."""
+
+    def __init__(self, kind: str, filters: Mapping[str, Any] | None = None) -> None:
+        given = {name: value for name, value in (filters or {}).items() if value is not None}
+        self._of = f"{kind}:{_digest(json.dumps(given, sort_keys=True, default=str))}"
+
+    def write(self, *key: Any) -> str:
+        body = dumps([self._of, *key])
+        return base64.urlsafe_b64encode(f"{_digest(body)}{body}".encode()).decode().rstrip("=")
+
+    def read(self, cursor: str | None, *kinds: type) -> list[Any] | None:
+        """The key of the last item shown; None at the beginning. Refuses what did not come from here."""
+        if cursor is None:
+            return None
+        try:
+            if not isinstance(cursor, str) or not 0 < len(cursor) <= _LONGEST_CURSOR:
+                raise ValueError
+            padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+            text = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+            digest, body = text[:16], text[16:]
+            if digest != _digest(body):
+                raise ValueError
+            parts: list[Any] = json.loads(body)
+            of, key = parts[0], parts[1:]
+        except (ValueError, UnicodeError, binascii.Error, RecursionError):
+            raise _refused("has been changed or cut off") from None
+        if of != self._of:
+            raise _refused("belongs to another list or to other filters")
+        if len(key) != len(kinds) or not all(type(part) is kind for part, kind in zip(key, kinds, strict=True)):
+            raise _refused("has been changed or cut off")
+        return key
+
+
+def _refused(what: str) -> Invalid:
+    return Invalid(
+        f"The cursor {what}. Pass the next_cursor of the page before as it is, with the same filters, or leave it out "
+        "to begin anew.",
+        code="bad_cursor",
+        field="cursor",
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8, person=b"holdbeat cursor").hexdigest()

@@ -1,0 +1,170 @@
+"""The composition root: the only module that knows every concrete class.
+
+The command line and the API are handed what they need from here; neither reaches for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.errors import SettingsError, StoreRefused
+from holdbeat.settings import Settings
+
+if TYPE_CHECKING:
+    from holdbeat.app import App
+    from holdbeat.engine.supervisor import Supervisor
+    from holdbeat.store.adapter import PersistenceAdapter
+
+log = logging.getLogger("holdbeat")
+
+SWITCH_INTERVAL_S = 0.0005
+"""A handler that computes in Python holds the interpreter for this long at a time; with Python's 5 ms the
+dispatcher would wait ten times as long for its turn."""
+
+EXIT_STORE_REFUSED = 3
+
+
+class Composition:
+    """Builds things for the command line."""
+
+    def settings(self, flags: Mapping[str, Any]) -> Settings:
+        return Settings.load(flags)
+
+    def open_store(self, settings: Settings, *, create: bool = False) -> PersistenceAdapter:
+        """The store by itself, for commands that read and change it directly."""
+        from holdbeat.domain.ids import IdSource
+        from holdbeat.store.opening import open_store
+        from holdbeat.store.transaction import StoreTerms
+
+        terms = StoreTerms(IdSource(), settings.concurrency_policy, settings.aging_s)
+        return open_store(settings.store, terms, create=create)
+
+    def load_app(self, path: str | None, flags: Mapping[str, Any]) -> App:
+        """The App that `module:name` names, with the flags over its own settings; without a path an empty one."""
+        from holdbeat.app import App
+
+        given = {name: value for name, value in flags.items() if value is not None}
+        if path is None:
+            return App(settings=Settings.load(given))
+        app = _import_app(path)
+        if given:
+            app.settings = app.settings.with_changes(**given)
+        return app
+
+    def serve(
+        self,
+        app: App,
+        *,
+        has_worker: bool = True,
+        has_api: bool = True,
+        kind: str = "serve",
+        resources: Sequence[str] | None = None,
+    ) -> int:
+        """Runs a process until it is told to stop; returns its exit code."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        return asyncio.run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
+
+
+def _import_app(path: str) -> App:
+    from holdbeat.app import App
+
+    module_name, _, attribute = path.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name.partition(".")[0] and error.name != module_name:
+            raise
+        raise SettingsError(
+            f"There is no module {module_name!r} here. Write module:app, e.g. example:app for example.py, and start "
+            "from the folder that holds it.",
+            field="app",
+        ) from error
+    app = getattr(module, attribute or "app", None)
+    if not isinstance(app, App):
+        raise SettingsError(
+            f"{module_name} has no App named {attribute or 'app'!r}. Make one there: app = App().", field="app"
+        )
+    return app
+
+
+async def _serve(
+    app: App, *, has_worker: bool, has_api: bool, kind: str, resources: Sequence[str] | None
+) -> int:
+    from holdbeat.engine.schedule_trigger import ScheduleTrigger
+    from holdbeat.engine.supervisor import Supervisor
+    from holdbeat.engine.webhook_service import WebhookService
+
+    settings = app.settings
+    store = await asyncio.to_thread(lambda: app.store)
+    services = []
+    if kind == "serve":
+        services = [ScheduleTrigger.for_settings(store, settings), WebhookService.for_settings(store, settings)]
+    supervisor = Supervisor(
+        store,
+        settings,
+        app.job_types,
+        kind=kind,
+        resources=resources,
+        has_worker=has_worker,
+        more_services=services,
+    )
+    app._supervisor = supervisor
+    server: Any = None
+    if has_api:
+        from holdbeat.api.server import ApiServer
+
+        server = ApiServer(supervisor)
+        await server.check_doors()
+    ends = asyncio.Event()
+    code = 0
+
+    def refused(error: StoreRefused) -> None:
+        nonlocal code
+        code = EXIT_STORE_REFUSED
+        log.critical("%s", error)
+        ends.set()
+        supervisor.hurry()
+
+    supervisor.on_refused = refused
+    _obey_signals(ends, supervisor)
+    await supervisor.start()
+    if server is not None:
+        await server.start()
+        log.info("serving on %s", server.address)
+    await ends.wait()
+    log.info("shutting down; a second signal ends the patience")
+    if server is not None:
+        server.begin_to_stop()
+    await supervisor.stop(0.0 if code else None)
+    if server is not None:
+        await server.stop()
+    app.close()
+    return code
+
+
+def _obey_signals(ends: asyncio.Event, supervisor: Supervisor) -> None:
+    def told() -> None:
+        if ends.is_set():
+            supervisor.hurry()
+        ends.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, told)
+
+
+def main() -> None:
+    """The `holdbeat` command."""
+    from holdbeat.cli.main import cli
+
+    cli(obj=Composition())

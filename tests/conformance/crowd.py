@@ -1,0 +1,111 @@
+"""Many real processes on one store at once: what each of them does, and how to send them off together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from holdbeat.domain.job import NewJob
+from holdbeat.domain.run import Outcome
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.claim import Vacancy, claim
+from holdbeat.store.verbs.enqueue import enqueue
+from holdbeat.store.verbs.settle import settle
+from tests.conformance.acts import ids_of, open_at, rows, settlement
+
+T = TypeVar("T")
+PROCESSES = 8
+
+
+class Crew:
+    """Eight processes that are up and wait for something to do."""
+
+    def __init__(self) -> None:
+        self._pool = ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn"))
+        list(self._pool.map(time.sleep, [0.1] * PROCESSES))
+
+    def all_at_once(self, act: Callable[..., T], *arguments: Any, processes: int = PROCESSES) -> list[T]:
+        """Runs `act(number, start, *arguments)` in as many processes; `start` is an instant that all wait for."""
+        start = time.time() + 0.3
+        futures = [self._pool.submit(act, number, start, *arguments) for number in range(processes)]
+        return [future.result(timeout=100) for future in futures]
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+def wait_for(start: float) -> None:
+    time.sleep(max(0.0, start - time.time()))
+
+
+@dataclass
+class Shift:
+    """What one process did."""
+
+    claimed: list[str] = field(default_factory=list)
+    verdicts: set[str] = field(default_factory=set)
+    most_leases: int = 0
+
+
+def work_until_empty(
+    number: int, start: float, url: str, concurrency: str, slots: int, observe: bool = False
+) -> Shift:
+    """Claims and completes until nothing is left; `observe` looks at the live leases in between."""
+    store = open_at(url, concurrency=concurrency)
+    shift = Shift()
+    wait_for(start)
+    idle = 0
+    while idle < 3:
+        claims = store.write_sync(claim, Vacancy(f"w{number}", range(slots), (), ["a", "b", "noop"]))
+        if observe:
+            seen = rows(store, "SELECT count(*) FROM leases")[0][0]
+            shift.most_leases = max(shift.most_leases, seen)
+        if not claims:
+            queued = rows(store, "SELECT 1 FROM jobs WHERE status = 'QUEUED' LIMIT 1")
+            idle = 0 if queued else idle + 1
+            continue
+        shift.claimed += ids_of(claims)
+        shift.verdicts |= set(
+            store.write_sync(settle, [settlement(found, Outcome.completed()) for found in claims])
+        )
+    store.close()
+    return shift
+
+
+def enqueue_many(number: int, start: float, url: str, amount: int) -> list[str]:
+    """Puts jobs into the queue one by one."""
+    store = open_at(url)
+    wait_for(start)
+    ids = [store.write_sync(enqueue, [NewJob("a", {"by": number})]).jobs[0].id for _ in range(amount)]
+    store.close()
+    return ids
+
+
+def open_and_close(number: int, start: float, url: str) -> int:
+    """Opens the store, which migrates it, and counts the migrations it then has."""
+    wait_for(start)
+    store = open_at(url)
+    found: int = rows(store, "SELECT count(*) FROM schema_migrations")[0][0]
+    store.close()
+    return found
+
+
+def draw_fences(number: int, start: float, url: str, draws: int, amount: int) -> list[int]:
+    """Reserves fences again and again; the first of each row that it got."""
+    store = open_at(url)
+    wait_for(start)
+
+    def draw(tx: Transaction) -> int:
+        return tx.next_fences(amount)
+
+    firsts = [store.write_sync(draw) for _ in range(draws)]
+    store.close()
+    return firsts
+
+
+def flatten(lists: Sequence[Sequence[T]]) -> list[T]:
+    return [item for found in lists for item in found]

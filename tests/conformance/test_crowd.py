@@ -1,0 +1,86 @@
+"""Eight processes on one store: each job once, each limit always."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdbeat.domain.job import NewJob
+from tests.conformance.acts import OpenStore, count, enqueue_all, rows
+from tests.conformance.crowd import Crew, draw_fences, enqueue_many, flatten, open_and_close, work_until_empty
+
+JOBS = 10_000
+
+
+@pytest.fixture(scope="session")
+def crew() -> Iterator[Crew]:
+    made = Crew()
+    yield made
+    made.close()
+
+
+@pytest.mark.rule("CAP-02", "DEC-001", "OPS-06")
+def test_ten_thousand_jobs_are_claimed_once_each_by_eight_processes(open_store: OpenStore, crew: Crew) -> None:
+    store = open_store()
+    queued = [job.id for n in range(10) for job in enqueue_all(store, [NewJob("a") for _ in range(JOBS // 10)])]
+    shifts = crew.all_at_once(work_until_empty, open_store.url, "unlimited", 50)
+    claimed = flatten([shift.claimed for shift in shifts])
+    assert len(claimed) == JOBS
+    assert set(claimed) == set(queued)
+    assert {verdict for shift in shifts for verdict in shift.verdicts} == {"accepted"}
+    assert count(store, "jobs", "status = 'COMPLETED'") == JOBS
+    assert rows(store, "SELECT count(*), count(DISTINCT job_id), count(DISTINCT fence) FROM job_runs") == [
+        (JOBS, JOBS, JOBS)
+    ]
+    assert count(store, "leases") == 0
+
+
+@pytest.mark.rule("CON-002", "CAP-02", "CAP-01")
+@pytest.mark.parametrize(
+    ("concurrency", "limit"), [("resources:default=3", 3), ("global:3", 3), ("per_type:a=2,b=1", 3)]
+)
+def test_a_limit_is_never_exceeded_at_any_instant_by_eight_processes(
+    open_store: OpenStore, crew: Crew, concurrency: str, limit: int
+) -> None:
+    amount = 120
+    store = open_store()
+    enqueue_all(store, [NewJob("ab"[n % 2]) for n in range(amount)])
+    shifts = crew.all_at_once(work_until_empty, open_store.url, concurrency, 2, True)
+    assert len(set(flatten([shift.claimed for shift in shifts]))) == amount
+    # A claim's event is written under the lock of its pool, and after the end of every run that made room for
+    # it: so the log, in its order, shows how many ran at each instant.
+    running = most = 0
+    names = rows(store, "SELECT name FROM events WHERE name IN :names ORDER BY id", names=["job.claimed", "run.ended"])
+    for (name,) in names:
+        running += 1 if name == "job.claimed" else -1
+        most = max(most, running)
+        assert running <= limit
+    assert most == limit
+    assert max(shift.most_leases for shift in shifts) <= limit
+    assert running == 0
+
+
+@pytest.mark.rule("LEASE-03")
+def test_no_fence_is_ever_given_twice(open_store: OpenStore, crew: Crew) -> None:
+    open_store()
+    amount = 1200
+    drawn = flatten(crew.all_at_once(draw_fences, open_store.url, 15, amount, processes=4))
+    drawn.sort()
+    assert all(after - before >= amount for before, after in zip(drawn, drawn[1:], strict=False))
+
+
+@pytest.mark.rule("OPS-06", "DEC-002")
+def test_processes_that_write_at_the_same_time_never_see_the_store_locked(open_store: OpenStore, crew: Crew) -> None:
+    store = open_store()
+    ids = flatten(crew.all_at_once(enqueue_many, open_store.url, 60))
+    assert len(set(ids)) == 8 * 60
+    assert rows(store, "SELECT count(*), count(DISTINCT position) FROM jobs") == [(480, 480)]
+
+
+@pytest.mark.rule("OPS-02")
+def test_processes_that_open_a_new_store_at_once_migrate_it_once(
+    store_url: str, crew: Crew, engine: str, request: pytest.FixtureRequest
+) -> None:
+    url = store_url if engine == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    assert set(crew.all_at_once(open_and_close, url, processes=4)) == {1}
