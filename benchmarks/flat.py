@@ -1,1 +1,139 @@
-def measure(*a): return {}
+"""Whether a claim stays as quick, and the process as small, when a million rows stand beside it.
+
+Rows are poured in by plain SQL. For each kind of row there are two stores, one with many and one with few; single
+claims alternate between them, so that the machine's other business touches both alike.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+
+from benchmarks import lives
+from benchmarks.timing import progress, stopwatch
+from holdbeat.domain.job import NewJob
+from holdbeat.store import sqlite_file
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.opening import open_store
+from holdbeat.store.verbs.claim import Vacancy, claim
+from holdbeat.store.verbs.enqueue import enqueue
+from holdbeat.store.verbs.lists import list_jobs
+from holdbeat.store.verbs.prune import prune
+
+KINDS = ("queued", "delayed", "finished")
+PAST = "2020-01-01T00:00:00.000Z"
+FUTURE = "2999-01-01T00:00:00.000Z"
+
+_NUMBERS = {
+    "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})",
+    "postgres": "WITH n(i) AS (SELECT generate_series(1, {count}))",
+}
+_ID = {
+    "sqlite": "printf('{kind}0000000-0000-7000-8000-%012d', i)",
+    "postgres": "'{kind}0000000-0000-7000-8000-' || lpad(i::text, 12, '0')",
+}
+_JOBS = {
+    "queued": ("", ""),
+    "delayed": (", not_before, hold", f", '{FUTURE}', 1"),
+    "finished": (", status, started_at, finished_at", f", 'COMPLETED', '{PAST}', '{PAST}'"),
+}
+
+
+def _pouring(dialect: str, kind: str, count: int) -> list[str]:
+    """Statements that make `count` rows of one kind."""
+    numbers = _NUMBERS[dialect].format(count=count)
+    job_id, run_id = _ID[dialect].format(kind=1), _ID[dialect].format(kind=2)
+    columns, values = _JOBS[kind]
+    statements = [
+        f"INSERT INTO jobs (id, type, position, created_at{columns}) {numbers} "
+        f"SELECT {job_id}, 'noop', i * 100, '{PAST}'{values} FROM n"
+    ]
+    if kind == "finished":
+        statements.append(
+            "INSERT INTO job_runs (id, job_id, type, worker_id, started_at, finished_at, status) "
+            f"{numbers} SELECT {run_id}, {job_id}, 'noop', 'w', '{PAST}', '{PAST}', 'COMPLETED' FROM n"
+        )
+    if dialect == "postgres":
+        # In one statement the literals of a SELECT are text until they meet their columns.
+        statements = [s.replace(f"'{PAST}'", f"'{PAST}'::timestamptz") for s in statements]
+        statements = [s.replace(f"'{FUTURE}'", f"'{FUTURE}'::timestamptz") for s in statements]
+    return statements
+
+
+def pour(store: PersistenceAdapter, kind: str, count: int) -> None:
+    """Fills a new store."""
+    if store.url.startswith("sqlite"):
+        connection = sqlite_file.connect(store.url.removeprefix("sqlite:///"))
+        for statement in _pouring("sqlite", kind, count):
+            connection.execute(statement)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        connection.close()
+        return
+    with psycopg.connect(store.url, autocommit=True) as server:
+        for statement in _pouring("postgres", kind, count):
+            server.execute(statement.encode())
+        server.execute("VACUUM ANALYZE")
+        server.execute("CHECKPOINT")
+
+
+def measure(bench: Any, few: int, many: int, claims: int) -> dict[str, Any]:
+    """`claim_flat` for each kind of row, and `rss_mb` of a process that works beside the finished ones."""
+    flat = {}
+    rss_mb = 0.0
+    for kind in KINDS:
+        progress(f"{bench.name}: claims beside {many:,} {kind} rows")
+        with ExitStack() as stack:
+            stores = {}
+            for count in (few, many):
+                store = stack.enter_context(bench.store(bench.another_place()))
+                pour(store, kind, count)
+                store.write_sync(enqueue, [NewJob("noop", priority=1) for _ in range(claims + 10)])
+                stores[count] = store
+            times: dict[int, list[float]] = {few: [], many: []}
+            for number in range(claims + 10):
+                for count, store in stores.items():
+                    with stopwatch() as watch:
+                        taken = store.write_sync(claim, Vacancy("worker", [number], (), ["noop"]))
+                    if len(taken) != 1:
+                        raise RuntimeError("a claim found nothing although jobs were ready")
+                    # The first ones read the pages that later ones find in memory.
+                    if number >= 10:
+                        times[count].append(watch.elapsed_s)
+            medians = {count: statistics.median(found) for count, found in times.items()}
+            flat[kind] = round(medians[many] / medians[few], 2)
+            progress(f"  {medians[few] * 1e3:.2f} ms beside {few:,}, {medians[many] * 1e3:.2f} ms beside {many:,}")
+            if kind == "finished":
+                rss_mb = _rss_of_another(stores[many].url)
+        bench.clear()
+    return {"claim_flat": flat, "rss_mb": rss_mb}
+
+
+def _rss_of_another(url: str) -> float:
+    made = subprocess.run([sys.executable, "-m", "benchmarks.flat", url], capture_output=True, text=True, check=True)
+    return float(json.loads(made.stdout)["rss_mb"])
+
+
+def work_on(url: str) -> float:
+    """Lists, claims and prunes on a store; the most memory that this process ever had, in MB."""
+    store = open_store(url, lives.terms())
+    cursor = None
+    for _ in range(20):
+        page = store.read_sync(list_jobs, limit=100, cursor=cursor)
+        cursor = page.next_cursor
+    store.write_sync(enqueue, [NewJob("noop") for _ in range(200)])
+    store.write_sync(claim, Vacancy("other", list(range(200)), (), ["noop"]))
+    for _ in range(20):
+        store.write_sync(prune, store.clock.now())
+    store.close()
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+if __name__ == "__main__":
+    print(json.dumps({"rss_mb": work_on(sys.argv[1])}))

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks import bare, flat, lives
 from benchmarks.replay import Recording, record_postgres, record_sqlite, replay_postgres, replay_sqlite
-from benchmarks.timing import interleaved, progress
+from benchmarks.timing import Rounds, progress
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.postgres import PostgresStore
 from holdbeat.store.sqlite import SqliteStore
@@ -57,10 +57,17 @@ class SqliteBench:
         self._folder = folder
         self._numbers = itertools.count()
 
-    def place(self) -> str:
+    def clear(self) -> None:
+        """Takes away what was measured before."""
         for path in self._folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def another_place(self) -> str:
         return str(self._folder / f"bench-{next(self._numbers)}.db")
+
+    def place(self) -> str:
+        self.clear()
+        return self.another_place()
 
     @contextlib.contextmanager
     def store(self, place: str | None = None) -> Iterator[PersistenceAdapter]:
@@ -89,13 +96,20 @@ class PostgresBench:
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
-        self._last: str | None = None
+        self._used: list[str] = []
+
+    def clear(self) -> None:
+        """Takes away what was measured before."""
+        while self._used:
+            self._server.drop_database(self._used.pop())
+
+    def another_place(self) -> str:
+        self._used.append(self._server.create_database())
+        return self._used[-1]
 
     def place(self) -> str:
-        if self._last is not None:
-            self._server.drop_database(self._last)
-        self._last = self._server.create_database()
-        return self._last
+        self.clear()
+        return self.another_place()
 
     @contextlib.contextmanager
     def store(self, place: str | None = None, writers: int = CONNECTIONS) -> Iterator[PersistenceAdapter]:
@@ -142,7 +156,7 @@ def measure(bench: SqliteBench | PostgresBench, extent: Extent, parts: set[str])
     if "life" in parts:
         progress(f"{bench.name}: lives of {lived} jobs at batch {BATCH}")
         recording = bench.record(extent.jobs)
-        found = interleaved(
+        found = Rounds(
             {
                 "store": store_life,
                 "raw": lambda: lived / bench.replay(recording),
@@ -150,20 +164,20 @@ def measure(bench: SqliteBench | PostgresBench, extent: Extent, parts: set[str])
             },
             extent.rounds,
         )
-        figures["life_per_s"] = round(found["store"])
-        figures["raw_life_per_s"] = round(found["raw"])
-        figures["bare_life_per_s"] = round(found["bare"])
-        figures["life_ratio"] = round(found["store"] / found["raw"], 3)
-        figures["bare_ratio"] = round(found["store"] / found["bare"], 3)
+        figures["life_per_s"] = found.median("store")
+        figures["raw_life_per_s"] = found.median("raw")
+        figures["bare_life_per_s"] = found.median("bare")
+        figures["life_ratio"] = found.ratio("store", "raw")
+        figures["bare_ratio"] = found.ratio("store", "bare")
     if "enqueue" in parts:
         progress(f"{bench.name}: {CONCURRENT_CALLERS} callers enqueue one job at a time")
-        found = interleaved(
+        found = Rounds(
             {"single commits": lambda: bench.single_commits(extent.commits), "concurrent enqueues": concurrent},
             extent.rounds,
         )
-        figures["single_commit_per_s"] = round(found["single commits"])
-        figures["enqueue_concurrent_per_s"] = round(found["concurrent enqueues"])
-        figures["enqueue_concurrent_ratio"] = round(found["concurrent enqueues"] / found["single commits"], 2)
+        figures["single_commit_per_s"] = found.median("single commits")
+        figures["enqueue_concurrent_per_s"] = found.median("concurrent enqueues")
+        figures["enqueue_concurrent_ratio"] = found.ratio("concurrent enqueues", "single commits")
     if "flat" in parts:
         figures.update(flat.measure(bench, extent.few, extent.many, extent.claims))
     return figures

@@ -27,14 +27,23 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def interleaved(variants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """The median of each variant over rounds in which all of them take their turn.
+class Rounds:
+    """Figures of several variants that took turns.
 
-    A machine that is busy for a while then slows all of them alike, and their ratios stay honest.
+    A machine that is busy for a while slows all variants of a round alike: so ratios are taken within rounds.
     """
-    found: dict[str, list[float]] = {name: [] for name in variants}
-    for number in range(rounds):
-        for name, measure in variants.items():
-            found[name].append(measure())
-        progress(f"  round {number + 1}: " + ", ".join(f"{name} {figures[-1]:,.0f}" for name, figures in found.items()))
-    return {name: statistics.median(figures) for name, figures in found.items()}
+
+    def __init__(self, variants: Mapping[str, Callable[[], float]], rounds: int) -> None:
+        self._found: dict[str, list[float]] = {name: [] for name in variants}
+        for number in range(rounds):
+            for name, measure in variants.items():
+                self._found[name].append(measure())
+            said = ", ".join(f"{name} {figures[-1]:,.0f}" for name, figures in self._found.items())
+            progress(f"  round {number + 1}: {said}")
+
+    def median(self, name: str) -> int:
+        return round(statistics.median(self._found[name]))
+
+    def ratio(self, name: str, to: str) -> float:
+        pairs = zip(self._found[name], self._found[to], strict=True)
+        return round(statistics.median(one / other for one, other in pairs), 3)

@@ -262,7 +262,8 @@ class App:
 
     @property
     def _origin(self) -> App:
-        return self.__dict__.get("_original", self)
+        original: App = self.__dict__.get("_original", self)
+        return original
 
     def call(self, target: Callable[..., Any] | str, /, **params: Any) -> Call:
         """A job to be: for `enqueue_many` and `group`."""

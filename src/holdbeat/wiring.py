@@ -19,6 +19,7 @@ from holdbeat.settings import Settings
 
 if TYPE_CHECKING:
     from holdbeat.app import App
+    from holdbeat.engine.service import Service
     from holdbeat.engine.supervisor import Supervisor
     from holdbeat.store.adapter import PersistenceAdapter
 
@@ -99,14 +100,15 @@ def _import_app(path: str) -> App:
 async def _serve(
     app: App, *, has_worker: bool, has_api: bool, kind: str, resources: Sequence[str] | None
 ) -> int:
-    from holdbeat.engine.schedule_trigger import ScheduleTrigger
     from holdbeat.engine.supervisor import Supervisor
-    from holdbeat.engine.webhook_service import WebhookService
 
     settings = app.settings
     store = await asyncio.to_thread(lambda: app.store)
-    services = []
+    services: list[Service] = []
     if kind == "serve":
+        from holdbeat.engine.schedule_trigger import ScheduleTrigger
+        from holdbeat.engine.webhook_service import WebhookService
+
         services = [ScheduleTrigger.for_settings(store, settings), WebhookService.for_settings(store, settings)]
     supervisor = Supervisor(
         store,

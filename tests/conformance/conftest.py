@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from holdbeat.domain.clock import ManualClock
 from holdbeat.store.adapter import PersistenceAdapter
-from tests.conformance.acts import OpenStore, open_at
+from tests.conformance.acts import OpenStore
+from tests.conformance.databases import Databases
 from tests.postgres import PostgresServer
 
 
@@ -27,11 +27,15 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_template(postgres_server: PostgresServer) -> str:
+def databases(postgres_server: PostgresServer) -> Databases:
+    """Migrated, empty databases on this test process's own server."""
+    return Databases(postgres_server)
+
+
+@pytest.fixture(scope="session")
+def postgres_template(databases: Databases) -> str:
     """The name of a migrated, empty database that others are copied from."""
-    url = postgres_server.create_database()
-    open_at(url, clock=ManualClock()).close()
-    return urlsplit(url).path.lstrip("/")
+    return databases.template
 
 
 @pytest.fixture
@@ -40,12 +44,10 @@ def store_url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> It
     if engine == "sqlite":
         yield f"sqlite:///{tmp_path / 'holdbeat.db'}"
         return
-    server: PostgresServer = request.getfixturevalue("postgres_server")
-    server.start()
-    url = server.create_database(template=request.getfixturevalue("postgres_template"))
+    databases: Databases = request.getfixturevalue("databases")
+    url = databases.take()
     yield url
-    server.start()
-    server.drop_database(url)
+    databases.give_back(url)
 
 
 @pytest.fixture

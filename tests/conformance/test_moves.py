@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from holdbeat.domain.position import GAP, POSITION_MAX
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.order import move_job, reorder
 from tests.conformance.acts import (
+    OpenStore,
     change,
     claim_all,
     claim_one,
@@ -96,10 +99,11 @@ def test_a_used_up_gap_renumbers_the_priority_and_keeps_the_order(store: Persist
     other_priority = enqueue_one(store, priority=7)
     running = job_of_claim(claim_one(store, types=["noop"]))
     assert running.id == other_priority.id
-    expected = [a, b]
+    expected = [a, b, *others]
     for each in others:
         store.write_sync(move_job, each, before=b)
-        expected.insert(-1, each)
+        expected.remove(each)
+        expected.insert(expected.index(b), each)
         assert order(store) == expected
     values = [positions(store)[each] for each in expected]
     assert values == sorted(set(values))
@@ -261,6 +265,46 @@ def test_a_reordering_that_names_a_wrong_job_changes_nothing(store: PersistenceA
     with pytest.raises(Conflict):
         store.write_sync(reorder, [c, a])
     assert positions(store) == before
+
+
+@pytest.mark.rule("DEC-005")
+def test_many_who_move_at_once_lose_nobody_and_put_no_two_on_one_place(open_store: OpenStore) -> None:
+    stores = [open_store() for _ in range(3)]
+    ids = line_up(stores[0], 12)
+    errors: list[BaseException] = []
+
+    def go(store: PersistenceAdapter, seed: int) -> None:
+        dice = random.Random(seed)
+        try:
+            for _ in range(25):
+                mover, other = dice.sample(ids, 2)
+                where: dict[str, Any] = dice.choice(
+                    [{"before": other}, {"after": other}, {"to": "top"}, {"to": "bottom"}, {"to": dice.randrange(12)}]
+                )
+                store.write_sync(move_job, mover, **where)
+                store.write_sync(reorder, dice.sample(ids, 3))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=go, args=(store, seed)) for seed, store in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(order(stores[0])) == sorted(ids)
+    assert len(set(positions(stores[0]).values())) == 12
+
+
+@pytest.mark.rule("DEC-005")
+def test_the_head_takes_any_number_of_jobs_without_renumbering(store: PersistenceAdapter) -> None:
+    ids = line_up(store, 3)
+    for number in range(300):
+        before = positions(store)
+        store.write_sync(move_job, ids[(number + 1) % 3], to="top")
+        after = positions(store)
+        assert sum(before[each] != after[each] for each in ids) == 1
+    assert min(after.values()) == -300 * GAP + GAP
 
 
 MOVES = st.lists(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -70,6 +71,7 @@ class Stage:
     def __init__(self, job_type: JobType, *, timeout_s: float | None = None, max_log_bytes: int = 65_536) -> None:
         self.script = Script()
         self.stop = StopSignal()
+        self.stopped_at = 0.0
         self.run_id = RUN_ID.format(next(_runs))
         self.job_type = job_type
         self.handler = make_handler(job_type)
@@ -93,6 +95,7 @@ class Stage:
 
         def on_log(text: str) -> None:
             if word in text:
+                self.stopped_at = time.monotonic()
                 self.stop.set(reason, grace_s=grace_s)
 
         self.script.on_log = on_log

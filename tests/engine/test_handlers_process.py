@@ -163,9 +163,8 @@ async def test_what_no_process_could_find_again_is_refused_at_registration() -> 
 async def test_a_cancel_reaches_a_process_within_a_second(function: Callable[..., Any]) -> None:
     stage = on_stage(function, "process")
     stage.stop_when_it_says("waiting", "cancelled", grace_s=None)
-    began = time.monotonic()
-    outcome = await stage.run(within_s=10)
-    assert time.monotonic() - began < 3
+    outcome = await stage.run(within_s=20)
+    assert time.monotonic() - stage.stopped_at < 5, "told within a second; the rest is for a busy machine"
     assert (outcome.status, outcome.error_kind) == (RunStatus.FAILED, ErrorKind.CANCELLED), outcome
     assert outcome.exit_code is None, "it ended by itself"
     if function in (bad.sleeps, bad.awaits):

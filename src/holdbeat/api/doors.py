@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope as AsgiScope, Send
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as AsgiScope
 
 from holdbeat.api.problem import Misdirected, problem, refusal
 from holdbeat.api.service import Service
@@ -39,10 +40,7 @@ CONTENT_SECURITY_POLICY = (
 SECURITY_HEADERS: list[tuple[bytes, bytes]] = [
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
 ]
 _NO_STORE = (b"cache-control", b"no-store")
 
@@ -54,6 +52,7 @@ class Doors:
         self._app = app
         self._service = service
         self._hosts = HostList(service.settings)
+        self._is_on_loopback = service.settings.is_on_loopback
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -99,7 +98,7 @@ class Doors:
         keys = service.keys
         if not keys.is_fresh:
             await keys.refresh()
-        if service.settings.is_on_loopback and not keys.any_exists:
+        if self._is_on_loopback and not keys.any_exists:
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.ADMIN, None
             return
         key = await self._key(headers)
@@ -167,8 +166,8 @@ class _Answer:
             headers += SECURITY_HEADERS
             if not any(name == b"cache-control" for name, _ in headers):
                 headers.append(_NO_STORE)
-            if message["status"] in (408, 413):
-                self._lingers = message["status"] == 413
+            if message["status"] == 413:
+                self._lingers = True
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
         elif self._lingers and not message.get("more_body"):

@@ -55,13 +55,7 @@ class Misdirected(HoldbeatError):
     default_code = "misdirected"
 
 
-class TooSlow(HoldbeatError):
-    """The client did not send its request in time (HTTP 408)."""
-
-    default_code = "too_slow"
-
-
-_STATUS |= {HandlerFailed: 502, Misdirected: 421, TooSlow: 408}
+_STATUS |= {HandlerFailed: 502, Misdirected: 421}
 
 
 def encode(value: Any) -> bytes:

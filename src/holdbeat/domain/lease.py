@@ -43,7 +43,7 @@ class LeaseTerms:
     grace_s: float = 60
 
     def __post_init__(self) -> None:
-        if not (0 < self.lease_s <= YEAR_S and 0 < self.heartbeat_s and 0 <= self.grace_s <= YEAR_S):
+        if not (0 < self.lease_s <= YEAR_S and self.heartbeat_s > 0 and 0 <= self.grace_s <= YEAR_S):
             raise SettingsError(
                 "lease_s and heartbeat_s must be positive, grace_s not negative, none longer than a year.",
                 field="lease_s",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.schedule import INDEFINITE, CatchUp, Overlap, Schedule
-from holdbeat.domain.timetable import MILLISECOND, DueTimes, due_times, next_due
+from holdbeat.domain.timetable import MILLISECOND, DueTimes, due_times, jittered, next_due
 
 ON_TIME_S = 60.0
 """A due time that is not later than this simply fires, whatever the catch-up policy."""
@@ -71,20 +71,45 @@ class DueWork:
 def due_work(schedule: Schedule, now: datetime) -> DueWork:
     """Judges all that is due from `next_run_at` until now; a pause that ended there is a stretch of its own.
 
-    An adaptive schedule has no next time here: it is in flight then, and planned when its chain ends.
+    An adaptive schedule has no next time here: it is in flight then, and planned when its chain ends. With jitter
+    the due times from the first whose own moment has not come are left for later.
     """
     since = schedule.next_run_at
     if not schedule.enabled:
         return DueWork([], None)
     if since is None or since > now:
         return DueWork([], since)
+    if schedule.paused_until is None and schedule.jitter_s <= 0 and not schedule.adaptive:
+        # Nearly every fire is of one due time: then two looks at the timetable are enough.
+        following = next_due(schedule, since)
+        if (following is None or following > now) and next_due(schedule, since - MILLISECOND) == since:
+            return DueWork(catch_up(schedule, (since,), now), following)
+    ahead = _ahead(schedule, since, now)
+    if ahead is not None:
+        if ahead <= since:
+            return DueWork([], since)
+        return DueWork(_all_judged(schedule, since, ahead - MILLISECOND, now), ahead)
+    return DueWork(_all_judged(schedule, since, now, now), None if schedule.adaptive else next_due(schedule, now))
+
+
+def _ahead(schedule: Schedule, since: datetime, now: datetime) -> datetime | None:
+    """The first due time until now that its jitter still holds back."""
+    if schedule.adaptive or schedule.jitter_s <= 0:
+        return None
+    due: datetime | None = max(since, now - timedelta(seconds=schedule.jitter_s)) - MILLISECOND
+    while due is not None and (due := next_due(schedule, due)) is not None and due <= now:
+        if jittered(schedule.id, due, schedule.jitter_s) > now:
+            return due
+    return None
+
+
+def _all_judged(schedule: Schedule, since: datetime, until: datetime, now: datetime) -> list[Verdict]:
     verdicts: list[Verdict] = []
-    if not schedule.adaptive and schedule.paused_until is not None and since < schedule.paused_until <= now:
+    if not schedule.adaptive and schedule.paused_until is not None and since < schedule.paused_until <= until:
         # Judged apart, so that neither summary counts what belongs to the other.
         verdicts = _judged(schedule, since, schedule.paused_until - MILLISECOND, now)
         since = schedule.paused_until
-    verdicts += _judged(schedule, since, now, now)
-    return DueWork(verdicts, None if schedule.adaptive else next_due(schedule, now))
+    return verdicts + _judged(schedule, since, until, now)
 
 
 def _judged(schedule: Schedule, since: datetime, until: datetime, now: datetime) -> list[Verdict]:
@@ -125,12 +150,17 @@ def catch_up(schedule: Schedule, due: DueTimes | Sequence[datetime], now: dateti
 
 
 def _fired(schedule: Schedule, live: list[datetime], now: datetime) -> list[datetime]:
-    on_time = [at for at in live if _late_s(at, now) <= ON_TIME_S]
+    # Jitter is no lateness: a due time that was moved on purpose is late from there.
+    on_time = [at for at in live if _late_s(_moment(schedule, at), now) <= ON_TIME_S]
     policy = CatchUp.LATEST if schedule.adaptive else schedule.catch_up
     if policy is CatchUp.NONE:
         return on_time
     limit = 1 if policy is CatchUp.LATEST else schedule.catch_up_limit
     return live[-max(limit, len(on_time)) :]
+
+
+def _moment(schedule: Schedule, due_at: datetime) -> datetime:
+    return due_at if schedule.adaptive else jittered(schedule.id, due_at, schedule.jitter_s)
 
 
 def _why_not(schedule: Schedule) -> tuple[OccurrenceStatus, str]:

@@ -170,7 +170,7 @@ class Submission:
     @staticmethod
     def for_schedule(layer: Layer, *, hold: Hold | None = None, job: Mapping[str, Any] | None = None) -> Submission:
         """What a Schedule submits when it fires: its own layer, and for a manual fire perhaps a job's above it."""
-        submission = Submission.read(job) if job else Submission()
+        submission = _read(job or {}, needs_type=False)
         submission.schedule = layer
         submission.hold = hold
         if layer.get("template_id") is not None:
@@ -180,7 +180,7 @@ class Submission:
         return submission
 
 
-def _read(given: Mapping[str, Any]) -> Submission:
+def _read(given: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
     values: dict[str, Any] = {}
     for name, value in given.items():
         reader = _READERS.get(name)
@@ -205,7 +205,7 @@ def _read(given: Mapping[str, Any]) -> Submission:
         idempotency_key=values.pop("idempotency_key", None),
         own=values,
     )
-    if submission.type is None and submission.template is None:
+    if needs_type and submission.type is None and submission.template is None:
         raise Invalid("Say what to run: give a type or a template.", code="missing_type", field="type")
     if submission.idempotency_key is not None:
         submission.request_hash = fingerprint(given)

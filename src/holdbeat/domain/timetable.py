@@ -49,7 +49,9 @@ def next_due(schedule: Schedule, after: datetime) -> datetime | None:
     """The first due time strictly after an instant, within start_at and end_at (both included).
 
     A cron expression gives its own times. An interval keeps a fixed grid: from start_at, or from one interval
-    after the creation. Whether the schedule is enabled or paused does not matter here.
+    after the creation. A moment before the creation can only come from a clock that went back: there the grid
+    goes on, so that nothing waits until the clock is where it was. Whether the schedule is enabled or paused does
+    not matter here.
     """
     if schedule.start_at is not None and after < schedule.start_at:
         after = schedule.start_at - MILLISECOND
@@ -57,7 +59,8 @@ def next_due(schedule: Schedule, after: datetime) -> datetime | None:
         due = Cron.parse(schedule.cron).next_after(after, zone_of(schedule.timezone), schedule.dst)
     else:
         first, step = _grid(schedule)
-        due = first if after < first else first + ((after - first) // step + 1) * step
+        went_back = schedule.start_at is None and after < schedule.created_at - MILLISECOND
+        due = first if after < first and not went_back else first + ((after - first) // step + 1) * step
     if due is None or due >= LAST_INSTANT or (schedule.end_at is not None and due > schedule.end_at):
         return None
     return due

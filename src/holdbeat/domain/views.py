@@ -10,11 +10,14 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import iso
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.events import Event
 from holdbeat.domain.group import JobGroup
 from holdbeat.domain.job import Job
+from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.run import JobRun
+from holdbeat.domain.schedule import INDEFINITE, Schedule
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.webhook import Delivery, Webhook
 from holdbeat.domain.worker import Worker
@@ -232,3 +235,124 @@ def event_json(event: Event) -> dict[str, Any]:
         "schedule_id": event.schedule_id,
         "data": event.data,
     }
+
+
+def _timing_json(schedule: Schedule) -> dict[str, Any]:
+    """What schedules and endpoints have in common: when they run, and why then."""
+    decision = schedule.last_decision
+    return {
+        "cron": schedule.cron,
+        "interval_s": schedule.interval_s,
+        "timezone": schedule.timezone,
+        "dst": schedule.dst,
+        "jitter_s": schedule.jitter_s,
+        "start_at": _time(schedule.start_at),
+        "end_at": _time(schedule.end_at),
+        "catch_up": schedule.catch_up,
+        "catch_up_limit": schedule.catch_up_limit,
+        "overlap": schedule.overlap,
+        "adaptive": schedule.adaptive,
+        "min_interval_s": schedule.min_interval_s,
+        "max_interval_s": schedule.max_interval_s,
+        "paused_until": _time(schedule.paused_until),
+        "paused_indefinitely": schedule.paused_until == INDEFINITE,
+        "pause_reason": schedule.pause_reason,
+        "hint_interval_s": schedule.hint_interval_s,
+        "hint_interval_expires_at": _time(schedule.hint_interval_expires_at),
+        "hint_interval_reason": schedule.hint_interval_reason,
+        "hint_next_run_at": _time(schedule.hint_next_run_at),
+        "hint_next_run_expires_at": _time(schedule.hint_next_run_expires_at),
+        "hint_next_run_reason": schedule.hint_next_run_reason,
+        "failure_count": schedule.failure_count,
+        "last_run_at": _time(schedule.last_run_at),
+        "next_run_at": _time(schedule.next_run_at),
+        "last_decision": {name: value for name, value in decision.items() if name != "memory"} if decision else None,
+        "version": schedule.version,
+        "created_at": _time(schedule.created_at),
+    }
+
+
+def schedule_json(schedule: Schedule) -> dict[str, Any]:
+    policy = schedule.retry_policy
+    return {
+        "id": schedule.id,
+        "name": schedule.name,
+        "enabled": schedule.enabled,
+        "template_id": schedule.template_id,
+        "type": schedule.type,
+        # Whatever the type, or the template's: headers that look like secrets are not shown.
+        "params": None if schedule.params is None else redacted_params("http", schedule.params),
+        "priority": schedule.priority,
+        "resource": schedule.resource,
+        "retry_policy": policy.as_dict() if policy is not None else None,
+        "timeout_s": schedule.timeout_s,
+        "webhook_url": schedule.webhook_url,
+        "labels": schedule.labels,
+        **_timing_json(schedule),
+    }
+
+
+def endpoint_json(schedule: Schedule) -> dict[str, Any]:
+    call = schedule.endpoint
+    if call is None:
+        raise ValueError("only a schedule with an HTTP call is an endpoint")
+    return {
+        "id": schedule.id,
+        "name": schedule.name,
+        "enabled": schedule.enabled,
+        "url": call.url,
+        "method": call.method,
+        "headers": redacted_headers(call.headers),
+        "body": call.body,
+        "timeout_s": call.timeout_s,
+        "max_execution_s": call.max_execution_s,
+        "max_response_kb": call.max_response_kb,
+        "priority": schedule.priority,
+        "webhook_url": schedule.webhook_url,
+        "labels": schedule.labels,
+        **_timing_json(schedule),
+    }
+
+
+def occurrence_json(occurrence: Occurrence) -> dict[str, Any]:
+    return {
+        "id": occurrence.id,
+        "schedule_id": occurrence.schedule_id,
+        "due_at": _time(occurrence.due_at),
+        "status": occurrence.status,
+        "job_id": occurrence.job_id,
+        "reason": occurrence.reason,
+        "count": occurrence.count,
+        "recorded_at": _time(occurrence.recorded_at),
+        "late_s": occurrence.late_s,
+    }
+
+
+def kept_headers(given: Any, present: Mapping[str, Any], field: str = "headers") -> Any:
+    """Headers as they came back from somebody who was shown the mark: there the present value stays."""
+    if not isinstance(given, dict) or REDACTED not in given.values():
+        return given
+    values = {name.lower(): value for name, value in present.items()}
+    kept = {}
+    for name, value in given.items():
+        if value == REDACTED and name.lower() not in values:
+            raise Invalid(
+                f"{REDACTED} stands for a value that is there already, but there is no header {name}. Send its value.",
+                code="nothing_to_keep",
+                field=field,
+            )
+        kept[name] = values[name.lower()] if value == REDACTED else value
+    return kept
+
+
+def kept_secrets(schedule: Schedule, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes of a schedule or endpoint in which each redaction mark is replaced by what it stands for."""
+    kept = dict(changes)
+    if schedule.endpoint is not None and "headers" in kept:
+        kept["headers"] = kept_headers(kept["headers"], schedule.endpoint.headers)
+    params = kept.get("params")
+    if isinstance(params, dict) and "headers" in params:
+        present = (schedule.params or {}).get("headers")
+        headers = kept_headers(params["headers"], present if isinstance(present, dict) else {}, "params.headers")
+        kept["params"] = {**params, "headers": headers}
+    return kept

@@ -78,6 +78,7 @@ class Dispatcher:
         self._turns: set[asyncio.Task[None]] = set()
         self._may_have_work = True
         self._claiming = False
+        self._by_hand = False
         self._pause_s = 0.0
         self._is_paused = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -112,9 +113,20 @@ class Dispatcher:
             self._changed.clear()
             await self._changed.wait()
 
+    def claim_by_hand(self) -> None:
+        """Claims only when `step` is called: for tests, and for a clock that stands still."""
+        self._claiming = True
+        self._by_hand = True
+
     async def step(self) -> list[Claim]:
-        """One turn by hand, for tests and for a clock that stands still: settles, claims, starts."""
+        """One turn by hand: settles what has ended, claims for what is free, starts it."""
         return await self._take_turn(*self._prepare())
+
+    async def settle_all(self) -> None:
+        """Settles what has ended, without claiming."""
+        if self._ended:
+            ended, self._ended = self._ended, []
+            await self._take_turn(ended, None, self._store.clock.monotonic())
 
     def look(self) -> None:
         """There may be work: looks as soon as a turn is free."""
@@ -140,7 +152,7 @@ class Dispatcher:
 
     def _pump(self) -> None:
         """Starts a turn if there is something for it to do."""
-        if self._is_paused or len(self._turns) >= TURNS_AT_ONCE:
+        if self._by_hand or self._is_paused or len(self._turns) >= TURNS_AT_ONCE:
             return
         has_room = self._claiming and self._may_have_work and (self._free or self._free_http)
         if not self._ended and not has_room:
@@ -235,7 +247,7 @@ class Dispatcher:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if not self._claiming:
+        if not self._claiming or self._by_hand:
             return
         wait_s = POLL_S
         if next_ready_at is not None:

@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.breaker import CircuitBreaker
 from holdbeat.domain.errors import HoldbeatError, Invalid
-from holdbeat.domain.webhook import ATTEMPT_DEADLINE_S, DeliveryStatus, judge_attempt, signed_headers
+from holdbeat.domain.webhook import ATTEMPT_DEADLINE_S, DeliveryStatus, encode_payload, judge_attempt, signed_headers
 from holdbeat.engine.service import Service
 from holdbeat.handlers.outbound import Outbound, OutboundFailure
 from holdbeat.settings import Settings
@@ -107,7 +107,7 @@ class WebhookService(Service):
 
     async def _attempt(self, entry: TakenDelivery) -> None:
         delivery = entry.delivery
-        body = delivery.payload.encode() if isinstance(delivery.payload, str) else delivery.payload
+        body = encode_payload(delivery.payload)
         headers = {
             "content-type": "application/json",
             "user-agent": "holdbeat",

@@ -9,13 +9,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from holdbeat.domain.clock import Clock
-from holdbeat.store.transaction import StoreTerms, Transaction
+from holdbeat.store.event_lines import log_events
+from holdbeat.store.transaction import Row, StoreTerms, Transaction
+
+log = logging.getLogger("holdbeat.store")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,6 +28,8 @@ A = TypeVar("A")
 
 Unit = Callable[[Transaction], Any]
 Listener = Callable[[frozenset[str]], None]
+Witness = Callable[[Sequence[Row]], None]
+Timer = Callable[[str, float], None]
 
 
 class Coalesced(Generic[A, T]):
@@ -44,18 +51,63 @@ class Coalesced(Generic[A, T]):
 
 
 class Work:
-    """One call of a verb on its way to the engine."""
+    """One call of a verb on its way to the engine, and who waits for it: a thread, or a task of an event loop."""
 
-    __slots__ = ("args", "future", "kwargs", "verb")
+    __slots__ = ("args", "future", "given_up", "kwargs", "loop", "verb", "waiter")
 
-    def __init__(self, verb: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        verb: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self.verb = verb
         self.args = args
         self.kwargs = kwargs
-        self.future: Future[Any] = Future()
+        self.loop = loop
+        self.given_up = False
+        self.waiter: asyncio.Future[Any] | None = None
+        self.future: Future[Any] | None = None
+        if loop is not None:
+            self.waiter = loop.create_future()
+        else:
+            self.future = Future()
+
+    def begin(self) -> bool:
+        """Whether somebody still waits for it; one that nobody waits for is not begun."""
+        return not self.given_up if self.future is None else self.future.set_running_or_notify_cancel()
 
     def run(self, tx: Transaction) -> Any:
         return self.verb(tx, *self.args, **self.kwargs)
+
+
+def reply(answers: Iterable[tuple[Work, Any]]) -> None:
+    """Gives everyone who waits a result or an error. Each event loop is woken once, however many wait there."""
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+    for work, result in answers:
+        if work.loop is not None and work.waiter is not None:
+            loops.setdefault(work.loop, []).append((work.waiter, result))
+        elif work.future is None or work.future.done():
+            continue
+        elif isinstance(result, Exception):
+            work.future.set_exception(result)
+        else:
+            work.future.set_result(result)
+    for loop, waiters in loops.items():
+        # A loop that was closed has nobody left who waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_wake, waiters)
+
+
+def _wake(waiters: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for waiter, result in waiters:
+        if waiter.done():
+            continue
+        if isinstance(result, Exception):
+            waiter.set_exception(result)
+        else:
+            waiter.set_result(result)
 
 
 class PersistenceAdapter(ABC):
@@ -68,29 +120,42 @@ class PersistenceAdapter(ABC):
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self._witnesses: list[Witness] = []
+        self.timer: Timer | None = None
+        """Told how long each call took its caller: `write` or `read`, and the seconds."""
 
     # --- running verbs -----------------------------------------------------------------------------------
 
     @abstractmethod
     def submit(self, work: Work, *, read_only: bool) -> None:
-        """Hands a call to the engine; its future ends once the result is durable."""
+        """Hands a call to the engine, which answers once the result is durable."""
+
+    async def _wait_for(self, work: Work, *, read_only: bool) -> Any:
+        timer = self.timer
+        began = self.clock.monotonic() if timer is not None else 0.0
+        self.submit(work, read_only=read_only)
+        assert work.waiter is not None
+        try:
+            return await work.waiter
+        except asyncio.CancelledError:
+            work.given_up = True
+            raise
+        finally:
+            if timer is not None:
+                timer("read" if read_only else "write", self.clock.monotonic() - began)
 
     async def write(
         self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Runs a verb in a transaction of its own and returns once it is on disk."""
-        work = Work(verb, args, kwargs)
-        self.submit(work, read_only=False)
-        result: T = await asyncio.wrap_future(work.future)
+        result: T = await self._wait_for(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=False)
         return result
 
     async def read(
         self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Runs a verb that only reads, on a snapshot of its own, beside the writers."""
-        work = Work(verb, args, kwargs)
-        self.submit(work, read_only=True)
-        result: T = await asyncio.wrap_future(work.future)
+        result: T = await self._wait_for(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=True)
         return result
 
     def write_sync(
@@ -99,6 +164,7 @@ class PersistenceAdapter(ABC):
         """`write` for threads and scripts without an event loop."""
         work = Work(verb, args, kwargs)
         self.submit(work, read_only=False)
+        assert work.future is not None
         result: T = work.future.result()
         return result
 
@@ -108,6 +174,7 @@ class PersistenceAdapter(ABC):
         """`read` for threads and scripts without an event loop."""
         work = Work(verb, args, kwargs)
         self.submit(work, read_only=True)
+        assert work.future is not None
         result: T = work.future.result()
         return result
 
@@ -115,7 +182,7 @@ class PersistenceAdapter(ABC):
     def joined(self, connection: Any) -> Transaction:
         """A transaction over the caller's own open one: what verbs write there lives or dies with it (QUE-03).
 
-        The caller commits; `finish_joined` must be called before that, so that Events are written too.
+        The caller commits; `write_events` of the transaction must be called before that, so that Events are stored too.
         """
 
     # --- wake-ups ----------------------------------------------------------------------------------------
@@ -134,6 +201,24 @@ class PersistenceAdapter(ABC):
         """Tells the listeners of this process."""
         for listener in list(self._listeners):
             listener(topics)
+
+    # --- what was committed ------------------------------------------------------------------------------
+
+    def witness(self, witness: Witness) -> None:
+        """Calls `witness` with the Events (rows of EVENT_COLUMNS) of each commit of this process, from any thread.
+
+        What a caller commits in a transaction of its own (`joined`) is not seen.
+        """
+        self._witnesses.append(witness)
+
+    def witnessed(self, committed: Sequence[Row]) -> None:
+        """Tells the log and the witnesses of Events that are on disk now."""
+        try:
+            log_events(committed)
+            for witness in self._witnesses:
+                witness(committed)
+        except Exception:
+            log.exception("events were stored, but could not be told")
 
     # --- life --------------------------------------------------------------------------------------------
 

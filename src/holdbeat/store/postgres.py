@@ -22,10 +22,10 @@ from psycopg.types.string import TextLoader
 
 from holdbeat.domain.clock import Clock, OffsetClock, iso, to_millis
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown, StoreRefused
-from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work
+from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, reply
 from holdbeat.store.migrate import TABLE, pending
 from holdbeat.store.postgres_bell import PostgresBell
-from holdbeat.store.postgres_transaction import ColumnTypes, PostgresTransaction
+from holdbeat.store.postgres_transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
 
 log = logging.getLogger("holdbeat.store")
@@ -96,6 +96,11 @@ def connect(url: str) -> psycopg.Connection[Row]:
     return connection
 
 
+_Performed = tuple[list[Any], frozenset[str], list[Row]]
+"""Results, wake-ups, and the Events that were committed."""
+_Perform = Callable[["_Link", list[Work]], _Performed]
+
+
 class PostgresStore(PersistenceAdapter):
     def __init__(
         self,
@@ -133,9 +138,9 @@ class PostgresStore(PersistenceAdapter):
 
     def submit(self, work: Work, *, read_only: bool) -> None:
         if self._refused is not None:
-            work.future.set_exception(self._refused)
+            reply([(work, self._refused)])
         elif self._closed:
-            work.future.set_exception(StoreDown("The store has been closed.", code="store_closed"))
+            reply([(work, StoreDown("The store has been closed.", code="store_closed"))])
         else:
             (self._reading if read_only else self._writing).put(work)
 
@@ -149,7 +154,7 @@ class PostgresStore(PersistenceAdapter):
                 "transaction is open.",
                 code="no_transaction",
             )
-        return PostgresTransaction(connection, self.clock.now(), self.terms, self._types)
+        return JoinedPostgresTransaction(connection, self.clock.now(), self.terms, self._types)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         self._bell.answer()
@@ -188,25 +193,29 @@ class PostgresStore(PersistenceAdapter):
         link = _Link(self.url)
         perform = self._read if read_only else self._write
         while (taken := calls.take()) is not None:
-            works = [work for work in taken if work.future.set_running_or_notify_cancel()]
-            if not works:
-                continue
-            try:
-                results, wakes = self._patiently(lambda works=works: perform(link, works), link)
-            except Exception as error:
-                answer = self._translated(error)
-                for work in works:
-                    work.future.set_exception(answer)
-                continue
-            for work, result in zip(works, results, strict=True):
-                if isinstance(result, Exception):
-                    work.future.set_exception(result)
-                else:
-                    work.future.set_result(result)
-            if wakes:
-                self.tell(wakes)
-                self._bell.ring(wakes)
+            works = [work for work in taken if work.begin()]
+            if works:
+                self._answer(perform, link, works)
         link.close()
+
+    def _answer(self, perform: _Perform, link: _Link, works: list[Work]) -> None:
+        try:
+            results, wakes, committed = self._patiently(lambda: perform(link, works), link)
+        except Exception as error:
+            if len(works) > 1 and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+                # One call spoiled it for all that were done together: now each on its own.
+                for work in works:
+                    self._answer(perform, link, [work])
+                return
+            answer = self._translated(error)
+            reply((work, answer) for work in works)
+            return
+        if committed:
+            self.witnessed(committed)
+        reply(zip(works, results, strict=True))
+        if wakes:
+            self.tell(wakes)
+            self._bell.ring(wakes)
 
     def _patiently(self, perform: Callable[[], Any], link: _Link) -> Any:
         """Runs a unit again after lost races and lost connections, within bounds."""
@@ -230,7 +239,7 @@ class PostgresStore(PersistenceAdapter):
                 time.sleep(random.uniform(pause_s / 2, pause_s))
                 pause_s = min(pause_s * 2, 1.0)
 
-    def _write(self, link: _Link, works: list[Work]) -> tuple[list[Any], frozenset[str]]:
+    def _write(self, link: _Link, works: list[Work]) -> _Performed:
         connection = link.get()
         commit_sent = False
         xid = ""
@@ -261,14 +270,14 @@ class PostgresStore(PersistenceAdapter):
                 link.drop()
                 if commit_sent and self._was_committed(link, xid):
                     assert tx is not None
-                    return results, frozenset(tx.wakes)
+                    return results, frozenset(tx.wakes), tx.written
                 raise
             link.roll_back()
             raise error
         except BaseException:
             link.roll_back()
             raise
-        return results, frozenset(tx.wakes)
+        return results, frozenset(tx.wakes), tx.written
 
     def _was_committed(self, link: _Link, xid: str) -> bool:
         """What became of a COMMIT whose answer was lost. Asks until the database knows."""
@@ -279,6 +288,9 @@ class PostgresStore(PersistenceAdapter):
                 row = link.get().execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
                 if row is not None and row[0] != "in progress":
                     return bool(row[0] == "committed")
+            except pg.InvalidParameterValue:
+                # "In the future": the server crashed before it had written anything of this transaction.
+                return False
             except psycopg.OperationalError:
                 link.drop()
                 if self.clock.monotonic() > until:
@@ -286,7 +298,7 @@ class PostgresStore(PersistenceAdapter):
             time.sleep(random.uniform(pause_s / 2, pause_s))
             pause_s = min(pause_s * 2, 1.0)
 
-    def _read(self, link: _Link, works: list[Work]) -> tuple[list[Any], frozenset[str]]:
+    def _read(self, link: _Link, works: list[Work]) -> _Performed:
         connection = link.get()
         results = []
         for work in works:
@@ -303,7 +315,7 @@ class PostgresStore(PersistenceAdapter):
             except BaseException:
                 link.roll_back()
                 raise
-        return results, frozenset()
+        return results, frozenset(), []
 
     def _translated(self, error: Exception) -> Exception:
         match error:

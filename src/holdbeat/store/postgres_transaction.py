@@ -9,6 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 import psycopg
+from psycopg.rows import tuple_row
+from psycopg.types.string import TextLoader
 
 from holdbeat.domain.clock import iso
 from holdbeat.store.statement import columns_of, for_postgres
@@ -80,7 +82,10 @@ class PostgresTransaction(Transaction):
                 params[name] = value.value
             elif isinstance(value, tuple | set | frozenset | list):
                 params[name] = array(list(value)) if name in statement.lists else [_plain(item) for item in value]
-        return self.connection.execute(statement.sql, params or None)
+        return self._execute(statement.sql, params or None)
+
+    def _execute(self, sql: str, params: dict[str, Any] | None) -> psycopg.Cursor[Row]:
+        return self.connection.execute(sql, params)
 
     def rows(self, sql: str, /, **params: Any) -> list[Row]:
         return self._run(sql, params).fetchall()
@@ -117,7 +122,7 @@ class PostgresTransaction(Transaction):
         if varied:
             arrays = ", ".join(f"%({name})s::{types[name]}[]" for name in varied)
             source = f" FROM unnest({arrays}) AS given({', '.join(varied)})"
-        self.connection.execute(
+        self._execute(
             f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(chosen)}{source}", params
         )
 
@@ -148,3 +153,12 @@ class PostgresTransaction(Transaction):
                 "(SELECT hashtextextended(n, 7450) AS k FROM unnest(:names::text[]) AS n ORDER BY 1) AS keys",
                 names=ordered,
             )
+
+
+class JoinedPostgresTransaction(PostgresTransaction):
+    """Inside a caller's transaction: rows are read our way, whatever row factory and loaders the connection has."""
+
+    def _execute(self, sql: str, params: dict[str, Any] | None) -> psycopg.Cursor[Row]:
+        cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
+        cursor.adapters.register_loader("json", TextLoader)
+        return cursor.execute(sql, params)

@@ -11,6 +11,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ import apsw
 from holdbeat.domain.clock import Clock, SystemClock
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store import sqlite_file
-from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work
+from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, reply
 from holdbeat.store.sqlite_file import MEMORY, FileIdentity, connect, open_file, translated
 from holdbeat.store.sqlite_neighbours import Doorbell, SignsOfLife, WriteTurn
 from holdbeat.store.sqlite_transaction import SqliteTransaction
-from holdbeat.store.transaction import StoreTerms, Transaction
+from holdbeat.store.transaction import Row, StoreTerms, Transaction
 
 SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
@@ -74,9 +75,9 @@ class SqliteStore(PersistenceAdapter):
 
     def submit(self, work: Work, *, read_only: bool) -> None:
         if self._refused is not None:
-            work.future.set_exception(self._refused)
+            reply([(work, self._refused)])
         elif self._closed:
-            work.future.set_exception(StoreDown("The store has been closed.", code="store_closed"))
+            reply([(work, StoreDown("The store has been closed.", code="store_closed"))])
         elif read_only and self.path != MEMORY:
             self._reading.put(work)
         else:
@@ -154,7 +155,7 @@ class SqliteStore(PersistenceAdapter):
                     waiting.append(self._writing.get_nowait())
             last = None in waiting
             works = [
-                work for work in waiting if work is not None and work.future.set_running_or_notify_cancel()
+                work for work in waiting if work is not None and work.begin()
             ]
             if works:
                 self._commit(works)
@@ -167,16 +168,14 @@ class SqliteStore(PersistenceAdapter):
             with self._turn:
                 self._identity.check()
                 self._connection.execute("BEGIN IMMEDIATE")
-                done, wakes = self._run_all(works)
+                done, wakes, committed = self._run_all(works)
                 self._connection.execute("COMMIT")
         except Exception as error:
             self._give_up(works, error)
             return
-        for work, result in done:
-            if isinstance(result, Exception):
-                work.future.set_exception(result)
-            else:
-                work.future.set_result(result)
+        if committed:
+            self.witnessed(committed)
+        reply(done)
         if wakes:
             topics = frozenset(wakes)
             self.tell(topics)
@@ -195,9 +194,10 @@ class SqliteStore(PersistenceAdapter):
         if self._refused is not None:
             self.tell(frozenset({"refused"}))
 
-    def _run_all(self, works: list[Work]) -> tuple[list[tuple[Work, Any]], set[str]]:
+    def _run_all(self, works: list[Work]) -> tuple[list[tuple[Work, Any]], set[str], list[Row]]:
         done: list[tuple[Work, Any]] = []
         wakes: set[str] = set()
+        committed: list[Row] = []
         now = self.clock.now()
         coalesced: dict[Coalesced[Any, Any], list[Work]] = {}
         for work in works:
@@ -221,19 +221,21 @@ class SqliteStore(PersistenceAdapter):
                     raise result from error
             else:
                 wakes.update(tx.wakes)
+                committed.extend(tx.written)
             if not alone:
                 self._connection.execute("RELEASE unit")
             return result
 
         for verb, calls in coalesced.items():
-            results = unit(lambda tx, verb=verb, calls=calls: verb.many(tx, [call.args[0] for call in calls]))
+            results = unit(partial(_many, verb, [call.args[0] for call in calls]))
             if isinstance(results, Exception):
-                results = [results] * len(calls)
+                # One call spoiled it for all that were done together: now each on its own.
+                results = [results] if len(calls) == 1 else [unit(call.run) for call in calls]
             done.extend(zip(calls, results, strict=True))
         for work in works:
             if not isinstance(work.verb, Coalesced):
                 done.append((work, unit(work.run)))
-        return done, wakes
+        return done, wakes, committed
 
     # --- the readers -------------------------------------------------------------------------------------
 
@@ -241,7 +243,7 @@ class SqliteStore(PersistenceAdapter):
         connection = connect(self.path)
         connection.execute("PRAGMA query_only = 1")
         while (work := self._reading.get()) is not None:
-            if not work.future.set_running_or_notify_cancel():
+            if not work.begin():
                 continue
             try:
                 self._identity.check()
@@ -251,21 +253,21 @@ class SqliteStore(PersistenceAdapter):
                 finally:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
-            except apsw.Error as error:
-                answer = translated(error, self.path)
+            except Exception as error:
+                answer = translated(error, self.path) if isinstance(error, apsw.Error) else error
                 if isinstance(answer, StoreRefused):
                     self._refused = answer
-                work.future.set_exception(answer)
-            except Exception as error:
-                if isinstance(error, StoreRefused):
-                    self._refused = error
-                work.future.set_exception(error)
+                reply([(work, answer)])
+                if isinstance(answer, StoreRefused):
+                    self.tell(frozenset({"refused"}))
             else:
-                work.future.set_result(result)
+                reply([(work, result)])
         connection.close()
 
 
+def _many(verb: Coalesced[Any, Any], batches: list[Any], tx: Transaction) -> list[Any]:
+    return verb.many(tx, batches)
+
+
 def _fail(works: list[Work], error: Exception) -> None:
-    for work in works:
-        if not work.future.done():
-            work.future.set_exception(error)
+    reply((work, error) for work in works)

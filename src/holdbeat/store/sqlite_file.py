@@ -96,11 +96,20 @@ def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
 
 def connect(path: str) -> apsw.Connection:
     """A connection with the house's settings. The file must exist."""
+    return _settled(_reach(path))
+
+
+def _reach(path: str) -> apsw.Connection:
+    """A connection that has not changed anything in the file yet, not even its journal mode."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX | apsw.SQLITE_OPEN_URI
     if path == MEMORY:
         flags |= apsw.SQLITE_OPEN_CREATE
     connection = apsw.Connection(path, flags=flags, statementcachesize=400)
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+    return connection
+
+
+def _settled(connection: apsw.Connection) -> apsw.Connection:
     connection.execute("PRAGMA journal_mode = WAL").fetchall()
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = OFF")
@@ -115,9 +124,13 @@ def open_file(path: str, *, create: bool) -> apsw.Connection:
     try:
         if path != MEMORY:
             _prepare(path, create)
-        connection = connect(path)
-        _check_is_ours(connection, path)
-        migrate(connection)
+        connection = _reach(path)
+        try:
+            _check_is_ours(connection, path)
+            migrate(_settled(connection))
+        except BaseException:
+            connection.close()
+            raise
         return connection
     except apsw.Error as error:
         raise translated(error, path) from error
@@ -162,9 +175,9 @@ def _prepare(path: str, create: bool) -> None:
 
 
 def _check_is_ours(connection: apsw.Connection, path: str) -> None:
-    application_id = _pragma(connection, "application_id")
+    # In this order: another process may just be making the store, and writes both in one transaction.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
-    if application_id != APPLICATION_ID and tables:
+    if tables and _pragma(connection, "application_id") != APPLICATION_ID:
         raise StoreRefused(
             f"{path} is a SQLite database of another program. Name another file for the store.",
             code="foreign_file",
@@ -172,11 +185,11 @@ def _check_is_ours(connection: apsw.Connection, path: str) -> None:
     if path != MEMORY and tables and os.path.getsize(path) <= QUICK_CHECK_UP_TO:
         verdict = connection.execute("PRAGMA quick_check(1)").fetchall()[0][0]
         if verdict != "ok":
-            raise translated(apsw.CorruptError(str(verdict)), path)
+            raise translated(apsw.CorruptError(" ".join(str(verdict).split())), path)
 
 
 def _pragma(connection: apsw.Connection, name: str) -> int:
-    return int(connection.execute(f"PRAGMA {name}").fetchall()[0][0])
+    return int(str(connection.execute(f"PRAGMA {name}").fetchall()[0][0]))
 
 
 def migrate(connection: apsw.Connection) -> None:

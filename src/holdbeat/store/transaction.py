@@ -43,6 +43,8 @@ class Transaction(ABC):
         self.terms = terms
         self.events: list[Row] = []
         """Noted Events as rows of EVENT_COLUMNS."""
+        self.written: list[Row] = []
+        """Events that will be in the log once this transaction has committed."""
         self.wakes: set[str] = set()
         """Topics that somebody may be waiting for; told after the commit."""
 
@@ -138,4 +140,5 @@ class Transaction(ABC):
             return
         noted, self.events = self.events, []
         self.insert("events", EVENT_COLUMNS, noted)
+        self.written += noted
         self.wakes.add("events")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import JobStatus
+from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.cancel import cancel_jobs
 from holdbeat.store.verbs.ending import lock_company
@@ -53,13 +53,16 @@ def cancel_where(
     if dry_run or not ids:
         return BulkResult(len(ids), 0, ids)
     lock_company(tx, (row[1] for row in candidates), (row[2] for row in candidates))
-    jobs = [
-        job_of(tx, row)
-        for row in tx.rows(
-            f"SELECT {JOB} FROM jobs WHERE id IN :ids AND status IN ('QUEUED', 'RUNNING') ORDER BY id FOR UPDATE",
-            ids=ids,
-        )
-    ]
+    jobs: list[Job] = []
+    pending = ids
+    while pending:
+        locked = [
+            job_of(tx, row)
+            for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=pending)
+        ]
+        jobs += [job for job in locked if not job.status.is_terminal]
+        # One that failed while we waited for its lock has left its place to its retry.
+        pending = [job.retried_by for job in locked if job.retried_by is not None]
     cancel_jobs(tx, jobs, reason)
     return BulkResult(len(ids), len(jobs), [job.id for job in jobs])
 
@@ -79,6 +82,9 @@ def retry_where(tx: Transaction, filter: Mapping[str, Any], dry_run: bool = Fals
     elif "status" not in given:
         given["status"] = [JobStatus.FAILED, JobStatus.SKIPPED]
     kinds = given.pop("error_kind", None)
+    if not dry_run:
+        # On PostgreSQL two who ask at once must not both find that nobody has retried it yet.
+        tx.lock_pools(["bulk_retry"])
     found = job_conditions(tx, given)
     found.add("j.status IN ('FAILED', 'SKIPPED', 'CANCELLED')")
     found.add("NOT EXISTS (SELECT 1 FROM job_runs AS r WHERE r.job_id = j.id AND r.status IS NULL)")

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.concurrency import Capacity, PolicyKind
+from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import HTTP_RESOURCE, Claim, Lease, LeaseTerms
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.run import JobRun
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.ageing import raise_the_waiting
-from holdbeat.store.verbs.rows import JOB, RESERVATION, job_of, reservation_of
+from holdbeat.store.verbs.rows import JOB, JOB_FIELDS, RESERVATION, job_of, reservation_of
 
 EVERYTHING = "*"
 """The pause that covers all resources."""
@@ -165,33 +165,41 @@ def _capacity(tx: Transaction, lanes: list[Lane], waiting: list[Reservation]) ->
 
 
 _CANDIDATE = (
-    "SELECT effective_priority, position, created_at, id, resource, type FROM jobs INDEXED BY jobs_ready "
-    "WHERE status = 'QUEUED' AND hold = 0 AND resource = {resource} AND type = {type} "
-    "ORDER BY effective_priority DESC, position, created_at, id LIMIT {count}"
+    "SELECT {fence}effective_priority, position, created_at, id, resource, type{job} FROM jobs INDEXED BY jobs_ready "
+    "WHERE status = 'QUEUED' AND hold = 0 AND resource = {of}resource AND type = {of}type "
+    "ORDER BY effective_priority DESC, position, created_at, id LIMIT {of}places"
 )
-_CANDIDATES_SQLITE = _CANDIDATE.format(resource=":resource", type=":type", count=":count")
-# The fence comes with the candidate: one of somebody who is not chosen after all is never used.
-_CANDIDATES_POSTGRES = (
-    "SELECT c.*, nextval('fences') FROM rows(:lanes; resource text, type text, places int) AS lane, LATERAL ("
-    + _CANDIDATE.format(resource="lane.resource", type="lane.type", count="lane.places")
-    + " FOR UPDATE SKIP LOCKED) AS c"
+_WHOLE = "".join(f", {name} AS job_{name}" for name in JOB_FIELDS)
+# On PostgreSQL the fence comes with the candidate: that of one who is not chosen after all is never used.
+_WITH_FENCES = (
+    "SELECT nextval('fences'), c.* FROM rows(:lanes; resource text, type text, places int) AS lane, "
+    "LATERAL ({} FOR UPDATE SKIP LOCKED) AS c"
 )
+_CANDIDATES = {
+    ("sqlite", False): _CANDIDATE.format(fence="NULL, ", of=":", job=""),
+    ("sqlite", True): _CANDIDATE.format(fence="NULL, ", of=":", job=_WHOLE),
+    ("postgres", False): _WITH_FENCES.format(_CANDIDATE.format(fence="", of="lane.", job="")),
+    ("postgres", True): _WITH_FENCES.format(_CANDIDATE.format(fence="", of="lane.", job=_WHOLE)),
+}
+_FENCE, _ID, _RESOURCE, _TYPE, _JOB = 0, 4, 5, 6, 7
+"""Columns of a candidate; from _JOB on the whole job, where there is but one lane and all candidates may be chosen."""
 
 
-def _candidates(tx: Transaction, lanes: list[tuple[str, str, int]]) -> list[Any]:
+def _candidates(tx: Transaction, lanes: list[tuple[str, str, int]]) -> list[Row]:
     """The first jobs of each lane, as many as could be started there."""
+    text = _CANDIDATES[tx.dialect, len(lanes) == 1]
     if tx.dialect == "postgres":
-        return tx.rows(_CANDIDATES_POSTGRES, lanes=lanes) if lanes else []
+        return tx.rows(text, lanes=lanes) if lanes else []
     found = []
-    for resource, type_, count in lanes:
-        found += tx.rows(_CANDIDATES_SQLITE, resource=resource, type=type_, count=count)
+    for resource, type_, places in lanes:
+        found += tx.rows(text, resource=resource, type=type_, places=places)
     return found
 
 
 def _choose(
     tx: Transaction, lanes: list[Lane], capacity: Capacity, slots: list[int], http_slots: list[int]
-) -> list[tuple[str, int, int | None]]:
-    """Ids of the jobs to start in the order of INV-004 over all lanes, each with its slot and, if drawn, its fence."""
+) -> list[tuple[Row, int]]:
+    """The candidates to start, each with its slot, in the order of INV-004 over all lanes."""
     wanted = []
     for resource, type_ in lanes:
         places = len(http_slots if resource == HTTP_RESOURCE else slots)
@@ -201,15 +209,16 @@ def _choose(
             wanted.append((resource, type_, count))
     found = _candidates(tx, wanted)
     if len(wanted) > 1:
-        found.sort(key=lambda row: (-row[0], row[1], row[2], row[3]))
+        found.sort(key=lambda row: (-row[1], row[2], row[3], row[4]))
     chosen = []
     unlimited = tx.terms.concurrency.kind is PolicyKind.UNLIMITED
-    for _, _, _, job_id, resource, type_, *fence in found:
+    for row in found:
+        resource, type_ = row[_RESOURCE], row[_TYPE]
         places_left = http_slots if resource == HTTP_RESOURCE else slots
         if places_left and (unlimited or capacity.free_for_jobs(resource, type_) != 0):
             if not unlimited:
                 capacity.take(resource, type_)
-            chosen.append((job_id, places_left.pop(), fence[0] if fence else None))
+            chosen.append((row, places_left.pop()))
     return chosen
 
 
@@ -247,27 +256,29 @@ def _grant(
     return claims
 
 
-def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[str, int, int | None]]) -> list[Claim]:
+def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[Row, int]]) -> list[Claim]:
     if not chosen:
         return []
     now = tx.now
-    count = len(chosen)
-    rows = tx.rows(
-        f"UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE id IN :ids RETURNING {JOB}",
-        now=now,
-        ids=[job_id for job_id, _, _ in chosen],
-    )
-    first = tx.next_fences(count) if chosen[0][2] is None else 0
-    jobs = {row[0]: row for row in rows}
+    ids = [row[_ID] for row, _ in chosen]
+    if len(chosen[0][0]) > _JOB:
+        rows = {row[_ID]: row[_JOB:] for row, _ in chosen}
+    else:
+        rows = {row[0]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=ids)}
+    tx.execute("UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE id IN :ids", now=now, ids=ids)
+    fences = [row[_FENCE] for row, _ in chosen]
+    if fences[0] is None:
+        first = tx.next_fences(len(chosen))
+        fences = list(range(first, first + len(chosen)))
     expires_at = vacancy.terms.expiry(now)
     worker_id = vacancy.worker_id
     claims = []
     runs = []
     groups = set()
-    for number, (job_id, slot, drawn), run_id in zip(range(first, first + count), chosen, tx.new_ids(count), strict=True):
-        fence = number if drawn is None else drawn
-        row = jobs[job_id]
+    for job_id, (_, slot), fence, run_id in zip(ids, chosen, fences, tx.new_ids(len(chosen)), strict=True):
+        row = rows[job_id]
         job = job_of(tx, row)
+        job.status, job.started_at = JobStatus.RUNNING, now
         type_, resource, group_id = job.type, job.resource, job.group_id
         run = JobRun(run_id, job_id, job.template_id, job.params, worker_id, fence, now)
         lease = Lease(run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id)

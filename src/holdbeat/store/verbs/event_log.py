@@ -41,12 +41,13 @@ def read_events(
     where = ["1 = 1"]
     params: dict[str, Any] = {"limit": limit}
     if tx.dialect == "sqlite":
-        chosen, order = "'' AS xid", "id"
+        chosen, order = "''", "id"
         if after is not None:
             where.append("id > :id")
             params["id"] = _sqlite_cursor(after)
     else:
-        chosen, order = "xid::text", "xid, id"
+        # Named with their table: a bare xid would be the text that is chosen, in which 1000 comes before 999.
+        chosen, order = "events.xid::text", "events.xid, events.id"
         where.append("xid < pg_snapshot_xmin(pg_current_snapshot())")
         if after is not None:
             where.append("(xid, id) > (:xid::xid8, :id)")
@@ -65,7 +66,7 @@ def read_events(
 
 def events_of_job(tx: Transaction, job_id: str, limit: int = 500) -> list[LoggedEvent]:
     """The Events of one job as they are now, in order."""
-    chosen = "''" if tx.dialect == "sqlite" else "xid::text"
+    chosen = "''" if tx.dialect == "sqlite" else "events.xid::text"
     found = tx.rows(
         f"SELECT {chosen}, {_FIELDS} FROM events WHERE job_id = :job_id ORDER BY id LIMIT :limit",
         job_id=job_id,

@@ -148,7 +148,13 @@ def _run_status(found: Conditions, wanted: list[str]) -> None:
     # Written out, so that both planners recognise their partial index.
     parts += [f"r.status = '{status}'" for status in ended]
     found.add(f"({' OR '.join(parts)})")
-    if parts and set(ended) == set(wanted) <= {"FAILED", "SKIPPED"}:
+    if not ended:
+        # A run that has not ended belongs to a RUNNING job or to a lease, and there are few of either.
+        found.add(
+            "r.job_id IN (SELECT id FROM jobs WHERE status = 'RUNNING' "
+            "UNION SELECT job_id FROM leases WHERE job_id IS NOT NULL)"
+        )
+    elif set(wanted) <= {"FAILED", "SKIPPED"}:
         found.add("r.status IN ('FAILED', 'SKIPPED')")
 
 

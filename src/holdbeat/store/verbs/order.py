@@ -23,6 +23,9 @@ from holdbeat.store.verbs.rows import JOB, job_of
 Key = tuple[int, Any, str]
 """(position, created_at, id): where a job stands in its priority."""
 
+_ROWS_AT_ONCE = 20_000
+"""So that renumbering a million jobs is many statements, none of which takes too long for its time limit."""
+
 _QUEUED = "FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED' AND priority = :priority"
 _RUNNING = "FROM jobs INDEXED BY jobs_running WHERE status = 'RUNNING' AND priority = :priority"
 
@@ -238,10 +241,11 @@ def _neighbour(tx: Transaction, job: Job, of: Key | None, *, forward: bool) -> K
 
 
 def _write(tx: Transaction, positions: dict[str, int]) -> None:
-    if positions:
+    places = list(positions.items())
+    for start in range(0, len(places), _ROWS_AT_ONCE):
         tx.execute(
             "UPDATE jobs SET position = p.position FROM rows(:places; id text, position int) AS p WHERE jobs.id = p.id",
-            places=list(positions.items()),
+            places=places[start : start + _ROWS_AT_ONCE],
         )
 
 

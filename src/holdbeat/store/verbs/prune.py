@@ -5,7 +5,7 @@ with all that was written about them, after the last of them ended; and not whil
 executed, or has a message on its way.
 
 The walk goes from the oldest end to the newest and remembers its place in the store, so that an old job that cannot go
-yet is looked at once in each pass, not once in each batch.
+yet is looked at once in each pass, not once in each batch; and a new pass waits until time has moved on a little.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.kinship import Family, families
 
 _PLACE = "prune.place"
+_PASSED = "prune.passed"
 WINDOWS = 10
 """How many windows without anything to take a batch walks past before it lets others write."""
+PASS_EVERY_S = 600.0
+"""How far time moves on before a new pass looks again at what had to stay."""
 
 
 @dataclass(slots=True)
@@ -59,6 +62,8 @@ def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
     """Takes away chains and groups that ended before `before`, beginning at about `limit` jobs from the last place."""
     gone = gone if gone is not None else Pruned()
     place = began = _place(tx)
+    if place is None and _has_just_passed(tx, before):
+        return gone
     for _ in range(WINDOWS):
         window = _window(tx, before, limit, place)
         taken = 0
@@ -69,7 +74,9 @@ def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
         if taken or place is None:
             break
     if place != began:
-        _remember(tx, place)
+        _remember(tx, _PLACE, "" if place is None else f"{iso(place[0])} {place[1]}")
+    if place is None:
+        _remember(tx, _PASSED, iso(before))
     return gone
 
 
@@ -113,11 +120,9 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
     hides is found once the rows around it are old.
     """
     gone = gone if gone is not None else Pruned()
-    order = "id" if tx.dialect == "sqlite" else "xid, id"
-    first = tx.rows(
-        f"SELECT id, at{', xid::text' if tx.dialect == 'postgres' else ''} FROM events ORDER BY {order} LIMIT :limit",
-        limit=limit,
-    )
+    # Named with their table: a bare xid would be the text that is chosen, which sorts otherwise.
+    chosen, order = ("''", "id") if tx.dialect == "sqlite" else ("events.xid::text", "events.xid, events.id")
+    first = tx.rows(f"SELECT id, at, {chosen} FROM events ORDER BY {order} LIMIT :limit", limit=limit)
     old = [row for row in first if (at := tx.time(row[1])) is not None and at < before]
     if not old:
         return gone
@@ -168,18 +173,26 @@ def _window(
 
 
 def _place(tx: Transaction) -> tuple[datetime, str] | None:
-    row = tx.one("SELECT value FROM meta WHERE key = :key", key=_PLACE)
-    if row is None or not row[0]:
-        return None
-    at, _, job_id = row[0].partition(" ")
-    return from_iso(at), job_id
+    at, _, job_id = _recall(tx, _PLACE).partition(" ")
+    return (from_iso(at), job_id) if at else None
 
 
-def _remember(tx: Transaction, place: tuple[datetime, str] | None) -> None:
+def _has_just_passed(tx: Transaction, before: datetime) -> bool:
+    """Whether the last pass came to its end so recently that a new one would only see the same again."""
+    passed = _recall(tx, _PASSED)
+    return bool(passed) and abs((before - from_iso(passed)).total_seconds()) < PASS_EVERY_S
+
+
+def _recall(tx: Transaction, key: str) -> str:
+    row = tx.one("SELECT value FROM meta WHERE key = :key", key=key)
+    return "" if row is None else str(row[0])
+
+
+def _remember(tx: Transaction, key: str, value: str) -> None:
     tx.execute(
         "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        key=_PLACE,
-        value="" if place is None else f"{iso(place[0])} {place[1]}",
+        key=key,
+        value=value,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.planning import orphaned_schedules, replan_orphan
 from holdbeat.store.verbs.recover_jobs import decide_job, recover_job, step_group
 from holdbeat.store.verbs.recover_leases import expire_reservation, recover_lease
 from holdbeat.store.verbs.recover_leases import why_expired as _why_expired
@@ -49,13 +50,23 @@ class Trouble:
     """ACTIVE, but nobody waits for the answer any more."""
     groups: list[str] = field(default_factory=list)
     """Unfinished, but nothing in them can move by itself."""
+    schedules: list[str] = field(default_factory=list)
+    """Adaptive, with neither a plan nor an unfinished job."""
     workers: list[str] = field(default_factory=list)
     """Known to be dead and not yet written down as such."""
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     dead_workers: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.leases or self.jobs or self.undecided or self.reservations or self.groups or self.workers)
+        return bool(
+            self.leases
+            or self.jobs
+            or self.undecided
+            or self.reservations
+            or self.groups
+            or self.schedules
+            or self.workers
+        )
 
 
 def find_trouble(
@@ -78,6 +89,7 @@ def find_trouble(
         undecided=_ids(tx, f"SELECT id FROM jobs WHERE {_undecided(tx)} ORDER BY id"),
         reservations=_forsaken_reservations(tx, terms, dead),
         groups=_stuck_groups(tx) if thorough else [],
+        schedules=orphaned_schedules(tx),
         workers=_ids(
             tx, "SELECT id FROM workers WHERE id IN :dead AND stopped_at IS NULL ORDER BY id", dead=sorted(dead)
         )
@@ -101,6 +113,7 @@ def recovery_units(trouble: Trouble) -> list[RecoveryUnit]:
         for reservation_id in trouble.reservations
     ]
     units += [(step_group, (group_id,)) for group_id in trouble.groups]
+    units += [(replan_orphan, (schedule_id,)) for schedule_id in trouble.schedules]
     units += [(bury_worker, (worker_id,)) for worker_id in trouble.workers]
     return units
 

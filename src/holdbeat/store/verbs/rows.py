@@ -63,7 +63,7 @@ def policy_text(policy: RetryPolicy) -> str:
     return dumps(policy.as_dict())
 
 
-_scan = json.JSONDecoder().scan_once
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -119,7 +119,12 @@ def lease_of(tx: Transaction, row: Sequence[Any]) -> Lease:
     """A row of the LEASE columns as a Lease."""
     time = tx.time
     return Lease(
-        *row[:6],
+        id=row[0],
+        worker_id=row[1],
+        slot=row[2],
+        resource=row[3],
+        type=row[4],
+        fence=row[5],
         acquired_at=certain(time, row[6]),
         heartbeat_at=certain(time, row[7]),
         expires_at=certain(time, row[8]),

@@ -40,11 +40,12 @@ CREATE TABLE jobs (
 );
 
 -- The claim reads this one, and nothing else: what may not run now is not in it.
-CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at, id)
+CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at)
     WHERE status = 'QUEUED' AND hold = 0;
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
 CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND ages_at IS NOT NULL;
-CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED';
+-- Places differ but for a retry that keeps its own: what breaks a tie is read from the job.
+CREATE INDEX jobs_queue ON jobs (priority DESC, position) WHERE status = 'QUEUED';
 CREATE INDEX jobs_running ON jobs (priority, position) WHERE status = 'RUNNING';
 CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED');
 CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by IS NULL AND permanently_failed = 0;
@@ -109,7 +110,7 @@ END;
 CREATE TABLE leases (
     id TEXT PRIMARY KEY NOT NULL,
     job_id TEXT UNIQUE,
-    reservation_id TEXT UNIQUE,
+    reservation_id TEXT,
     worker_id TEXT NOT NULL,
     slot INTEGER NOT NULL,
     resource TEXT NOT NULL,
@@ -121,6 +122,8 @@ CREATE TABLE leases (
     UNIQUE (worker_id, slot),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 );
+
+CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
 
 CREATE TABLE job_groups (
     id TEXT PRIMARY KEY NOT NULL,
@@ -192,7 +195,6 @@ CREATE TABLE schedules (
     next_run_at TEXT,
     replan_at TEXT,
     wake_at TEXT,
-    last_due_at TEXT,
     last_decision TEXT,
     endpoint TEXT,
     version INTEGER NOT NULL DEFAULT 1,
@@ -202,6 +204,8 @@ CREATE TABLE schedules (
 -- wake_at: when the trigger must look at this schedule next (its jittered due time, or a hint's end).
 CREATE INDEX schedules_wake ON schedules (wake_at, id) WHERE wake_at IS NOT NULL;
 CREATE INDEX schedules_template ON schedules (template_id) WHERE template_id IS NOT NULL;
+-- What recovery looks through: adaptive schedules that are in flight, or have lost their plan.
+CREATE INDEX schedules_unplanned ON schedules (id) WHERE enabled = 1 AND adaptive = 1 AND wake_at IS NULL;
 
 CREATE TABLE occurrences (
     id TEXT PRIMARY KEY NOT NULL,

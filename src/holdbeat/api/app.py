@@ -1,0 +1,144 @@
+"""The API as one ASGI application: every router, the doors around them, and their documentation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdbeat import __version__
+from holdbeat.api import legacy
+from holdbeat.api.docs_page import STYLE, docs_html
+from holdbeat.api.doors import Doors
+from holdbeat.api.problem import answer, problem
+from holdbeat.api.routers import (
+    direct,
+    endpoints,
+    figures,
+    health,
+    job_groups,
+    job_runs,
+    job_templates,
+    jobs,
+    login,
+    logs,
+    queue,
+    schedules,
+    webhooks,
+)
+from holdbeat.api.routes import Routes
+from holdbeat.api.schemas.base import Problem
+from holdbeat.api.schemas.others import DirectAnswer, DirectRequest
+from holdbeat.api.service import Service
+
+DESCRIPTION = (
+    "A job scheduler that never lets go of a job. Times are UTC instants with milliseconds, durations are seconds, "
+    "lists are pages of items with a next_cursor, refusals are application/problem+json."
+)
+_CODES = {404: "not_found", 405: "method_not_allowed"}
+_SENTENCES = {
+    404: "There is nothing at this path. GET /openapi.json lists what there is.",
+    405: "This path does not take that method; the header Allow lists those that it takes.",
+}
+
+
+def create_api(service: Service) -> FastAPI:
+    """The whole API for one service."""
+    app = FastAPI(
+        title="Holdbeat",
+        version=__version__,
+        description=DESCRIPTION,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    mounted = _all_routes(service)
+    for routes in mounted:
+        routes.mount(app, service)
+    _document(app, mounted)
+    app.add_exception_handler(HTTPException, _refuse_by_router)
+    app.add_middleware(Doors, service=service)
+    return app
+
+
+def _all_routes(service: Service) -> list[Routes]:
+    found = [
+        jobs.routes,
+        logs.routes,
+        queue.routes,
+        job_runs.routes,
+        job_templates.routes,
+        job_groups.routes,
+        schedules.routes,
+        endpoints.routes,
+        direct.routes,
+        webhooks.routes,
+        figures.routes,
+        health.routes,
+        login.routes,
+    ]
+    if service.settings.legacy_api:
+        found.append(legacy.routes)
+    if service.settings.direct_routes:
+        extra = Routes("direct")
+        for path, type_ in service.settings.direct_routes.items():
+            extra.post(
+                path, body=DirectRequest, body_optional=True, answers={200: DirectAnswer}, refuses=direct.REFUSES
+            )(direct.mapped(type_))
+        found.append(extra)
+    return found
+
+
+async def _refuse_by_router(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    return problem(
+        status,
+        _CODES.get(status, "refused"),
+        _SENTENCES.get(status, str(error.detail)),
+        headers=dict(error.headers) if error.headers else None,
+    )
+
+
+def _document(app: FastAPI, mounted: list[Routes]) -> None:
+    """Serves the OpenAPI document and the page that renders it."""
+    models: set[type[BaseModel]] = {Problem}
+    for routes in mounted:
+        models |= routes.models()
+    wanted: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+        (model, "validation") for model in sorted(models, key=lambda model: model.__name__)
+    ]
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            _, schemas = models_json_schema(wanted, ref_template="#/components/schemas/{model}")
+            document["components"] = {
+                "schemas": schemas["$defs"],
+                "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            }
+            document["security"] = [{"key": []}, {}]
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+    async def openapi_json(request: Request) -> Response:
+        return answer(openapi())
+
+    async def docs(request: Request) -> Response:
+        return Response(docs_html(openapi()), media_type="text/html")
+
+    async def docs_style(request: Request) -> Response:
+        return Response(STYLE, media_type="text/css")
+
+    app.add_route("/openapi.json", openapi_json, include_in_schema=False)
+    app.add_route("/docs", docs, include_in_schema=False)
+    app.add_route("/docs/style.css", docs_style, include_in_schema=False)

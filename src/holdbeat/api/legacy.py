@@ -1,0 +1,183 @@
+"""The legacy API under `/jobs`: a thin layer of old words over the same store (CON-004).
+
+Every answer says that it is on its way out; every call is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from holdbeat.api.call import Call, checked_fields
+from holdbeat.api.problem import answer, refusal
+from holdbeat.api.routes import Endpoint, Parameter, Routes
+from holdbeat.api.schemas.others import (
+    LegacyAccepted,
+    LegacyBatch,
+    LegacyBatchAccepted,
+    LegacyBatchStatus,
+    LegacyJob,
+    LegacyJobList,
+    LegacyTrigger,
+)
+from holdbeat.api.submitting import guard_shell, submit_for
+from holdbeat.domain.api_key import Scope
+from holdbeat.domain.clock import iso
+from holdbeat.domain.errors import HoldbeatError, Invalid
+from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
+from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.submission import Submission
+from holdbeat.domain.views import redacted_params
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.cancel import cancel_job, tip_of
+from holdbeat.store.verbs.groups import load_group
+from holdbeat.store.verbs.jobs import load_job
+from holdbeat.store.verbs.lists import list_jobs
+from holdbeat.store.verbs.submission import submit_group
+
+routes = Routes("legacy")
+
+HEADERS = {
+    "Deprecation": "@1767225600",
+    "Sunset": "Fri, 31 Dec 2027 23:59:59 GMT",
+    "Link": '</api/jobs>; rel="successor-version"',
+}
+WORDS = {
+    JobStatus.QUEUED: "queued",
+    JobStatus.RUNNING: "running",
+    JobStatus.COMPLETED: "succeeded",
+    JobStatus.FAILED: "failed",
+    JobStatus.CANCELLED: "cancelled",
+    JobStatus.SKIPPED: "skipped",
+}
+_GROUP_WORDS = {
+    GroupStatus.QUEUED: "queued",
+    GroupStatus.RUNNING: "running",
+    GroupStatus.COMPLETED: "succeeded",
+    GroupStatus.CANCELLED: "failed",
+}
+
+
+def _old(value: Any, status: int = 200) -> Response:
+    return answer(value, status, HEADERS)
+
+
+@routes.post(
+    "/jobs/batch/trigger", body=LegacyBatch, answers={202: LegacyBatchAccepted}, refuses=(409,), deprecated=True
+)
+async def legacy_trigger_batch(call: Call) -> Response:
+    """Submit several jobs as one batch. Use POST /api/job-groups instead."""
+    given = await call.fields(("jobs",), required=("jobs",))
+    if not isinstance(given["jobs"], list):
+        raise Invalid("jobs must be a list.", code="invalid_body", field="jobs")
+    submissions = []
+    for index, each in enumerate(given["jobs"]):
+        place = f"jobs[{index}]."
+        submissions.append(
+            Submission.read(checked_fields(each, ("type", "params"), required=("type",), place=place), place=place)
+        )
+    is_admin = call.scope.covers(Scope.ADMIN)
+    group = await call.service.store.write(_submit, submissions, is_admin)
+    return _old({"batch_id": group.id}, 202)
+
+
+def _submit(tx: Transaction, submissions: Sequence[Submission], is_admin: bool) -> JobGroup:
+    if not is_admin:
+        guard_shell(tx, submissions)
+    return submit_group(tx, None, GroupMode.PARALLEL, OnFailure.CONTINUE, submissions)[0]
+
+
+@routes.post(
+    "/jobs/{type}/trigger", body=LegacyTrigger, body_optional=True, answers={202: LegacyAccepted}, deprecated=True
+)
+async def legacy_trigger(call: Call) -> Response:
+    """Submit a job; the body is its params. Use POST /api/jobs instead."""
+    params = await call.object(may_be_empty=True)
+    submission = Submission.read({"type": call.path("type"), "params": params})
+    job = (await submit_for(call, [submission])).jobs[0]
+    return _old({"job_id": job.id, "status": WORDS[job.status]}, 202)
+
+
+@routes.get(
+    "/jobs",
+    answers={200: LegacyJobList},
+    parameters=(
+        Parameter("status", "Only jobs of this status.", {"enum": list(WORDS.values())}),
+        Parameter("type", "Only jobs of this type.", {"type": "string", "minLength": 1, "maxLength": 500}),
+        Parameter("limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}),
+    ),
+    deprecated=True,
+)
+async def legacy_list_jobs(call: Call) -> Response:
+    """List jobs, the newest first. Use GET /api/jobs instead."""
+    word = call.choice("status", WORDS.values())
+    status = next((new for new, old in WORDS.items() if old == word), None)
+    page = await call.service.store.read(list_jobs, {"status": status, "type": call.text("type")}, limit=call.limit)
+    return _old({"jobs": [legacy_json(job) for job in page.items]})
+
+
+@routes.get("/jobs/batch/{id}", answers={200: LegacyBatchStatus}, deprecated=True)
+async def legacy_get_batch(call: Call) -> Response:
+    """Read a batch. Use GET /api/job-groups/{id} instead."""
+    group, jobs = await call.service.store.read(load_group, call.id("batch"))
+    tips = [job for job in jobs if job.retried_by is None]
+    status = _GROUP_WORDS.get(group.status)
+    if status is None:
+        status = "partial" if any(job.status is JobStatus.COMPLETED for job in tips) else "failed"
+    return _old({"batch_id": group.id, "status": status, "jobs": [legacy_json(job) for job in tips]})
+
+
+@routes.get("/jobs/{id}", answers={200: LegacyJob}, deprecated=True)
+async def legacy_get_job(call: Call) -> Response:
+    """Read a job as its last attempt stands. Use GET /api/jobs/{id} instead."""
+    job_id = call.id("job")
+    return _old(legacy_json(await call.service.store.read(_tip, job_id), job_id))
+
+
+def _tip(tx: Transaction, job_id: str) -> Job:
+    return load_job(tx, tip_of(tx, job_id))
+
+
+@routes.post("/jobs/{id}/cancel", answers={200: LegacyJob}, refuses=(400, 409, 413), deprecated=True)
+async def legacy_cancel_job(call: Call) -> Response:
+    """Cancel a job. Use POST /api/jobs/{id}/cancel instead."""
+    job_id = call.id("job")
+    await call.fields((), may_be_empty=True)
+    return _old(legacy_json(await call.service.store.write(cancel_job, job_id), job_id))
+
+
+def legacy_json(job: Job, job_id: str | None = None) -> dict[str, Any]:
+    """A job in the old words. The old API knew no chains: a retry goes by the id that its client was given."""
+    run = job.run
+    return {
+        "job_id": job_id or job.id,
+        "type": job.type,
+        "params": redacted_params(job.type, job.params),
+        "status": WORDS[job.status],
+        "result": run.result if run else None,
+        "error": run.error if run else job.cancel_reason,
+        "created_at": iso(job.created_at),
+        "started_at": iso(job.started_at) if job.started_at else None,
+        "finished_at": iso(job.finished_at) if job.finished_at else None,
+    }
+
+
+def counted(endpoint: Endpoint, path: str) -> Endpoint:
+    """The endpoint, with each of its calls told to the service."""
+
+    async def serve(call: Call) -> Response:
+        call.service.count_legacy_call(path)
+        try:
+            return await endpoint(call)
+        except HoldbeatError as error:
+            refused = refusal(error)
+            refused.headers.update(HEADERS)
+            return refused
+
+    serve.__name__, serve.__doc__ = endpoint.__name__, endpoint.__doc__
+    return serve
+
+
+routes.wrap(counted)

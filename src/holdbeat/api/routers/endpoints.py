@@ -1,0 +1,7 @@
+"""Placeholder."""
+
+from __future__ import annotations
+
+from holdbeat.api.routes import Routes
+
+routes = Routes("endpoints")

@@ -1,0 +1,92 @@
+"""The state of the whole: figures, workers, job types, and the log of events as a stream."""
+
+from __future__ import annotations
+
+from starlette.responses import Response, StreamingResponse
+
+from holdbeat.api.call import Call
+from holdbeat.api.event_feed import BEGINNING
+from holdbeat.api.problem import answer
+from holdbeat.api.routers.logs import EVENT_STREAM, STREAM_HEADERS
+from holdbeat.api.routes import LIMIT, Parameter, Routes
+from holdbeat.api.schemas.others import EventPage, JobTypePage, Stats, WorkerPage
+from holdbeat.domain.clock import iso
+from holdbeat.domain.views import event_json, worker_json
+from holdbeat.store.verbs.event_log import read_events
+from holdbeat.store.verbs.job_types import list_types
+from holdbeat.store.verbs.stats import stats
+from holdbeat.store.verbs.workers import all_workers, live_workers
+
+routes = Routes("state")
+
+
+@routes.get("/api/stats", answers={200: Stats})
+async def get_stats(call: Call) -> Response:
+    """Read the state of jobs, resources, runs and workers in numbers."""
+    return answer(await call.service.store.read(stats))
+
+
+@routes.get(
+    "/api/workers",
+    answers={200: WorkerPage},
+    parameters=(Parameter("all", "Also those that have ended or fallen silent.", {"type": "boolean"}),),
+)
+async def list_workers(call: Call) -> Response:
+    """List the workers that are alive."""
+    found = await call.service.store.read(all_workers if call.flag("all") else live_workers)
+    return answer({"items": [worker_json(each) for each in found], "next_cursor": None})
+
+
+@routes.get("/api/job-types", answers={200: JobTypePage})
+async def list_job_types(call: Call) -> Response:
+    """List the job types that were announced, with the schemas of their params."""
+    items = [
+        {
+            "name": each.name,
+            "description": each.description,
+            "aliases": list(each.aliases),
+            "schema": each.schema,
+            "defaults": each.defaults,
+            "announced_at": None if each.announced_at is None else iso(each.announced_at),
+        }
+        for each in await call.service.store.read(list_types)
+    ]
+    return answer({"items": items, "next_cursor": None})
+
+
+_CURSOR = {"type": "string", "pattern": "^[0-9]{1,19}(-[0-9]{1,19})?$"}
+
+
+@routes.get(
+    "/api/events",
+    answers={200: EventPage},
+    parameters=(
+        Parameter(
+            "after", "Go on after the event with this id; 0 for all that are kept, left out for new ones.", _CURSOR
+        ),
+        Parameter("name", "Only events of this name; several by repeating it.", {"type": "string"}, is_multiple=True),
+        Parameter("job_id", "Only events of this job.", {"type": "string", "format": "uuid"}),
+        LIMIT,
+        Parameter("Last-Event-ID", "Where a stream that was cut off goes on.", _CURSOR, place="header"),
+    ),
+)
+async def stream_events(call: Call) -> Response:
+    """Follow what the scheduler decides (server-sent events); with `Accept: application/json` a page of it.
+
+    Each message carries an id. Who comes back with it, as Last-Event-ID or as `after`, misses and repeats nothing.
+    """
+    after = call.header("last-event-id") or call.text("after")
+    names = frozenset(call.texts("name")) or None
+    job_id = call.id_filter("job_id")
+    store = call.service.store
+    start = None if after in (None, BEGINNING) else after
+    if "application/json" in call.request.headers.get("accept", ""):
+        found = await store.read(
+            read_events, start, job_id=job_id, names=sorted(names) if names else None, limit=call.limit
+        )
+        following = found[-1].cursor if len(found) == call.limit else None
+        return answer({"items": [event_json(each.event) for each in found], "next_cursor": following})
+    # A place that the store would not understand is refused here, while there is still a status to refuse it with.
+    await store.read(read_events, start, limit=1)
+    stream = call.service.feed.listen(after, names=names, job_id=job_id)
+    return StreamingResponse(stream, 200, STREAM_HEADERS, EVENT_STREAM)

@@ -1,0 +1,240 @@
+"""Direct requests, webhooks, workers, events, figures and health; and the legacy API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from holdbeat.api.schemas.base import Answer, Id, Instant, Params, Request, Url
+
+
+class DirectRequest(Request):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"params": {"prompt": "a fox"}}]})
+    params: Params | None = None
+    wait_s: Annotated[float, Field(ge=0, le=86_400)] | None = Field(
+        default=None, description="How long to wait for a slot; at most the server's direct_wait_s."
+    )
+
+
+class DirectAnswer(Answer):
+    reservation_id: Id
+    outcome: Literal["COMPLETED", "SKIPPED"]
+    result: Any
+    waited_s: float
+    ran_s: float
+    reason: str | None = Field(default=None, description="Why it was skipped.")
+
+
+class Reservation(Answer):
+    id: Id
+    type: str
+    resource: str
+    status: Literal["ACTIVE", "RELEASED", "EXPIRED"]
+    requested_at: Instant
+    granted_at: Instant | None
+    finished_at: Instant | None
+    expires_at: Instant
+    owner: str | None
+    outcome: Literal["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"] | None
+    error: str | None
+
+
+class ReservationPage(Answer):
+    items: list[Reservation]
+    next_cursor: str | None
+
+
+WebhookEvent = Literal[
+    "job.run.completed",
+    "job.run.failed",
+    "job.run.skipped",
+    "job.cancelled",
+    "job.permanently_failed",
+    "group.finished",
+]
+
+
+class WebhookRequest(Request):
+    url: Url
+    events: list[WebhookEvent] | None = Field(default=None, description="Left out or empty: all of them.")
+    secret: str | None = Field(default=None, description="`whsec_` and 24 to 64 bytes in base64; made if left out.")
+
+
+class WebhookChange(Request):
+    url: Url = ""
+    events: list[WebhookEvent] | None = None
+    enabled: bool = True
+    secret: Literal["[redacted]"] = "[redacted]"
+
+
+class RotateRequest(Request):
+    secret: str | None = None
+
+
+class Webhook(Answer):
+    id: Id
+    url: str
+    events: list[str]
+    secret: str = Field(description="Shown when it is made or rotated; a mark afterwards.")
+    enabled: bool
+    disabled_reason: str | None
+    rotated_at: Instant | None
+    version: int
+    created_at: Instant
+
+
+class WebhookPage(Answer):
+    items: list[Webhook]
+    next_cursor: str | None
+
+
+class Delivery(Answer):
+    id: Id
+    webhook_id: Id | None
+    job_id: Id | None
+    group_id: Id | None
+    event: str
+    url: str
+    payload: dict[str, Any]
+    status: Literal["PENDING", "DELIVERED", "FAILED"]
+    attempts: int
+    next_attempt_at: Instant | None
+    created_at: Instant
+    delivered_at: Instant | None
+    last_status_code: int | None
+    last_error: str | None
+
+
+class DeliveryPage(Answer):
+    items: list[Delivery]
+    next_cursor: str | None
+
+
+class Worker(Answer):
+    id: str
+    kind: str
+    host: str
+    pid: int
+    slots: int
+    http_slots: int
+    types: list[str]
+    resources: list[str] | None
+    version: str
+    started_at: Instant | None
+    heartbeat_at: Instant | None
+    expires_at: Instant | None
+    stopping_at: Instant | None
+    stopped_at: Instant | None
+
+
+class WorkerPage(Answer):
+    items: list[Worker]
+    next_cursor: str | None
+
+
+class JobType(Answer):
+    name: str
+    description: str | None
+    aliases: list[str]
+    params_schema: dict[str, Any] = Field(alias="schema")
+    defaults: dict[str, Any]
+    announced_at: Instant | None
+
+
+class JobTypePage(Answer):
+    items: list[JobType]
+    next_cursor: str | None
+
+
+class Event(Answer):
+    id: int
+    name: str
+    at: Instant
+    job_id: str | None
+    run_id: str | None
+    worker_id: str | None
+    group_id: str | None
+    schedule_id: str | None
+    data: dict[str, Any]
+
+
+class EventPage(Answer):
+    items: list[Event]
+    next_cursor: str | None
+
+
+class Stats(Answer):
+    model_config = ConfigDict(extra="allow")
+    jobs: dict[str, int]
+    resources: dict[str, Any]
+    runs: dict[str, Any]
+    workers: Any
+    zombies_recovered: int
+    stale_results: int
+    schedules: Any
+
+
+class Health(Answer):
+    status: Literal["ok"]
+
+
+class Check(Answer):
+    model_config = ConfigDict(extra="allow")
+    ok: bool
+    detail: str
+
+
+class Readiness(Answer):
+    ready: Literal[True]
+    checks: dict[str, Check]
+
+
+class LegacyTrigger(Request):
+    """The params of the job."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class LegacyBatchJob(Request):
+    type: str
+    params: Params | None = None
+
+
+class LegacyBatch(Request):
+    jobs: Annotated[list[LegacyBatchJob], Field(min_length=1)]
+
+
+class LegacyAccepted(Answer):
+    job_id: Id
+    status: str
+
+
+class LegacyBatchAccepted(Answer):
+    batch_id: Id
+
+
+class LegacyJob(Answer):
+    job_id: Id
+    type: str
+    params: Params
+    status: Literal["queued", "running", "succeeded", "failed", "cancelled", "skipped"]
+    result: Any
+    error: str | None
+    created_at: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+
+
+class LegacyJobList(Answer):
+    jobs: list[LegacyJob]
+
+
+class LegacyBatchStatus(Answer):
+    batch_id: Id
+    status: Literal["queued", "running", "succeeded", "partial", "failed"]
+    jobs: list[LegacyJob]
+
+
+class LoginRequest(Request):
+    key: str

@@ -1,0 +1,200 @@
+"""The HTTP server inside our own event loop.
+
+Guards SEC-01 before a socket is bound, and the process against clients that hold a connection and send nothing. The
+signals belong to whoever runs the process: this server stops when it is told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from holdbeat.api.app import create_api
+from holdbeat.api.event_feed import EventFeed
+from holdbeat.api.key_ring import KeyRing
+from holdbeat.api.service import Service
+from holdbeat.api.sessions import Sessions
+from holdbeat.domain.errors import SettingsError
+from holdbeat.engine.supervisor import Supervisor
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 75
+REQUEST_PATIENCE_S = 20.0
+"""How long a client may take to send a request, once it has begun to or has just connected."""
+GRACEFUL_S = 10
+MAX_HEAD_BYTES = 65_536
+
+
+class PatientlyTimed(H11Protocol):
+    """Cuts a connection whose request does not arrive in time: silent clients, slow ones, dripping bodies (I13)."""
+
+    _alarm: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_waiting:
+            self._arm()
+        elif self._alarm is not None:
+            self._disarm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether it is the client's turn to send: a request's head, or the rest of its body."""
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+
+    def _arm(self) -> None:
+        """Starts the clock. What trickles in does not start it again."""
+        if self._alarm is None:
+            self._alarm = self.loop.call_later(REQUEST_PATIENCE_S, self._too_slow)
+
+    def _disarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _too_slow(self) -> None:
+        self._alarm = None
+        if self._is_waiting:
+            self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without hands on the process's signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class ApiServer:
+    """Binds, serves and stops; one per process."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        *,
+        add_dashboard: Callable[[Any, Service], None] | None = None,
+        metrics: Callable[[], tuple[bytes, str]] | None = None,
+        count_legacy_call: Callable[[str], None] | None = None,
+    ) -> None:
+        store = supervisor.store
+        keys = KeyRing(store)
+        self.service = Service(store, supervisor.settings, supervisor, keys, Sessions(store, keys), EventFeed(store))
+        if metrics is not None:
+            self.service.metrics = metrics
+        if count_legacy_call is not None:
+            self.service.count_legacy_call = count_legacy_call
+        app = create_api(self.service)
+        if add_dashboard is not None:
+            add_dashboard(app, self.service)
+        self.app: ASGIApp = app
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._socket: socket.socket | None = None
+
+    async def check_doors(self) -> None:
+        """Refuses to serve beyond this machine without a key (SEC-01)."""
+        settings = self.service.settings
+        if settings.is_on_loopback:
+            return
+        await self.service.keys.refresh()
+        if not self.service.keys.any_opens:
+            raise SettingsError(
+                f"host = {settings.host} can be reached from other machines, and there is no API key yet. Make one "
+                "with `holdbeat keys create`, or serve on 127.0.0.1.",
+                field="host",
+            )
+
+    async def start(self) -> None:
+        """Returns once connections are accepted."""
+        await self.check_doors()
+        settings = self.service.settings
+        self._socket = _bound(settings.host, settings.port)
+        config = uvicorn.Config(
+            self.app,
+            http=PatientlyTimed,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=True,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACEFUL_S,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            backlog=BACKLOG,
+        )
+        self._server = _Server(config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="holdbeat-api")
+        while not self._server.started:
+            if self._task.done():
+                await self._task
+                raise SettingsError("The HTTP server ended before it had begun; its log says why.", field="port")
+            await asyncio.sleep(0.005)
+
+    @property
+    def port(self) -> int:
+        """The port that is really bound."""
+        assert self._socket is not None
+        return int(self._socket.getsockname()[1])
+
+    @property
+    def address(self) -> str:
+        host = self.service.settings.host.strip("[]")
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    def begin_to_stop(self) -> None:
+        """Says at `/readyz` that the end is near and ends streams; everything else is answered until `stop`."""
+        self.service.is_stopping = True
+        self._closing = asyncio.ensure_future(self.service.feed.close())
+
+    async def stop(self) -> None:
+        """Answers what has been asked, then closes. Safe to call twice, and before start."""
+        self.service.is_stopping = True
+        await self.service.feed.close()
+        self.service.keys.close()
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+            self._task = None
+        if self._socket is not None:
+            self._socket.close()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A listening socket, or the reason why there is none."""
+    bare = host.strip("[]")
+    try:
+        found = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SettingsError(f"host = {host} cannot be served on: {error.strerror or error}.", field="host") from error
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(BACKLOG)
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise SettingsError(
+            f"{bare}:{port} cannot be served on: {error.strerror or error}. Choose another port with --port.",
+            field="port",
+        ) from error
+    return bound

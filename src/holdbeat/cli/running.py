@@ -1,0 +1,65 @@
+"""Verbs that run until they are told to stop: serve and worker."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+OPTIONS = (
+    click.option("--store", help="Where jobs are kept: sqlite:///file.db or postgresql://…"),
+    click.option("--slots", type=int, help="How many jobs this process runs at once."),
+    click.option("--concurrency", help="Limits over all workers, e.g. resources:default=1,http=16."),
+    click.option("--preset", help="Lease settings: development, production or high-reliability."),
+    click.option("--log-level", help="debug, info, warning or error."),
+    click.option("--log-format", help="text or json."),
+)
+
+
+def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(OPTIONS):
+        function = option(function)
+    return function
+
+
+def _configure_logs(level: str) -> None:
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+
+
+@click.command()
+@click.argument("app", required=False)
+@with_options
+@click.option("--host", help="Address to listen on; anything but loopback needs an API key.")
+@click.option("--port", type=int, help="Port of the API and the dashboard.")
+@click.option("--no-worker", is_flag=True, help="Serve the API and fire schedules, but run no jobs here.")
+@click.option("--no-api", is_flag=True, help="Run jobs and fire schedules, but open no port.")
+@click.pass_obj
+def serve(obj: Any, app: str | None, no_worker: bool, no_api: bool, **flags: Any) -> None:
+    """Run everything in one process: API, dashboard, trigger and worker.
+
+    APP is module:name of your App, e.g. example:app.
+    """
+    loaded = obj.load_app(app, flags)
+    _configure_logs(loaded.settings.log_level)
+    sys.exit(obj.serve(loaded, has_worker=not no_worker, has_api=not no_api))
+
+
+@click.command()
+@click.argument("app", required=False)
+@with_options
+@click.option("--resources", help="Only jobs on these resources, separated by commas.")
+@click.pass_obj
+def worker(obj: Any, app: str | None, resources: str | None, **flags: Any) -> None:
+    """Add a worker process on the same store; as many as you like, on as many machines as PostgreSQL serves.
+
+    APP is module:name of your App, e.g. example:app.
+    """
+    loaded = obj.load_app(app, flags)
+    _configure_logs(loaded.settings.log_level)
+    only = [name.strip() for name in resources.split(",") if name.strip()] if resources else None
+    sys.exit(obj.serve(loaded, has_api=False, kind="worker", resources=only))

@@ -1,0 +1,106 @@
+"""ClockWatch: notices when a wall clock jumps, and when this machine and the database disagree about the time.
+
+Guards TIME-07: a jump against the monotonic clock, or a skew, above two seconds is an Event and a metric, told once
+for each time it happens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from holdbeat.domain.clock import Clock, OffsetClock, SystemClock
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.look_ahead import database_time, record_clock_jump
+
+log = logging.getLogger("holdbeat.engine")
+
+TOLERANCE_S = 2.0
+SKEW_CHECK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJump:
+    """A clock that is not where it should be. Positive: it is ahead."""
+
+    clock: str
+    """`machine` and `database` jumped against the monotonic clock; `skew` is the database against the machine."""
+    amount_s: float
+
+
+class _Watched:
+    """One wall clock beside the monotonic one."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.name = name
+        self._clock = clock
+        self._wall, self._monotonic = clock.now(), clock.monotonic()
+
+    def look(self) -> ClockJump | None:
+        wall, monotonic = self._clock.now(), self._clock.monotonic()
+        amount_s = (wall - self._wall).total_seconds() - (monotonic - self._monotonic)
+        # Counted from the last look, so that a clock which is slewed slowly never adds up to a jump.
+        self._wall, self._monotonic = wall, monotonic
+        return ClockJump(self.name, round(amount_s, 3)) if abs(amount_s) > TOLERANCE_S else None
+
+
+class ClockWatch:
+    """Looks at the clocks whenever it is asked to."""
+
+    def __init__(
+        self,
+        store: PersistenceAdapter,
+        *,
+        machine: Clock | None = None,
+        on_jump: Callable[[ClockJump], None] = lambda jump: None,
+        on_skew: Callable[[float], None] = lambda skew_s: None,
+    ) -> None:
+        self._store = store
+        self.on_jump = on_jump
+        self.on_skew = on_skew
+        self.skew_s = 0.0
+        self._remote = store.clock if isinstance(store.clock, OffsetClock) else None
+        self._machine: Clock = machine or (SystemClock() if self._remote is not None else store.clock)
+        self._watched = [_Watched("machine", self._machine)]
+        if self._remote is not None:
+            self._watched.append(_Watched("database", self._remote))
+        self._is_skewed = False
+        self._skew_looked_at: float | None = None
+
+    @property
+    def deciding(self) -> str:
+        """The clock that decides what is due: the database's where it has one."""
+        return "machine" if self._remote is None else "database"
+
+    async def look(self) -> list[ClockJump]:
+        """All jumps since the last look, and a skew that has just begun; each is recorded."""
+        if self._remote is not None:
+            await self._ask_database(self._remote)
+        jumps = [jump for watched in self._watched if (jump := watched.look()) is not None]
+        if self._remote is not None:
+            jumps += self._skew(self._remote)
+        for jump in jumps:
+            log.warning("clock jump: %s by %+.3f s", jump.clock, jump.amount_s)
+            self.on_jump(jump)
+            await self._store.write(record_clock_jump, clock=jump.clock, amount_s=jump.amount_s)
+        return jumps
+
+    async def _ask_database(self, remote: OffsetClock) -> None:
+        """Reads the database's clock now and then, since nobody may have written for a while."""
+        asked = remote.monotonic()
+        if self._skew_looked_at is not None and asked - self._skew_looked_at < SKEW_CHECK_S:
+            return
+        self._skew_looked_at = asked
+        found: datetime = await self._store.read(database_time)
+        answered = remote.monotonic()
+        # Every write takes a finer sample than this; it only corrects what is far off.
+        if abs(found - remote.now()) > timedelta(seconds=0.5 + answered - asked):
+            remote.sample(found, asked=asked, answered=answered)
+
+    def _skew(self, remote: OffsetClock) -> list[ClockJump]:
+        self.skew_s = round((remote.now() - self._machine.now()).total_seconds(), 3)
+        self.on_skew(self.skew_s)
+        was_skewed, self._is_skewed = self._is_skewed, abs(self.skew_s) > TOLERANCE_S
+        return [ClockJump("skew", self.skew_s)] if self._is_skewed and not was_skewed else []

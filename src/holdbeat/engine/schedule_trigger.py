@@ -1,0 +1,171 @@
+"""ScheduleTrigger: lets Schedules fire at their due instant.
+
+Guards TIME-04: it looks ahead and waits in memory, so that firing begins at the instant; but what is due is decided by
+the transaction that fires, on the store's clock. The memory holds moments and no claims: nothing can be fired early or
+twice because of it, and losing it loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import ClassVar
+
+from holdbeat.engine.clock_watch import TOLERANCE_S, ClockWatch
+from holdbeat.engine.service import Service
+from holdbeat.settings import Settings
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.firing import Firing, fire_due
+from holdbeat.store.verbs.look_ahead import is_behind, look_ahead, realign
+
+log = logging.getLogger("holdbeat.engine")
+
+POLL_S = 1.0
+"""How often it looks at the clocks while nothing is to be done."""
+LOOK_AGAIN_MAX_S = 30.0
+"""Plans further ahead than a minute wake nobody, so looking must not be rarer than this."""
+LOOKS_APART_S = 0.02
+"""Wake-ups that come closer than this share one look."""
+NOT_YET_S = 0.001
+
+
+class ScheduleTrigger(Service):
+    name: ClassVar[str] = "schedule-trigger"
+    topics: ClassVar[frozenset[str]] = frozenset({"schedules", "reconnected"})
+
+    def __init__(
+        self,
+        store: PersistenceAdapter,
+        *,
+        horizon_s: float = 10.0,
+        batch: int = 500,
+        watch: ClockWatch | None = None,
+        on_fired: Callable[[Firing], None] = lambda firing: None,
+    ) -> None:
+        super().__init__(store, POLL_S)
+        self.watch = watch or ClockWatch(store)
+        self.on_fired = on_fired
+        """Told of every transaction that looked at schedules: for lag, fires and double-fire refusals."""
+        self._horizon_s = horizon_s
+        self._batch = batch
+        self._moments: list[datetime] = []
+        self._known: set[datetime] = set()
+        self._known_until: datetime | None = None
+        self._look_due = True
+        self._looked_at = float("-inf")
+        self._is_new = True
+
+    @classmethod
+    def for_settings(cls, store: PersistenceAdapter, settings: Settings) -> ScheduleTrigger:
+        return cls(store, horizon_s=settings.horizon_s, batch=settings.trigger_batch)
+
+    @property
+    def lag_s(self) -> float:
+        """For how long something that is due has been waiting."""
+        if not self._moments:
+            return 0.0
+        return max(0.0, (self.store.clock.now() - self._moments[0]).total_seconds())
+
+    def wake(self) -> None:
+        """Something changed: the memory is no longer complete."""
+        self._look_due = True
+        super().wake()
+
+    async def step(self) -> list[Firing]:
+        """Checks the clocks, looks ahead if that is due, and fires all that is due now."""
+        await self._check_clocks()
+        done: list[Firing] = []
+        while True:
+            if self._must_look():
+                await self._look()
+            if not self._moments or self._moments[0] > self.store.clock.now():
+                return done
+            firing = await self._fire()
+            done.append(firing)
+            if not firing.looked_at and not firing.is_full and self._moments and self._moments[0] > firing.at:
+                # The database's clock is a breath behind our idea of it, or nothing is left.
+                return done
+
+    # --- clocks -------------------------------------------------------------------------------------------
+
+    async def _check_clocks(self) -> None:
+        jumps = await self.watch.look()
+        went_back = any(jump.amount_s < 0 for jump in jumps if jump.clock == self.watch.deciding)
+        if self._is_new:
+            # While nobody watched, the clock may have gone back too.
+            went_back = await self.store.read(is_behind, TOLERANCE_S) or went_back
+            self._is_new = False
+        if jumps:
+            self._look_due = True
+        if went_back:
+            await self._realign()
+
+    async def _realign(self) -> None:
+        after_id: str | None = ""
+        while after_id is not None:
+            after_id = await self.store.write(realign, after_id, self._batch)
+        self._look_due = True
+
+    # --- memory -------------------------------------------------------------------------------------------
+
+    def _must_look(self) -> bool:
+        since = self.store.clock.monotonic() - self._looked_at
+        if self._look_due:
+            return since >= LOOKS_APART_S
+        if since >= min(self._horizon_s / 2, LOOK_AGAIN_MAX_S):
+            return True
+        # The look was cut off at its limit, and what it found is used up.
+        return not self._moments and self._known_until is not None and self._known_until <= self.store.clock.now()
+
+    async def _look(self) -> None:
+        self._look_due = False
+        self._looked_at = self.store.clock.monotonic()
+        until = self.store.clock.now() + timedelta(seconds=self._horizon_s)
+        outlook = await self.store.read(look_ahead, until)
+        self._known_until = outlook.known_until
+        self._moments, self._known = [], set()
+        self._remember(outlook.moments)
+
+    def _remember(self, moments: Iterable[datetime]) -> None:
+        for moment in moments:
+            if moment not in self._known and (self._known_until is None or moment <= self._known_until):
+                self._known.add(moment)
+                heapq.heappush(self._moments, moment)
+
+    def _forget(self, until: datetime) -> None:
+        while self._moments and self._moments[0] <= until:
+            self._known.discard(heapq.heappop(self._moments))
+
+    # --- firing -------------------------------------------------------------------------------------------
+
+    async def _fire(self) -> Firing:
+        firing = await self.store.write(fire_due, self._batch)
+        if not firing.is_full:
+            self._forget(firing.at)
+        self._remember(firing.wakes)
+        if firing.looked_at:
+            self.on_fired(firing)
+        return firing
+
+    async def _rest(self, pause_s: float) -> None:
+        """Until the next moment, precisely; until somebody wakes us; but never longer than the loop wants."""
+        until_s = self._until_next_s()
+        if until_s < pause_s and not self._woken.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(until_s):
+                    await self._woken.wait()
+            self._woken.clear()
+            return
+        await super()._rest(pause_s)
+
+    def _until_next_s(self) -> float:
+        waits = [POLL_S]
+        if self._moments:
+            waits.append(max(NOT_YET_S, (self._moments[0] - self.store.clock.now()).total_seconds()))
+        if self._look_due:
+            waits.append(max(NOT_YET_S, LOOKS_APART_S + self._looked_at - self.store.clock.monotonic()))
+        return min(waits)

@@ -1,0 +1,37 @@
+"""Explain: the answer to "why", for jobs, direct requests and schedules.
+
+One implementation for the API, the command line and the dashboard, so that all of them say the same words. Each is a
+verb that only reads: `await store.read(explain_job, job_id)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdbeat.domain.job import JobStatus
+from holdbeat.observe.explain_ended import chain_reasons, explain_ended
+from holdbeat.observe.explain_reservation import explain_reservation
+from holdbeat.observe.explain_running import explain_running
+from holdbeat.observe.explain_waiting import explain_waiting
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.jobs import load_job
+
+__all__ = ["explain_job", "explain_reservation"]
+
+
+def explain_job(tx: Transaction, job_id: str) -> dict[str, Any]:
+    """Why a job is where it is: {state, summary, reasons: [{code, detail, …}], estimated_start}.
+
+    `state` is the job's status. Of a waiting job the reasons are all that stands in its way, the nearest first; of a
+    running one how it is doing; of one that has ended its cause and what followed. The chain of retries comes last.
+    """
+    job = load_job(tx, job_id)
+    match job.status:
+        case JobStatus.QUEUED:
+            explanation = explain_waiting(tx, job)
+        case JobStatus.RUNNING:
+            explanation = explain_running(tx, job)
+        case _:
+            explanation = explain_ended(tx, job)
+    explanation["reasons"] += chain_reasons(tx, job)
+    return explanation

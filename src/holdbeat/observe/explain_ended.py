@@ -1,0 +1,194 @@
+"""How a Job ended, why, and what followed: the retry, the verdict, or nothing.
+
+Guards the difference between the job's end and the run's: a cancelled job whose handler has not ended says so.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.run import NEVER_RETRIED_KINDS, ErrorKind
+from holdbeat.observe.explain_running import lease_reasons
+from holdbeat.observe.wording import answer, listed, moment, reason, sentence, span
+from holdbeat.store.transaction import Transaction
+
+CHAIN_MAX = 100
+
+_KINDS = {
+    ErrorKind.ERROR: "its handler raised an error",
+    ErrorKind.EXIT: "its process ended with an exit code other than 0",
+    ErrorKind.TIMEOUT: "its time ran out",
+    ErrorKind.CRASH: "its worker process died",
+    ErrorKind.LOST: "its worker fell silent and the lease ran out",
+    ErrorKind.INTERRUPTED: "its worker was shut down",
+    ErrorKind.CANCELLED: "it was cancelled",
+    ErrorKind.REJECTED: "it was refused for good",
+}
+
+
+def explain_ended(tx: Transaction, job: Job) -> dict[str, Any]:
+    """The explanation of a job that is COMPLETED, FAILED, SKIPPED or CANCELLED."""
+    match job.status:
+        case JobStatus.COMPLETED:
+            reasons = [_completed(tx, job)]
+        case JobStatus.FAILED:
+            reasons = [_failed(tx, job), _what_followed(tx, job)]
+        case JobStatus.SKIPPED:
+            why = (job.run.error if job.run else None) or job.cancel_reason or "no reason was given"
+            detail = f"It was skipped at {_end(tx, job)}: {sentence(why)}"
+            reasons = [reason("skipped", detail, why=why, at=job.finished_at)]
+        case _:
+            reasons = _cancelled(tx, job)
+    summary = " ".join(each["detail"] for each in reasons)
+    if job.manual_retries:
+        detail = f"It was tried again by hand: {listed(f'job {each}' for each in job.manual_retries)}."
+        reasons.append(reason("manual_retries", detail, job_ids=list(job.manual_retries)))
+    return answer(job.status, summary.replace("It ", f"Job {job.id} ", 1), reasons)
+
+
+def _end(tx: Transaction, job: Job) -> str:
+    return moment(job.finished_at, tx.now) if job.finished_at else "an unknown time"
+
+
+def _took(job: Job) -> str:
+    run = job.run
+    if run is None or run.finished_at is None or run.worker_id is None:
+        return ""
+    return f" after {span((run.finished_at - run.started_at).total_seconds())} on {run.worker_id}"
+
+
+def _completed(tx: Transaction, job: Job) -> dict[str, Any]:
+    return reason(
+        "completed",
+        f"It completed at {_end(tx, job)}{_took(job)}.",
+        at=job.finished_at,
+        worker_id=job.run.worker_id if job.run else None,
+        run_id=job.run.id if job.run else None,
+    )
+
+
+def _failed(tx: Transaction, job: Job) -> dict[str, Any]:
+    run = job.run
+    kind = run.error_kind if run else None
+    why = _KINDS[kind] if kind else "nothing is recorded about the cause"
+    error = f" ({sentence(run.error)[:500].rstrip('.')})" if run and run.error else ""
+    return reason(
+        "failed",
+        f"It failed at {_end(tx, job)}{_took(job)} because {why}{error}.",
+        at=job.finished_at,
+        error_kind=kind,
+        error=run.error if run else None,
+        exit_code=run.exit_code if run else None,
+        run_id=run.id if run else None,
+        worker_id=run.worker_id if run else None,
+    )
+
+
+def _what_followed(tx: Transaction, job: Job) -> dict[str, Any]:
+    if job.retried_by is not None:
+        row = tx.one("SELECT status, not_before FROM jobs WHERE id = :id", id=job.retried_by)
+        status = row[0] if row else "gone"
+        not_before: datetime | None = tx.time(row[1]) if row else None
+        when = ""
+        if status == JobStatus.QUEUED and not_before is not None and not_before > tx.now:
+            when = f" and may start at {moment(not_before, tx.now)}"
+        return reason(
+            "retried",
+            f"It is tried again as job {job.retried_by}, which is {status}{when}.",
+            job_id=job.retried_by,
+            status=status,
+            not_before=not_before,
+        )
+    kind = job.run.error_kind if job.run else None
+    most = job.retry_policy.max_attempts
+    if not job.permanently_failed:
+        return reason("undecided", "Whether it is tried again is not decided yet; recovery will decide it.")
+    if kind in NEVER_RETRIED_KINDS:
+        detail = f"It is not tried again by itself: a failure of the kind {kind} never is."
+    elif most == 0:
+        detail = "It is not tried again by itself: its max_attempts is 0."
+    else:
+        detail = f"It is not tried again by itself: all {most} retries are used up."
+    return reason("permanently_failed", detail, max_attempts=most, error_kind=kind)
+
+
+def _cancelled(tx: Transaction, job: Job) -> list[dict[str, Any]]:
+    at = job.cancel_requested_at or job.finished_at
+    why = job.cancel_reason or "no reason was given"
+    when = moment(at, tx.now) if at else "an unknown time"
+    run = job.run
+    never = " It never ran." if run is None else ""
+    reasons = [
+        reason("cancelled", f"It was cancelled at {when}: {sentence(why)}{never}", at=at, why=why, ran=run is not None)
+    ]
+    if job.lease_expires_at is not None:
+        grace_s = job.cancel_grace_s
+        if grace_s is None or at is None:
+            kill = "it is never killed"
+        else:
+            kill = f"a process is killed at {moment(at + timedelta(seconds=grace_s), tx.now)}, other handlers cannot be"
+        reasons.append(
+            reason(
+                "still_running",
+                f"Its handler has not ended yet on {job.worker_id} and still holds its slot; {kill}.",
+                worker_id=job.worker_id,
+                run_id=run.id if run else None,
+                cancel_grace_s=grace_s,
+            )
+        )
+        reasons += lease_reasons(tx, job)
+    elif run is not None and run.finished_at is not None:
+        detail = f"Its handler ended at {moment(run.finished_at, tx.now)}."
+        reasons.append(reason("run_ended", detail, at=run.finished_at, run_id=run.id))
+    return reasons
+
+
+def chain_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
+    """The chain that the job belongs to, if it has more than one link, and whose manual retry it is."""
+    reasons = []
+    links = _chain(tx, job)
+    if len(links) > 1:
+        place = next(number for number, link in enumerate(links, 1) if link["job_id"] == job.id)
+        detail = (
+            f"It is attempt {place} of {len(links)} so far in the chain of job {links[0]['job_id']}; the newest is job "
+            f"{links[-1]['job_id']}, which is {links[-1]['status']}."
+        )
+        reasons.append(reason("chain", detail, jobs=links))
+    root = tx.one("SELECT retry_kind, retry_of FROM jobs WHERE id = :id", id=links[0]["job_id"])
+    if root is not None and root[0] == "manual":
+        reasons.append(reason("manual_retry", f"Somebody tried job {root[1]} again with it.", job_id=root[1]))
+    return reasons
+
+
+def _chain(tx: Transaction, job: Job) -> list[dict[str, Any]]:
+    """The job and its automatic retries, the oldest first."""
+    back = tx.rows(
+        "WITH RECURSIVE chain(id, retry_of, kind, depth) AS ("
+        " SELECT id, retry_of, retry_kind, 0 FROM jobs WHERE id = :id"
+        " UNION ALL SELECT j.id, j.retry_of, j.retry_kind, chain.depth + 1 FROM chain JOIN jobs j"
+        " ON j.id = chain.retry_of WHERE chain.kind = 'auto' AND chain.depth < :most)"
+        " SELECT id FROM chain ORDER BY depth DESC",
+        id=job.id,
+        most=CHAIN_MAX,
+    )
+    onwards = tx.rows(
+        "WITH RECURSIVE chain(id, retried_by, depth) AS ("
+        " SELECT id, retried_by, 0 FROM jobs WHERE id = :id"
+        " UNION ALL SELECT j.id, j.retried_by, chain.depth + 1 FROM chain JOIN jobs j"
+        " ON j.id = chain.retried_by WHERE chain.depth < :most)"
+        " SELECT id FROM chain WHERE depth > 0 ORDER BY depth",
+        id=job.id,
+        most=CHAIN_MAX,
+    )
+    ids = [row[0] for row in back] + [row[0] for row in onwards]
+    found = {
+        row[0]: {"job_id": row[0], "status": row[1], "error_kind": row[2]}
+        for row in tx.rows(
+            "SELECT j.id, j.status, r.error_kind FROM jobs j LEFT JOIN job_runs r ON r.job_id = j.id "
+            "WHERE j.id IN :ids",
+            ids=ids,
+        )
+    }
+    return [found[job_id] for job_id in ids]

@@ -1,0 +1,88 @@
+"""How a direct request stands: its place in line, who holds the slots, when its turn will come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
+from holdbeat.observe.explain_waiting import after_the_busy, no_worker, resource_full, workers_busy
+from holdbeat.observe.slot_holders import Holder, pool_words
+from holdbeat.observe.wording import answer, counted, moment, reason, sentence, span
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.blocking import Blockers, can_serve
+from holdbeat.store.verbs.estimates import estimate_grant
+from holdbeat.store.verbs.reservations import load_reservation, place_in_line
+
+
+def explain_reservation(tx: Transaction, reservation_id: str) -> dict[str, Any]:
+    """Why a direct request waits, runs, or how it ended; in the same form as a job's explanation."""
+    reservation = load_reservation(tx, reservation_id)
+    if reservation.status is not ReservationStatus.ACTIVE:
+        return _ended(tx, reservation)
+    return _waiting(tx, reservation) if reservation.waits else _running(tx, reservation)
+
+
+def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
+    blockers = Blockers(tx)
+    reasons = []
+    busy: list[Holder] = []
+    if reservation.expires_at <= tx.now:
+        detail = f"It ran out at {moment(reservation.expires_at, tx.now)}: nobody waits for it, recovery will end it."
+        reasons.append(reason("expired", detail, expires_at=reservation.expires_at, owner=reservation.owner))
+    if blockers.capacity.free(reservation.resource, reservation.type) == 0:
+        reasons += resource_full(tx, reservation)
+    if any(can_serve(worker, reservation.resource, reservation.type) for worker in blockers.workers):
+        why, busy = workers_busy(tx, reservation, blockers.workers)
+        reasons += why
+    else:
+        reasons += no_worker(tx, reservation)
+    ahead = place_in_line(tx, reservation.id)
+    if ahead:
+        are = "is" if ahead == 1 else "are"
+        detail = f"{counted(ahead, 'direct request')} {are} ahead of it in the line for {pool_words(tx, reservation)}."
+        reasons.append(reason("reservations_ahead", detail, count=ahead, position=ahead + 1))
+    start = estimate_grant(tx, reservation, blockers)
+    start = start if start is None else after_the_busy(tx, start, busy)
+    waited = span((tx.now - reservation.requested_at).total_seconds())
+    summary = f"Direct request {reservation.id} has waited {waited} for the next slot of {pool_words(tx, reservation)}."
+    if reasons:
+        summary += f" {reasons[0]['detail']}"
+    else:
+        reasons = [reason("next", "It is first in line, and a worker has a free slot for it.")]
+    if start is not None:
+        summary += f" It will probably start at {moment(start, tx.now)}."
+    return answer(reservation.status, summary, reasons, start)
+
+
+def _running(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
+    assert reservation.granted_at is not None
+    detail = f"It got its slot on {reservation.worker_id} at {moment(reservation.granted_at, tx.now)}."
+    why = reason("running", detail, since=reservation.granted_at, worker_id=reservation.worker_id)
+    ran = span((tx.now - reservation.granted_at).total_seconds())
+    return answer(
+        reservation.status,
+        f"Direct request {reservation.id} has been running on {reservation.worker_id} for {ran}.",
+        [why],
+    )
+
+
+def _ended(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
+    when = moment(reservation.finished_at, tx.now) if reservation.finished_at else "an unknown time"
+    outcome = reservation.outcome or reservation.status
+    reasons = [
+        reason(
+            str(outcome).lower(),
+            f"It ended {outcome} at {when}{f': {sentence(reservation.error)}' if reservation.error else '.'}",
+            at=reservation.finished_at,
+            error=reservation.error,
+            error_kind=reservation.error_kind,
+        )
+    ]
+    if outcome != ReservationOutcome.COMPLETED:
+        reasons.append(reason("not_retried", "A direct request is never tried again by anyone."))
+    row = tx.one("SELECT worker_id FROM leases WHERE reservation_id = :id", id=reservation.id)
+    if row is not None:
+        detail = f"Its handler has not ended yet on {row[0]} and still holds its slot."
+        reasons.append(reason("still_running", detail, worker_id=row[0]))
+    summary = " ".join(each["detail"] for each in reasons)
+    return answer(reservation.status, summary.replace("It ", f"Direct request {reservation.id} ", 1), reasons)

@@ -1,0 +1,292 @@
+"""Why a Job waits: everything that stands in its way, the nearest first.
+
+Guards agreement with the claim: the codes come from the same judgement as `blocked_by` in the queue's list, and each
+is completed here with who, which and since when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdbeat.domain.job import Hold, Job
+from holdbeat.domain.lease import HTTP_RESOURCE
+from holdbeat.domain.reservation import Reservation
+from holdbeat.domain.worker import Worker
+from holdbeat.observe.slot_holders import (
+    Holder,
+    holders_of_pool,
+    holders_on_workers,
+    pool_words,
+    slots_of_pool,
+)
+from holdbeat.observe.wording import answer, because, counted, listed, moment, reason
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.blocking import Blocker, Blockers, can_serve
+from holdbeat.store.verbs.estimates import (
+    AHEAD_MAX,
+    estimate_start,
+    mean_durations,
+    types_ahead,
+    waiting_requests,
+)
+from holdbeat.store.verbs.pauses import list_pauses
+from holdbeat.store.verbs.workers import live_workers
+
+JOBS_AHEAD = "jobs_ahead"
+WORKERS_BUSY = "workers_busy"
+NEXT = "next"
+
+Reason = dict[str, Any]
+
+
+def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
+    """The explanation of a QUEUED job."""
+    blockers = Blockers(tx)
+    reasons: list[Reason] = []
+    found = blockers.of(job)
+    for blocker in found:
+        reasons += _EXPLAINED[blocker](tx, job)
+    busy: list[Holder] = []
+    if Blocker.NO_WORKER not in found:
+        why, busy = workers_busy(tx, job, blockers.workers)
+        reasons += why
+    if Blocker.RESOURCE_FULL in found:
+        reasons += _reservation_waiting(tx, job)
+    is_in_line = job.hold is Hold.READY or (
+        job.hold is Hold.DELAYED and (job.not_before is None or job.not_before <= tx.now)
+    )
+    if is_in_line:
+        reasons += _jobs_ahead(tx, job)
+    start = _estimate(tx, job, blockers, busy)
+    if not reasons:
+        return answer(
+            job.status,
+            f"Nothing stands in the way: job {job.id} will start at the next claim of a worker.",
+            [reason(NEXT, "It is first in line, and a worker has a free slot for it.")],
+            start,
+        )
+    summary = f"Job {job.id} waits. {reasons[0]['detail']}"
+    if len(reasons) > 1:
+        summary += f" Besides: {', '.join(each['code'].replace('_', ' ') for each in reasons[1:])}."
+    if start is not None:
+        summary += f" It will probably start at {moment(start, tx.now)}."
+    return answer(job.status, summary, reasons, start)
+
+
+# --- each blocker in full -----------------------------------------------------------------------------------
+
+
+def _delayed(tx: Transaction, job: Job) -> list[Reason]:
+    assert job.not_before is not None
+    what = "It is the retry of a failed job, and its delay lasts" if job.retry_kind == "auto" else "It is delayed"
+    return [reason(Blocker.DELAYED, f"{what} until {moment(job.not_before, tx.now)}.", until=job.not_before)]
+
+
+def _group_predecessor(tx: Transaction, job: Job) -> list[Reason]:
+    found = tx.rows(
+        "SELECT j.id, j.sequence, j.status, l.id FROM jobs j LEFT JOIN leases l ON l.job_id = j.id "
+        "WHERE j.group_id = :group_id AND j.sequence < :sequence AND j.retried_by IS NULL "
+        "AND (j.status IN ('QUEUED', 'RUNNING') OR l.id IS NOT NULL "
+        "OR (j.status = 'FAILED' AND NOT j.permanently_failed)) ORDER BY j.sequence, j.id LIMIT 1",
+        group_id=job.group_id,
+        sequence=job.sequence,
+    )
+    if not found:
+        detail = f"An earlier member of its group {job.group_id} must end first."
+        return [reason(Blocker.GROUP_PREDECESSOR, detail, group_id=job.group_id)]
+    predecessor, sequence, status, lease = found[0]
+    state = f"{status} and still runs" if lease and status == "CANCELLED" else status
+    return [
+        reason(
+            Blocker.GROUP_PREDECESSOR,
+            f"It is member {(job.sequence or 0) + 1} of the sequential group {job.group_id}; member {sequence + 1}, "
+            f"job {predecessor}, must end first and is {state}.",
+            group_id=job.group_id,
+            job_id=predecessor,
+            status=status,
+        )
+    ]
+
+
+def _overlap(tx: Transaction, job: Job) -> list[Reason]:
+    found = tx.rows(
+        "SELECT j.id, j.status, l.id FROM jobs j LEFT JOIN leases l ON l.job_id = j.id "
+        "WHERE j.schedule_id = :schedule_id AND j.id < :id AND (j.status IN ('QUEUED', 'RUNNING') OR l.id IS NOT NULL) "
+        "ORDER BY j.id LIMIT 1",
+        schedule_id=job.schedule_id,
+        id=job.id,
+    )
+    if not found:
+        detail = f"The job before it of the schedule {job.schedule_id} must end first."
+        return [reason(Blocker.OVERLAP, detail, schedule_id=job.schedule_id)]
+    other, status, lease = found[0]
+    state = f"{status} and still runs" if lease and status == "CANCELLED" else status
+    return [
+        reason(
+            Blocker.OVERLAP,
+            f"Job {other} of the same schedule must end first and is {state}.",
+            schedule_id=job.schedule_id,
+            job_id=other,
+            status=status,
+        )
+    ]
+
+
+def _paused(tx: Transaction, job: Job) -> list[Reason]:
+    reasons = []
+    for pause in list_pauses(tx):
+        if pause.resource not in (None, job.resource):
+            continue
+        what = "The whole queue" if pause.resource is None else f"The resource {pause.resource}"
+        by = f" by {pause.paused_by}" if pause.paused_by else ""
+        reasons.append(
+            reason(
+                Blocker.PAUSED,
+                f"{what} was paused{by} at {moment(pause.paused_at, tx.now)}{because(pause.reason)}; it goes on when "
+                "somebody resumes it.",
+                resource=pause.resource,
+                by=pause.paused_by,
+                since=pause.paused_at,
+                why=pause.reason,
+            )
+        )
+    return reasons
+
+
+def resource_full(tx: Transaction, work: Job | Reservation) -> list[Reason]:
+    """All slots of the pool are taken: by whom, and since when."""
+    slots = slots_of_pool(tx, work)
+    holders = holders_of_pool(tx, work)
+    pool = pool_words(tx, work)
+    if not holders:
+        detail = f"The settings give {pool} no slot, so nothing of it can run. Raise its number in concurrency."
+        return [reason(Blocker.RESOURCE_FULL, detail, slots=slots, resource=work.resource, holders=[])]
+    taken = f"{len(holders)} of {slots}" if slots is not None and len(holders) != slots else f"{slots}"
+    noun = "slot" if slots == 1 else "slots"
+    return [
+        reason(
+            Blocker.RESOURCE_FULL,
+            f"The {taken} {noun} of {pool} {'is' if slots == 1 else 'are'} held by "
+            f"{listed(holder.words(tx.now) for holder in holders)}.",
+            slots=slots,
+            resource=work.resource,
+            holders=[holder.as_dict() for holder in holders],
+        )
+    ]
+
+
+def _reservation_waiting(tx: Transaction, job: Job) -> list[Reason]:
+    waiting = waiting_requests(tx, job)
+    if not waiting:
+        return []
+    names = listed(f"{each.id} ({each.type}, since {moment(each.requested_at, tx.now)})" for each in waiting)
+    have = "has" if len(waiting) == 1 else "have"
+    return [
+        reason(
+            Blocker.RESERVATION_WAITING,
+            f"{counted(len(waiting), 'direct request')} {have} the next slot: {names}.",
+            reservation_ids=[each.id for each in waiting],
+        )
+    ]
+
+
+def no_worker(tx: Transaction, work: Job | Reservation) -> list[Reason]:
+    """Nobody alive could ever run it: because nobody is alive, knows the type, serves the resource or has a slot."""
+    alive = live_workers(tx)
+    claiming = [worker for worker in alive if worker.stopping_at is None]
+    knowing = [worker for worker in claiming if work.type in worker.types]
+    serving = [worker for worker in knowing if worker.resources is None or work.resource in worker.resources]
+    if not alive:
+        cause, detail = "none_alive", "No worker is alive. Start one with `holdbeat worker`."
+    elif not claiming:
+        cause, detail = "stopping", f"{counted(len(alive), 'worker')} alive, but shutting down. Start one."
+    elif not knowing:
+        cause = "type"
+        detail = f"{counted(len(claiming), 'worker')} alive, but none knows the type {work.type}."
+    elif not serving:
+        cause = "resource"
+        detail = f"No live worker that knows the type {work.type} serves the resource {work.resource}."
+    else:
+        cause, detail = "slots", f"No live worker for the type {work.type} has a slot for it."
+    return [
+        reason(
+            Blocker.NO_WORKER,
+            detail,
+            cause=cause,
+            type=work.type,
+            resource=work.resource,
+            workers=[worker.id for worker in alive],
+        )
+    ]
+
+
+def workers_busy(tx: Transaction, work: Job | Reservation, workers: list[Worker]) -> tuple[list[Reason], list[Holder]]:
+    """Whether every worker that could run it has its hands full, and with what."""
+    able = [worker for worker in workers if can_serve(worker, work.resource, work.type)]
+    is_http = work.resource == HTTP_RESOURCE
+    held = [each for each in holders_on_workers(tx, [worker.id for worker in able]) if (each.slot < 0) == is_http]
+    taken = {worker.id: 0 for worker in able}
+    for holder in held:
+        taken[holder.worker_id] += 1
+    if any(taken[worker.id] < (worker.http_slots if is_http else worker.slots) for worker in able):
+        return [], []
+    slots = sum(worker.http_slots if is_http else worker.slots for worker in able)
+    why = reason(
+        WORKERS_BUSY,
+        f"All {counted(slots, 'slot')} of the {counted(len(able), 'worker')} that can run it are busy: "
+        f"{listed(holder.words(tx.now) for holder in held)}.",
+        workers=[worker.id for worker in able],
+        slots=slots,
+        holders=[holder.as_dict() for holder in held],
+    )
+    return [why], held
+
+
+def _jobs_ahead(tx: Transaction, job: Job) -> list[Reason]:
+    ahead = types_ahead(tx, job)
+    if ahead is None:
+        return [reason(JOBS_AHEAD, f"More than {AHEAD_MAX:,} jobs are ahead of it.", count=None, position=None)]
+    if not ahead:
+        return []
+    are = "is" if len(ahead) == 1 else "are"
+    return [
+        reason(
+            JOBS_AHEAD,
+            f"{counted(len(ahead), 'job')} {are} ahead of it in the line for {pool_words(tx, job)}.",
+            count=len(ahead),
+            position=len(ahead) + 1,
+        )
+    ]
+
+
+_EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {
+    Blocker.DELAYED: _delayed,
+    Blocker.GROUP_PREDECESSOR: _group_predecessor,
+    Blocker.OVERLAP: _overlap,
+    Blocker.PAUSED: _paused,
+    Blocker.RESOURCE_FULL: resource_full,
+    Blocker.RESERVATION_WAITING: _reservation_waiting,
+    Blocker.NO_WORKER: no_worker,
+}
+
+
+def _estimate(tx: Transaction, job: Job, blockers: Blockers, busy: list[Holder]) -> datetime | None:
+    """The line's estimate, and not before the first of the busy workers is free."""
+    start = estimate_start(tx, job, blockers)
+    return start if start is None else after_the_busy(tx, start, busy)
+
+
+def after_the_busy(tx: Transaction, start: datetime, busy: list[Holder]) -> datetime | None:
+    """`start`, or the instant at which the first of these holders will probably have ended, if that is later.
+
+    None if one of them is of a type that never ran: it may be the first to end.
+    """
+    if not busy:
+        return start
+    means = mean_durations(tx, {holder.type for holder in busy})
+    if any(holder.type not in means for holder in busy):
+        return None
+    first = min(holder.since + timedelta(seconds=round(means[holder.type], 3)) for holder in busy)
+    return max(start, first)

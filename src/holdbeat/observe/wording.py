@@ -1,0 +1,89 @@
+"""The words of explanations: instants, durations, counts and lists as people read them.
+
+Guards exactness: every instant is written in full, with its distance from now beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from holdbeat.domain.clock import iso
+from holdbeat.domain.schedule import INDEFINITE
+
+NAMED_MAX = 3
+"""So many things are named in a sentence; the rest is counted. The fields beside the sentence have them all."""
+
+_UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
+
+
+def span(amount_s: float) -> str:
+    """A duration in its two largest units, such as `2 h 5 min`, `3 min` or `1.5 s`."""
+    amount_s = abs(amount_s)
+    if amount_s < 60:
+        text = f"{amount_s:.1f}".removesuffix(".0") if amount_s < 10 else f"{amount_s:.0f}"
+        if text != "60":
+            return f"{text} s"
+    whole = round(amount_s)
+    parts: list[tuple[int, str]] = []
+    for name, unit in (*_UNITS, ("s", 1)):
+        count, whole = divmod(whole, unit)
+        if count or parts:
+            parts.append((count, name))
+    return " ".join(f"{count} {name}" for count, name in parts[:2] if count)
+
+
+def moment(at: datetime, now: datetime) -> str:
+    """An instant and how far it is: `2026-01-31T09:30:00.000Z (in 3 min)`."""
+    if at >= INDEFINITE:
+        return "somebody resumes it"
+    distance_s = (at - now).total_seconds()
+    if abs(distance_s) < 0.05:
+        return f"{iso(at)} (now)"
+    return f"{iso(at)} (in {span(distance_s)})" if distance_s > 0 else f"{iso(at)} ({span(distance_s)} ago)"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def listed(texts: Iterable[str]) -> str:
+    """The first few by name, the rest as a number."""
+    known = list(texts)
+    shown = known[:NAMED_MAX]
+    if len(known) > NAMED_MAX:
+        shown.append(f"{len(known) - NAMED_MAX:,} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def because(reason: str | None) -> str:
+    return f" ({reason.rstrip('.')})" if reason else ""
+
+
+def sentence(text: str) -> str:
+    """A text of somebody else's as the end of a sentence: one line with a full stop."""
+    line = " ".join(text.split())
+    return line if line.endswith((".", "!", "?")) else f"{line}."
+
+
+def reason(code: str, detail: str, **more: Any) -> dict[str, Any]:
+    """One reason of an explanation: a code for programs, a sentence for people, and the facts that it names."""
+    return {"code": code, "detail": detail, **{name: _plain(value) for name, value in more.items()}}
+
+
+def _plain(value: Any) -> Any:
+    return iso(value) if isinstance(value, datetime) else value
+
+
+def answer(
+    state: str, summary: str, reasons: list[dict[str, Any]], estimated_start: datetime | None = None
+) -> dict[str, Any]:
+    """An explanation in the one form that the API, the command line and the dashboard show."""
+    return {
+        "state": str(state),
+        "summary": summary,
+        "reasons": reasons,
+        "estimated_start": None if estimated_start is None else iso(estimated_start),
+    }

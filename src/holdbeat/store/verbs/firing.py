@@ -1,0 +1,257 @@
+"""Firing: due Schedules become Occurrences and Jobs.
+
+Guards TIME-02: the due time's row, its Job and the schedule's next time are one transaction under the schedule's lock,
+so each due time is judged once, whether triggers are many, die in between, or the clock goes back. Any number of
+triggers share the work: what one has locked the others pass over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from holdbeat.domain import events
+from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.job import Hold, JobStatus, NewJob
+from holdbeat.domain.occurrence import (
+    DueWork,
+    Occurrence,
+    OccurrenceStatus,
+    OverlapAction,
+    Verdict,
+    due_work,
+    overlap,
+)
+from holdbeat.domain.schedule import Overlap, Schedule, job_for
+from holdbeat.domain.steering import ChainEnd, after_run, fired, replanned
+from holdbeat.domain.submission import Submission
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.cancel import cancel_jobs
+from holdbeat.store.verbs.enqueue import insert_jobs
+from holdbeat.store.verbs.in_flight import InFlight, in_flight
+from holdbeat.store.verbs.occurrences import DueTime, insert_occurrences, taken
+from holdbeat.store.verbs.planning import record_plan
+from holdbeat.store.verbs.rows import JOB, job_of
+from holdbeat.store.verbs.schedule_rows import SCHEDULE, save_plans, schedule_of, wake_of
+from holdbeat.store.verbs.submission import Preparation
+
+MOST_VERDICTS = 2000
+"""After a long downtime one schedule has many due times: a transaction stops taking more schedules here."""
+_NOTHING = InFlight()
+_REPLACED = "a later due time replaced it at once (overlap: cancel_previous)"
+
+
+@dataclass(slots=True)
+class Firing:
+    """What one call of `fire_due` did."""
+
+    at: datetime
+    """The time of the transaction, which decided what was due."""
+    looked_at: int = 0
+    """Schedules, whatever became of them."""
+    fired: int = 0
+    left_out: int = 0
+    """Due times that were recorded as skipped, missed or coalesced."""
+    refused: int = 0
+    """Due times that somebody had judged before: would-be double fires."""
+    replanned: int = 0
+    is_full: bool = False
+    """More may be due."""
+    latest_s: float = 0.0
+    """How late the latest of the fired ones was."""
+    wakes: list[datetime] = field(default_factory=list)
+    """When the schedules that were looked at must be looked at again."""
+
+
+def fire_due(tx: Transaction, limit: int = 500) -> Firing:
+    """Judges everything that is due of up to `limit` schedules, the longest waiting first."""
+    firing = Firing(tx.now)
+    rows = tx.rows(
+        f"SELECT {SCHEDULE} FROM schedules INDEXED BY schedules_wake WHERE wake_at IS NOT NULL AND wake_at <= :now "
+        "ORDER BY wake_at, id LIMIT :limit FOR UPDATE SKIP LOCKED",
+        now=tx.now,
+        limit=limit,
+    )
+    if not rows:
+        return firing
+    firing.is_full = len(rows) == limit
+    works: list[tuple[Schedule, DueWork]] = []
+    wanted: list[DueTime] = []
+    for row in rows:
+        schedule = schedule_of(tx, row)
+        work = due_work(schedule, tx.now)
+        works.append((schedule, work))
+        wanted += [(schedule.id, verdict.due_at) for verdict in work.verdicts]
+        if len(wanted) >= MOST_VERDICTS:
+            firing.is_full = firing.is_full or len(works) < len(rows)
+            break
+    firing.looked_at = len(works)
+    watched = [each.id for each, _ in works if each.adaptive or each.overlap is not Overlap.ALLOW]
+    flights = in_flight(tx, watched)
+    batch = _Batch(tx, firing, taken(tx, wanted))
+    for schedule, work in works:
+        flight = flights.get(schedule.id, _NOTHING)
+        if schedule.adaptive:
+            batch.fire_adaptive(schedule, work, flight)
+        else:
+            batch.fire_plain(schedule, work, flight)
+    batch.write()
+    return firing
+
+
+class _Batch:
+    """Collects what all schedules of one call need, and writes it in one go."""
+
+    def __init__(self, tx: Transaction, firing: Firing, standing: set[DueTime]) -> None:
+        self._tx = tx
+        self._firing = firing
+        self._standing = standing
+        self._preparation = Preparation(tx)
+        self._occurrences: list[Occurrence] = []
+        self._requests: list[tuple[NewJob, Occurrence]] = []
+        self._cancels: list[tuple[InFlight, str]] = []
+        self._timetable: list[Schedule] = []
+        self._planned: list[Schedule] = []
+
+    def fire_plain(self, schedule: Schedule, work: DueWork, flight: InFlight) -> None:
+        verdicts = self._fresh(schedule, work.verdicts)
+        fires = [verdict for verdict in verdicts if verdict.fires]
+        replaced = set(fires[:-1]) if schedule.overlap is Overlap.CANCEL_PREVIOUS else set()
+        has_running, has_queued = flight.has_running, flight.has_queued
+        left_out: list[Verdict] = []
+        for verdict in verdicts:
+            if not verdict.fires:
+                left_out.append(verdict)
+            elif verdict in replaced:
+                left_out.append(_skipped(verdict, _REPLACED))
+            else:
+                decision = overlap(schedule.overlap, has_running, has_queued)
+                hold = None
+                if decision.action is OverlapAction.SKIP:
+                    left_out.append(_skipped(verdict, decision.reason))
+                    continue
+                if decision.action is OverlapAction.FIRE_GATED:
+                    hold = Hold.OVERLAPPED
+                elif decision.action is OverlapAction.CANCEL_PREVIOUS:
+                    hold = Hold.OVERLAPPED if flight.has_running else None
+                    self._cancels.append((flight, decision.reason or ""))
+                refusal = self._fire(schedule, verdict, hold, decision.reason)
+                if refusal is None:
+                    has_queued = True
+                else:
+                    left_out.append(refusal)
+        self._leave_out(schedule, left_out)
+        schedule.next_run_at = work.next_run_at
+        self._timetable.append(schedule)
+
+    def fire_adaptive(self, schedule: Schedule, work: DueWork, flight: InFlight) -> None:
+        tx = self._tx
+        if flight:
+            # A job of it that was retried by hand is unfinished: it is planned when that ends.
+            self._plan(replanned(schedule, tx.now, in_flight=True).schedule)
+            return
+        if not work.verdicts:
+            self._plan(replanned(schedule, tx.now).schedule)
+            return
+        verdict = work.verdicts[-1]
+        if not self._fresh(schedule, [verdict]):
+            self._plan(_beyond(schedule, verdict.due_at, tx.now))
+            return
+        refusal = verdict if not verdict.fires else self._fire(schedule, verdict, None, None)
+        if refusal is None:
+            self._planned.append(fired(schedule, verdict.due_at, tx.now))
+            return
+        self._leave_out(schedule, [refusal])
+        # A schedule that cannot make its job backs off like one whose job fails.
+        end = ChainEnd.FAILED if verdict.fires else ChainEnd.SKIPPED
+        self._plan(after_run(schedule, end, None, verdict.due_at, tx.now).schedule)
+
+    def write(self) -> None:
+        tx = self._tx
+        for flight, reason in self._cancels:
+            replace_unfinished(tx, flight, reason)
+        jobs = insert_jobs(tx, [request for request, _ in self._requests], kind=events.SCHEDULE_FIRED)
+        for (_, occurrence), job in zip(self._requests, jobs, strict=True):
+            occurrence.job_id = job.id
+        for occurrence, occurrence_id in zip(self._occurrences, tx.new_ids(len(self._occurrences)), strict=True):
+            occurrence.id = occurrence_id
+        insert_occurrences(tx, self._occurrences)
+        wakes = save_plans(tx, self._planned)
+        if self._timetable:
+            moved = [(schedule.id, schedule.next_run_at, wake_of(schedule)) for schedule in self._timetable]
+            tx.execute(
+                "UPDATE schedules SET next_run_at = t.next_run_at, wake_at = t.wake_at "
+                "FROM rows(:moved; id text, next_run_at time, wake_at time) AS t WHERE schedules.id = t.id",
+                moved=moved,
+            )
+            wakes += [wake for _, _, wake in moved if wake is not None]
+        self._firing.wakes = wakes
+
+    # --- single due times ---------------------------------------------------------------------------------
+
+    def _fresh(self, schedule: Schedule, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        fresh = [verdict for verdict in verdicts if (schedule.id, verdict.due_at) not in self._standing]
+        self._firing.refused += len(verdicts) - len(fresh)
+        return fresh
+
+    def _fire(self, schedule: Schedule, verdict: Verdict, hold: Hold | None, reason: str | None) -> Verdict | None:
+        """Asks for the job; where it cannot be made, the verdict that says why."""
+        try:
+            request = self._preparation.prepare(
+                Submission.for_schedule(job_for(schedule, None, verdict.due_at), hold=hold)
+            )
+        except HoldbeatError as refusal:
+            return _skipped(verdict, f"its job could not be made: {refusal.detail}")
+        occurrence = self._note(schedule, verdict, reason)
+        self._requests.append((request, occurrence))
+        self._firing.fired += 1
+        self._firing.latest_s = max(self._firing.latest_s, verdict.late_s)
+        return None
+
+    def _leave_out(self, schedule: Schedule, verdicts: Sequence[Verdict]) -> None:
+        counts: dict[OccurrenceStatus, tuple[int, str | None]] = {}
+        for verdict in verdicts:
+            self._note(schedule, verdict, verdict.reason)
+            before = counts.get(verdict.status, (0, None))[0]
+            counts[verdict.status] = (before + verdict.count, verdict.reason)
+        self._firing.left_out += len(verdicts)
+        for status, (count, reason) in counts.items():
+            name = events.SCHEDULE_SKIPPED if status is OccurrenceStatus.SKIPPED else events.SCHEDULE_MISSED
+            self._tx.record(name, schedule_id=schedule.id, status=status.value, count=count, reason=reason)
+
+    def _note(self, schedule: Schedule, verdict: Verdict, reason: str | None) -> Occurrence:
+        occurrence = Occurrence(
+            "",
+            schedule.id,
+            verdict.due_at,
+            verdict.status,
+            self._tx.now,
+            None,
+            reason,
+            verdict.count,
+            verdict.late_s,
+        )
+        self._occurrences.append(occurrence)
+        return occurrence
+
+    def _plan(self, schedule: Schedule) -> None:
+        self._firing.replanned += 1
+        self._planned.append(schedule)
+        record_plan(self._tx, schedule)
+
+
+def _skipped(verdict: Verdict, reason: str | None) -> Verdict:
+    return Verdict(verdict.due_at, OccurrenceStatus.SKIPPED, reason, verdict.count, verdict.late_s)
+
+
+def _beyond(schedule: Schedule, due_at: datetime, now: datetime) -> Schedule:
+    """Plans past a due time that was fired before the clock went back."""
+    return after_run(schedule, ChainEnd.SKIPPED, None, due_at, now).schedule
+
+
+def replace_unfinished(tx: Transaction, flight: InFlight, reason: str) -> None:
+    """Cancels what is unfinished of one schedule."""
+    rows = tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=flight.unfinished)
+    jobs = [job_of(tx, row) for row in rows]
+    cancel_jobs(tx, [job for job in jobs if job.status in (JobStatus.QUEUED, JobStatus.RUNNING)], reason)

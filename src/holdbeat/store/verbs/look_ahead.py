@@ -1,0 +1,112 @@
+"""What the ScheduleTrigger reads to know when it has to act, and what it repairs when a clock has gone back.
+
+Guards TIME-04: looking ahead reads a bounded piece of one index, however many schedules there are, and claims nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.domain.governor import PlanInputs
+from holdbeat.domain.schedule import Schedule
+from holdbeat.domain.steering import replanned
+from holdbeat.domain.timetable import next_due
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.planning import record_plan
+from holdbeat.store.verbs.rows import certain
+from holdbeat.store.verbs.schedule_rows import SCHEDULE, save_plans, schedule_of
+
+MOST_MOMENTS = 1000
+
+
+@dataclass(slots=True)
+class Outlook:
+    """The moments at which something has to be done, in order."""
+
+    moments: list[datetime] = field(default_factory=list)
+    known_until: datetime | None = None
+    """Beyond this there may be more."""
+
+
+def look_ahead(tx: Transaction, until: datetime, limit: int = MOST_MOMENTS) -> Outlook:
+    """When the trigger must act between now and `until`; what is overdue comes first."""
+    rows = tx.rows(
+        "SELECT wake_at FROM schedules INDEXED BY schedules_wake WHERE wake_at IS NOT NULL AND wake_at <= :until "
+        "ORDER BY wake_at LIMIT :limit",
+        until=until,
+        limit=limit,
+    )
+    moments = list(dict.fromkeys(certain(tx.time, row[0]) for row in rows))
+    return Outlook(moments, moments[-1] if len(rows) == limit else until)
+
+
+def database_time(tx: Transaction) -> datetime:
+    """The database's own clock, where it has one."""
+    if tx.dialect == "sqlite":
+        return tx.now
+    row = tx.one("SELECT clock_timestamp()")
+    assert row is not None
+    return certain(tx.time, row[0])
+
+
+def last_recorded_at(tx: Transaction) -> datetime | None:
+    """When the latest due time was judged, by the clock of that time."""
+    row = tx.one("SELECT max(recorded_at) FROM occurrences")
+    return None if row is None else tx.time(row[0])
+
+
+def record_clock_jump(tx: Transaction, **data: Any) -> None:
+    """Notes that a clock is not where it should be (TIME-07)."""
+    tx.record(events.CLOCK_JUMPED, **data)
+
+
+def realign(tx: Transaction, after_id: str = "", limit: int = 500) -> str | None:
+    """Brings plans that a clock which ran ahead has pushed away back to what comes next by the present time.
+
+    Goes through the schedules in batches: returns where to go on, None at the end. What was fired stays fired: its row
+    refuses a second time when its slot comes round again.
+    """
+    rows = tx.rows(
+        f"SELECT {SCHEDULE} FROM schedules WHERE id > :after AND wake_at IS NOT NULL ORDER BY id LIMIT :limit FOR UPDATE",
+        after=after_id,
+        limit=limit,
+    )
+    changed = []
+    for row in rows:
+        schedule = schedule_of(tx, row)
+        nearer = _nearer(schedule, tx.now)
+        if nearer is not None:
+            changed.append(nearer)
+            record_plan(tx, nearer)
+    save_plans(tx, changed)
+    if changed:
+        tx.wake("schedules")
+    return rows[-1][0] if len(rows) == limit else None
+
+
+def _nearer(schedule: Schedule, now: datetime) -> Schedule | None:
+    """The schedule with an earlier plan, if the present time has one for it."""
+    present = schedule.next_run_at
+    if present is None or present <= now:
+        return None
+    if not schedule.adaptive:
+        following = next_due(schedule, now)
+        if following is None or following >= present:
+            return None
+        schedule.next_run_at = following
+        return schedule
+    last_due = PlanInputs.of(schedule).last_due
+    decision = schedule.last_decision
+    if last_due is not None and last_due > now and decision is not None:
+        schedule.last_decision = {**decision, "memory": {**decision["memory"], "last_due": None}}
+    steered = replanned(schedule, now).schedule
+    return steered if steered.next_run_at is not None and steered.next_run_at < present else None
+
+
+def is_behind(tx: Transaction, tolerance_s: float) -> bool:
+    """Whether the record of due times is ahead of the clock: it has gone back since."""
+    last = last_recorded_at(tx)
+    return last is not None and last > tx.now + timedelta(seconds=tolerance_s)

@@ -1,0 +1,86 @@
+"""API keys: the store knows their hashes and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdbeat.domain.api_key import Scope, hash_of, matches, new_key
+from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.errors import Invalid, NotFound
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.api_keys import (
+    any_key_exists,
+    create_api_key,
+    find_api_key,
+    list_api_keys,
+    revoke_api_key,
+    touch_api_keys,
+)
+from tests.conformance.acts import rows
+
+KEY = new_key(bytes(range(32)))
+
+
+@pytest.mark.rule("SEC-02")
+def test_a_key_is_found_by_itself_and_by_nothing_else(store: PersistenceAdapter) -> None:
+    made = store.write_sync(create_api_key, "deploy", Scope.WRITE, KEY)
+    assert store.read_sync(find_api_key, KEY) == made
+    for wrong in ("", KEY[:-1], KEY + "x", KEY.upper(), made.hash, made.prefix, "\x00", "\ud800"):
+        assert store.read_sync(find_api_key, wrong) is None
+
+
+@pytest.mark.rule("SEC-02")
+def test_the_store_keeps_only_the_hash(store: PersistenceAdapter) -> None:
+    made = store.write_sync(create_api_key, "deploy", Scope.ADMIN, KEY)
+    everything = str(rows(store, "SELECT * FROM api_keys")) + str(rows(store, "SELECT * FROM events"))
+    assert KEY not in everything
+    assert made.hash == hash_of(KEY) in everything
+    assert KEY.startswith(made.prefix) and len(made.prefix) < 12
+    assert made.hash not in repr(made)
+
+
+@pytest.mark.rule("SEC-02")
+def test_a_revoked_key_opens_nothing_and_stays_listed(store: PersistenceAdapter, clock: ManualClock) -> None:
+    assert not store.read_sync(any_key_exists)
+    made = store.write_sync(create_api_key, "deploy", Scope.READ, KEY)
+    assert store.read_sync(any_key_exists)
+    revoked = store.write_sync(revoke_api_key, made.id)
+    assert revoked.revoked_at == clock.now()
+    clock.advance(10)
+    assert store.write_sync(revoke_api_key, made.id) == revoked
+    assert store.read_sync(find_api_key, KEY) is None
+    assert not store.read_sync(any_key_exists)
+    assert store.read_sync(list_api_keys) == [revoked]
+    with pytest.raises(NotFound):
+        store.write_sync(revoke_api_key, "nobody")
+
+
+@pytest.mark.rule("SEC-02")
+def test_the_last_use_is_noted_to_the_minute(store: PersistenceAdapter, clock: ManualClock) -> None:
+    made = store.write_sync(create_api_key, "deploy", Scope.READ, KEY)
+    first = clock.now()
+    store.write_sync(touch_api_keys, [made.id])
+    clock.advance(30)
+    store.write_sync(touch_api_keys, [made.id])
+    assert store.read_sync(list_api_keys)[0].last_used_at == first
+    clock.advance(31)
+    store.write_sync(touch_api_keys, [made.id])
+    assert store.read_sync(list_api_keys)[0].last_used_at == clock.now()
+
+
+@pytest.mark.rule("SEC-02")
+def test_scopes_cover_what_is_below_them() -> None:
+    assert [[one.covers(other) for other in Scope] for one in Scope] == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+
+
+@pytest.mark.rule("SEC-02")
+def test_keys_are_long_and_compared_whole() -> None:
+    assert matches(hash_of(KEY), KEY)
+    assert not matches(hash_of(KEY), KEY[:-1])
+    assert len(KEY) > 40
+    with pytest.raises(Invalid):
+        new_key(b"short")

@@ -1,0 +1,160 @@
+"""The log of Events: in the order of commits, nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.errors import Invalid
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.event_log import LoggedEvent, events_of_job, latest_cursor, read_events
+from tests.conformance.acts import OpenStore, claim_one, complete, enqueue_one
+from tests.conformance.repair import write_rows
+
+
+def note(store: PersistenceAdapter, *numbers: int) -> None:
+    def act(tx: Transaction) -> None:
+        for number in numbers:
+            tx.record("clock.jumped", number=number)
+
+    store.write_sync(act)
+
+
+def numbers(found: list[LoggedEvent]) -> list[int]:
+    return [entry.event.data["number"] for entry in found]
+
+
+@pytest.mark.rule("API-04")
+def test_a_reader_who_goes_on_from_any_id_gets_the_rest_once(store: PersistenceAdapter) -> None:
+    for number in range(0, 10, 2):
+        note(store, number, number + 1)
+    everything = store.read_sync(read_events)
+    assert numbers(everything) == list(range(10))
+    for index, entry in enumerate(everything):
+        assert numbers(store.read_sync(read_events, entry.cursor)) == list(range(index + 1, 10))
+    assert len({entry.cursor for entry in everything}) == 10
+    seen: list[int] = []
+    cursor = None
+    while found := store.read_sync(read_events, cursor, limit=3):
+        seen += numbers(found)
+        cursor = found[-1].cursor
+    assert seen == list(range(10))
+
+
+@pytest.mark.rule("API-04")
+def test_a_late_commit_is_neither_lost_nor_shown_out_of_turn(open_store: OpenStore, store: PersistenceAdapter) -> None:
+    """The slow transaction takes its place in the log first and commits last; a SQLite file has one writer."""
+    other = open_store()
+    note(store, 0)
+    has_written, may_commit = threading.Event(), threading.Event()
+
+    def slow(tx: Transaction) -> None:
+        tx.record("clock.jumped", number=1)
+        tx.write_events()
+        has_written.set()
+        assert may_commit.wait(20)
+
+    thread = threading.Thread(target=store.write_sync, args=(slow,))
+    thread.start()
+    assert has_written.wait(20)
+    quick = threading.Thread(target=note, args=(other, 2))
+    quick.start()
+    seen: list[int] = []
+    cursor = None
+    if "postgres" in store.url:
+        quick.join()
+        # Number 2 is committed, number 1 is not: a reader must not pass over it.
+        found = other.read_sync(read_events)
+        seen += numbers(found)
+        cursor = found[-1].cursor
+        assert seen == [0]
+    may_commit.set()
+    thread.join()
+    quick.join()
+    seen += numbers(other.read_sync(read_events, cursor))
+    assert seen == [0, 1, 2]
+
+
+@pytest.mark.rule("API-04")
+def test_readers_beside_many_writers_miss_nothing(open_store: OpenStore, store: PersistenceAdapter) -> None:
+    stores = [store, open_store()]
+    total = 400
+    done = threading.Event()
+
+    def write(number: int) -> None:
+        for step in range(total // 4):
+            note(stores[number % 2], number * 1000 + step)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    seen: list[int] = []
+
+    def read() -> None:
+        cursor = None
+        for _ in range(100_000):
+            ending = done.is_set()
+            found = stores[1].read_sync(read_events, cursor, limit=7)
+            seen.extend(numbers(found))
+            if found:
+                cursor = found[-1].cursor
+            elif ending and len(seen) >= total:
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    done.set()
+    reader.join()
+    assert len(seen) == total
+    assert len(set(seen)) == total
+    for number in range(4):
+        own = [n for n in seen if n // 1000 == number]
+        assert own == sorted(own)
+
+
+@pytest.mark.rule("API-04")
+def test_the_order_is_that_of_numbers_not_of_their_text(store: PersistenceAdapter, clock: ManualClock) -> None:
+    for number in (9, 10, 100):
+        place = {"id": number} if store.url.startswith("sqlite") else {"xid": str(number), "id": 1}
+        write_rows(store, "events", name="clock.jumped", at=clock.now(), data=f'{{"number":{number}}}', **place)
+    found = store.read_sync(read_events)
+    assert numbers(found) == [9, 10, 100]
+    assert numbers(store.read_sync(read_events, found[0].cursor)) == [10, 100]
+
+
+@pytest.mark.rule("API-04")
+def test_a_reader_who_starts_now_gets_only_what_comes(store: PersistenceAdapter) -> None:
+    assert store.read_sync(read_events, store.read_sync(latest_cursor)) == []
+    note(store, 1)
+    cursor = store.read_sync(latest_cursor)
+    assert store.read_sync(read_events, cursor) == []
+    note(store, 2)
+    assert numbers(store.read_sync(read_events, cursor)) == [2]
+
+
+@pytest.mark.rule("OPS-04")
+def test_events_of_a_job_tell_its_story_in_order(store: PersistenceAdapter, clock: ManualClock) -> None:
+    job = enqueue_one(store)
+    enqueue_one(store)
+    clock.advance(1)
+    complete(store, claim_one(store))
+    story = store.read_sync(events_of_job, job.id)
+    assert [entry.event.name for entry in story] == ["job.queued", "job.claimed", "run.ended"]
+    assert story[-1].event.at == clock.now()
+    assert store.read_sync(read_events, job_id=job.id) == story
+    assert store.read_sync(read_events, story[0].cursor, job_id=job.id) == story[1:]
+    queued = store.read_sync(read_events, names=["job.queued"])
+    assert len(queued) == 2 and {entry.event.name for entry in queued} == {"job.queued"}
+
+
+@pytest.mark.rule("API-04")
+@pytest.mark.parametrize("cursor", ["", "x", "-1", "1-", "-", "1.5", "9" * 30, "1-2-3", "²", "1 OR 1=1", "\x00"])
+def test_an_id_that_is_none_is_refused(store: PersistenceAdapter, cursor: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        store.read_sync(read_events, cursor)
+    assert refusal.value.code == "invalid_cursor"

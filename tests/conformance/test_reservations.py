@@ -1,0 +1,168 @@
+"""Direct requests: in line, served, cancelled, given up; each ends once and gives its slot back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.errors import Conflict, Invalid, NotFound
+from holdbeat.domain.reservation import ReservationOutcome, ReservationStatus
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.reservations import (
+    cancel_reservation,
+    extend,
+    give_up_waiting,
+    list_reservations,
+    load_reservation,
+    place_in_line,
+    waiting_line,
+)
+from holdbeat.store.verbs.settle import Settled
+from tests.conformance.acts import (
+    OpenStore,
+    claim_all,
+    claim_one,
+    claim_some,
+    complete,
+    count,
+    enqueue_one,
+    events_of,
+    settle_as,
+)
+from tests.conformance.repair import ask_directly
+
+
+@pytest.mark.rule("DEC-004", "DIR-02")
+def test_a_request_is_a_row_with_all_that_its_handler_needs(store: PersistenceAdapter, clock: ManualClock) -> None:
+    asked = ask_directly(store, params={"n": 1}, timeout_s=5.0, cancel_grace_s=2.0, resource="gpu")
+    found = store.read_sync(load_reservation, asked.id)
+    assert found == asked
+    assert found.expires_at == clock.now() + timedelta(seconds=600)
+    taken = claim_one(store)
+    assert taken.reservation is not None
+    assert (taken.reservation.params, taken.reservation.timeout_s) == ({"n": 1}, 5.0)
+    assert len(events_of(store, "reservation.requested")) == 1
+
+
+@pytest.mark.rule("DIR-01")
+def test_requests_are_served_first_come_first_served(open_store: OpenStore, clock: ManualClock) -> None:
+    store = open_store("resources:default=1,gpu=1")
+    first, second = ask_directly(store), ask_directly(store)
+    clock.advance(1)
+    third, other = ask_directly(store), ask_directly(store, resource="gpu")
+    assert [r.id for r in store.read_sync(waiting_line)] == [first.id, second.id, third.id, other.id]
+    assert [store.read_sync(place_in_line, r.id) for r in (first, second, third, other)] == [0, 1, 2, 0]
+    served = []
+    for _ in range(3):
+        taken = claim_one(store, types=("noop",), resources=("default",))
+        assert taken.reservation is not None
+        served.append(taken.reservation.id)
+        complete(store, taken, "done")
+    assert served == [first.id, second.id, third.id]
+    assert store.read_sync(place_in_line, first.id) is None
+    assert store.read_sync(load_reservation, first.id).result == "done"
+
+
+@pytest.mark.rule("DIR-02")
+def test_an_owner_extends_all_its_reservations_and_only_those(store: PersistenceAdapter, clock: ManualClock) -> None:
+    mine = [ask_directly(store, owner="me").id for _ in range(2)]
+    ended = ask_directly(store, owner="me")
+    foreign = ask_directly(store, owner="you")
+    store.write_sync(cancel_reservation, ended.id)
+    clock.advance(100)
+    assert sorted(store.write_sync(extend, "me", 600)) == mine
+    until = clock.now() + timedelta(seconds=600)
+    assert all(store.read_sync(load_reservation, each).expires_at == until for each in mine)
+    assert store.read_sync(load_reservation, foreign.id).expires_at == foreign.expires_at
+
+
+@pytest.mark.rule("DIR-03")
+def test_a_waiting_request_that_is_cancelled_leaves_the_line(open_store: OpenStore) -> None:
+    store = open_store("resources:default=1")
+    asked = ask_directly(store)
+    enqueue_one(store)
+    after = store.write_sync(cancel_reservation, asked.id, "never mind")
+    assert (after.status, after.outcome, after.error) == ("RELEASED", "CANCELLED", "never mind")
+    assert store.read_sync(load_reservation, asked.id) == after
+    (taken,) = claim_all(store)
+    assert taken.job is not None
+
+
+@pytest.mark.rule("DIR-03", "CON-002")
+def test_a_served_request_that_is_cancelled_holds_its_slot_until_its_handler_ends(open_store: OpenStore) -> None:
+    store = open_store("resources:default=1")
+    asked = ask_directly(store)
+    taken = claim_one(store)
+    enqueue_one(store)
+    after = store.write_sync(cancel_reservation, asked.id)
+    assert (after.status, after.outcome) == (ReservationStatus.RELEASED, ReservationOutcome.CANCELLED)
+    assert claim_all(store) == []
+    assert settle_as(store, taken, Outcome.completed("late")) is Settled.ACCEPTED
+    assert count(store, "leases") == 0
+    final = store.read_sync(load_reservation, asked.id)
+    assert (final.outcome, final.result, final.finished_at) == (ReservationOutcome.CANCELLED, None, after.finished_at)
+    assert len(claim_all(store)) == 1
+
+
+@pytest.mark.rule("DIR-03")
+def test_a_request_ends_once(store: PersistenceAdapter) -> None:
+    asked = ask_directly(store)
+    store.write_sync(cancel_reservation, asked.id)
+    with pytest.raises(Conflict) as refusal:
+        store.write_sync(cancel_reservation, asked.id)
+    assert refusal.value.code == "already_ended"
+    served = ask_directly(store)
+    complete(store, claim_one(store))
+    with pytest.raises(Conflict):
+        store.write_sync(cancel_reservation, served.id)
+    with pytest.raises(NotFound):
+        store.write_sync(cancel_reservation, "nobody")
+    with pytest.raises(NotFound):
+        store.read_sync(load_reservation, "nobody")
+
+
+@pytest.mark.rule("DIR-03")
+def test_a_request_that_waited_too_long_is_released_but_one_that_is_served_is_not(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    asked = ask_directly(store)
+    clock.advance(300)
+    after = store.write_sync(give_up_waiting, asked.id, 300)
+    assert (after.status, after.outcome) == ("RELEASED", "CANCELLED")
+    assert after.error == "waited longer than 300 s for a free slot"
+    served = ask_directly(store)
+    claim_one(store)
+    assert store.write_sync(give_up_waiting, served.id, 300).status is ReservationStatus.ACTIVE
+    assert store.write_sync(give_up_waiting, asked.id, 300) == after
+
+
+@pytest.mark.rule("DIR-04")
+def test_a_failed_request_keeps_its_error_and_makes_no_job(store: PersistenceAdapter) -> None:
+    asked = ask_directly(store)
+    settle_as(store, claim_one(store), Outcome.failed(ErrorKind.TIMEOUT, "too slow"))
+    after = store.read_sync(load_reservation, asked.id)
+    assert (after.outcome, after.error, after.error_kind) == ("FAILED", "too slow", "timeout")
+    assert count(store, "jobs") == 0
+
+
+@pytest.mark.rule("API-03")
+def test_reservations_are_listed_page_by_page(store: PersistenceAdapter) -> None:
+    ids = [ask_directly(store).id for _ in range(5)]
+    claim_some(store, 1)
+    store.write_sync(cancel_reservation, ids[1])
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = store.read_sync(list_reservations, limit=2, cursor=cursor)
+        seen += [reservation.id for reservation in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert seen == ids[::-1]
+    active = store.read_sync(list_reservations, status=ReservationStatus.ACTIVE)
+    assert [reservation.id for reservation in active.items] == [ids[4], ids[3], ids[2], ids[0]]
+    with pytest.raises(Invalid):
+        store.read_sync(list_reservations, cursor="nonsense")

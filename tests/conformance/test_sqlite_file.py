@@ -1,0 +1,256 @@
+"""OPS-03: a SQLite file that is damaged, foreign, gone or replaced is refused with a sentence, never made anew."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.errors import Conflict, StoreRefused
+from holdbeat.domain.job import NewJob
+from holdbeat.store.sqlite import SqliteStore
+from tests.conformance.acts import claim_all, complete, count, enqueue_all, enqueue_one, open_at, rows
+
+PAGE = 4096
+SOMEBODY_ELSE = 65534
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with some history, closed."""
+    place = tmp_path / "holdbeat.db"
+    store = opened(place)
+    enqueue_all(store, [NewJob("a", {"text": "x" * 200, "n": n}) for n in range(400)])
+    for taken in claim_all(store)[:20]:
+        complete(store, taken)
+    store.close()
+    assert not Path(f"{place}-wal").exists()
+    return place
+
+
+def opened(path: Path, *, create: bool = True) -> SqliteStore:
+    store = open_at(f"sqlite:///{path}", clock=ManualClock(), create=create)
+    assert isinstance(store, SqliteStore)
+    return store
+
+
+def scribbled_page(path: Path) -> None:
+    noise = random.Random(1)
+    pages = path.stat().st_size // PAGE
+    with path.open("r+b") as file:
+        # The root pages of the tables come first; one among them is certainly in use.
+        file.seek(PAGE * noise.randrange(1, min(20, pages)))
+        file.write(noise.randbytes(PAGE))
+
+
+def zeroed_header(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"\0" * 100)
+
+
+def cut_in_half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2 // PAGE * PAGE)
+
+
+def cut_within_a_page(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - PAGE // 2)
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(random.Random(2).randbytes(path.stat().st_size))
+
+
+def a_text(path: Path) -> None:
+    path.write_text("To whom it may concern\n" * 500)
+
+
+@pytest.mark.rule("OPS-03")
+@pytest.mark.parametrize(
+    "damage", [scribbled_page, zeroed_header, cut_in_half, cut_within_a_page, garbage, a_text]
+)
+def test_a_damaged_store_is_refused_and_not_touched(path: Path, damage: Callable[[Path], None]) -> None:
+    damage(path)
+    before = path.read_bytes()
+    with pytest.raises(StoreRefused, match="damaged.*Restore the last backup") as refusal:
+        opened(path)
+    assert refusal.value.code == "store_corrupt"
+    assert str(path) in refusal.value.detail
+    assert path.read_bytes() == before
+
+
+@pytest.mark.rule("OPS-03")
+def test_an_emptied_store_is_refused_and_stays_empty(path: Path) -> None:
+    os.truncate(path, 0)
+    with pytest.raises(StoreRefused, match="empty") as refusal:
+        opened(path)
+    assert refusal.value.code == "store_emptied"
+    assert path.stat().st_size == 0
+
+
+@pytest.mark.rule("OPS-03")
+def test_a_store_that_vanished_but_for_its_log_is_not_made_anew(path: Path) -> None:
+    path.unlink()
+    Path(f"{path}-wal").write_bytes(b"something")
+    with pytest.raises(StoreRefused, match="write-ahead log"):
+        opened(path)
+    assert not path.exists()
+
+
+@pytest.mark.rule("OPS-03")
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_a_database_of_another_program_is_refused_and_not_changed_by_a_single_byte(
+    tmp_path: Path, journal: str
+) -> None:
+    path = tmp_path / "theirs.db"
+    theirs = apsw.Connection(str(path))
+    theirs.execute(f"PRAGMA journal_mode = {journal}").fetchall()
+    theirs.execute("CREATE TABLE jobs (id integer); INSERT INTO jobs VALUES (1)")
+    theirs.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreRefused, match="another program") as refusal:
+        opened(path)
+    assert refusal.value.code == "foreign_file"
+    assert path.read_bytes() == before
+
+
+@pytest.mark.rule("OPS-03")
+def test_a_folder_and_a_missing_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreRefused, match="is a folder"):
+        opened(tmp_path)
+    with pytest.raises(StoreRefused, match="does not exist"):
+        opened(tmp_path / "nowhere" / "holdbeat.db")
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.fixture
+def as_somebody_else() -> Iterator[Path]:
+    """A folder of ours, seen by an account that may read but not write there."""
+    folder = Path(tempfile.mkdtemp(prefix="holdbeat-"))
+    store = opened(folder / "holdbeat.db")
+    enqueue_one(store)
+    store.close()
+    (folder / "holdbeat.db").chmod(0o444)
+    folder.chmod(0o555)
+    is_root = os.getuid() == 0
+    if is_root:
+        os.setresuid(SOMEBODY_ELSE, SOMEBODY_ELSE, 0)
+    try:
+        yield folder
+    finally:
+        if is_root:
+            os.setresuid(0, 0, 0)
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.rule("OPS-03")
+def test_a_store_that_may_not_be_written_is_refused(as_somebody_else: Path) -> None:
+    with pytest.raises(StoreRefused, match="writable") as refusal:
+        opened(as_somebody_else / "holdbeat.db")
+    assert refusal.value.code == "store_read_only"
+
+
+@pytest.mark.rule("OPS-03")
+def test_a_store_cannot_be_made_where_nothing_may_be_written(as_somebody_else: Path) -> None:
+    with pytest.raises(StoreRefused) as refusal:
+        opened(as_somebody_else / "new.db")
+    assert refusal.value.code == "store_read_only"
+
+
+# --- under a running process -----------------------------------------------------------------------------
+
+
+def deleted(path: Path) -> None:
+    path.unlink()
+
+
+def replaced_by_a_copy(path: Path) -> None:
+    copy = path.with_name("copy.db")
+    shutil.copy(path, copy)
+    copy.replace(path)
+
+
+def moved_away(path: Path) -> None:
+    path.rename(path.with_name("elsewhere.db"))
+
+
+@pytest.mark.rule("OPS-03")
+@pytest.mark.parametrize(
+    ("deed", "code"),
+    [(deleted, "store_deleted"), (moved_away, "store_deleted"), (replaced_by_a_copy, "store_replaced")],
+)
+@pytest.mark.parametrize("first", ["write", "read"])
+def test_a_store_deleted_or_replaced_under_a_running_process_stops_it_loudly(
+    path: Path, deed: Callable[[Path], None], code: str, first: str
+) -> None:
+    store = opened(path)
+    told: list[frozenset[str]] = []
+    store.listen(told.append)
+    enqueue_one(store)
+    deed(path)
+    there = path.exists()
+    for _ in range(2):
+        with pytest.raises(StoreRefused) as refusal:
+            enqueue_one(store) if first == "write" else count(store, "jobs")
+        assert refusal.value.code == code
+    assert store.refused is not None
+    with pytest.raises(StoreRefused):
+        enqueue_one(store)
+    assert path.exists() is there
+    store.close()
+    assert frozenset({"refused"}) in told
+
+
+@pytest.mark.rule("OPS-03")
+@pytest.mark.parametrize("damage", [garbage, cut_in_half, lambda path: os.truncate(path, 0)])
+def test_a_store_damaged_under_a_running_process_stops_it_once_the_damage_is_met(
+    path: Path, damage: Callable[[Path], None]
+) -> None:
+    store = opened(path)
+    enqueue_one(store)
+    damage(path)
+    with pytest.raises(StoreRefused) as refusal:
+        for _ in range(50):
+            enqueue_one(store)
+            rows(store, "SELECT count(*), max(params) FROM jobs WHERE params LIKE '%x%'")
+            rows(store, "SELECT * FROM events")
+    assert refusal.value.code in ("store_corrupt", "store_emptied")
+    with pytest.raises(StoreRefused):
+        enqueue_one(store)
+    store.close()
+
+
+# --- backup ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("OPS-02", "DEC-002")
+def test_a_backup_taken_in_use_is_whole_and_never_overwrites(path: Path, tmp_path: Path) -> None:
+    store = opened(path)
+    enqueue_one(store)
+    target = tmp_path / "backup.db"
+    store.backup(str(target))
+    assert store.integrity_problems() == []
+    with pytest.raises(Conflict) as refusal:
+        store.backup(str(target))
+    assert refusal.value.code == "target_exists"
+    store.close()
+    copy = opened(target, create=False)
+    assert count(copy, "jobs") == 401
+    assert copy.integrity_problems() == []
+    copy.close()
+
+
+@pytest.mark.rule("DEC-002")
+def test_every_connection_writes_ahead_and_waits_for_the_disk(path: Path) -> None:
+    store = opened(path)
+    asked = [store._connection.execute(f"PRAGMA {name}").fetchall()[0][0] for name in ("journal_mode", "synchronous")]
+    assert asked == ["wal", 2]
+    assert path.stat().st_mode & 0o777 == 0o600
+    store.close()

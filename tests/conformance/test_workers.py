@@ -1,0 +1,159 @@
+"""Workers introduce themselves, beat, learn what they lost, and leave."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdbeat.domain.clock import ManualClock
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.reservations import cancel_reservation
+from holdbeat.store.verbs.workers import (
+    all_workers,
+    beat,
+    begin_stopping,
+    has_live_worker_for,
+    live_workers,
+    signals,
+    stop_worker,
+    suspected_workers,
+)
+from tests.conformance.acts import (
+    cancel,
+    change,
+    claim_one,
+    claim_some,
+    complete,
+    enqueue_all,
+    enqueue_one,
+    events_of,
+    instant,
+    job_of_claim,
+    rows,
+)
+from tests.conformance.repair import LONG_SILENCE_S, TERMS, NewJob, ask_directly, introduce, recover
+
+
+@pytest.mark.rule("LEASE-02")
+def test_one_beat_extends_all_leases_of_a_worker_and_no_others(store: PersistenceAdapter, clock: ManualClock) -> None:
+    enqueue_all(store, [NewJob("noop") for _ in range(3)])
+    mine = claim_some(store, 2, worker="mine", terms=TERMS)
+    other = claim_some(store, 1, worker="other", terms=TERMS)[0]
+    clock.advance(30)
+    answer = store.write_sync(beat, "mine", TERMS)
+    assert answer.held == {taken.lease.id for taken in mine}
+    assert answer.cancelled == {}
+    leases = {
+        row[0]: (instant(store, row[1]), instant(store, row[2]))
+        for row in rows(store, "SELECT id, heartbeat_at, expires_at FROM leases")
+    }
+    until = clock.now() + timedelta(seconds=TERMS.lease_s)
+    assert all(leases[taken.lease.id] == (clock.now(), until) for taken in mine)
+    assert leases[other.lease.id] == (other.lease.heartbeat_at, other.lease.expires_at)
+
+
+@pytest.mark.rule("LEASE-02")
+def test_leases_are_extended_in_one_statement(store: PersistenceAdapter) -> None:
+    enqueue_all(store, [NewJob("noop") for _ in range(5)])
+    claim_some(store, 5)
+    statements: list[str] = []
+
+    def watched(tx: Transaction) -> None:
+        rows_of = tx.rows
+
+        def note(sql: str, /, **params: object) -> list[tuple[object, ...]]:
+            statements.append(sql)
+            return rows_of(sql, **params)
+
+        tx.rows = note  # type: ignore[method-assign]
+        beat(tx, "w", TERMS)
+
+    store.write_sync(watched)
+    assert len([sql for sql in statements if "UPDATE leases" in sql]) == 1
+    assert len(statements) <= 3
+
+
+@pytest.mark.rule("LEASE-04")
+def test_a_worker_learns_from_its_beat_which_leases_it_lost(store: PersistenceAdapter, clock: ManualClock) -> None:
+    enqueue_all(store, [NewJob("noop"), NewJob("noop")])
+    first, second = claim_some(store, 2, terms=TERMS)
+    clock.advance(LONG_SILENCE_S)
+    assert recover(store) == 2
+    assert store.write_sync(beat, "w", TERMS).held == frozenset()
+    enqueue_one(store)
+    third = claim_one(store)
+    assert store.write_sync(beat, "w", TERMS).held == {third.lease.id}
+    assert third.lease.id not in (first.lease.id, second.lease.id)
+
+
+@pytest.mark.rule("LEASE-04", "LEASE-03")
+def test_a_beat_does_not_bring_a_recovered_lease_back(store: PersistenceAdapter, clock: ManualClock) -> None:
+    enqueue_one(store)
+    claim_one(store, terms=TERMS)
+    clock.advance(LONG_SILENCE_S)
+    recover(store)
+    store.write_sync(beat, "w", TERMS)
+    assert rows(store, "SELECT id FROM leases") == []
+
+
+@pytest.mark.rule("CAN-02")
+def test_a_worker_hears_of_cancelled_jobs_and_direct_requests(store: PersistenceAdapter) -> None:
+    introduce(store, "owner")
+    asked = ask_directly(store)
+    enqueue_all(store, [NewJob("noop"), NewJob("noop")])
+    direct, first, second = claim_some(store, 3)
+    assert store.read_sync(signals, "w") == {}
+    cancel(store, job_of_claim(first).id, "enough")
+    store.write_sync(cancel_reservation, asked.id, "the client went away")
+    expected = {first.lease.id: "enough", direct.lease.id: "the client went away"}
+    assert store.read_sync(signals, "w") == expected
+    answer = store.write_sync(beat, "w", TERMS)
+    assert answer.cancelled == expected
+    assert answer.held == {direct.lease.id, first.lease.id, second.lease.id}
+    assert store.read_sync(signals, "another") == {}
+    complete(store, first)
+    assert store.read_sync(signals, "w") == {direct.lease.id: "the client went away"}
+
+
+@pytest.mark.rule("QUE-06", "DIR-06")
+def test_a_worker_is_live_until_its_beats_stay_away(store: PersistenceAdapter, clock: ManualClock) -> None:
+    introduce(store, "one", types=("noop", "a"), slots=3, http_slots=2, resources=("gpu",), version="1.0")
+    assert store.read_sync(has_live_worker_for, "a")
+    assert not store.read_sync(has_live_worker_for, "b")
+    (worker,) = store.read_sync(live_workers)
+    assert (worker.slots, worker.http_slots, worker.resources, worker.version) == (3, 2, ("gpu",), "1.0")
+    clock.advance(200)
+    store.write_sync(beat, "one", TERMS)
+    clock.advance(200)
+    assert store.read_sync(has_live_worker_for, "a")
+    clock.advance(100)
+    assert store.read_sync(live_workers) == []
+    assert not store.read_sync(has_live_worker_for, "a")
+    assert [found.id for found in store.read_sync(all_workers)] == ["one"]
+
+
+@pytest.mark.rule("CON-003", "DIR-06")
+def test_a_worker_that_is_stopping_serves_nobody_new_and_one_that_stopped_is_gone(store: PersistenceAdapter) -> None:
+    introduce(store, "one")
+    store.write_sync(begin_stopping, "one")
+    assert not store.read_sync(has_live_worker_for, "noop")
+    assert [worker.id for worker in store.read_sync(live_workers)] == ["one"]
+    assert store.write_sync(stop_worker, "one")
+    assert store.read_sync(live_workers) == []
+    assert not store.write_sync(stop_worker, "one")
+    assert len(events_of(store, "worker.stopped")) == 1
+
+
+@pytest.mark.rule("LEASE-05")
+def test_everyone_who_holds_something_is_suspected(store: PersistenceAdapter) -> None:
+    introduce(store, "registered")
+    introduce(store, "ended")
+    store.write_sync(stop_worker, "ended")
+    enqueue_one(store)
+    claim_one(store, worker="holder")
+    ask_directly(store, owner="waiter")
+    assert store.read_sync(suspected_workers) == ["holder", "registered", "waiter"]
+    change(store, "DELETE FROM leases")
+    assert store.read_sync(suspected_workers) == ["registered", "waiter"]

@@ -1,0 +1,191 @@
+"""The Python face: functions become job types, calls become jobs, and their end can be waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+from holdbeat import App, Context, PermanentFailure, Skip
+from holdbeat.app import DirectFailed
+from holdbeat.domain.errors import Conflict, Invalid
+from holdbeat.domain.job import JobStatus
+from holdbeat.store.verbs.groups import load_group
+
+pytestmark = pytest.mark.asyncio
+
+FAST: dict[str, Any] = {"slots": 4, "concurrency": "unlimited", "heartbeat_s": 1, "lease_s": 10}
+
+
+def make_app(url: str, **changes: Any) -> App:
+    app = App(url, **{**FAST, **changes})
+
+    @app.job(retries=0)
+    async def story(ctx: Context, prompt: str, words: int = 500) -> dict[str, Any]:
+        ctx.progress(0.5, "half")
+        ctx.log("writing", words, "words")
+        return {"text": prompt, "words": words, "fence": ctx.fence}
+
+    @app.job(name="add", aliases=["plus"], retries=0)
+    def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    @app.job(retries=0)
+    async def fail(kind: str) -> None:
+        raise {"skip": Skip("nothing to do"), "never": PermanentFailure("no"), "error": ValueError("boom")}[kind]
+
+    return app
+
+
+@pytest.mark.rule("EXE-01", "EXE-03")
+async def test_a_decorated_function_stays_callable_and_its_job_returns_what_it_returns(store_url: str) -> None:
+    app = make_app(store_url)
+    add = app._types["add"].function
+    assert add is not None
+    assert add(2, 3) == 5
+    async with app.running():
+        job = await app.enqueue(add, a=2, b=3)
+        done = await job.wait(20)
+        by_alias = await (await app.enqueue("plus", a=1)).wait(20)
+    assert (done.status, done.run and done.run.result) == (JobStatus.COMPLETED, 5)
+    assert by_alias.run is not None
+    assert by_alias.run.result == 2
+    assert by_alias.type == "add"
+    app.close()
+
+
+@pytest.mark.rule("EXE-03", "LEASE-03")
+async def test_progress_logs_and_the_fence_reach_the_store(store_url: str) -> None:
+    app = make_app(store_url)
+    async with app.running():
+        done = await (await app.enqueue("story", prompt="a fox")).wait(20)
+    assert done.run is not None
+    assert done.run.result == {"text": "a fox", "words": 500, "fence": done.run.fence}
+    assert done.progress == {"fraction": 0.5, "message": "half"}
+    lines = app.store.read_sync(lambda tx: tx.rows("SELECT stream, text FROM run_logs"))
+    assert lines == [("log", "writing 500 words\n")]
+    app.close()
+
+
+@pytest.mark.rule("RET-05")
+async def test_a_handler_can_skip_or_refuse_for_good(store_url: str) -> None:
+    app = make_app(store_url)
+    async with app.running():
+        skipped = await (await app.enqueue("fail", kind="skip")).wait(20)
+        never = await (await app.with_options(retries=3).enqueue("fail", kind="never")).wait(20)
+        error = await (await app.enqueue("fail", kind="error")).wait(20)
+    assert (skipped.status, skipped.run and skipped.run.error) == (JobStatus.SKIPPED, "nothing to do")
+    assert never.run is not None
+    assert (never.run.error_kind, never.permanently_failed, never.retried_by) == ("rejected", True, None)
+    assert error.run is not None
+    assert (error.run.error_kind, error.run.error) == ("error", "ValueError: boom")
+    app.close()
+
+
+@pytest.mark.rule("QUE-06")
+async def test_params_that_do_not_fit_and_unknown_types_are_refused_at_submission(store_url: str) -> None:
+    app = make_app(store_url)
+    with pytest.raises(Invalid, match="words") as wrong:
+        await app.enqueue("story", prompt="x", words="many")
+    assert wrong.value.field == "params.words"
+    with pytest.raises(Invalid, match="story"):
+        await app.enqueue("stori", prompt="x")
+    with pytest.raises(Invalid, match="not a job type of this App"):
+        await app.enqueue(lambda: None)
+    assert app.store.read_sync(lambda tx: tx.rows("SELECT id FROM jobs")) == []
+    app.close()
+
+
+@pytest.mark.rule("QUE-01", "QUE-02")
+async def test_options_reach_the_job_and_the_same_key_finds_the_same_job(store_url: str) -> None:
+    app = make_app(store_url)
+    options = app.with_options(priority=7, delay=timedelta(hours=1), key="k1", labels={"who": "me"}, timeout="2m")
+    first = await options.enqueue("add", a=1)
+    again = await options.enqueue("add", a=1)
+    assert first.id == again.id
+    assert (first.job.priority, first.job.labels, first.job.timeout_s) == (7, {"who": "me"}, 120.0)
+    assert first.job.not_before is not None
+    with pytest.raises(Conflict):
+        await options.enqueue("add", a=2)
+    with pytest.raises(Conflict):
+        await app.enqueue_many([app.call("add", a=5), options.call("add", a=2)])
+    assert app.store.read_sync(lambda tx: tx.rows("SELECT count(*) FROM jobs")) == [(1,)]
+    with pytest.raises(Invalid, match="no option prio"):
+        app.with_options(prio=1)
+    app.close()
+
+
+@pytest.mark.rule("DEC-012", "GRP-01")
+async def test_a_group_runs_in_order_and_a_template_gives_defaults(store_url: str) -> None:
+    app = make_app(store_url)
+    async with app.running():
+        group, members = await app.group([app.call("add", a=1), app.call("add", a=2)], name="pair")
+        ended = [await member.wait(20) for member in members]
+        template = await app.template("plus-ten", "add", default_params={"b": 10})
+        again = await app.template("plus-ten", "add", default_params={"b": 20})
+    assert [job.run and job.run.result for job in ended] == [2, 3]
+    assert ended[0].finished_at is not None
+    assert ended[1].started_at is not None
+    assert ended[0].finished_at <= ended[1].started_at
+    assert app.store.read_sync(load_group, group.id)[0].status == "COMPLETED"
+    assert (template.id, template.default_params, again.default_params) == (again.id, {"b": 10}, {"b": 20})
+    app.close()
+
+
+@pytest.mark.rule("DEC-004", "DIR-04")
+async def test_a_direct_request_returns_its_result_and_leaves_no_job(store_url: str) -> None:
+    app = make_app(store_url)
+    with pytest.raises(Conflict, match="running"):
+        await app.direct("add", a=1)
+    async with app.running():
+        assert await app.direct("add", a=1, b=2) == 3
+        with pytest.raises(DirectFailed, match="boom"):
+            await app.direct("fail", kind="error")
+        assert await asyncio.to_thread(lambda: app.direct_sync("add", a=4)) == 5
+    assert app.store.read_sync(lambda tx: tx.rows("SELECT count(*) FROM jobs")) == [(0,)]
+    assert app.store.read_sync(lambda tx: tx.rows("SELECT count(*) FROM leases")) == [(0,)]
+    app.close()
+
+
+@pytest.mark.rule("QUE-03")
+async def test_a_job_lives_and_dies_with_the_callers_own_transaction(store_url: str) -> None:
+    app = make_app(store_url)
+    app.store.read_sync(lambda tx: None)
+
+    def count() -> int:
+        return int(app.store.read_sync(lambda tx: tx.rows("SELECT count(*) FROM jobs"))[0][0])
+
+    for word, expected in (("ROLLBACK", 0), ("COMMIT", 1)):
+        connection: Any
+        if store_url.startswith("sqlite"):
+            connection = apsw.Connection(store_url.removeprefix("sqlite:///"))
+            connection.set_busy_timeout(5000)
+            connection.execute("BEGIN IMMEDIATE")
+        else:
+            connection = psycopg.connect(store_url, autocommit=True)
+            connection.execute("BEGIN")
+        app.with_options(connection=connection).enqueue_sync("add", a=1)
+        assert count() == 0
+        connection.execute(word)
+        connection.close()
+        assert count() == expected
+    app.close()
+
+
+async def test_sync_programs_can_enqueue_and_wait_beside_a_running_app(store_url: str) -> None:
+    app = make_app(store_url)
+
+    def script() -> Any:
+        handles = app.enqueue_many_sync([app.call("add", a=1), app.call("add", a=2)])
+        group, members = app.group_sync([app.call("add", a=3)])
+        return [handle.wait_sync("20s").run for handle in [*handles, *members]], group.id
+
+    async with app.running():
+        runs, group_id = await asyncio.to_thread(script)
+    assert [run.result for run in runs] == [2, 3, 4]
+    assert group_id
+    app.close()
