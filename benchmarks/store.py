@@ -43,7 +43,7 @@ class Extent:
     claims: int = 60
 
 
-FULL = Extent(jobs=8_000, rounds=5, commits=400, many=1_000_000)
+FULL = Extent(jobs=4_000, rounds=11, commits=400, many=1_000_000)
 QUICK = Extent(jobs=2_000, rounds=3, commits=150, many=50_000, claims=30)
 
 

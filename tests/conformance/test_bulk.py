@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.bulk import cancel_where, retry_where
 from tests.conformance.acts import (
+    OpenStore,
     cancel,
     claim_one,
     complete,
@@ -151,3 +153,15 @@ def test_a_retry_can_be_asked_for_by_the_kind_of_error(store: PersistenceAdapter
     assert store.write_sync(retry_where, {"error_kind": "timeout"}).changed == 1
     with pytest.raises(Invalid):
         store.write_sync(retry_where, {"error_kind": "boredom"})
+
+
+@pytest.mark.rule("RET-04", "OPS-06")
+def test_two_who_retry_the_same_at_once_make_one_retry_each(open_store: OpenStore) -> None:
+    stores = [open_store() for _ in range(3)]
+    for _ in range(5):
+        enqueue_one(stores[0], retry_policy=ONCE)
+        fail(stores[0], claim_one(stores[0]))
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(lambda store: store.write_sync(retry_where, {"status": "FAILED"}), stores))
+    assert sum(result.changed for result in results) == 5
+    assert count(stores[0], "jobs", "retry_kind = 'manual'") == 5

@@ -50,7 +50,8 @@ def test_a_job_that_waits_no_more_cannot_be_changed(store: PersistenceAdapter, e
         if end == "completed":
             complete(store, taken)
     before = look(store, job.id)
-    for changes in ({"params": {}}, {"priority": 9}, {"not_before": None}, {"labels": {}}):
+    attempts: list[dict[str, Any]] = [{"params": {}}, {"priority": 9}, {"not_before": None}, {"labels": {}}]
+    for changes in attempts:
         with pytest.raises(Conflict) as refusal:
             store.write_sync(change_job, job.id, changes)
         assert refusal.value.code == "not_queued"

@@ -171,7 +171,7 @@ def test_a_cursor_is_good_for_its_own_list_and_filters_only(store: PersistenceAd
     assert len(store.read_sync(list_jobs, {"type": "a"}, limit=500, cursor=cursor).items) == 2
     for verb, filters in ((list_jobs, {"type": "b"}), (list_jobs, {}), (list_runs, {"type": "a"})):
         with pytest.raises(Invalid) as refusal:
-            store.read_sync(verb, filters, cursor=cursor)  # type: ignore[arg-type]
+            store.read_sync(verb, filters, cursor=cursor)
         assert refusal.value.code == "bad_cursor"
 
 
@@ -352,7 +352,7 @@ def test_a_worker_that_serves_other_resources_or_stops_is_none_for_the_job(store
         ({"types": ("http",), "http_slots": 4}, ["no_worker", None]),
         ({"slots": 0}, ["no_worker"] * 2),
     ):
-        hire(store, **fields)  # type: ignore[arg-type]
+        hire(store, **fields)
         page = store.read_sync(queue)
         assert [entry.blocked_by[0] if entry.blocked_by else None for entry in page.items] == blocked
     hire(store)

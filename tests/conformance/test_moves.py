@@ -86,9 +86,9 @@ def test_a_job_that_stands_there_already_is_left_alone(store: PersistenceAdapter
     a, b, c = line_up(store, 3)
     before = positions(store)
     for target in ({"to": "top"}, {"to": 0}, {"before": b}):
-        store.write_sync(move_job, a, **target)  # type: ignore[arg-type]
+        store.write_sync(move_job, a, **target)
     for target in ({"to": "bottom"}, {"to": 2}, {"after": b}):
-        store.write_sync(move_job, c, **target)  # type: ignore[arg-type]
+        store.write_sync(move_job, c, **target)
     assert positions(store) == before
     assert events_of(store, "job.moved") == []
 
@@ -137,6 +137,15 @@ def test_nobody_is_put_on_the_place_of_a_running_job(store: PersistenceAdapter) 
     for each in taken:
         fail(store, each)
     assert len(set(positions(store).values())) == 4
+
+
+@pytest.mark.rule("DEC-005", "RET-02")
+def test_the_top_is_ahead_of_the_retry_of_what_runs(store: PersistenceAdapter) -> None:
+    first, second = line_up(store, 2)
+    taken = claim_one(store)
+    store.write_sync(move_job, second, to="top")
+    fail(store, taken)
+    assert order(store) == [second, look(store, first).retried_by]
 
 
 @pytest.mark.rule("DEC-005")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -278,6 +279,23 @@ def test_the_walk_goes_on_where_another_process_left_it(store: PersistenceAdapte
         assert count(store, "jobs") == left
 
 
+def plan_of_the_walk(tx: Transaction, before: datetime) -> str:
+    """How the engine finds the next jobs from a place in the middle of the walk."""
+    explain = "EXPLAIN QUERY PLAN " if tx.dialect == "sqlite" else "EXPLAIN "
+    rows_of = tx.rows
+    plans: list[str] = []
+
+    def note(sql: str, /, **params: Any) -> list[tuple[Any, ...]]:
+        if "INDEXED BY jobs_finished" in sql:
+            plans.append(str(rows_of(explain + sql, **params)))
+        return rows_of(sql, **params)
+
+    tx.rows = note  # type: ignore[method-assign]
+    for _ in range(2):
+        prune(tx, before, 50)
+    return plans[-1]
+
+
 @pytest.mark.rule("QUE-07")
 def test_a_batch_is_quick_beside_a_long_history(store: PersistenceAdapter, clock: ManualClock) -> None:
     """Twenty thousand ended jobs here; the walk goes by an index, so their number does not matter to a batch."""
@@ -294,6 +312,8 @@ def test_a_batch_is_quick_beside_a_long_history(store: PersistenceAdapter, clock
     store.write_sync(fill)
     change(store, "ANALYZE")
     clock.advance(40 * DAY_S)
+    plan = store.write_sync(plan_of_the_walk, month_ago(clock))
+    assert "jobs_finished" in plan and "Seq Scan" not in plan, plan
     began = time.monotonic()
     for _ in range(5):
         assert store.write_sync(prune, month_ago(clock), 200).counts["jobs"] == 200

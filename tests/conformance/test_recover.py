@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -555,6 +558,80 @@ def test_a_dead_worker_is_written_off_only_when_nothing_of_it_is_left(store: Per
     assert not store.write_sync(burial[0], *burial[1])
     assert all(store.write_sync(verb, *args) for verb, args in units)
     assert count(store, "workers", "stopped_at IS NULL") == 0
+
+
+@pytest.mark.rule("REC-02", "REC-03")
+def test_a_recovery_that_dies_half_way_is_finished_by_the_next(store: PersistenceAdapter, clock: ManualClock) -> None:
+    everything_at_once(store, clock)
+    units = recovery_units(store.read_sync(find_trouble, TERMS, {"dead"}))
+    for verb, args in units[:5]:
+        store.write_sync(verb, *args)
+    assert recover(store, dead={"dead"}) == len(units) - 5
+    assert count(store, "jobs", "retry_kind = 'auto'") == 6
+    assert not store.read_sync(find_trouble, TERMS, {"dead"})
+
+
+@pytest.mark.rule("REC-01", "LEASE-03", "CAN-01")
+def test_settle_and_recovery_at_the_same_time_end_each_run_once(
+    open_store: OpenStore, store: PersistenceAdapter
+) -> None:
+    other = open_store()
+    enqueue_all(store, [NewJob("noop") for _ in range(30)])
+    claims = claim_all(store, worker="slow")
+    units = recovery_units(other.read_sync(find_trouble, TERMS, {"slow"}))
+    ready = threading.Barrier(2)
+    recovered: list[bool] = []
+
+    def act() -> None:
+        ready.wait()
+        recovered.extend(other.write_sync(verb, *args) for verb, args in reversed(units))
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    ready.wait()
+    verdicts = [complete(store, taken) for taken in claims]
+    thread.join()
+    assert sum(recovered) + verdicts.count(Settled.ACCEPTED) == 30
+    for taken, verdict in zip(claims, verdicts, strict=True):
+        job = look(store, job_of_claim(taken).id)
+        won = verdict is Settled.ACCEPTED
+        assert job.status is (JobStatus.COMPLETED if won else JobStatus.FAILED)
+        assert (job.retried_by is None) == won
+    assert count(store, "leases") == 0
+
+
+@pytest.mark.rule("LEASE-05", "REC-01")
+def test_a_killed_process_is_known_dead_at_once_where_the_kernel_can_tell(
+    store: PersistenceAdapter, engine: str, store_url: str, clock: ManualClock
+) -> None:
+    job = enqueue_one(store)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "tests.conformance.doomed", store_url, "doomed"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "working\n"
+        assert not store.is_known_dead("doomed")
+        assert recover(store, dead=store.known_dead()) == 0
+        assert look(store, job.id).status is JobStatus.RUNNING
+    finally:
+        worker.kill()
+        worker.communicate()
+    if engine == "sqlite":
+        assert store.is_known_dead("doomed")
+        expected = ErrorKind.CRASH
+    else:
+        assert recover(store, dead=store.known_dead()) == 0
+        clock.advance(LONG_SILENCE_S)
+        expected = ErrorKind.LOST
+    assert recover(store, dead=store.known_dead()) >= 1
+    after = look(store, job.id)
+    assert after.run is not None
+    assert after.run.error_kind is expected
+    assert after.run.error is not None and "doomed" in after.run.error
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -64,6 +65,58 @@ def test_requests_are_served_first_come_first_served(open_store: OpenStore, cloc
     assert served == [first.id, second.id, third.id]
     assert store.read_sync(place_in_line, first.id) is None
     assert store.read_sync(load_reservation, first.id).result == "done"
+
+
+@pytest.mark.rule("DIR-01", "CAP-02")
+@pytest.mark.parametrize("policy", ["resources:default=1000", "unlimited"])
+def test_claims_at_the_same_time_grant_a_request_once(open_store: OpenStore, policy: str) -> None:
+    stores = [open_store(policy) for _ in range(3)]
+    asked = {ask_directly(stores[0]).id for _ in range(30)}
+    granted: list[str] = []
+    failures: list[Exception] = []
+    ready = threading.Barrier(6)
+
+    def work(number: int) -> None:
+        ready.wait()
+        for slot in range(30):
+            try:
+                taken = claim_some(stores[number % 3], 1, worker=f"w{number}", first_slot=slot)
+            except Exception as error:
+                failures.append(error)
+            else:
+                granted.extend(each.lease.id for each in taken)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    granted += [taken.lease.id for taken in claim_all(stores[0], worker="last")]
+    assert sorted(granted) == sorted(asked)
+
+
+@pytest.mark.rule("DIR-03", "CAP-02")
+def test_a_request_that_is_cancelled_while_it_is_granted_is_one_or_the_other(open_store: OpenStore) -> None:
+    stores = [open_store(), open_store()]
+    asked = [ask_directly(stores[0]).id for _ in range(20)]
+    ready = threading.Barrier(2)
+
+    def cancel_all() -> None:
+        ready.wait()
+        for reservation_id in asked:
+            stores[1].write_sync(cancel_reservation, reservation_id)
+
+    thread = threading.Thread(target=cancel_all)
+    thread.start()
+    ready.wait()
+    served = [taken.lease.id for slot in range(20) for taken in claim_some(stores[0], 1, first_slot=slot)]
+    thread.join()
+    for reservation_id in asked:
+        found = stores[0].read_sync(load_reservation, reservation_id)
+        assert found.outcome is ReservationOutcome.CANCELLED
+        assert (found.granted_at is not None) == (reservation_id in served)
+    assert count(stores[0], "leases") == len(served)
 
 
 @pytest.mark.rule("DIR-02")

@@ -6,6 +6,7 @@ import pytest
 
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import NotFound, TooLarge
+from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Claim, Lease
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.run_output import (
@@ -21,7 +22,7 @@ from holdbeat.store.verbs.run_output import (
     store_artifact,
 )
 from tests.conformance.acts import cancel, claim_one, claim_some, complete, count, enqueue_all, enqueue_one, look
-from tests.conformance.repair import LONG_SILENCE_S, TERMS, NewJob, ask_directly, recover
+from tests.conformance.repair import LONG_SILENCE_S, TERMS, ask_directly, recover
 
 
 def said(lease: Lease, sequence: int, text: str, clock: ManualClock) -> LogEntry:

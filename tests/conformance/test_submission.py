@@ -220,19 +220,12 @@ def test_a_batch_with_one_bad_job_stores_none_and_names_it(store: PersistenceAda
 
 
 @pytest.mark.rule("QUE-02")
-def test_submissions_that_share_a_commit_do_not_share_their_refusals(store: PersistenceAdapter) -> None:
-    async def crowd() -> list[Enqueued | BaseException]:
-        return await asyncio.gather(
-            *(
-                store.write(
-                    submit, [Submission.read({"type": "count" if number % 3 else "nothing", "params": {"n": 1}})]
-                )
-                for number in range(60)
-            ),
-            return_exceptions=True,
-        )
-
-    results = asyncio.run(crowd())
+@pytest.mark.asyncio
+async def test_submissions_that_share_a_commit_do_not_share_their_refusals(store: PersistenceAdapter) -> None:
+    requests = [{"type": "count" if number % 3 else "nothing", "params": {"n": 1}} for number in range(60)]
+    results = await asyncio.gather(
+        *(store.write(submit, [Submission.read(request)]) for request in requests), return_exceptions=True
+    )
     bad = [result for result in results if isinstance(result, BaseException)]
     assert len(bad) == 20
     assert all(isinstance(error, Invalid) and error.code == "unknown_type" for error in bad)

@@ -10,11 +10,13 @@ import pytest
 
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict, Invalid, NotFound, Stale
+from holdbeat.domain.job import NewJob
 from holdbeat.domain.webhook import (
     GONE,
     AttemptVerdict,
     Delivery,
     DeliveryStatus,
+    host_of,
     judge_attempt,
     new_secret,
 )
@@ -50,7 +52,6 @@ from tests.conformance.acts import (
     job_of_claim,
     rows,
 )
-from tests.conformance.repair import NewJob
 
 URL = "https://a.example/hook"
 SECRET = new_secret(bytes(32))
@@ -221,6 +222,18 @@ def test_no_receiver_fills_the_batch(store: PersistenceAdapter, clock: ManualClo
     ]
     assert [taken.host for taken in take(store, limit=50, per_host=3)] == ["slow.example:443"] * 3
     assert take(store, except_hosts={"slow.example:443"}) == []
+    assert store.read_sync(next_delivery_at) == clock.now() - timedelta(seconds=1)
+    later = clock.now() + timedelta(seconds=LOCK_S)
+    assert store.read_sync(next_delivery_at, except_hosts={"slow.example:443"}) == later
+
+
+@pytest.mark.rule("WEB-03")
+def test_the_host_of_a_url_is_told_without_fail() -> None:
+    assert host_of("https://A.Example/x?y") == "a.example:443"
+    assert host_of("http://a.example:8080/") == "a.example:8080"
+    assert host_of("http://u:p@[::1]/") == "::1:80"
+    for odd in ("", "nonsense", "http://", "http://[x", "http://a:99999/"):
+        assert host_of(odd) == ""
 
 
 # --- finishing -------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.reservations import cancel_reservation
@@ -33,7 +34,7 @@ from tests.conformance.acts import (
     job_of_claim,
     rows,
 )
-from tests.conformance.repair import LONG_SILENCE_S, TERMS, NewJob, ask_directly, introduce, recover
+from tests.conformance.repair import LONG_SILENCE_S, TERMS, ask_directly, introduce, recover
 
 
 @pytest.mark.rule("LEASE-02")

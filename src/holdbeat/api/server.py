@@ -21,8 +21,10 @@ from holdbeat.api.event_feed import EventFeed
 from holdbeat.api.key_ring import KeyRing
 from holdbeat.api.service import Service
 from holdbeat.api.sessions import Sessions
+from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.errors import SettingsError
 from holdbeat.engine.supervisor import Supervisor
+from holdbeat.handlers.outbound import Outbound
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
@@ -94,7 +96,9 @@ class ApiServer:
     ) -> None:
         store = supervisor.store
         keys = KeyRing(store)
-        self.service = Service(store, supervisor.settings, supervisor, keys, Sessions(store, keys), EventFeed(store))
+        settings = supervisor.settings
+        outbound = Outbound(OutboundPolicy(settings.is_on_loopback, settings.outbound_allow))
+        self.service = Service(store, settings, supervisor, keys, Sessions(store, keys), EventFeed(store), outbound)
         if metrics is not None:
             self.service.metrics = metrics
         if count_legacy_call is not None:
@@ -106,6 +110,7 @@ class ApiServer:
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
+        self._ending: asyncio.Future[None] | None = None
 
     async def check_doors(self) -> None:
         """Refuses to serve beyond this machine without a key (SEC-01)."""
@@ -134,7 +139,6 @@ class ApiServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            date_header=True,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACEFUL_S,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
@@ -162,7 +166,7 @@ class ApiServer:
     def begin_to_stop(self) -> None:
         """Says at `/readyz` that the end is near and ends streams; everything else is answered until `stop`."""
         self.service.is_stopping = True
-        self._closing = asyncio.ensure_future(self.service.feed.close())
+        self._ending = asyncio.ensure_future(self.service.feed.close())
 
     async def stop(self) -> None:
         """Answers what has been asked, then closes. Safe to call twice, and before start."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdbeat.domain.ids import IdSource
+from holdbeat.handlers.outbound import Outbound
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 
@@ -35,6 +35,8 @@ class Service:
     keys: KeyRing
     sessions: Sessions
     feed: EventFeed
+    outbound: Outbound
+    """Makes the test calls of endpoints."""
     metrics: Callable[[], tuple[bytes, str]] = _no_metrics
     """Renders `/metrics`: the text and its content type."""
     count_legacy_call: Callable[[str], None] = _nothing
@@ -42,4 +44,3 @@ class Service:
     has_dashboard: bool = False
     """Whether a browser without a key should be led to `/login`."""
     is_stopping: bool = False
-    ids: IdSource = field(default_factory=IdSource)

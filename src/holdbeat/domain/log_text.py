@@ -15,9 +15,7 @@ def _escape(code: int) -> str:
 
 
 _DANGEROUS = {
-    code: _escape(code)
-    for code in range(0x10000)
-    if unicodedata.category(chr(code)) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    code: _escape(code) for code in range(0x10000) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 } | {0x5C: "\\\\"}
 """Control, format (direction marks among them) and surrogate characters and the separators of lines; the backslash,
 so that nobody can pretend to have been escaped."""

@@ -57,8 +57,7 @@ class JobRun:
     @property
     def result(self) -> Any:
         """What the handler returned: the artifact named `result`."""
-        entry = self.artifacts.get("result")
-        return entry["value"] if isinstance(entry, dict) and "value" in entry else None
+        return self.artifacts.get("result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +87,4 @@ class Outcome:
         """Artifacts as stored with the run: those the handler kept, and the returned value as `result`."""
         if self.result is None:
             return self.artifacts
-        return {**self.artifacts, "result": {"value": self.result}}
+        return {**self.artifacts, "result": self.result}

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import iso
+from holdbeat.domain.endpoint import HTTP_RESOURCE
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.events import Event
 from holdbeat.domain.group import JobGroup
@@ -45,21 +46,13 @@ def redacted_params(type_: str, params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "headers": redacted_headers(headers)}
 
 
-def restored_headers(given: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Headers as an edit sent them, with the stored values where it sent back the mark."""
-    known = {name.lower(): value for name, value in stored.items()}
-    return {
-        name: known[name.lower()] if value == REDACTED and name.lower() in known else value
-        for name, value in given.items()
-    }
-
-
-def restored_params(type_: str, given: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Params as an edit sent them, with the stored secrets where it sent back the mark (SEC-07)."""
-    headers, known = given.get("headers"), stored.get("headers")
-    if type_ != "http" or not isinstance(headers, dict) or not isinstance(known, dict):
+def kept_params(given: dict[str, Any], present: Mapping[str, Any], field: str = "params") -> dict[str, Any]:
+    """Params as they came back from somebody who was shown the mark: there the present secrets stay (SEC-07)."""
+    if "headers" not in given:
         return given
-    return {**given, "headers": restored_headers(headers, known)}
+    known = present.get("headers")
+    headers = kept_headers(given["headers"], known if isinstance(known, dict) else {}, f"{field}.headers")
+    return {**given, "headers": headers}
 
 
 def run_json(run: JobRun, type_: str = "") -> dict[str, Any]:
@@ -307,6 +300,7 @@ def endpoint_json(schedule: Schedule) -> dict[str, Any]:
         "timeout_s": call.timeout_s,
         "max_execution_s": call.max_execution_s,
         "max_response_kb": call.max_response_kb,
+        "resource": HTTP_RESOURCE,
         "priority": schedule.priority,
         "webhook_url": schedule.webhook_url,
         "labels": schedule.labels,
@@ -350,9 +344,6 @@ def kept_secrets(schedule: Schedule, changes: Mapping[str, Any]) -> dict[str, An
     kept = dict(changes)
     if schedule.endpoint is not None and "headers" in kept:
         kept["headers"] = kept_headers(kept["headers"], schedule.endpoint.headers)
-    params = kept.get("params")
-    if isinstance(params, dict) and "headers" in params:
-        present = (schedule.params or {}).get("headers")
-        headers = kept_headers(params["headers"], present if isinstance(present, dict) else {}, "params.headers")
-        kept["params"] = {**params, "headers": headers}
+    if isinstance(kept.get("params"), dict):
+        kept["params"] = kept_params(kept["params"], schedule.params or {})
     return kept

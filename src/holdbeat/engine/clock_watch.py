@@ -84,7 +84,7 @@ class ClockWatch:
         for jump in jumps:
             log.warning("clock jump: %s by %+.3f s", jump.clock, jump.amount_s)
             self.on_jump(jump)
-            await self._store.write(record_clock_jump, clock=jump.clock, amount_s=jump.amount_s)
+            await self._store.write(record_clock_jump, jump.clock, jump.amount_s)
         return jumps
 
     async def _ask_database(self, remote: OffsetClock) -> None:

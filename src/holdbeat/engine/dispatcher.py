@@ -23,6 +23,7 @@ from holdbeat.domain.worker import Worker
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.worker import http_slot_numbers, slot_numbers
 from holdbeat.handlers.stop import StopReason, StopSignal
+from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.claim import Vacancy
 from holdbeat.store.verbs.settle import Settled
@@ -64,7 +65,9 @@ class Dispatcher:
         *,
         on_stale: Callable[[Settlement], None] = lambda settlement: None,
         on_refused: Callable[[StoreRefused], None] = lambda error: None,
+        recorder: Recorder = SILENT,
     ) -> None:
+        self._recorder = recorder
         self._store = store
         self._worker = worker
         self._executor = executor
@@ -84,6 +87,7 @@ class Dispatcher:
         self._alarm: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._deaf: Callable[[], None] = lambda: None
+        self._turned_at = 0.0
 
     # --- life --------------------------------------------------------------------------------------------
 
@@ -98,6 +102,7 @@ class Dispatcher:
 
         self._deaf = self._store.listen(heard)
         self._claiming = True
+        self._turned_at = self._store.clock.monotonic()
         self.look()
 
     def stop_claiming(self) -> None:
@@ -132,6 +137,12 @@ class Dispatcher:
         """There may be work: looks as soon as a turn is free."""
         self._may_have_work = True
         self._pump()
+
+    def behind_s(self) -> float | None:
+        """For how long a turn has been due; None if there is nothing that it could do."""
+        if not (self._claiming and (self._free or self._free_http)) and not self._turns and not self._ended:
+            return None
+        return max(0.0, self._store.clock.monotonic() - self._turned_at - POLL_S)
 
     def tell(self, lease_id: str, reason: StopReason) -> None:
         """Tells one handler to end."""
@@ -204,10 +215,15 @@ class Dispatcher:
             self._slow_down()
             raise
         self._pause_s = 0.0
+        self._turned_at = self._store.clock.monotonic()
+        accepted = []
         for (settlement, _), verdict in zip(ended, result.settled, strict=True):
             if verdict is Settled.STALE:
                 log.warning("the result of run %s came too late and was refused", settlement.lease_id)
                 self._on_stale(settlement)
+            else:
+                accepted.append(settlement)
+        self._recorder.took_turn(result.claims, accepted)
         if vacancy is not None:
             taken = {claim.lease.slot for claim in result.claims}
             self._free += [slot for slot in vacancy.slots if slot not in taken]
@@ -273,6 +289,7 @@ class Dispatcher:
     def _end(self, entry: Running, outcome: Outcome) -> None:
         lease = entry.claim.lease
         job = entry.claim.job
+        self._recorder.run_ended(lease.type, self._store.clock.monotonic() - entry.claimed_at)
         settlement = Settlement(
             lease.id,
             lease.worker_id,

@@ -20,6 +20,7 @@ from holdbeat.engine.run_reports import RunReports
 from holdbeat.handlers.context import Context
 from holdbeat.handlers.handler import Handler
 from holdbeat.handlers.stop import StopReason, StopSignal
+from holdbeat.observe.tracing import running
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -40,6 +41,12 @@ class Executor:
 
     async def execute(self, claim: Claim, stop: StopSignal) -> Outcome:
         """Runs what was claimed to its end."""
+        with running(claim) as span:
+            outcome = await self._execute(claim, stop)
+            span.ended(outcome)
+            return outcome
+
+    async def _execute(self, claim: Claim, stop: StopSignal) -> Outcome:
         work: Any = claim.job or claim.reservation
         handler = self._handlers.get(work.type)
         if handler is None:

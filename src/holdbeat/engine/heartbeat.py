@@ -14,6 +14,7 @@ from holdbeat.domain.clock import Clock
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.engine.dispatcher import Running
 from holdbeat.handlers.stop import StopReason
+from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.workers import beat
 
@@ -33,7 +34,7 @@ class Heartbeat:
         running: Mapping[str, Running],
         tell: Tell,
         *,
-        on_beat: Callable[[bool], None] = lambda ok: None,
+        recorder: Recorder = SILENT,
     ) -> None:
         self._store = store
         self._clock: Clock = store.clock
@@ -41,7 +42,7 @@ class Heartbeat:
         self._terms = terms
         self._running = running
         self._tell = tell
-        self._on_beat = on_beat
+        self._recorder = recorder
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.last_beat_at: float | None = None
@@ -67,18 +68,18 @@ class Heartbeat:
         except Exception as error:
             # LEASE-07: it does not disturb the handlers before their deadline.
             log.warning("heartbeat failed, it will be tried again: %s", error)
-            self._on_beat(False)
+            self._recorder.beat(False)
             self.stop_the_overdue()
             return False
         self.last_beat_at = began
-        log.debug("heartbeat of %s: %d leases", self._worker_id, len(answer.held))
+        log.debug("heartbeat of %s: %d leases", self._worker_id, len(answer.held), extra={"worker": self._worker_id})
         for lease_id in held.keys() - answer.held:
             if lease_id in self._running:
                 log.warning("the lease of run %s is gone; its handler is stopped", lease_id)
                 self._tell(lease_id, StopReason.LOST)
         for lease_id in answer.cancelled:
             self._tell(lease_id, StopReason.CANCELLED)
-        self._on_beat(True)
+        self._recorder.beat(True)
         return True
 
     def stop_the_overdue(self) -> list[str]:

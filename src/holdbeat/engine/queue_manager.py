@@ -8,6 +8,7 @@ from typing import Any
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.job import Job
 from holdbeat.domain.submission import Submission
+from holdbeat.observe.tracing import submitting
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.enqueue import Enqueued
 from holdbeat.store.verbs.submission import submit, submit_group
@@ -21,24 +22,29 @@ class QueueManager:
 
     async def submit(self, submissions: Sequence[Submission]) -> Enqueued:
         """All of them are on disk when this returns, or none."""
-        return await self._store.write(submit, submissions)
+        with submitting(submissions):
+            return await self._store.write(submit, submissions)
 
     def submit_sync(self, submissions: Sequence[Submission]) -> Enqueued:
-        return self._store.write_sync(submit, submissions)
+        with submitting(submissions):
+            return self._store.write_sync(submit, submissions)
 
     def submit_joined(self, connection: Any, submissions: Sequence[Submission]) -> Enqueued:
         """Stores jobs in the caller's open transaction: they exist if and when the caller commits (QUE-03)."""
-        tx = self._store.joined(connection)
-        enqueued = submit(tx, submissions)
-        tx.write_events()
-        return enqueued
+        with submitting(submissions):
+            tx = self._store.joined(connection)
+            enqueued = submit(tx, submissions)
+            tx.write_events()
+            return enqueued
 
     async def submit_group(
         self, name: str | None, mode: GroupMode, on_failure: OnFailure, members: Sequence[Submission]
     ) -> tuple[JobGroup, list[Job]]:
-        return await self._store.write(submit_group, name, mode, on_failure, members)
+        with submitting(members):
+            return await self._store.write(submit_group, name, mode, on_failure, members)
 
     def submit_group_sync(
         self, name: str | None, mode: GroupMode, on_failure: OnFailure, members: Sequence[Submission]
     ) -> tuple[JobGroup, list[Job]]:
-        return self._store.write_sync(submit_group, name, mode, on_failure, members)
+        with submitting(members):
+            return self._store.write_sync(submit_group, name, mode, on_failure, members)

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from holdbeat.engine.clock_watch import TOLERANCE_S, ClockWatch
 from holdbeat.engine.service import Service
+from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.firing import Firing, fire_due
@@ -60,8 +61,16 @@ class ScheduleTrigger(Service):
         self._is_new = True
 
     @classmethod
-    def for_settings(cls, store: PersistenceAdapter, settings: Settings) -> ScheduleTrigger:
-        return cls(store, horizon_s=settings.horizon_s, batch=settings.trigger_batch)
+    def for_settings(
+        cls, store: PersistenceAdapter, settings: Settings, *, recorder: Recorder = SILENT
+    ) -> ScheduleTrigger:
+        def note(firing: Firing) -> None:
+            if firing.fired:
+                recorder.fired(firing.latest_s, firing.fired)
+            if firing.refused:
+                recorder.double_fires_refused(firing.refused)
+
+        return cls(store, horizon_s=settings.horizon_s, batch=settings.trigger_batch, on_fired=note)
 
     @property
     def lag_s(self) -> float:
@@ -79,7 +88,7 @@ class ScheduleTrigger(Service):
         """Checks the clocks, looks ahead if that is due, and fires all that is due now."""
         await self._check_clocks()
         done: list[Firing] = []
-        while True:
+        while not self._stopping:
             if self._must_look():
                 await self._look()
             if not self._moments or self._moments[0] > self.store.clock.now():
@@ -89,6 +98,7 @@ class ScheduleTrigger(Service):
             if not firing.looked_at and not firing.is_full and self._moments and self._moments[0] > firing.at:
                 # The database's clock is a breath behind our idea of it, or nothing is left.
                 return done
+        return done
 
     # --- clocks -------------------------------------------------------------------------------------------
 

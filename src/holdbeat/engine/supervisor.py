@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.handler import make_handler
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.stop import StopReason
+from holdbeat.observe.recorder import SILENT, Recorder
+from holdbeat.observe.redaction import without_secrets
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
@@ -55,6 +58,7 @@ class Supervisor:
         resources: Sequence[str] | None = None,
         has_worker: bool = True,
         more_services: Sequence[Service] = (),
+        recorder: Recorder = SILENT,
     ) -> None:
         self.store = store
         self.settings = settings
@@ -72,8 +76,12 @@ class Supervisor:
         self.reports = RunReports(store, artifact_folder(store, settings))
         handlers = {name: make_handler(job_type) for job_type in job_types for name in job_type.names}
         executor = Executor(handlers, self.reports, store.clock, on_overdue=self._overdue)
-        self.dispatcher = Dispatcher(store, self.worker, executor, terms, on_refused=self._refused)
-        self.heartbeat = Heartbeat(store, self.worker.id, terms, self.dispatcher.running, self._tell_from_thread)
+        self.dispatcher = Dispatcher(
+            store, self.worker, executor, terms, on_refused=self._refused, recorder=recorder
+        )
+        self.heartbeat = Heartbeat(
+            store, self.worker.id, terms, self.dispatcher.running, self._tell_from_thread, recorder=recorder
+        )
         self.recovery = ZombieRecovery(store, terms, settings.recover_s)
         self.direct = DirectExecutionHandler(
             store, self.worker.id, direct_wait_s=settings.direct_wait_s, reservation_s=settings.reservation_s
@@ -99,6 +107,7 @@ class Supervisor:
         self.store.announce_alive(self.worker.id)
         await self.store.write(announce, [announcement(job_type) for job_type in self._job_types])
         await self.store.write(register_worker, self.worker, self.settings.lease_terms)
+        await self.store.write(_note_settings, self.worker.id, self.settings)
         await self.recovery.step()
         self.heartbeat.start()
         for service in [*self.services, self.direct]:
@@ -190,6 +199,16 @@ def _note(
     tx: Transaction, name: str, worker_id: str, job_id: str | None = None, run_id: str | None = None
 ) -> None:
     tx.record(name, worker_id=worker_id, job_id=job_id, run_id=run_id)
+
+
+def _note_settings(tx: Transaction, worker_id: str, settings: Settings) -> None:
+    """Keeps for later what this process was told to be (OPS-04); a password in the store's address is left out."""
+    in_force = {
+        field.name: without_secrets(str(getattr(settings, field.name)))
+        for field in dataclasses.fields(settings)
+        if field.name != "origins" and getattr(settings, field.name) is not None
+    }
+    tx.record(events.SETTINGS_IN_FORCE, worker_id=worker_id, settings=in_force)
 
 
 def artifact_folder(store: PersistenceAdapter, settings: Settings) -> Path | None:

@@ -21,6 +21,7 @@ from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.webhook import ATTEMPT_DEADLINE_S, DeliveryStatus, encode_payload, judge_attempt, signed_headers
 from holdbeat.engine.service import Service
 from holdbeat.handlers.outbound import Outbound, OutboundFailure
+from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.deliveries import (
@@ -38,14 +39,20 @@ AT_ONCE = 256
 LOCK_S = 60.0
 """Longer than an attempt can take, so that nobody else takes a delivery that is on its way."""
 ANSWER_MAX = 16 * 1024
+_RECORDED_AS = {
+    DeliveryStatus.DELIVERED: "delivered",
+    DeliveryStatus.PENDING: "retry",
+    DeliveryStatus.FAILED: "failed",
+}
 
 
 class WebhookService(Service):
     name: ClassVar[str] = "webhooks"
     topics: ClassVar[frozenset[str]] = frozenset({"deliveries", "reconnected"})
 
-    def __init__(self, store: PersistenceAdapter, outbound: Outbound) -> None:
+    def __init__(self, store: PersistenceAdapter, outbound: Outbound, *, recorder: Recorder = SILENT) -> None:
         super().__init__(store, LOOK_S)
+        self._recorder = recorder
         self._outbound = outbound
         self._me = f"webhooks-{secrets.token_hex(4)}"
         self._breaker = CircuitBreaker()
@@ -54,8 +61,9 @@ class WebhookService(Service):
         self._random = random.Random()
 
     @classmethod
-    def for_settings(cls, store: PersistenceAdapter, settings: Settings) -> Self:
-        return cls(store, Outbound(OutboundPolicy(settings.is_on_loopback, settings.outbound_allow)))
+    def for_settings(cls, store: PersistenceAdapter, settings: Settings, *, recorder: Recorder = SILENT) -> Self:
+        outbound = Outbound(OutboundPolicy(settings.is_on_loopback, settings.outbound_allow))
+        return cls(store, outbound, recorder=recorder)
 
     async def step(self) -> int:
         """Writes down what has come back and sends what is due. Returns how many were sent off."""
@@ -72,6 +80,7 @@ class WebhookService(Service):
             until = self._breaker.wait_until(entry.host, now=now)
             if until is not None:
                 self._results.append(DeliveryResult(entry.delivery.id, self._me, postponed_until=until))
+                self._recorder.webhook_attempted("postponed")
                 continue
             task = asyncio.create_task(self._attempt(entry))
             self._on_their_way[task] = entry.host
@@ -146,6 +155,7 @@ class WebhookService(Service):
             is_forbidden=is_forbidden,
         )
         self._breaker.record(entry.host, failed=verdict.blames_host, now=now)
+        self._recorder.webhook_attempted(_RECORDED_AS[verdict.status])
         if verdict.status is DeliveryStatus.FAILED:
             log.warning("webhook delivery %s to %s failed for good: %s", delivery.id, entry.host, verdict.error)
         self._results.append(DeliveryResult(delivery.id, self._me, verdict, status_code))

@@ -39,6 +39,7 @@ PATIENCE_S = 8.0
 """How long a unit waits for the database to come back before its caller hears of it."""
 MIGRATION_LOCK = 7450001
 
+_OUTAGES = (psycopg.OperationalError, psycopg.InterfaceError, StoreDown)
 _RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
 _SESSION = (
     "SET TimeZone = 'UTC'; SET synchronous_commit = on; SET statement_timeout = '60s'; "
@@ -202,7 +203,7 @@ class PostgresStore(PersistenceAdapter):
         try:
             results, wakes, committed = self._patiently(lambda: perform(link, works), link)
         except Exception as error:
-            if len(works) > 1 and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            if len(works) > 1 and not isinstance(error, _OUTAGES):
                 # One call spoiled it for all that were done together: now each on its own.
                 for work in works:
                     self._answer(perform, link, [work])
@@ -265,21 +266,22 @@ class PostgresStore(PersistenceAdapter):
                 tx.write_events()
                 commit_sent = True
                 connection.execute("COMMIT")
-        except psycopg.OperationalError as error:
-            if connection.closed or connection.broken:
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            if commit_sent and not isinstance(error, _RACES):
+                # The error may have come after the COMMIT was done: only the database knows.
+                assert tx is not None
                 link.drop()
-                if commit_sent and self._was_committed(link, xid):
-                    assert tx is not None
+                if self._was_committed(link, xid, tx):
                     return results, frozenset(tx.wakes), tx.written
-                raise
-            link.roll_back()
-            raise error
+            else:
+                link.roll_back()
+            raise
         except BaseException:
             link.roll_back()
             raise
         return results, frozenset(tx.wakes), tx.written
 
-    def _was_committed(self, link: _Link, xid: str) -> bool:
+    def _was_committed(self, link: _Link, xid: str, tx: PostgresTransaction) -> bool:
         """What became of a COMMIT whose answer was lost. Asks until the database knows."""
         pause_s = 0.05
         until = self.clock.monotonic() + 4 * PATIENCE_S
@@ -287,16 +289,34 @@ class PostgresStore(PersistenceAdapter):
             try:
                 row = link.get().execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
                 if row is not None and row[0] != "in progress":
-                    return bool(row[0] == "committed")
+                    return bool(row[0] == "committed") and self._left_its_traces(link, tx)
             except pg.InvalidParameterValue:
                 # "In the future": the server crashed before it had written anything of this transaction.
                 return False
-            except psycopg.OperationalError:
+            except psycopg.OperationalError as error:
                 link.drop()
                 if self.clock.monotonic() > until:
-                    raise
+                    raise StoreDown(
+                        f"The database went away while it stored this and did not come back ({error}). It is not "
+                        "known whether it was stored: look before you try again, or use an idempotency key.",
+                        code="commit_unknown",
+                    ) from error
             time.sleep(random.uniform(pause_s / 2, pause_s))
             pause_s = min(pause_s * 2, 1.0)
+
+    @staticmethod
+    def _left_its_traces(link: _Link, tx: PostgresTransaction) -> bool:
+        """Whether the Events of a committed transaction are there.
+
+        A server that crashed may give the id of a transaction that it lost to the next one.
+        """
+        trace = next((row for row in tx.written if row[2]), None)
+        if trace is None:
+            return True
+        found = link.get().execute(
+            "SELECT 1 FROM events WHERE job_id = %s AND name = %s AND at = %s", [trace[2], trace[0], trace[1]]
+        )
+        return found.fetchone() is not None
 
     def _read(self, link: _Link, works: list[Work]) -> _Performed:
         connection = link.get()

@@ -74,11 +74,16 @@ class SqliteTransaction(Transaction):
         names = []
         used: list[Sequence[Any]] = []
         for name, column in zip(columns, zip(*rows, strict=True), strict=True):
-            known = next((value for value in column if value is not None), None)
+            known = column[0]
             if known is None:
-                continue
+                if column.count(None) == len(column):
+                    continue
+                known = next(value for value in column if value is not None)
             if isinstance(known, datetime):
-                column = tuple([None if value is None else _written(value) for value in column])
+                if column.count(known) == len(column):
+                    column = (_written(known),) * len(column)
+                else:
+                    column = tuple([None if value is None else _written(value) for value in column])
             names.append(name)
             used.append(column)
         self.connection.executemany(

@@ -42,7 +42,7 @@ class Transaction(ABC):
         self.now = now
         self.terms = terms
         self.events: list[Row] = []
-        """Noted Events as rows of EVENT_COLUMNS."""
+        """Noted Events as rows of EVENT_COLUMNS; verbs that note one for each of many jobs append them here."""
         self.written: list[Row] = []
         """Events that will be in the log once this transaction has committed."""
         self.wakes: set[str] = set()
@@ -114,22 +114,9 @@ class Transaction(ABC):
     ) -> None:
         """Notes an Event. Fields that are not columns of the log go into its data."""
         known = {key: value for key, value in data.items() if value is not None}
-        self.record_row(
-            name, job_id, run_id, worker_id, group_id, schedule_id, dumps(known) if known else None
+        self.events.append(
+            (name, self.now, job_id, run_id, worker_id, group_id, schedule_id, dumps(known) if known else None)
         )
-
-    def record_row(
-        self,
-        name: str,
-        job_id: str | None,
-        run_id: str | None,
-        worker_id: str | None,
-        group_id: str | None,
-        schedule_id: str | None,
-        data: str | None,
-    ) -> None:
-        """Notes an Event whose data is written already: for verbs that note one per job."""
-        self.events.append((name, self.now, job_id, run_id, worker_id, group_id, schedule_id, data))
 
     def wake(self, *topics: str) -> None:
         self.wakes.update(topics)

@@ -1,7 +1,44 @@
-"""Placeholder."""
+"""Endpoints: everything that a Schedule has, a test call, and their health."""
 
 from __future__ import annotations
 
+from starlette.responses import Response
+
+from holdbeat.api.call import Call
+from holdbeat.api.problem import answer
+from holdbeat.api.routers.steering import Kind, add_routes
 from holdbeat.api.routes import Routes
+from holdbeat.api.schemas.schedules import (
+    Endpoint,
+    EndpointChange,
+    EndpointHealth,
+    EndpointPage,
+    EndpointRequest,
+    EndpointTest,
+)
+from holdbeat.domain.views import endpoint_json, redacted_headers
+from holdbeat.engine.endpoint_test import try_endpoint
+from holdbeat.store.verbs.endpoints import endpoint_health
 
 routes = Routes("endpoints")
+_KIND = Kind("endpoint", "/api/endpoints", True, endpoint_json, Endpoint, EndpointPage, EndpointRequest, EndpointChange)
+add_routes(routes, _KIND)
+
+
+@routes.post("/api/endpoints/{id}/test", answers={200: EndpointTest}, refuses=(400, 413))
+async def test_endpoint(call: Call) -> Response:
+    """Call an endpoint at once and show what came back; neither its plan nor its health change."""
+    reference = call.path("id")
+    await call.fields((), may_be_empty=True)
+    found = await try_endpoint(call.service.store, call.service.outbound, reference)
+    result = found.pop("result") or {}
+    shown = {name: result.get(name) for name in ("status_code", "headers", "body", "truncated", "duration_s")}
+    if isinstance(shown["headers"], dict):
+        shown["headers"] = redacted_headers(shown["headers"])
+    return answer({**found, **shown})
+
+
+@routes.get("/api/endpoints/{id}/health", answers={200: EndpointHealth})
+async def get_endpoint_health(call: Call) -> Response:
+    """Read how an endpoint did over the last 1, 4 and 24 hours."""
+    return answer(await call.service.store.read(endpoint_health, call.path("id")))

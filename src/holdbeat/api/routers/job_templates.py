@@ -13,7 +13,7 @@ from holdbeat.api.schemas.jobs import JobTemplate, TemplateChange, TemplatePage,
 from holdbeat.api.submitting import needs_admin
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.template import JobTemplate as DomainTemplate
-from holdbeat.domain.views import restored_params, template_json
+from holdbeat.domain.views import kept_params, template_json
 from holdbeat.handlers.shell import SHELL
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.lists import list_templates
@@ -86,9 +86,9 @@ def _change(
     template = get_template(tx, reference)
     if SHELL in (template.type, changes.get("type")) and not is_admin:
         raise needs_admin("Changing a shell template")
-    if isinstance(changes.get("default_params"), dict):
-        restored = restored_params(template.type, changes["default_params"], template.default_params)
-        changes = {**changes, "default_params": restored}
+    if template.type == "http" and isinstance(changes.get("default_params"), dict):
+        kept = kept_params(changes["default_params"], template.default_params, "default_params")
+        changes = {**changes, "default_params": kept}
     return patch_template(tx, reference, changes, version=version)
 
 

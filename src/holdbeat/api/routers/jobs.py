@@ -29,7 +29,7 @@ from holdbeat.domain.bounds import line
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job as DomainJob
 from holdbeat.domain.job import JobStatus
-from holdbeat.domain.views import event_json, job_json, restored_params
+from holdbeat.domain.views import event_json, job_json, kept_params
 from holdbeat.handlers.shell import SHELL
 from holdbeat.observe.explain import explain_job as explain
 from holdbeat.store.transaction import Transaction
@@ -156,8 +156,8 @@ def _change(tx: Transaction, job_id: str, changes: dict[str, Any], is_admin: boo
     job = load_job(tx, job_id)
     if job.type == SHELL and not is_admin:
         raise needs_admin("Changing a shell job")
-    if isinstance(changes.get("params"), dict):
-        changes = {**changes, "params": restored_params(job.type, changes["params"], job.params)}
+    if job.type == "http" and isinstance(changes.get("params"), dict):
+        changes = {**changes, "params": kept_params(changes["params"], job.params)}
     return change_job(tx, job_id, changes)
 
 

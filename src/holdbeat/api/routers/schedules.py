@@ -1,7 +1,47 @@
-"""Placeholder."""
+"""Schedules, and the preview of timetables that nobody saved yet."""
 
 from __future__ import annotations
 
+from starlette.responses import Response
+
+from holdbeat.api.call import Call
+from holdbeat.api.problem import answer
+from holdbeat.api.routers.steering import Kind, add_routes, fire_json
 from holdbeat.api.routes import Routes
+from holdbeat.api.schemas.schedules import (
+    Preview,
+    PreviewRequest,
+    Schedule,
+    ScheduleChange,
+    SchedulePage,
+    ScheduleRequest,
+)
+from holdbeat.domain.bounds import duration_s, line, whole_number
+from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
+from holdbeat.domain.views import schedule_json
+from holdbeat.store.verbs.schedule_reports import preview_timetable
 
 routes = Routes("schedules")
+_KIND = Kind(
+    "schedule", "/api/schedules", False, schedule_json, Schedule, SchedulePage, ScheduleRequest, ScheduleChange
+)
+
+
+@routes.post("/api/schedules/preview", body=PreviewRequest, answers={200: Preview})
+async def preview_schedule_timetable(call: Call) -> Response:
+    """Show the next due times of a cron expression or an interval before it is saved, gaps and folds marked."""
+    given = await call.fields(("cron", "interval_s", "timezone", "dst", "after", "n"))
+    if given.get("cron") is not None:
+        line(given["cron"], "cron", 256)
+    if given.get("interval_s") is not None:
+        duration_s(given["interval_s"], "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+    for name in ("timezone", "dst"):
+        if given.get(name) is not None:
+            line(given[name], name, 200)
+    if given.get("n") is not None:
+        whole_number(given["n"], "n", 1, 1000)
+    fires = await call.service.store.read(preview_timetable, given)
+    return answer({"items": [fire_json(fire) for fire in fires]})
+
+
+add_routes(routes, _KIND)

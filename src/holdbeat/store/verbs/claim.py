@@ -222,9 +222,25 @@ def _choose(
     return chosen
 
 
+_LEASE_COLUMNS = (
+    "id", "job_id", "reservation_id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at",
+    "expires_at",
+)  # fmt: skip
+
+
 def _grant(
     tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, int]], fence: int
 ) -> list[Claim]:
+    # Read again under the lock: another claim may have granted one since, or its client may have gone.
+    waiting = {
+        row[0]
+        for row in tx.rows(
+            "SELECT id FROM direct_reservations WHERE id IN :ids AND status = 'ACTIVE' AND granted_at IS NULL "
+            "ORDER BY id FOR UPDATE",
+            ids=[reservation.id for reservation, _ in granted],
+        )
+    }
+    granted = [entry for entry in granted if entry[0].id in waiting]
     claims = []
     expires_at = vacancy.terms.expiry(tx.now)
     for number, (reservation, slot) in enumerate(granted, fence):
@@ -251,7 +267,17 @@ def _grant(
             worker=vacancy.worker_id,
             granted=[(claim.lease.id, claim.lease.fence) for claim in claims],
         )
-        _write_leases(tx, claims)
+        tx.insert(
+            "leases",
+            _LEASE_COLUMNS,
+            [
+                (
+                    lease.id, None, lease.reservation_id, lease.worker_id, lease.slot, lease.resource, lease.type,
+                    lease.fence, lease.acquired_at, lease.heartbeat_at, lease.expires_at,
+                )
+                for lease in (claim.lease for claim in claims)
+            ],
+        )  # fmt: skip
         tx.wake("direct")
     return claims
 
@@ -274,6 +300,8 @@ def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[Row, int]]) -> 
     worker_id = vacancy.worker_id
     claims = []
     runs = []
+    leases = []
+    note = tx.events.append
     groups = set()
     for job_id, (_, slot), fence, run_id in zip(ids, chosen, fences, tx.new_ids(len(chosen)), strict=True):
         row = rows[job_id]
@@ -285,10 +313,11 @@ def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[Row, int]]) -> 
         job.worker_id, job.heartbeat_at, job.lease_expires_at, job.run = worker_id, now, expires_at, run
         claims.append(Claim(lease, job, run))
         runs.append((run_id, job_id, type_, resource, job.template_id, row[2], worker_id, slot, fence, now))
+        leases.append((run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at))
         if group_id:
             groups.add(group_id)
-        tx.record_row(
-            events.JOB_CLAIMED, job_id, run_id, worker_id, group_id, job.schedule_id, f'{{"fence":{fence}}}'
+        note(
+            (events.JOB_CLAIMED, now, job_id, run_id, worker_id, group_id, job.schedule_id, f'{{"fence":{fence}}}')
         )
     tx.insert(
         "job_runs",
@@ -306,7 +335,7 @@ def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[Row, int]]) -> 
         ),
         runs,
     )
-    _write_leases(tx, claims)
+    tx.insert("leases", _LEASE_COLUMNS, leases)
     if groups:
         tx.execute(
             "UPDATE job_groups SET status = 'RUNNING', started_at = :now WHERE id IN :ids AND status = 'QUEUED'",
@@ -314,21 +343,3 @@ def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[Row, int]]) -> 
             ids=sorted(groups),
         )
     return claims
-
-
-def _write_leases(tx: Transaction, claims: list[Claim]) -> None:
-    leases = [claim.lease for claim in claims]
-    tx.insert(
-        "leases",
-        (
-            "id", "job_id", "reservation_id", "worker_id", "slot", "resource", "type", "fence", "acquired_at",
-            "heartbeat_at", "expires_at",
-        ),
-        [
-            (
-                lease.id, lease.job_id, lease.reservation_id, lease.worker_id, lease.slot, lease.resource, lease.type,
-                lease.fence, lease.acquired_at, lease.heartbeat_at, lease.expires_at,
-            )
-            for lease in leases
-        ],
-    )  # fmt: skip

@@ -7,6 +7,7 @@ took it. Each host gets a few places in a batch and no more: a slow receiver wit
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,8 +32,7 @@ _HOSTS = (
     "WITH RECURSIVE next(host) AS ("
     " SELECT (SELECT min(host) FROM deliveries WHERE status = 'PENDING')"
     " UNION ALL SELECT (SELECT min(host) FROM deliveries WHERE status = 'PENDING' AND host > next.host)"
-    " FROM next WHERE next.host IS NOT NULL)"
-    " SELECT host FROM next WHERE host IS NOT NULL"
+    " FROM next WHERE next.host IS NOT NULL) "
 )
 """Every host that something is on its way to, by seeking from one to the next, however long their lines are."""
 
@@ -70,17 +70,8 @@ def take_deliveries(
 
     At most `per_host` for one host, and the hosts take turns; those in `except_hosts` are left alone.
     """
-    hosts = [row[0] for row in tx.rows(_HOSTS) if row[0] not in except_hosts]
-    due: list[tuple[int, datetime, str, str]] = []
-    for host in hosts:
-        found = tx.rows(
-            "SELECT next_attempt_at, id FROM deliveries WHERE status = 'PENDING' AND host = :host "
-            "AND next_attempt_at <= :now ORDER BY next_attempt_at, id LIMIT :count FOR UPDATE SKIP LOCKED",
-            host=host,
-            now=tx.now,
-            count=per_host,
-        )
-        due += [(rank, certain(tx.time, row[0]), row[1], host) for rank, row in enumerate(found)]
+    hosts = [row[0] for row in tx.rows(f"{_HOSTS} SELECT host FROM next WHERE host IS NOT NULL")]
+    due = _due(tx, [host for host in hosts if host not in except_hosts], per_host)
     chosen = sorted(due)[:limit]
     if not chosen:
         return []
@@ -105,6 +96,35 @@ def take_deliveries(
             continue
         answer.append(TakenDelivery(delivery, host, signing_secrets(webhook, now=tx.now) if webhook else own))
     return answer
+
+
+_FIRST_OF_HOST = (
+    "SELECT next_attempt_at, id FROM deliveries WHERE status = 'PENDING' AND host = {host} "
+    "AND next_attempt_at <= :now ORDER BY next_attempt_at, id LIMIT :count FOR UPDATE SKIP LOCKED"
+)
+_FIRST_OF_ALL = (
+    "SELECT d.next_attempt_at, d.id, h.host FROM rows(:hosts; host text) AS h, "
+    f"LATERAL ({_FIRST_OF_HOST.format(host='h.host')}) AS d ORDER BY 1, 2"
+)
+
+
+def _due(tx: Transaction, hosts: Sequence[str], per_host: int) -> list[tuple[int, datetime, str, str]]:
+    """The first that are due for each host, with their rank there. One journey on PostgreSQL, a seek each on SQLite."""
+    if tx.dialect == "sqlite":
+        found = [
+            (*row, host)
+            for host in hosts
+            for row in tx.rows(_FIRST_OF_HOST.format(host=":host"), host=host, now=tx.now, count=per_host)
+        ]
+    else:
+        table = [(host,) for host in hosts]
+        found = tx.rows(_FIRST_OF_ALL, hosts=table, now=tx.now, count=per_host) if hosts else []
+    ranks: Counter[str] = Counter()
+    due = []
+    for next_attempt_at, delivery_id, host in found:
+        due.append((ranks[host], certain(tx.time, next_attempt_at), delivery_id, host))
+        ranks[host] += 1
+    return due
 
 
 def finish_deliveries(tx: Transaction, results: Sequence[DeliveryResult]) -> list[bool]:
@@ -208,15 +228,13 @@ def list_deliveries(
 
 def next_delivery_at(tx: Transaction, *, except_hosts: Collection[str] = ()) -> datetime | None:
     """When the next delivery falls due; None if nothing is on its way."""
-    times = []
-    for (host,) in tx.rows(_HOSTS):
-        if host not in except_hosts:
-            row = tx.one(
-                "SELECT min(next_attempt_at) FROM deliveries WHERE status = 'PENDING' AND host = :host", host=host
-            )
-            if row is not None and row[0] is not None:
-                times.append(certain(tx.time, row[0]))
-    return min(times, default=None)
+    row = tx.one(
+        f"{_HOSTS} SELECT min(due.at) FROM (SELECT (SELECT min(next_attempt_at) FROM deliveries "
+        "WHERE status = 'PENDING' AND host = next.host) AS at FROM next "
+        "WHERE next.host IS NOT NULL AND NOT next.host IN :spared) AS due",
+        spared=sorted(except_hosts),
+    )
+    return tx.time(row[0]) if row is not None and row[0] is not None else None
 
 
 def _is_locked(tx: Transaction, delivery: Delivery) -> bool:

@@ -88,10 +88,12 @@ def end_runs(tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None =
     runs = []
     jobs = []
     now = tx.now
+    note = tx.events.append
     failed: list[tuple[Job, ErrorKind]] = []
     for ending in endings:
         job = ending.job
         outcome = ending.outcome
+        run_id = ending.run_id
         if job.status is JobStatus.CANCELLED:
             outcome = Outcome.failed(ErrorKind.CANCELLED, job.cancel_reason or "cancelled", exit_code=outcome.exit_code)
         else:
@@ -108,13 +110,11 @@ def end_runs(tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None =
                 failed.append((job, outcome.error_kind or ErrorKind.ERROR))
         artifacts = dumps(outcome.all_artifacts())
         kind = outcome.error_kind
-        runs.append((ending.run_id, now, outcome.status, outcome.exit_code, outcome.error, kind, artifacts))
+        runs.append((run_id, now, outcome.status, outcome.exit_code, outcome.error, kind, artifacts))
         data = _AS_PLANNED
         if outcome.status is not RunStatus.COMPLETED or kind is not None:
             data = dumps({"status": outcome.status} | ({"error_kind": kind} if kind else {}))
-        tx.record_row(
-            events.RUN_ENDED, job.id, ending.run_id, ending.worker_id, job.group_id, job.schedule_id, data
-        )
+        note((events.RUN_ENDED, now, job.id, run_id, ending.worker_id, job.group_id, job.schedule_id, data))
     tx.execute(
         "UPDATE job_runs SET finished_at = e.finished_at, status = e.status, exit_code = e.exit_code, "
         "error = e.error, error_kind = e.error_kind, artifacts = e.artifacts "

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict
@@ -57,6 +58,9 @@ def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqu
     - Each Job stands at the end of its priority, in the order of the batch (DEC-005).
     - Jobs whose `not_before` lies ahead, or whose gate is closed, are not ready.
     """
+    if not any(request.idempotency_key for batch in batches for request in batch):
+        made = iter(insert_jobs(tx, [request for batch in batches for request in batch]))
+        return [Enqueued(list(islice(made, len(batch)))) for batch in batches]
     held = _holders_of_keys(tx, batches)
     results: list[Enqueued | Exception] = []
     fresh: list[NewJob] = []
@@ -137,6 +141,7 @@ def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = even
     now = tx.now
     is_ready = False
     ages = tx.terms.aging_s > 0
+    note = tx.events.append
     for job_id, request in zip(tx.new_ids(len(requests)), requests, strict=True):
         type_, priority, resource, labels = request.type, request.priority, request.resource, request.labels
         policy, not_before = request.retry_policy, request.not_before
@@ -167,7 +172,7 @@ def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = even
                 first_ageing(tx, priority, hold) if ages else None, request.attempt, request.trace,
             )
         )  # fmt: skip
-        tx.record_row(kind, job_id, None, None, group_id, schedule_id, _data_of(type_))
+        note((kind, now, job_id, None, None, group_id, schedule_id, _data_of(type_)))
     tx.insert("jobs", _COLUMNS, rows)
     tx.wake("ready" if is_ready else "delayed")
     return jobs

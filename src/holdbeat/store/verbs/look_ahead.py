@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.governor import PlanInputs
@@ -58,9 +57,9 @@ def last_recorded_at(tx: Transaction) -> datetime | None:
     return None if row is None else tx.time(row[0])
 
 
-def record_clock_jump(tx: Transaction, **data: Any) -> None:
+def record_clock_jump(tx: Transaction, clock: str, amount_s: float) -> None:
     """Notes that a clock is not where it should be (TIME-07)."""
-    tx.record(events.CLOCK_JUMPED, **data)
+    tx.record(events.CLOCK_JUMPED, clock=clock, amount_s=amount_s)
 
 
 def realign(tx: Transaction, after_id: str = "", limit: int = 500) -> str | None:
@@ -70,7 +69,8 @@ def realign(tx: Transaction, after_id: str = "", limit: int = 500) -> str | None
     refuses a second time when its slot comes round again.
     """
     rows = tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules WHERE id > :after AND wake_at IS NOT NULL ORDER BY id LIMIT :limit FOR UPDATE",
+        f"SELECT {SCHEDULE} FROM schedules WHERE id > :after AND wake_at IS NOT NULL "
+        "ORDER BY id LIMIT :limit FOR UPDATE",
         after=after_id,
         limit=limit,
     )

@@ -104,11 +104,11 @@ def _move_to(tx: Transaction, job: Job, to: str | int) -> None:
 
 def _move_to_top(tx: Transaction, job: Job) -> None:
     first = _neighbour(tx, job, None, forward=True)
-    if first is None or _key(job) < first:
-        return
+    (running,) = tx.rows(f"SELECT min(position) {_RUNNING}", priority=job.priority)[0]
     # Ahead of what runs, too: its retry would otherwise come in front of the one that was put first.
-    running = tx.one(f"SELECT min(position) {_RUNNING}", priority=job.priority)
-    lowest = first[0] if running is None or running[0] is None else min(first[0], running[0])
+    if (first is None or _key(job) < first) and (running is None or job.position < running):
+        return
+    lowest = min(place for place in (first[0] if first else None, running) if place is not None)
     _put(tx, job, between(None, lowest), lambda line: 0)
 
 

@@ -10,7 +10,7 @@ yet is looked at once in each pass, not once in each batch; and a new pass waits
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -66,10 +66,8 @@ def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
         return gone
     for _ in range(WINDOWS):
         window = _window(tx, before, limit, place)
-        taken = 0
-        for family in families(tx, [job_id for _, job_id in window]):
-            if family.may_go(before):
-                taken += _take_away(tx, family, gone)
+        old = [family for family in families(tx, [job_id for _, job_id in window]) if family.may_go(before)]
+        taken = _take_away(tx, old, gone)
         place = window[-1] if len(window) >= limit else None
         if taken or place is None:
             break
@@ -196,8 +194,11 @@ def _remember(tx: Transaction, key: str, value: str) -> None:
     )
 
 
-def _take_away(tx: Transaction, family: Family, gone: Pruned) -> int:
-    jobs, groups = sorted(family.jobs), sorted(family.groups)
+def _take_away(tx: Transaction, old: Sequence[Family], gone: Pruned) -> int:
+    jobs = sorted(job_id for family in old for job_id in family.jobs)
+    groups = sorted(group_id for family in old for group_id in family.groups)
+    if not jobs:
+        return 0
     runs = [row[0] for row in tx.rows("SELECT id FROM job_runs WHERE job_id IN :ids", ids=jobs)]
     if runs:
         _take_output(tx, runs, gone)

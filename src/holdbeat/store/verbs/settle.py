@@ -72,6 +72,8 @@ def _settle_many(tx: Transaction, batches: list[Sequence[Settlement]]) -> list[l
             if ending.job.id in jobs:
                 ending.job = job_of(tx, jobs[ending.job.id])
     end_runs(tx, endings, Outbox(tx, subscriptions))
+    if not verdicts:
+        return [[Settled.ACCEPTED] * len(batch) for batch in batches]
     return [[verdicts.get(id(settlement), Settled.ACCEPTED) for settlement in batch] for batch in batches]
 
 

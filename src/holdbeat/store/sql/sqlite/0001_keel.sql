@@ -39,13 +39,13 @@ CREATE TABLE jobs (
     trace TEXT
 );
 
--- The claim reads this one, and nothing else: what may not run now is not in it.
-CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at)
+-- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
+-- PostgreSQL, before its first ANALYZE, would rather sort all ready jobs than a few of them at a time.
+CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at, id)
     WHERE status = 'QUEUED' AND hold = 0;
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
 CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND ages_at IS NOT NULL;
--- Places differ but for a retry that keeps its own: what breaks a tie is read from the job.
-CREATE INDEX jobs_queue ON jobs (priority DESC, position) WHERE status = 'QUEUED';
+CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED';
 CREATE INDEX jobs_running ON jobs (priority, position) WHERE status = 'RUNNING';
 CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED');
 CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by IS NULL AND permanently_failed = 0;

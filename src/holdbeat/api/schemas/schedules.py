@@ -1,0 +1,247 @@
+"""Schedules and Endpoints."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from holdbeat.api.schemas.base import (
+    Answer,
+    Id,
+    Instant,
+    Labels,
+    Name,
+    Params,
+    Priority,
+    Reason,
+    Request,
+    RetryPolicy,
+    RetryPolicyRequest,
+    TimeoutS,
+    Url,
+)
+from holdbeat.api.schemas.jobs import Job
+
+Dst = Literal["vixie", "skip", "shift"]
+CatchUp = Literal["latest", "none", "all"]
+Overlap = Literal["allow", "skip", "queue_one", "cancel_previous"]
+OccurrenceStatus = Literal["fired", "skipped", "missed", "coalesced", "manual"]
+CronText = Annotated[str, Field(min_length=1, max_length=256, examples=["*/5 * * * *"])]
+IntervalS = Annotated[float, Field(ge=1, le=31_536_000)]
+Zone = Annotated[str, Field(examples=["Europe/Berlin"])]
+
+
+class _Timing(Request):
+    enabled: bool = True
+    cron: CronText | None = None
+    interval_s: IntervalS | None = None
+    timezone: Zone = "UTC"
+    dst: Dst = "vixie"
+    jitter_s: Annotated[float, Field(ge=0, le=3600)] = 0
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+    catch_up: CatchUp = "latest"
+    catch_up_limit: Annotated[int, Field(ge=1, le=10_000)] = 100
+    overlap: Overlap = "allow"
+    adaptive: bool = False
+    min_interval_s: IntervalS | None = None
+    max_interval_s: IntervalS | None = None
+    priority: Priority | None = None
+    webhook_url: Url | None = None
+    labels: Labels | None = None
+
+
+class ScheduleChange(_Timing):
+    name: Name = ""
+    type: Name | None = None
+    template: Name | None = Field(default=None, description="The id or the name of a job template.")
+    template_id: Id | None = None
+    params: Params | None = None
+    resource: Name | None = None
+    retry_policy: RetryPolicyRequest | None = None
+    timeout_s: TimeoutS | None = None
+
+
+class ScheduleRequest(ScheduleChange):
+    """When (`cron` or `interval_s`) and what (`type` or `template`)."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "type": "crawl"}]
+        },
+    )
+    name: Name
+
+
+class EndpointChange(_Timing):
+    name: Name = ""
+    url: Url = ""
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "GET"
+    headers: dict[str, str] | None = None
+    body: Any = None
+    timeout_s: Annotated[float, Field(ge=0.1, le=1800)] = 30
+    max_execution_s: Annotated[float, Field(ge=0.1, le=1800)] = 60
+    max_response_kb: Annotated[int, Field(ge=1, le=10_240)] = 100
+
+
+class EndpointRequest(EndpointChange):
+    """A URL to call, and when."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"name": "shop", "url": "https://example.org/health", "interval_s": 60}]},
+    )
+    name: Name
+    url: Url
+
+
+class _TimingAnswer(Answer):
+    id: Id
+    name: str
+    enabled: bool
+    priority: int | None
+    webhook_url: str | None
+    labels: Labels | None
+    cron: str | None
+    interval_s: float | None
+    timezone: str
+    dst: Dst
+    jitter_s: float
+    start_at: Instant | None
+    end_at: Instant | None
+    catch_up: CatchUp
+    catch_up_limit: int
+    overlap: Overlap
+    adaptive: bool
+    min_interval_s: float | None
+    max_interval_s: float | None
+    paused_until: Instant | None
+    paused_indefinitely: bool
+    pause_reason: str | None
+    hint_interval_s: float | None
+    hint_interval_expires_at: Instant | None
+    hint_interval_reason: str | None
+    hint_next_run_at: Instant | None
+    hint_next_run_expires_at: Instant | None
+    hint_next_run_reason: str | None
+    failure_count: int
+    last_run_at: Instant | None
+    next_run_at: Instant | None
+    last_decision: dict[str, Any] | None
+    version: int
+    created_at: Instant
+
+
+class Schedule(_TimingAnswer):
+    template_id: Id | None
+    type: str | None
+    params: Params | None
+    resource: str | None
+    retry_policy: RetryPolicy | None
+    timeout_s: float | None
+
+
+class Endpoint(_TimingAnswer):
+    url: str
+    method: str
+    headers: dict[str, str]
+    body: Any
+    timeout_s: float
+    max_execution_s: float
+    max_response_kb: int
+    resource: str
+
+
+class SchedulePage(Answer):
+    items: list[Schedule]
+    next_cursor: str | None
+
+
+class EndpointPage(Answer):
+    items: list[Endpoint]
+    next_cursor: str | None
+
+
+class HintRequest(Request):
+    """Another pace, a run at a time, or both."""
+
+    interval_s: IntervalS | None = None
+    next_run_at: Instant | None = None
+    ttl_s: Annotated[float, Field(ge=0.001, le=31_536_000)] | None = None
+    reason: Reason | None = None
+
+
+class SchedulePauseRequest(Request):
+    until: Instant | None = Field(default=None, description="Left out: until somebody resumes it.")
+    reason: Reason | None = None
+
+
+class BulkResumeRequest(Request):
+    ids: list[str] | None = Field(default=None, description="Left out: all that are paused.")
+
+
+class Occurrence(Answer):
+    id: Id
+    schedule_id: Id
+    due_at: Instant
+    status: OccurrenceStatus
+    job_id: Id | None
+    reason: str | None
+    count: int
+    recorded_at: Instant
+    late_s: float | None
+
+
+class OccurrencePage(Answer):
+    items: list[Occurrence]
+    next_cursor: str | None
+
+
+class TriggeredJob(Job):
+    occurrence: Occurrence
+
+
+class PreviewRequest(Request):
+    cron: CronText | None = None
+    interval_s: IntervalS | None = None
+    timezone: Zone | None = None
+    dst: Dst | None = None
+    after: Instant | None = None
+    n: Annotated[int, Field(ge=1, le=1000)] | None = None
+
+
+class PreviewedFire(Answer):
+    at: Instant
+    local: str
+    note: Literal["gap", "fold"] | None
+
+
+class Preview(Answer):
+    items: list[PreviewedFire]
+
+
+class ScheduleExplanation(Answer):
+    model_config = ConfigDict(extra="allow")
+    state: str
+    summary: str
+    reasons: list[dict[str, Any]]
+
+
+class EndpointHealth(Answer):
+    model_config = ConfigDict(extra="allow")
+    windows: dict[str, Any]
+    streak: dict[str, Any] | None
+    last_run: dict[str, Any] | None
+
+
+class EndpointTest(Answer):
+    ok: bool
+    error: str | None
+    error_kind: str | None
+    status_code: int | None
+    headers: dict[str, str] | None
+    body: Any
+    truncated: bool | None
+    duration_s: float | None

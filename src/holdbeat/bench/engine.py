@@ -1,0 +1,278 @@
+"""The engine under load: one process, 256 slots, no-op handlers, durable settings.
+
+What counts as done is what the store says is finished. Each round measures bare SQL and the engine one after the
+other, and the ratio is taken within the round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from holdbeat.app import App
+from holdbeat.bench.bare import postgres_life, sqlite_life
+from holdbeat.domain.clock import SystemClock
+from holdbeat.settings import Settings
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.cancel import cancel_job
+from holdbeat.store.verbs.pauses import pause, resume
+
+SLOTS = 256
+BATCH = 100
+CALLERS = 64
+LATENCY_PROBES = 200
+
+Progress = Callable[[str], None]
+_clock = SystemClock().monotonic
+
+
+def bench_app(url: str, **changes: Any) -> tuple[App, dict[int, float]]:
+    """An App with a no-op handler, and when each of its numbered jobs began."""
+    app = App(
+        settings=Settings().with_changes(
+            **{"store": url, "slots": SLOTS, "http_slots": 0, "concurrency": "unlimited", **changes}
+        )
+    )
+    began: dict[int, float] = {}
+
+    @app.job(retries=0)
+    async def noop() -> None:
+        return None
+
+    @app.job(retries=0)
+    async def probe(number: int) -> None:
+        began[number] = _clock()
+
+    @app.job(retries=0)
+    def busy(seconds: float) -> int:
+        turns, until = 0, _clock() + seconds
+        while _clock() < until:
+            turns += 1
+        return turns
+
+    return app, began
+
+
+async def measure_sqlite(place: Path, jobs: int, rounds: int, workers: int, progress: Progress) -> dict[str, Any]:
+    """All figures on SQLite files in `place`."""
+    number = 0
+
+    def fresh(name: str) -> str:
+        nonlocal number
+        number += 1
+        return str(place / f"{name}{number}.db")
+
+    figures = await _measure(
+        "sqlite",
+        lambda: f"sqlite:///{fresh('engine')}",
+        lambda: sqlite_life(fresh("bare"), jobs // BATCH * BATCH, BATCH),
+        jobs,
+        rounds,
+        progress,
+    )
+    progress(f"{workers} worker processes on one file …")
+    one = await _drain_by_processes(f"sqlite:///{fresh('many')}", jobs, 1)
+    many = await _drain_by_processes(f"sqlite:///{fresh('many')}", jobs, workers)
+    figures["processes"] = {"one_per_s": round(one), "many_per_s": round(many), "count": workers}
+    figures["processes_ratio"] = round(many / one, 3)
+    return figures
+
+
+async def measure_postgres(url: str, jobs: int, rounds: int, progress: Progress) -> dict[str, Any]:
+    """All figures on a PostgreSQL database, each in a schema of its own that is dropped afterwards."""
+    import psycopg
+
+    made: list[str] = []
+
+    def fresh() -> str:
+        schema = f"holdbeat_bench_{len(made)}"
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
+            connection.execute(f"CREATE SCHEMA {schema}".encode())
+        made.append(schema)
+        return f"{url}{'&' if '?' in url else '?'}options={quote(f'-csearch_path={schema}')}"
+
+    try:
+        return await _measure(
+            "postgres", fresh, lambda: postgres_life(fresh(), jobs // BATCH * BATCH, BATCH, 4), jobs, rounds, progress
+        )
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            for schema in made:
+                connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
+
+
+async def _measure(
+    kind: str, fresh: Callable[[], str], bare: Callable[[], float], jobs: int, rounds: int, progress: Progress
+) -> dict[str, Any]:
+    progress(f"{kind}: storing jobs …")
+    app, _ = bench_app(fresh())
+    single = await _enqueue_one_by_one(app, min(jobs, 500))
+    concurrent = await _enqueue_concurrently(app, min(jobs, 6400))
+    bulk = await _enqueue_in_bulk(app, jobs)
+    app.close()
+    bares, drains = [], []
+    for number in range(rounds):
+        bares.append(await asyncio.to_thread(bare))
+        drains.append(await _drain(fresh(), jobs))
+        progress(f"{kind}: round {number + 1}: bare {bares[-1]:,.0f}/s, drained {drains[-1]:,.0f}/s")
+    progress(f"{kind}: an idle worker …")
+    latency, idle = await _idle_worker(fresh())
+    progress(f"{kind}: beside a handler that computes …")
+    busy_drain, busy_latency = await _beside_a_busy_thread(fresh(), max(1000, jobs // 4))
+    return {
+        "store": kind,
+        "jobs": jobs,
+        "enqueue_per_s": round(single),
+        "enqueue_concurrent_per_s": round(concurrent),
+        "bulk_enqueue_per_s": round(bulk),
+        "drain_per_s": round(statistics.median(drains)),
+        "bare_life_per_s": round(statistics.median(bares)),
+        "drain_ratio": round(statistics.median(d / b for d, b in zip(drains, bares, strict=True)), 3),
+        "latency_ms": latency,
+        "busy_drain_per_s": round(busy_drain),
+        "busy_latency_ms": busy_latency,
+        "rss_mb": round(_rss_mb(), 1),
+        "idle_cpu_percent": idle,
+    }
+
+
+async def _enqueue_one_by_one(app: App, count: int) -> float:
+    start = _clock()
+    for _ in range(count):
+        await app.enqueue("noop")
+    return count / (_clock() - start)
+
+
+async def _enqueue_concurrently(app: App, count: int) -> float:
+    async def caller() -> None:
+        for _ in range(count // CALLERS):
+            await app.enqueue("noop")
+
+    start = _clock()
+    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    return count // CALLERS * CALLERS / (_clock() - start)
+
+
+async def _enqueue_in_bulk(app: App, count: int) -> float:
+    call = app.call("noop")
+    start = _clock()
+    for first in range(0, count, 1000):
+        await app.enqueue_many([call] * min(1000, count - first))
+    return count / (_clock() - start)
+
+
+def unfinished(app: App) -> int:
+    return int(
+        app.store.read_sync(lambda tx: tx.rows("SELECT count(*) FROM jobs WHERE status IN ('QUEUED', 'RUNNING')"))[0][0]
+    )
+
+
+async def _until_empty(app: App, *, keep: int = 0) -> None:
+    while await asyncio.to_thread(unfinished, app) > keep:
+        await asyncio.sleep(0.02)
+
+
+async def _drain(url: str, jobs: int) -> float:
+    app, _ = bench_app(url)
+    await _enqueue_in_bulk(app, jobs)
+    async with app.running():
+        start = _clock()
+        await _until_empty(app)
+        elapsed = _clock() - start
+    app.close()
+    return jobs / elapsed
+
+
+async def _probe(app: App, began: dict[int, float], count: int, first: int = 0) -> list[float]:
+    """Milliseconds from the call of enqueue to the first line of the handler, one at a time."""
+    found = []
+    for number in range(first, first + count):
+        submitted = _clock()
+        await app.enqueue("probe", number=number)
+        while number not in began:
+            await asyncio.sleep(0.0005)
+        found.append((began[number] - submitted) * 1000)
+    return found
+
+
+def _percentiles(found: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(found, n=100)
+    return {"p50": round(cuts[49], 2), "p95": round(cuts[94], 2), "p99": round(cuts[98], 2)}
+
+
+async def _idle_worker(url: str) -> tuple[dict[str, float], float]:
+    app, began = bench_app(url)
+    async with app.running():
+        await _probe(app, began, 20, first=10_000)
+        latency = _percentiles(await _probe(app, began, LATENCY_PROBES))
+        await asyncio.sleep(0.5)
+        cpu, start = time.process_time(), _clock()
+        await asyncio.sleep(3)
+        idle = 100 * (time.process_time() - cpu) / (_clock() - start)
+    app.close()
+    return latency, round(idle, 2)
+
+
+async def _beside_a_busy_thread(url: str, jobs: int) -> tuple[float, dict[str, float]]:
+    """A handler that computes in Python, beside it no-op jobs."""
+    app, began = bench_app(url)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)
+    try:
+        await app.enqueue("busy", seconds=30.0)
+        await _enqueue_in_bulk(app, jobs)
+        async with app.running(shutdown_grace_s=0.0):
+            start = _clock()
+            await _until_empty(app, keep=1)
+            drained = jobs / (_clock() - start)
+            latency = _percentiles(await _probe(app, began, 50))
+            app.store.write_sync(_cancel_all)
+    finally:
+        sys.setswitchinterval(before)
+        app.close()
+    return drained, latency
+
+
+def _cancel_all(tx: Transaction) -> None:
+    for (job_id,) in tx.rows("SELECT id FROM jobs WHERE status = 'RUNNING'"):
+        cancel_job(tx, job_id, "the measurement is over")
+
+
+async def _drain_by_processes(url: str, jobs: int, count: int) -> float:
+    """Jobs per second of `count` worker processes on one store, from the first claim to the last settle."""
+    app, _ = bench_app(url)
+    app.store.read_sync(lambda tx: None)
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "holdbeat.bench.worker", url, str(SLOTS // count)]) for _ in range(count)
+    ]
+    try:
+        while len(app.store.read_sync(lambda tx: tx.rows("SELECT id FROM workers"))) < count:
+            await asyncio.sleep(0.05)
+        app.store.write_sync(pause)
+        await _enqueue_in_bulk(app, jobs)
+        app.store.write_sync(resume)
+        start = _clock()
+        await _until_empty(app)
+        return jobs / (_clock() - start)
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+        app.close()
+
+
+def _rss_mb() -> float:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0.0
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024

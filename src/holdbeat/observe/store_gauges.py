@@ -1,0 +1,49 @@
+"""What the metrics say about the store: one cheap read of it, taken when somebody scrapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.stats import resource_stats
+
+
+@dataclass(frozen=True, slots=True)
+class StoreGauges:
+    resources: dict[str, dict[str, Any]]
+    """For each resource: slots, used, waiting, oldest_wait_s."""
+    workers: int
+    """Live ones."""
+    heartbeat_age_s: float
+    """Of the worker, among those that have not ended, whose last heartbeat is the longest ago."""
+    trigger_lag_s: float
+    deliveries_pending: int
+
+
+def read_gauges(tx: Transaction) -> StoreGauges:
+    """Depth and waits of the queue, slots, workers, heartbeats, the trigger's lag, deliveries on their way."""
+    row = tx.rows(
+        "SELECT (SELECT count(*) FROM workers WHERE stopped_at IS NULL AND expires_at > :now), "
+        "(SELECT min(heartbeat_at) FROM workers WHERE stopped_at IS NULL), "
+        "(SELECT count(*) FROM deliveries WHERE status = 'PENDING')",
+        now=tx.now,
+    )[0]
+    return StoreGauges(
+        resources=resource_stats(tx),
+        workers=int(row[0]),
+        heartbeat_age_s=_age_s(tx.time(row[1]), tx.now),
+        trigger_lag_s=trigger_lag_s(tx),
+        deliveries_pending=int(row[2]),
+    )
+
+
+def trigger_lag_s(tx: Transaction) -> float:
+    """For how long the longest waiting schedule has been due for a look that no trigger took."""
+    row = tx.one("SELECT min(wake_at) FROM schedules WHERE wake_at IS NOT NULL")
+    return _age_s(tx.time(row[0]) if row else None, tx.now)
+
+
+def _age_s(since: datetime | None, now: datetime) -> float:
+    return 0.0 if since is None else max(0.0, (now - since).total_seconds())

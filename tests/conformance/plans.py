@@ -1,0 +1,109 @@
+"""How an engine means to run the statements of a verb: recorded while the verb really runs, then explained."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.transaction import Transaction
+
+_DATA = re.compile(r"\s*(SELECT|UPDATE|DELETE|WITH)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One statement and its plan: for SQLite its lines, for PostgreSQL the nodes of its tree."""
+
+    sql: str
+    steps: tuple[str, ...]
+    tables_read_whole: frozenset[str]
+    sorts_table: bool
+    """Whether rows that come from a table, rather than from a list that was handed in, are put in order."""
+    indexes: frozenset[str]
+
+
+class _Recorder:
+    """A psycopg connection that remembers what it was asked."""
+
+    def __init__(self, connection: Any, seen: list[tuple[str, Any]]) -> None:
+        self._connection = connection
+        self._seen = seen
+
+    def execute(self, sql: str, params: Any = None) -> Any:
+        self._seen.append((sql, params))
+        return self._connection.execute(sql, params)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+class _Enough(Exception):
+    """Ends the transaction, so that the explained verb changes nothing."""
+
+
+def plans_of(store: PersistenceAdapter, verb: Callable[..., Any], *arguments: Any, **options: Any) -> list[Plan]:
+    """The plan of every statement that the verb runs; nothing of it is stored."""
+    found: list[Plan] = []
+
+    def explain(tx: Transaction) -> None:
+        seen: list[tuple[str, Any]] = []
+        connection: Any = tx.connection  # type: ignore[attr-defined]
+        found.clear()
+        if tx.dialect == "sqlite":
+            connection.exec_trace = lambda _, sql, bindings: seen.append((sql, bindings)) is None
+            verb(tx, *arguments, **options)
+            connection.exec_trace = None
+            found.extend(_sqlite(connection, sql, bindings) for sql, bindings in _statements(seen))
+        else:
+            tx.connection = _Recorder(connection, seen)  # type: ignore[attr-defined]
+            verb(tx, *arguments, **options)
+            found.extend(_postgres(connection, sql, params) for sql, params in _statements(seen))
+        raise _Enough
+
+    try:
+        store.write_sync(explain)
+    except _Enough:
+        return found
+    raise AssertionError("the verb was not explained")
+
+
+def _statements(seen: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    done = set()
+    for sql, params in seen:
+        if _DATA.match(sql) and sql not in done:
+            done.add(sql)
+            yield sql, params
+
+
+def _sqlite(connection: Any, sql: str, bindings: Any) -> Plan:
+    steps = tuple(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings))
+    whole = set()
+    for step in steps:
+        scan = re.match(r"SCAN (\w+)(?! VIRTUAL)(.*)", step)
+        if scan and "VIRTUAL TABLE" not in step:
+            whole.add(scan[1])
+    indexes = frozenset(name for step in steps for name in re.findall(r"INDEX (\w+)", step))
+    return Plan(sql, steps, frozenset(whole), any("TEMP B-TREE FOR ORDER BY" in step for step in steps), indexes)
+
+
+def _postgres(connection: Any, sql: str, params: Any) -> Plan:
+    row = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}", params).fetchone()
+    tree = (json.loads(row[0]) if isinstance(row[0], str) else row[0])[0]["Plan"]
+    nodes = list(_nodes(tree))
+    steps = tuple(f"{n['Node Type']} {n.get('Relation Name', '')} {n.get('Index Name', '')}".strip() for n in nodes)
+    whole = frozenset(n["Relation Name"] for n in nodes if n["Node Type"] == "Seq Scan")
+    sorts = any(
+        n["Node Type"] in ("Sort", "Incremental Sort") and any("Relation Name" in inner for inner in _nodes(n))
+        for n in nodes
+    )
+    return Plan(sql, steps, whole, sorts, frozenset(n["Index Name"] for n in nodes if "Index Name" in n))
+
+
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for inner in node.get("Plans", ()):
+        yield from _nodes(inner)

@@ -1,0 +1,238 @@
+"""PostgreSQL at its worst: lost answers, deadlocks, restarts. Nothing twice, nothing lost, and it goes on by itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from holdbeat.domain.errors import StoreDown, StoreRefused
+from holdbeat.domain.job import NewJob
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.postgres import PostgresStore, _Link
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.claim import Vacancy, claim
+from holdbeat.store.verbs.enqueue import enqueue
+from tests.conformance.acts import (
+    OpenStore,
+    claim_one,
+    claim_some,
+    complete,
+    count,
+    enqueue_one,
+    fail,
+    ids_of,
+    look,
+    open_at,
+    rows,
+)
+from tests.conformance.fault_proxy import Cut, FaultProxy
+from tests.conformance.races import HeldOpen, in_background, together
+from tests.postgres import PostgresServer
+
+pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+CUTS: list[Cut] = ["before the commit arrives", "after the commit is done"]
+
+
+@pytest.fixture
+def proxy(store_url: str) -> Iterator[FaultProxy]:
+    made = FaultProxy(store_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def far_store(proxy: FaultProxy) -> Iterator[PersistenceAdapter]:
+    """A store at the other end of a line that can be cut."""
+    store = open_at(proxy.url)
+    yield store
+    store.close()
+
+
+@pytest.mark.rule("QUE-01", "DEC-008")
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_commit_without_an_answer_makes_one_job_never_two(
+    open_store: OpenStore, far_store: PersistenceAdapter, proxy: FaultProxy, cut: Cut
+) -> None:
+    near = open_store()
+    made = []
+    for number in range(4):
+        proxy.arm(cut)
+        made.append(enqueue_one(far_store, params={"n": number}).id)
+    assert proxy.cuts == 4
+    assert [row[0] for row in rows(near, "SELECT id FROM jobs ORDER BY position")] == made
+
+
+@pytest.mark.rule("LEASE-01", "RET-03")
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_claim_and_a_settle_without_an_answer_are_done_once(
+    open_store: OpenStore, far_store: PersistenceAdapter, proxy: FaultProxy, cut: Cut
+) -> None:
+    near = open_store()
+    job = enqueue_one(near)
+    proxy.arm(cut)
+    taken = claim_one(far_store)
+    assert ids_of([taken]) == [job.id]
+    assert (count(near, "leases"), count(near, "job_runs")) == (1, 1)
+    proxy.arm(cut)
+    assert fail(far_store, taken) == "accepted"
+    assert proxy.cuts == 2
+    assert look(near, job.id).status == "FAILED"
+    assert count(near, "jobs", "retry_kind = 'auto'") == 1
+    assert count(near, "events", "name = 'lease.stale_result'") == 0
+
+
+@pytest.mark.rule("DEC-008")
+def test_a_transaction_whose_traces_are_missing_was_not_committed_whoever_has_its_id_now(
+    open_store: OpenStore,
+) -> None:
+    store = open_store()
+    assert isinstance(store, PostgresStore)
+    link = _Link(open_store.url)
+    seen: list[tuple[str, Transaction]] = []
+
+    def note(tx: Transaction) -> None:
+        enqueue(tx, [NewJob("a")])
+        seen.append((tx.rows("SELECT pg_current_xact_id()::text")[0][0], tx))
+
+    store.write_sync(note)
+    ((xid, tx),) = seen
+    assert store._was_committed(link, xid, tx)  # type: ignore[arg-type]
+    link.get().execute("DELETE FROM events")
+    assert not store._was_committed(link, xid, tx)  # type: ignore[arg-type]
+    assert not store._was_committed(link, "99999999999", tx)  # type: ignore[arg-type]
+    link.close()
+
+
+@pytest.mark.rule("DEC-008", "OPS-06")
+def test_backends_that_are_terminated_lose_and_double_nothing(open_store: OpenStore) -> None:
+    store = open_store(clock=None)
+    stop = threading.Event()
+
+    def terminate_all() -> int:
+        killed = 0
+        with psycopg.connect(open_store.url, autocommit=True) as connection:
+            while not stop.wait(0.02):
+                found = connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+                    "AND pid <> pg_backend_pid() AND application_name = 'holdbeat'"
+                )
+                killed += len(found.fetchall())
+        return killed
+
+    killing = in_background(terminate_all)
+    try:
+        said = together([lambda n=n: [enqueue_one(store, params={"n": f"{n}-{m}"}).id for m in range(12)] for n in range(4)])
+    finally:
+        stop.set()
+    assert killing.result(10) > 5
+    assert not [found for found in said if isinstance(found, Exception)]
+    ids = sorted(job_id for found in said if isinstance(found, list) for job_id in found)
+    assert [row[0] for row in rows(store, "SELECT id FROM jobs ORDER BY id")] == ids
+    assert len(ids) == 48
+
+
+@pytest.mark.rule("DEC-008", "OPS-06")
+def test_a_server_that_crashes_and_comes_back_interrupts_nobody_for_good(
+    open_store: OpenStore, postgres_server: PostgresServer
+) -> None:
+    store = open_store()
+    acknowledged: list[str] = []
+    stop = threading.Event()
+
+    def keep_writing() -> None:
+        number = 0
+        while not stop.is_set():
+            acknowledged.append(enqueue_one(store, params={"n": number}).id)
+            number += 1
+
+    writing = in_background(keep_writing)
+    for _ in range(2):
+        before = len(acknowledged)
+        while len(acknowledged) < before + 20 and not writing.done():
+            stop.wait(0.01)
+        postgres_server.restart("immediate")
+    before = len(acknowledged)
+    while len(acknowledged) < before + 5 and not writing.done():
+        stop.wait(0.01)
+    stop.set()
+    writing.result(30)
+    assert [row[0] for row in rows(store, "SELECT id FROM jobs ORDER BY position")] == acknowledged
+    complete(store, claim_some(store, 1)[0])
+
+
+@pytest.mark.rule("OPS-06")
+def test_units_that_lock_each_other_are_run_again_and_both_succeed(open_store: OpenStore) -> None:
+    store = open_store("unlimited")
+    one, other = enqueue_one(store), enqueue_one(store)
+    met = threading.Barrier(2)
+    tries = []
+
+    def label(first: str, second: str) -> None:
+        attempts = 0
+
+        def verb(tx: Transaction) -> None:
+            nonlocal attempts
+            attempts += 1
+            tx.rows("UPDATE jobs SET attempt = attempt + 1 WHERE id = :id RETURNING id", id=first)
+            if attempts == 1:
+                met.wait(20)
+            tx.rows("UPDATE jobs SET attempt = attempt + 1 WHERE id = :id RETURNING id", id=second)
+
+        store.write_sync(verb)
+        tries.append(attempts)
+
+    said = together([lambda: label(one.id, other.id), lambda: label(other.id, one.id)])
+    assert said == [None, None]
+    assert sorted(tries) == [1, 2]
+    assert [look(store, job.id).attempt for job in (one, other)] == [2, 2]
+
+
+@pytest.mark.rule("DEC-011", "CAP-02")
+def test_without_a_limit_claims_do_not_wait_for_each_other(open_store: OpenStore) -> None:
+    store = open_store("unlimited")
+    first, second = enqueue_one(store), enqueue_one(store)
+    with HeldOpen(store, claim, Vacancy("slow", [0], (), ["noop"])) as slow:
+        assert ids_of(claim_some(store, 1, worker="quick")) == [second.id]
+        assert ids_of(slow.commit()) == [first.id]
+
+
+@pytest.mark.rule("CAP-02")
+def test_claims_of_different_pools_do_not_wait_for_each_other_but_those_of_one_pool_do(
+    open_store: OpenStore,
+) -> None:
+    store = open_store("resources:gpu=1,cpu=1")
+    enqueue_one(store, "a", resource="gpu")
+    cpu = enqueue_one(store, "b", resource="cpu")
+    enqueue_one(store, "a", resource="gpu")
+    with HeldOpen(store, claim, Vacancy("slow", [0], (), ["a"], ["gpu"])) as slow:
+        assert ids_of(claim_some(store, 1, worker="quick", resources=["cpu"])) == [cpu.id]
+        waiting = in_background(lambda: claim_some(store, 1, worker="other", types=["a"], resources=["gpu"]))
+        with pytest.raises(TimeoutError):
+            waiting.result(0.3)
+        assert len(slow.commit()) == 1
+    assert waiting.result(20) == []
+
+
+@pytest.mark.rule("OPS-03")
+def test_tables_that_vanish_under_a_running_process_stop_it_loudly(open_store: OpenStore) -> None:
+    store = open_store()
+    told: list[frozenset[str]] = []
+    store.listen(told.append)
+    enqueue_one(store)
+    with psycopg.connect(open_store.url, autocommit=True) as connection:
+        connection.execute("DROP TABLE jobs CASCADE")
+    with pytest.raises(StoreRefused) as refusal:
+        enqueue_one(store)
+    assert refusal.value.code == "store_replaced"
+    with pytest.raises(StoreRefused):
+        enqueue_one(store)
+    assert frozenset({"refused"}) in told
+
+
+@pytest.mark.rule("OPS-03")
+def test_a_server_that_is_not_there_is_said_so_at_the_start(engine: str) -> None:
+    with pytest.raises(StoreDown, match="cannot be reached"):
+        open_at("postgresql://postgres@127.0.0.1:1/nowhere")

@@ -1,0 +1,102 @@
+"""The hot statements go by their index: the length of the queue and of the history does not matter to them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.job import NewJob
+from holdbeat.domain.lease import LeaseTerms
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.cancel import cancel_job
+from holdbeat.store.verbs.claim import Vacancy, claim
+from holdbeat.store.verbs.enqueue import enqueue
+from holdbeat.store.verbs.lists import list_jobs, list_runs
+from holdbeat.store.verbs.queue_list import queue
+from holdbeat.store.verbs.settle import settle
+from holdbeat.store.verbs.workers import beat
+from tests.conformance.acts import OpenStore, change, claim_some, enqueue_all, settlement
+from tests.conformance.plans import Plan, plans_of
+
+LONG = frozenset({"jobs", "j", "job_runs", "r", "events", "e"})
+"""Tables that grow without end, by name and alias."""
+QUEUED, DONE, DELAYED = 12_000, 12_000, 2_000
+
+
+def fill(store: PersistenceAdapter, clock: ManualClock) -> None:
+    """A store that has been in use: a long queue, a longer history, some delayed work."""
+    lanes = [(type_, resource) for type_ in ("a", "b", "c") for resource in ("default", "gpu")]
+
+    def request(number: int, **fields: object) -> NewJob:
+        type_, resource = lanes[number % len(lanes)]
+        return NewJob(type_, resource=resource, priority=number % 4, **fields)  # type: ignore[arg-type]
+
+    for _ in range(DONE // 4000):
+        enqueue_all(store, [request(n) for n in range(4000)])
+    change(store, "UPDATE jobs SET status = 'COMPLETED', finished_at = :now", now=clock.now())
+    change(
+        store,
+        "INSERT INTO job_runs (id, job_id, type, resource, started_at, finished_at, status) "
+        "SELECT 'run-' || id, id, type, resource, created_at, created_at, 'COMPLETED' FROM jobs",
+    )
+    change(store, "UPDATE jobs SET status = 'FAILED', permanently_failed = :yes WHERE id LIKE '%7'", yes=True)
+    for _ in range(QUEUED // 4000):
+        enqueue_all(store, [request(n) for n in range(4000)])
+    later = clock.now() + timedelta(seconds=10)
+    enqueue_all(store, [request(n, not_before=later) for n in range(10)])
+    much_later = clock.now() + timedelta(days=1)
+    enqueue_all(store, [request(n, not_before=much_later) for n in range(DELAYED)])
+    clock.advance(10)
+
+
+def complaints(what: str, plans: list[Plan], *, needs: str | None = None, sorts: bool = False) -> list[str]:
+    found = [
+        f"{what}: reads all of {sorted(plan.tables_read_whole & LONG)}: {plan.sql} {plan.steps}"
+        for plan in plans
+        if plan.tables_read_whole & LONG
+    ]
+    if not sorts:
+        found += [f"{what}: sorts: {plan.sql} {plan.steps}" for plan in plans if plan.sorts_table and _is_long(plan)]
+    if needs and not any(needs in plan.indexes for plan in plans):
+        found.append(f"{what}: does not use {needs}: {[(plan.sql, plan.steps) for plan in plans]}")
+    return found
+
+
+def _is_long(plan: Plan) -> bool:
+    return " jobs" in plan.sql or " job_runs" in plan.sql
+
+
+@pytest.mark.rule("INV-004", "TIME-05")
+def test_no_hot_statement_reads_the_whole_queue_or_puts_it_in_order(
+    open_store: OpenStore, clock: ManualClock, engine: str
+) -> None:
+    store = open_store()
+    fill(store, clock)
+    taken = claim_some(store, 20, worker="busy", types=["a", "b", "c"])
+    change(store, "ANALYZE")
+    words = [settlement(one, Outcome.completed()) for one in taken[:5]]
+    words += [settlement(one, Outcome.failed(ErrorKind.ERROR, "x")) for one in taken[5:10]]
+    change(store, "UPDATE jobs SET hold = 1, not_before = created_at WHERE id IN :ids", ids=_some_queued(store))
+    vacancy = Vacancy("w", range(10), (), ["a", "b", "c"])
+    found = complaints("claim", plans_of(store, claim, vacancy), needs="jobs_ready")
+    found += complaints("promotion", plans_of(store, claim, vacancy), needs="jobs_delayed")
+    found += complaints("settle", plans_of(store, settle, words), sorts=True)
+    keyed = [NewJob("a", idempotency_key="k", request_hash="h")]
+    found += complaints("enqueue", plans_of(store, enqueue, keyed), needs="jobs_key")
+    found += complaints("cancel", plans_of(store, cancel_job, taken[11].lease.job_id), sorts=True)
+    found += complaints("beat", plans_of(store, beat, "busy", LeaseTerms()))
+    found += complaints("list of jobs", plans_of(store, list_jobs))
+    found += complaints("list of failures", plans_of(store, list_jobs, {"status": "FAILED"}), needs="jobs_outcome")
+    found += complaints("list of runs", plans_of(store, list_runs))
+    first_page = plans_of(store, queue, limit=50)[:1]
+    found += complaints("list of the queue", first_page, needs="jobs_queue")
+    assert not found, "\n".join(found)
+
+
+def _some_queued(store: PersistenceAdapter) -> list[str]:
+    from tests.conformance.acts import rows
+
+    return [row[0] for row in rows(store, "SELECT id FROM jobs WHERE status = 'QUEUED' AND hold = 0 LIMIT 5")]

@@ -1,0 +1,181 @@
+"""The queue as a few dictionaries: slow, obvious, and right by inspection. The stores are held against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from holdbeat.domain.concurrency import Capacity, ConcurrencyPolicy
+from holdbeat.domain.group import (
+    PREDECESSOR_CANCELLED,
+    PREDECESSOR_FAILED,
+    GroupFailurePolicy,
+    GroupMode,
+    GroupStatus,
+    Member,
+    OnFailure,
+)
+from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
+
+BY_POLICY = (PREDECESSOR_FAILED, PREDECESSOR_CANCELLED)
+
+
+@dataclass
+class ModelJob:
+    id: str
+    type: str
+    resource: str
+    priority: int
+    position: int
+    created_at: datetime
+    max_attempts: int
+    not_before: datetime | None
+    group_id: str | None
+    sequence: int | None
+    status: JobStatus = JobStatus.QUEUED
+    gated: bool = False
+    leased: bool = False
+    ran: bool = False
+    counted: int = 0
+    """Failures that count, in this job's chain so far."""
+    retried_by: str | None = None
+    permanently_failed: bool = False
+    reason: str | None = None
+
+    @staticmethod
+    def of(job: Job) -> ModelJob:
+        return ModelJob(
+            job.id,
+            job.type,
+            job.resource,
+            job.priority,
+            job.position,
+            job.created_at,
+            job.retry_policy.max_attempts,
+            job.not_before,
+            job.group_id,
+            job.sequence,
+        )
+
+
+@dataclass
+class ModelGroup:
+    mode: GroupMode
+    on_failure: OnFailure
+    status: GroupStatus = GroupStatus.QUEUED
+
+
+@dataclass
+class QueueModel:
+    policy: ConcurrencyPolicy
+    jobs: dict[str, ModelJob] = field(default_factory=dict)
+    groups: dict[str, ModelGroup] = field(default_factory=dict)
+
+    # --- what may run -------------------------------------------------------------------------------------
+
+    def next_for(self, slots: int, types: tuple[str, ...], now: datetime) -> list[str]:
+        leased = [(job.resource, job.type, 1) for job in self.jobs.values() if job.leased]
+        capacity = Capacity(self.policy, leased)
+        chosen: list[str] = []
+        for job in sorted(self.jobs.values(), key=lambda j: (-j.priority, j.position, j.created_at, j.id)):
+            ready = job.status is JobStatus.QUEUED and not job.gated
+            due = job.not_before is None or job.not_before <= now
+            if ready and due and job.type in types and capacity.free(job.resource, job.type) != 0:
+                if len(chosen) == slots:
+                    break
+                capacity.take(job.resource, job.type)
+                chosen.append(job.id)
+        return chosen
+
+    def claimed(self, job_id: str) -> None:
+        job = self.jobs[job_id]
+        job.status, job.leased, job.ran = JobStatus.RUNNING, True, True
+        if job.group_id and self.groups[job.group_id].status is GroupStatus.QUEUED:
+            self.groups[job.group_id].status = GroupStatus.RUNNING
+
+    # --- how it ends --------------------------------------------------------------------------------------
+
+    def settled(self, job_id: str, outcome: Outcome, now: datetime) -> tuple[bool, datetime | None]:
+        """Ends a run; whether a retry must follow, and when it may start."""
+        job = self.jobs[job_id]
+        job.leased = False
+        if job.status is JobStatus.CANCELLED:
+            return False, None
+        job.status = JobStatus(outcome.status.value)
+        if outcome.status is not RunStatus.FAILED:
+            return False, None
+        kind = outcome.error_kind or ErrorKind.ERROR
+        job.counted += kind in COUNTED_KINDS
+        if kind is ErrorKind.INTERRUPTED and job.max_attempts > 0:
+            return True, None
+        if kind in COUNTED_KINDS and job.counted <= job.max_attempts:
+            return True, now + timedelta(seconds=10 * 2 ** (job.counted - 1))
+        job.permanently_failed = True
+        return False, None
+
+    def retried(self, job_id: str, retry_id: str, not_before: datetime | None, now: datetime) -> None:
+        job = self.jobs[job_id]
+        job.retried_by = retry_id
+        self.jobs[retry_id] = ModelJob(
+            retry_id,
+            job.type,
+            job.resource,
+            job.priority,
+            job.position,
+            now,
+            job.max_attempts,
+            not_before,
+            job.group_id,
+            job.sequence,
+            counted=job.counted,
+        )
+
+    def tip(self, job_id: str) -> ModelJob:
+        job = self.jobs[job_id]
+        while job.retried_by:
+            job = self.jobs[job.retried_by]
+        return job
+
+    def cancelled(self, job: ModelJob, reason: str) -> None:
+        job.status, job.reason = JobStatus.CANCELLED, reason
+
+    # --- groups -------------------------------------------------------------------------------------------
+
+    def step(self, group_id: str | None) -> None:
+        if group_id is None or self.groups[group_id].status.is_terminal:
+            return
+        group = self.groups[group_id]
+        members = self._members(group_id)
+        step = GroupFailurePolicy(group.mode, group.on_failure).step(members)
+        for job_id in step.open_gates:
+            self.jobs[job_id].gated = False
+        for job_id in step.cancel:
+            self.cancelled(self.jobs[job_id], step.reason)
+        for job_id in step.skip:
+            self.jobs[job_id].status = JobStatus.SKIPPED
+            self.jobs[job_id].reason = step.reason
+            self.jobs[job_id].ran = True
+        group.status = step.status
+
+    def _members(self, group_id: str) -> list[Member]:
+        chains: dict[int, list[ModelJob]] = {}
+        for job in self.jobs.values():
+            if job.group_id == group_id:
+                chains.setdefault(job.sequence or 0, []).append(job)
+        members = []
+        for sequence, chain in chains.items():
+            tip = self.tip(chain[0].id)
+            members.append(
+                Member(
+                    sequence,
+                    tip.id,
+                    tip.status,
+                    is_gated=tip.gated and tip.status is JobStatus.QUEUED,
+                    holds_lease=any(job.leased for job in chain),
+                    failed_for_good=tip.permanently_failed,
+                    ended_by_policy=tip.reason in BY_POLICY,
+                    ever_ran=any(job.ran for job in chain),
+                )
+            )
+        return members
