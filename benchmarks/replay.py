@@ -1,11 +1,13 @@
 """What the engine underneath can do with the very statements of the Store.
 
 A life is recorded once while the verbs run on one store, then replayed on new ones straight through the driver: the
-same texts and parameters in the same transactions, the same rows fetched at the same points, without the verbs.
+same texts and parameters with fresh ids, in the same transactions, the same rows fetched at the same points, without
+the verbs and without their objects.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,17 +18,49 @@ import psycopg
 
 from benchmarks.bare import in_parallel
 from benchmarks.timing import stopwatch
+from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.ids import IdSource
 from holdbeat.store import postgres, sqlite_file
+
+
+_ID = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})")
 
 
 @dataclass(slots=True)
 class Step:
-    """One statement: its text, its parameters, how it was run, and whether its rows were read."""
+    """One statement: its text, its parameters, and whether its rows were read."""
 
     sql: Any
     params: Any
-    many: bool = False
     fetched: bool = False
+    new_ids: int = 0
+    """How many ids appear here first."""
+    recipe: dict[Any, list[Any]] = field(default_factory=dict)
+    """Parameters with ids in them: the pieces of their text, with a number for each id."""
+
+    def prepare(self, numbers: dict[str, int]) -> None:
+        """Finds the ids, so that a replay can put fresh ones in their places."""
+        known = len(numbers)
+        items = self.params.items() if isinstance(self.params, dict) else enumerate(self.params or ())
+        for key, value in items:
+            if isinstance(value, str) and _ID.search(value):
+                pieces = [piece for piece in _ID.split(value) if piece]
+                self.recipe[key] = [
+                    numbers.setdefault(piece, len(numbers)) if _ID.fullmatch(piece) else piece for piece in pieces
+                ]
+        self.new_ids = len(numbers) - known
+
+    def fresh(self, ids: list[str]) -> Any:
+        """The parameters with the ids of this replay."""
+        if not self.recipe:
+            return self.params
+        made = dict(self.params) if isinstance(self.params, dict) else list(self.params)
+        for key, pieces in self.recipe.items():
+            if len(pieces) == 1:
+                made[key] = ids[pieces[0]]
+            else:
+                made[key] = "".join([ids[piece] if type(piece) is int else piece for piece in pieces])
+        return made
 
 
 @dataclass(slots=True)
@@ -34,6 +68,13 @@ class Recording:
     """The statements of each connection in their order."""
 
     steps: list[list[Step]] = field(default_factory=list)
+
+    def prepare(self) -> Recording:
+        for steps in self.steps:
+            numbers: dict[str, int] = {}
+            for step in steps:
+                step.prepare(numbers)
+        return self
 
 
 # --- SQLite ----------------------------------------------------------------------------------------------------------
@@ -50,11 +91,6 @@ class _RecordingConnection:
         self._steps.append(Step(sql, dict(params) if isinstance(params, dict) else params, fetched=True))
         return self._connection.execute(sql, params)
 
-    def executemany(self, sql: str, rows: Any) -> apsw.Cursor:
-        rows = list(rows)
-        self._steps.append(Step(sql, rows, many=True))
-        return self._connection.executemany(sql, rows)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
@@ -64,17 +100,20 @@ def record_sqlite(store: Any, live: Callable[[], None]) -> Recording:
     steps: list[Step] = []
     store._connection = _RecordingConnection(store._connection, steps)
     live()
-    return Recording([steps])
+    return Recording([steps]).prepare()
 
 
 def replay_sqlite(recording: Recording, path: str) -> float:
     """Seconds that the recorded statements take on a new file with the Store's schema and settings."""
     connection = sqlite_file.open_file(path, create=True)
     try:
-        steps = [(connection.executemany if s.many else connection.execute, s.sql, s.params) for s in recording.steps[0]]
+        source, now = IdSource(), SystemClock().now()
+        ids: list[str] = []
         with stopwatch() as watch:
-            for run, sql, params in steps:
-                run(sql, params).fetchall()
+            for step in recording.steps[0]:
+                if step.new_ids:
+                    ids += source.many(now, step.new_ids)
+                connection.execute(step.sql, step.fresh(ids)).fetchall()
         return watch.elapsed_s
     finally:
         connection.close()
@@ -118,7 +157,7 @@ def record_postgres(live: Callable[[], None]) -> Recording:
         live()
     # Connections that only migrated or read have no transaction that writes.
     recording.steps = [steps for steps in recording.steps if any(step.sql == "COMMIT" for step in steps)]
-    return recording
+    return recording.prepare()
 
 
 def replay_postgres(recording: Recording, url: str) -> float:
@@ -140,12 +179,16 @@ def replay_postgres(recording: Recording, url: str) -> float:
 
 def _replay_on(connection: psycopg.Connection[Any], steps: list[Step]) -> None:
     position = 0
+    source, now = IdSource(), SystemClock().now()
+    ids: list[str] = []
     while position < len(steps):
         with connection.pipeline():
             while True:
                 step = steps[position]
                 position += 1
-                cursor = connection.execute(step.sql, step.params)
+                if step.new_ids:
+                    ids += source.many(now, step.new_ids)
+                cursor = connection.execute(step.sql, step.fresh(ids))
                 if step.fetched:
                     cursor.fetchall()
                 if step.sql == "COMMIT":

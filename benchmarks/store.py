@@ -36,6 +36,7 @@ class Extent:
     """How much is measured."""
 
     jobs: int
+    """Of each caller."""
     rounds: int
     commits: int
     many: int
@@ -43,7 +44,7 @@ class Extent:
     claims: int = 60
 
 
-FULL = Extent(jobs=4_000, rounds=11, commits=400, many=1_000_000)
+FULL = Extent(jobs=4_000, rounds=9, commits=400, many=1_000_000)
 QUICK = Extent(jobs=2_000, rounds=3, commits=150, many=50_000, claims=30)
 
 
@@ -143,11 +144,11 @@ class PostgresBench:
 def measure(bench: SqliteBench | PostgresBench, extent: Extent, parts: set[str]) -> dict[str, Any]:
     """All figures of one store."""
     figures: dict[str, Any] = {"store": bench.name, "batch": BATCH, "connections": bench.callers}
-    lived = extent.jobs // bench.callers // BATCH * BATCH * bench.callers
+    lived = extent.jobs // BATCH * BATCH * bench.callers
 
     def store_life() -> float:
         with bench.store() as store:
-            return lives.life(store, extent.jobs, BATCH, bench.callers)
+            return lives.life(store, lived, BATCH, bench.callers)
 
     def concurrent() -> float:
         with bench.store() as store:
@@ -155,12 +156,12 @@ def measure(bench: SqliteBench | PostgresBench, extent: Extent, parts: set[str])
 
     if "life" in parts:
         progress(f"{bench.name}: lives of {lived} jobs at batch {BATCH}")
-        recording = bench.record(extent.jobs)
+        recording = bench.record(lived)
         found = Rounds(
             {
                 "store": store_life,
                 "raw": lambda: lived / bench.replay(recording),
-                "bare": lambda: bench.bare_life(extent.jobs),
+                "bare": lambda: bench.bare_life(lived),
             },
             extent.rounds,
         )
@@ -186,7 +187,7 @@ def measure(bench: SqliteBench | PostgresBench, extent: Extent, parts: set[str])
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
     parser.add_argument("--json", action="store_true", help="say nothing but the JSON lines")
-    parser.add_argument("--jobs", type=int, help="jobs in each round")
+    parser.add_argument("--jobs", type=int, help="jobs of each caller in each round")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and rows, for a first impression")
     parser.add_argument("--store", choices=("sqlite", "postgres"), help="only this store")
     parser.add_argument("--part", choices=("life", "enqueue", "flat"), action="append", help="only this part")

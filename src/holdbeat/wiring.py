@@ -101,15 +101,26 @@ async def _serve(
     app: App, *, has_worker: bool, has_api: bool, kind: str, resources: Sequence[str] | None
 ) -> int:
     from holdbeat.engine.supervisor import Supervisor
+    from holdbeat.observe.recorder import SILENT
 
     settings = app.settings
     store = await asyncio.to_thread(lambda: app.store)
+    metrics = None
+    if has_api:
+        # Here alone are metrics asked for: an embedding program need not load what renders them.
+        from holdbeat.observe.metrics import Metrics
+
+        metrics = Metrics(store)
+    recorder = metrics or SILENT
     services: list[Service] = []
     if kind == "serve":
         from holdbeat.engine.schedule_trigger import ScheduleTrigger
         from holdbeat.engine.webhook_service import WebhookService
 
-        services = [ScheduleTrigger.for_settings(store, settings), WebhookService.for_settings(store, settings)]
+        services = [
+            ScheduleTrigger.for_settings(store, settings, recorder=recorder),
+            WebhookService.for_settings(store, settings, recorder=recorder),
+        ]
     supervisor = Supervisor(
         store,
         settings,
@@ -118,13 +129,14 @@ async def _serve(
         resources=resources,
         has_worker=has_worker,
         more_services=services,
+        recorder=recorder,
     )
     app._supervisor = supervisor
     server: Any = None
-    if has_api:
+    if metrics is not None:
         from holdbeat.api.server import ApiServer
 
-        server = ApiServer(supervisor)
+        server = ApiServer(supervisor, metrics=metrics.exposition, count_legacy_call=metrics.legacy_called)
         await server.check_doors()
     ends = asyncio.Event()
     code = 0

@@ -63,9 +63,7 @@ class OpenStore:
         create: bool = True,
         clock: Clock | None = None,
     ) -> PersistenceAdapter:
-        store = open_at(
-            self.url, clock=clock or self.clock, concurrency=concurrency, aging_s=aging_s, create=create
-        )
+        store = open_at(self.url, clock=clock or self.clock, concurrency=concurrency, aging_s=aging_s, create=create)
         self._opened.append(store)
         return store
 
@@ -217,9 +215,7 @@ def change(store: PersistenceAdapter, sql: str, /, **params: Any) -> None:
 
 def events_of(store: PersistenceAdapter, name: str) -> list[Row]:
     """(job_id, run_id, worker_id, data) of every Event of that name, oldest first."""
-    return rows(
-        store, "SELECT job_id, run_id, worker_id, data FROM events WHERE name = :name ORDER BY id", name=name
-    )
+    return rows(store, "SELECT job_id, run_id, worker_id, data FROM events WHERE name = :name ORDER BY id", name=name)
 
 
 def count(store: PersistenceAdapter, table: str, where: str = "1 = 1") -> int:

@@ -1,4 +1,4 @@
-"""Two real stores for every theorem: a SQLite file and a PostgreSQL database, both with the clock in the test's hand."""
+"""Two real stores for every theorem: a SQLite file and a PostgreSQL database, with the clock in the test's hand."""
 
 from __future__ import annotations
 

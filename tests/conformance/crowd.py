@@ -51,9 +51,7 @@ class Shift:
     most_leases: int = 0
 
 
-def work_until_empty(
-    number: int, start: float, url: str, concurrency: str, slots: int, observe: bool = False
-) -> Shift:
+def work_until_empty(number: int, start: float, url: str, concurrency: str, slots: int, observe: bool = False) -> Shift:
     """Claims and completes until nothing is left; `observe` looks at the live leases in between."""
     store = open_at(url, concurrency=concurrency)
     shift = Shift()
@@ -69,9 +67,7 @@ def work_until_empty(
             idle = 0 if queued else idle + 1
             continue
         shift.claimed += ids_of(claims)
-        shift.verdicts |= set(
-            store.write_sync(settle, [settlement(found, Outcome.completed()) for found in claims])
-        )
+        shift.verdicts |= set(store.write_sync(settle, [settlement(found, Outcome.completed()) for found in claims]))
     store.close()
     return shift
 

@@ -74,9 +74,7 @@ class Databases:
 
     @staticmethod
     def _tables_with_rows(connection: psycopg.Connection[tuple[str]]) -> list[str]:
-        names = [
-            row[0] for row in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-        ]
+        names = [row[0] for row in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
         asked = sql.SQL(" UNION ALL ").join(
             sql.SQL("SELECT {} WHERE EXISTS (SELECT 1 FROM {})").format(sql.Literal(name), sql.Identifier(name))
             for name in names

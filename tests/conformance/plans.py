@@ -54,7 +54,12 @@ def plans_of(store: PersistenceAdapter, verb: Callable[..., Any], *arguments: An
         connection: Any = tx.connection  # type: ignore[attr-defined]
         found.clear()
         if tx.dialect == "sqlite":
-            connection.exec_trace = lambda _, sql, bindings: seen.append((sql, bindings)) is None
+
+            def trace(_: Any, sql: str, bindings: Any) -> bool:
+                seen.append((sql, bindings))
+                return True
+
+            connection.exec_trace = trace
             verb(tx, *arguments, **options)
             connection.exec_trace = None
             found.extend(_sqlite(connection, sql, bindings) for sql, bindings in _statements(seen))
@@ -83,8 +88,10 @@ def _sqlite(connection: Any, sql: str, bindings: Any) -> Plan:
     steps = tuple(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings))
     whole = set()
     for step in steps:
-        scan = re.match(r"SCAN (\w+)(?! VIRTUAL)(.*)", step)
-        if scan and "VIRTUAL TABLE" not in step:
+        scan = re.match(r"SCAN (\w+)", step)
+        # A walk along an index that ends at a LIMIT reads only what it gives.
+        walks = " INDEX " in step and "LIMIT" in sql
+        if scan and not walks and "VIRTUAL TABLE" not in step:
             whole.add(scan[1])
     indexes = frozenset(name for step in steps for name in re.findall(r"INDEX (\w+)", step))
     return Plan(sql, steps, frozenset(whole), any("TEMP B-TREE FOR ORDER BY" in step for step in steps), indexes)

@@ -41,6 +41,7 @@ class HeldOpen:
         self._go = threading.Event()
         self._done = threading.Event()
         work = Work(self._hold, (verb, arguments), {})
+        assert work.future is not None
         self._future: Future[Any] = work.future
         store.submit(work, read_only=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_no_fence_is_ever_given_twice(open_store: OpenStore, crew: Crew) -> None
     amount = 1200
     drawn = flatten(crew.all_at_once(draw_fences, open_store.url, 15, amount, processes=4))
     drawn.sort()
-    assert all(after - before >= amount for before, after in zip(drawn, drawn[1:], strict=False))
+    assert all(after - before >= amount for before, after in pairwise(drawn))
 
 
 @pytest.mark.rule("OPS-06", "DEC-002")

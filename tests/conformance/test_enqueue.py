@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import apsw
@@ -19,7 +20,11 @@ from tests.conformance.races import together
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
@@ -36,7 +41,7 @@ def test_a_hundred_callers_with_one_key_get_one_job(open_store: OpenStore) -> No
     def call(number: int) -> str:
         return enqueue_all((store, neighbour)[number % 2], [keyed("key")])[0].id
 
-    said = together([lambda number=number: call(number) for number in range(100)])
+    said = together([partial(call, number) for number in range(100)])
     assert len(set(map(str, said))) == 1
     assert rows(store, "SELECT id FROM jobs") == [(said[0],)]
 
@@ -80,12 +85,12 @@ def test_an_empty_batch_is_an_empty_answer(store: PersistenceAdapter) -> None:
 def test_different_keys_from_many_callers_do_not_stand_in_each_others_way(open_store: OpenStore) -> None:
     stores = open_store(), open_store()
     keys = [f"k{n}" for n in range(20)]
-    said = together(
-        [
-            lambda n=n: [job.id for job in enqueue_all(stores[n % 2], [keyed(k) for k in keys[n % 7 :] + keys[: n % 7]])]
-            for n in range(24)
-        ]
-    )
+
+    def call(number: int) -> list[Job]:
+        turned = keys[number % 7 :] + keys[: number % 7]
+        return enqueue_all(stores[number % 2], [keyed(key) for key in turned])
+
+    said = together([partial(call, number) for number in range(24)])
     assert not [found for found in said if isinstance(found, Exception)]
     assert count(stores[0], "jobs") == len(keys)
 
@@ -115,9 +120,11 @@ class Caller:
 
     def __init__(self, url: str, **options: Any) -> None:
         self.is_sqlite = url.startswith("sqlite")
-        self.connection: Any = (
-            apsw.Connection(url.removeprefix("sqlite:///")) if self.is_sqlite else psycopg.connect(url, **options)
-        )
+        self.connection: Any = None
+        if self.is_sqlite:
+            self.connection = apsw.Connection(url.removeprefix("sqlite:///"))
+        else:
+            self.connection = psycopg.connect(url, **options)
         self.connection.execute("CREATE TABLE orders (n integer)")
         if not self.is_sqlite:
             self.connection.commit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -120,9 +121,7 @@ def test_a_retry_that_succeeds_makes_good_the_failure(
 
 
 @pytest.mark.rule("GRP-02", "GRP-01")
-@pytest.mark.parametrize(
-    ("on_failure", "queued_end"), [(STOP, "CANCELLED"), (SKIP, "SKIPPED"), (CONTINUE, "QUEUED")]
-)
+@pytest.mark.parametrize(("on_failure", "queued_end"), [(STOP, "CANCELLED"), (SKIP, "SKIPPED"), (CONTINUE, "QUEUED")])
 def test_a_failure_for_good_in_a_parallel_group_ends_those_still_queued_retries_included(
     store: PersistenceAdapter, clock: ManualClock, on_failure: OnFailure, queued_end: str
 ) -> None:
@@ -229,7 +228,7 @@ def test_members_that_end_at_the_same_instant_end_the_group_once(open_store: Ope
     for _ in range(25):
         group, _ = make_group(store, PARALLEL, STOP, 2)
         one, other = claim_some(store, 2)
-        said = together([lambda one=one: complete(store, one), lambda other=other: complete(neighbour, other)])
+        said = together([partial(complete, store, one), partial(complete, neighbour, other)])
         assert said == ["accepted", "accepted"]
         assert statuses(store, group.id) == ("COMPLETED", ["COMPLETED", "COMPLETED"])
     assert len(events_of(store, "group.finished")) == 25

@@ -49,9 +49,7 @@ def brought_to(store: PersistenceAdapter, status: JobStatus) -> str:
 
 @pytest.mark.rule("INV-001")
 @pytest.mark.parametrize("status", [status for status in JobStatus if status is not JobStatus.QUEUED])
-def test_params_cannot_change_once_a_job_has_left_the_queue(
-    store: PersistenceAdapter, status: JobStatus
-) -> None:
+def test_params_cannot_change_once_a_job_has_left_the_queue(store: PersistenceAdapter, status: JobStatus) -> None:
     job_id = brought_to(store, status)
     with pytest.raises(Conflict, match="INV-001"):
         change(store, "UPDATE jobs SET params = '{\"n\": 2}' WHERE id = :id", id=job_id)

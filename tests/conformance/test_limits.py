@@ -117,9 +117,7 @@ def test_the_database_refuses_a_second_lease_in_one_slot(store: PersistenceAdapt
 
 
 @pytest.mark.rule("DEC-004", "DIR-01")
-def test_direct_requests_take_the_next_slot_first_come_first_served(
-    open_store: OpenStore, clock: ManualClock
-) -> None:
+def test_direct_requests_take_the_next_slot_first_come_first_served(open_store: OpenStore, clock: ManualClock) -> None:
     store = open_store("resources:gpu=1")
     queued = enqueue_one(store, resource="gpu", priority=100)
     (running,) = claim_some(store, 1)

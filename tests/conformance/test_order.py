@@ -114,17 +114,13 @@ def test_every_claim_takes_what_a_sorted_list_would_give(
     queue: list[Job] = []
     for wish in wishes:
         not_before = clock.now() + timedelta(seconds=wish.delay_s) if wish.delay_s else None
-        request = NewJob(
-            wish.type, resource=wish.resource, priority=wish.priority, not_before=not_before
-        )
+        request = NewJob(wish.type, resource=wish.resource, priority=wish.priority, not_before=not_before)
         queue += enqueue_all(store, [request])
     running: list[Job] = []
     slot = 0
     for visit in visits:
         clock.advance(visit.pause_s)
-        claims = claim_some(
-            store, visit.slots, first_slot=slot, types=visit.types, resources=visit.resources
-        )
+        claims = claim_some(store, visit.slots, first_slot=slot, types=visit.types, resources=visit.resources)
         slot += visit.slots
         wanted = expected_next(queue, running, visit, ConcurrencyPolicy.parse(policy), clock.now())
         assert ids_of(claims) == wanted

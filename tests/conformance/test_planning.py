@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -112,7 +113,7 @@ def test_the_first_failure_doubles_and_the_first_success_is_back_to_normal(
         fire_at(store, clock, moment)
         starts.append(moment)
         fail(store, claim_one(store))
-    gaps = [(later - earlier).total_seconds() for earlier, later in zip(starts, starts[1:], strict=False)]
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(starts)]
     assert gaps == [120, 240, 480, 960, 1920, 1920]
     moment = seen(store, "s").next_run_at
     assert moment is not None

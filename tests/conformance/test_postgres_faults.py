@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import psycopg
 import pytest
@@ -122,9 +123,12 @@ def test_backends_that_are_terminated_lose_and_double_nothing(open_store: OpenSt
                 killed += len(found.fetchall())
         return killed
 
+    def enqueue_twelve(number: int) -> list[str]:
+        return [enqueue_one(store, params={"n": [number, each]}).id for each in range(12)]
+
     killing = in_background(terminate_all)
     try:
-        said = together([lambda n=n: [enqueue_one(store, params={"n": f"{n}-{m}"}).id for m in range(12)] for n in range(4)])
+        said = together([partial(enqueue_twelve, number) for number in range(4)])
     finally:
         stop.set()
     assert killing.result(10) > 5

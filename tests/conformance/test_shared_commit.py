@@ -38,6 +38,7 @@ def all_writers_busy(store: PersistenceAdapter) -> Any:
 
 def hand_in(store: PersistenceAdapter, verb: Any, *arguments: Any) -> Future[Any]:
     work = Work(verb, arguments, {})
+    assert work.future is not None
     store.submit(work, read_only=False)
     return work.future
 

@@ -72,13 +72,11 @@ def a_text(path: Path) -> None:
 
 
 @pytest.mark.rule("OPS-03")
-@pytest.mark.parametrize(
-    "damage", [scribbled_page, zeroed_header, cut_in_half, cut_within_a_page, garbage, a_text]
-)
+@pytest.mark.parametrize("damage", [scribbled_page, zeroed_header, cut_in_half, cut_within_a_page, garbage, a_text])
 def test_a_damaged_store_is_refused_and_not_touched(path: Path, damage: Callable[[Path], None]) -> None:
     damage(path)
     before = path.read_bytes()
-    with pytest.raises(StoreRefused, match="damaged.*Restore the last backup") as refusal:
+    with pytest.raises(StoreRefused, match=r"damaged.*Restore the last backup") as refusal:
         opened(path)
     assert refusal.value.code == "store_corrupt"
     assert str(path) in refusal.value.detail

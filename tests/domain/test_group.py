@@ -78,9 +78,7 @@ POLICIES = st.builds(GroupFailurePolicy, st.sampled_from(list(GroupMode)), st.sa
 
 @pytest.mark.rule("INV-006")
 @given(policy=POLICIES, members=MEMBERS)
-def test_a_group_is_never_terminal_while_a_member_is_not(
-    policy: GroupFailurePolicy, members: list[Member]
-) -> None:
+def test_a_group_is_never_terminal_while_a_member_is_not(policy: GroupFailurePolicy, members: list[Member]) -> None:
     step = policy.step(members)
     ended_now = set(step.cancel) | set(step.skip)
     open_members = [m for m in members if not m.has_ended and m.tip_id not in ended_now]
@@ -103,9 +101,7 @@ def test_a_step_touches_only_queued_members_and_each_in_one_way(
 
 @pytest.mark.rule("DEC-012")
 @given(policy=POLICIES, members=MEMBERS)
-def test_a_gate_opens_only_when_all_before_it_have_ended(
-    policy: GroupFailurePolicy, members: list[Member]
-) -> None:
+def test_a_gate_opens_only_when_all_before_it_have_ended(policy: GroupFailurePolicy, members: list[Member]) -> None:
     for tip_id in policy.step(members).open_gates:
         index = next(m.sequence for m in members if m.tip_id == tip_id)
         assert policy.mode is GroupMode.SEQUENTIAL
@@ -113,12 +109,8 @@ def test_a_gate_opens_only_when_all_before_it_have_ended(
 
 
 @pytest.mark.rule("DEC-012")
-@pytest.mark.parametrize(
-    ("on_failure", "ending"), list(product(OnFailure, (COMPLETED, SKIPPED, FAILED, CANCELLED)))
-)
-def test_a_sequential_group_goes_on_or_ends_as_its_policy_says(
-    on_failure: OnFailure, ending: JobStatus
-) -> None:
+@pytest.mark.parametrize(("on_failure", "ending"), list(product(OnFailure, (COMPLETED, SKIPPED, FAILED, CANCELLED))))
+def test_a_sequential_group_goes_on_or_ends_as_its_policy_says(on_failure: OnFailure, ending: JobStatus) -> None:
     step = GroupFailurePolicy(GroupMode.SEQUENTIAL, on_failure).step([member(0, ending), gated(1), gated(2)])
     if ending in (COMPLETED, SKIPPED) or on_failure is OnFailure.CONTINUE:
         assert (step.open_gates, step.cancel, step.skip) == (("tip-1",), (), ())
@@ -133,9 +125,7 @@ def test_a_sequential_group_goes_on_or_ends_as_its_policy_says(
 
 
 @pytest.mark.rule("GRP-02")
-@pytest.mark.parametrize(
-    ("on_failure", "ending"), list(product(OnFailure, (COMPLETED, SKIPPED, FAILED, CANCELLED)))
-)
+@pytest.mark.parametrize(("on_failure", "ending"), list(product(OnFailure, (COMPLETED, SKIPPED, FAILED, CANCELLED))))
 def test_in_a_parallel_group_only_a_failure_for_good_ends_those_still_queued(
     on_failure: OnFailure, ending: JobStatus
 ) -> None:
@@ -158,9 +148,7 @@ def test_a_failure_that_awaits_its_retry_changes_nothing(mode: GroupMode, on_fai
 
 @pytest.mark.rule("INV-006", "CAN-02")
 @pytest.mark.parametrize(("mode", "on_failure"), list(product(GroupMode, OnFailure)))
-def test_a_cancelled_member_that_still_executes_holds_the_group_open(
-    mode: GroupMode, on_failure: OnFailure
-) -> None:
+def test_a_cancelled_member_that_still_executes_holds_the_group_open(mode: GroupMode, on_failure: OnFailure) -> None:
     members = [member(0, CANCELLED, holds_lease=True), gated(1)]
     step = GroupFailurePolicy(mode, on_failure).step(members)
     assert (step.open_gates, step.cancel, step.skip) == ((), (), ())

@@ -39,8 +39,17 @@ def test_a_heartbeat_as_long_as_the_lease_is_refused(lease_s: float, extra_s: fl
 @pytest.mark.rule("LEASE-01")
 @pytest.mark.parametrize(
     ("lease_s", "heartbeat_s", "grace_s"),
-    [(0, 30, 60), (-1, 30, 60), (300, 0, 60), (300, -5, 60), (300, 30, -1)]
-    + [(float("nan"), 30, 60), (300, float("nan"), 60), (300, 30, float("nan")), (float("inf"), 30, 60)],
+    [
+        (0, 30, 60),
+        (-1, 30, 60),
+        (300, 0, 60),
+        (300, -5, 60),
+        (300, 30, -1),
+        (float("nan"), 30, 60),
+        (300, float("nan"), 60),
+        (300, 30, float("nan")),
+        (float("inf"), 30, 60),
+    ],
 )
 def test_impossible_terms_are_refused(lease_s: float, heartbeat_s: float, grace_s: float) -> None:
     with pytest.raises(SettingsError):

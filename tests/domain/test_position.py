@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +43,7 @@ def test_the_first_job_of_a_priority_stands_one_gap_from_the_origin() -> None:
 def test_renumbering_gives_ascending_places_with_whole_gaps(count: int) -> None:
     places = renumbered(count)
     assert len(places) == count
-    assert all(after - before == GAP for before, after in zip(places, places[1:], strict=False))
+    assert all(after - before == GAP for before, after in pairwise(places))
 
 
 @pytest.mark.rule("DEC-005")

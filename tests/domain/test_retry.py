@@ -53,18 +53,13 @@ def failed_job(policy: RetryPolicy = RetryPolicy()) -> Job:  # noqa: B008
 
 @pytest.mark.rule("RET-01")
 def test_the_delays_are_10_20_40_seconds() -> None:
-    waits = [
-        RetryController.decide(failed_job(), ErrorKind.ERROR, failures, NOW).not_before
-        for failures in (1, 2, 3)
-    ]
+    waits = [RetryController.decide(failed_job(), ErrorKind.ERROR, failures, NOW).not_before for failures in (1, 2, 3)]
     assert waits == [NOW + timedelta(seconds=wait) for wait in (10, 20, 40)]
 
 
 @pytest.mark.rule("RET-01")
 @given(policy=POLICIES, number=st.integers(0, 5000), spread=st.floats(0, 1, exclude_max=True))
-def test_no_delay_is_longer_than_the_cap_and_its_jitter(
-    policy: RetryPolicy, number: int, spread: float
-) -> None:
+def test_no_delay_is_longer_than_the_cap_and_its_jitter(policy: RetryPolicy, number: int, spread: float) -> None:
     wait = delay_s(policy, number, spread=spread)
     assert 0 <= wait <= policy.max_delay_s * (1 + policy.jitter)
     assert wait >= delay_s(policy, max(0, number - 1), spread=spread)
@@ -107,9 +102,7 @@ def test_max_attempts_0_means_no_automatic_retry_for_any_reason(kind: ErrorKind)
 
 @pytest.mark.rule("DEC-007")
 @given(policy=POLICIES, kinds=st.lists(st.sampled_from(list(ErrorKind)), max_size=40))
-def test_a_chain_never_has_more_counted_retries_than_allowed(
-    policy: RetryPolicy, kinds: list[ErrorKind]
-) -> None:
+def test_a_chain_never_has_more_counted_retries_than_allowed(policy: RetryPolicy, kinds: list[ErrorKind]) -> None:
     counted = retries = 0
     for kind in kinds:
         counted += kind in COUNTED_KINDS

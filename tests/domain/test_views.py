@@ -52,8 +52,7 @@ def test_redaction_keeps_names_and_all_that_is_no_secret(headers: dict[str, str]
     shown = redacted_headers(headers)
     assert shown.keys() == headers.keys()
     assert all(
-        shown[name] == (REDACTED if name.lower() in SECRET_HEADERS else value)
-        for name, value in headers.items()
+        shown[name] == (REDACTED if name.lower() in SECRET_HEADERS else value) for name, value in headers.items()
     )
 
 

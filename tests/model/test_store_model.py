@@ -8,7 +8,14 @@ from datetime import timedelta
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.errors import Conflict
@@ -198,8 +205,8 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
 @pytest.mark.rule("INV-004", "INV-006", "DEC-001", "DEC-007", "DEC-012", "CAP-01", "CAN-01", "LEASE-03")
 def test_whatever_happens_the_store_says_what_the_model_says(open_store: OpenStore, campaign: str) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        lambda: StoreAgainstModel(open_store),
+    run_state_machine_as_test(
+        lambda: StoreAgainstModel(open_store),  # type: ignore[arg-type]
         settings=settings(
             max_examples=40 if campaign == "short" else 1500,
             stateful_step_count=30,

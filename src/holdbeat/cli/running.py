@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
+
+from holdbeat.observe.logs import configure
 
 OPTIONS = (
     click.option("--store", help="Where jobs are kept: sqlite:///file.db or postgresql://…"),
@@ -25,12 +26,6 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _configure_logs(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
-
-
 @click.command()
 @click.argument("app", required=False)
 @with_options
@@ -45,7 +40,7 @@ def serve(obj: Any, app: str | None, no_worker: bool, no_api: bool, **flags: Any
     APP is module:name of your App, e.g. example:app.
     """
     loaded = obj.load_app(app, flags)
-    _configure_logs(loaded.settings.log_level)
+    configure(loaded.settings.log_level, loaded.settings.log_format)
     sys.exit(obj.serve(loaded, has_worker=not no_worker, has_api=not no_api))
 
 
@@ -60,6 +55,6 @@ def worker(obj: Any, app: str | None, resources: str | None, **flags: Any) -> No
     APP is module:name of your App, e.g. example:app.
     """
     loaded = obj.load_app(app, flags)
-    _configure_logs(loaded.settings.log_level)
+    configure(loaded.settings.log_level, loaded.settings.log_format)
     only = [name.strip() for name in resources.split(",") if name.strip()] if resources else None
     sys.exit(obj.serve(loaded, has_api=False, kind="worker", resources=only))

@@ -70,7 +70,7 @@ def replanned(
         return _planned(schedule, replace(inputs, since=cut) if cut is not None else inputs, now)
     if not schedule.enabled:
         return Steered(replace(schedule, next_run_at=None))
-    if cut is not None and cut < now:
+    if cut is not None and previous is not None and cut == previous.next_run_at:
         return Steered(replace(schedule, next_run_at=next_due(schedule, cut - MILLISECOND)))
     if cut is not None or schedule.next_run_at is None:
         return Steered(replace(schedule, next_run_at=next_due(schedule, now)))

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
 from typing import ClassVar
 
 from holdbeat.domain.errors import StoreRefused, Unavailable
 from holdbeat.domain.lease import LeaseTerms
+from holdbeat.domain.run import ErrorKind
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.recover import bury_worker, find_trouble, recovery_units
+from holdbeat.store.verbs.recover import SilentLease, bury_worker, find_trouble, recovery_units
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -41,6 +44,8 @@ class ZombieRecovery(Service):
         self._on_recovered = on_recovered
         self._looked_at: float | None = None
         self._thorough_at: float | None = None
+        self._late: dict[str, tuple[datetime, float]] = {}
+        """Leases seen late: their last heartbeat, and since when on the monotonic clock."""
 
     async def step(self) -> int:
         """A full look if it is time for one, or if somebody has died; else nothing."""
@@ -55,9 +60,30 @@ class ZombieRecovery(Service):
             self._thorough_at = now
         return repaired
 
+    def _silent_for_long(self, leases: list[SilentLease]) -> list[SilentLease]:
+        """Leaves out leases that may be late only because the wall clock jumped (LEASE-06).
+
+        A worker that lives beats within `heartbeat_s`, whatever the wall clock says. So a lease counts as lost once
+        it was seen late, unchanged, for that long on the monotonic clock.
+        """
+        now = self.store.clock.monotonic()
+        lost = {lease.lease_id: lease for lease in leases if lease.kind is ErrorKind.LOST}
+        seen, self._late = self._late, {}
+        for lease_id, lease in lost.items():
+            before = seen.get(lease_id)
+            is_same = before is not None and before[0] == lease.heartbeat_at
+            self._late[lease_id] = before if before is not None and is_same else (lease.heartbeat_at, now)
+        return [
+            lease
+            for lease in leases
+            if lease.lease_id not in lost or now - self._late[lease.lease_id][1] >= self._terms.heartbeat_s
+        ]
+
     async def recover(self, dead: frozenset[str] = frozenset(), *, thorough: bool = True) -> int:
         """Repairs everything that can be found now. Returns how many things were repaired."""
         trouble = await self.store.read(find_trouble, self._terms, dead, thorough=thorough)
+        if not self.store.has_shared_clock:
+            trouble = replace(trouble, leases=self._silent_for_long(trouble.leases))
         repaired = 0
         still_there = set(trouble.workers)
         for verb, arguments in recovery_units(trouble):

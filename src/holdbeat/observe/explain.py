@@ -12,11 +12,12 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.observe.explain_ended import chain_reasons, explain_ended
 from holdbeat.observe.explain_reservation import explain_reservation
 from holdbeat.observe.explain_running import explain_running
+from holdbeat.observe.explain_schedule import explain_schedule
 from holdbeat.observe.explain_waiting import explain_waiting
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.jobs import load_job
 
-__all__ = ["explain_job", "explain_reservation"]
+__all__ = ["explain_job", "explain_reservation", "explain_schedule"]
 
 
 def explain_job(tx: Transaction, job_id: str) -> dict[str, Any]:

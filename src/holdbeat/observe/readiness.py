@@ -24,6 +24,7 @@ TRIGGER_LAG_MAX_S = 60.0
 FRESH_S = 1.0
 """An answer is good for so long, so that many who ask do not become a load."""
 
+Check = dict[str, Any]
 DispatcherBeat = Callable[[], float | None]
 """Seconds for which the dispatcher has owed a turn; None where this process has no dispatcher."""
 
@@ -46,7 +47,7 @@ class Readiness:
         self._kept_at = 0.0
 
     async def probe(self) -> dict[str, Any]:
-        """{ready, checks: {store_write, claim, trigger, dispatcher, shutdown}}; each check has `ok` and its figures."""
+        """{ready, checks: {server, store_write, claim, trigger, dispatcher}}; a check is {ok, detail} and its figures."""
         async with self._turn:
             now = self._store.clock.monotonic()
             if self._kept is None or now - self._kept_at >= FRESH_S:
@@ -56,22 +57,24 @@ class Readiness:
 
     async def _probe(self) -> dict[str, Any]:
         store = self._store
-        checks: dict[str, dict[str, Any]] = {}
-        checks["store_write"], _ = await self._timed(lambda: store.write(write_mark))
-        checks["claim"], _ = await self._timed(lambda: store.write(trial_claim))
-        trigger, lag_s = await self._timed(lambda: store.read(trigger_lag_s))
+        checks = {"server": _check(not self._is_stopping(), "It serves.", "It is shutting down.")}
+        checks["store_write"], _ = await self._timed("A write", lambda: store.write(write_mark))
+        checks["claim"], _ = await self._timed("A trial claim", lambda: store.write(trial_claim))
+        checks["trigger"], lag_s = await self._timed("A look at the schedules", lambda: store.read(trigger_lag_s))
         if lag_s is not None:
-            trigger |= {"ok": lag_s <= TRIGGER_LAG_MAX_S, "lag_s": round(lag_s, 3)}
-        checks["trigger"] = trigger
-        owed_s = self._dispatcher_beat()
-        checks["dispatcher"] = {
-            "ok": owed_s is None or owed_s <= self._within_s,
-            "behind_s": None if owed_s is None else round(owed_s, 3),
-        }
-        checks["shutdown"] = {"ok": not self._is_stopping()}
+            late = f"A schedule has been due for {lag_s:.1f} s."
+            checks["trigger"] = _check(lag_s <= TRIGGER_LAG_MAX_S, "Schedules fire on time.", late, lag_s=lag_s)
+        checks["dispatcher"] = self._dispatcher()
         return {"ready": all(check["ok"] for check in checks.values()), "checks": checks}
 
-    async def _timed(self, act: Callable[[], Awaitable[Any]]) -> tuple[dict[str, Any], Any]:
+    def _dispatcher(self) -> Check:
+        behind_s = self._dispatcher_beat()
+        if behind_s is None:
+            return _check(True, "There is no turn that it could take.", "", behind_s=None)
+        late = f"The dispatcher has owed a turn for {behind_s:.1f} s."
+        return _check(behind_s <= self._within_s, "It takes its turns.", late, behind_s=round(behind_s, 3))
+
+    async def _timed(self, what: str, act: Callable[[], Awaitable[Any]]) -> tuple[Check, Any]:
         clock = self._store.clock
         began = clock.monotonic()
         error: str | None = None
@@ -80,15 +83,16 @@ class Readiness:
             async with asyncio.timeout(self._within_s):
                 result = await act()
         except TimeoutError:
-            error = f"It was not done within {self._within_s:g} s."
+            error = f"{what} was not done within {self._within_s:g} s."
         except HoldbeatError as refused:
             # The sentence may name hosts and files; a probe is open to everyone, so it says the code alone.
-            error = refused.code
+            error = f"{what} failed: {refused.code}."
         took_s = round(clock.monotonic() - began, 4)
-        check: dict[str, Any] = {"ok": error is None, "took_s": took_s}
-        if error is not None:
-            check["error"] = error
-        return check, result
+        return _check(error is None, f"{what} took {took_s:g} s.", error or "", took_s=took_s), result
+
+
+def _check(ok: bool, good: str, bad: str, **figures: Any) -> Check:
+    return {"ok": ok, "detail": good if ok else bad, **figures}
 
 
 def write_mark(tx: Transaction) -> None:

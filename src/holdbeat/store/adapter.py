@@ -117,6 +117,8 @@ class PersistenceAdapter(ABC):
     clock: Clock
     """The clock that decides due-ness and leases: the database's own where there is one."""
     terms: StoreTerms
+    has_shared_clock: bool = False
+    """Whether all workers go by one clock, the database's, so that a jump of a machine's own does not matter."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []

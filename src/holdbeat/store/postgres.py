@@ -93,6 +93,8 @@ def connect(url: str) -> psycopg.Connection[Row]:
         application_name="holdbeat",
     )
     connection.adapters.register_loader("json", TextLoader)
+    # A batch is written with a text for each pattern of columns that hold one value, so there are many of them.
+    connection.prepared_max = 400
     connection.execute(_SESSION)
     return connection
 
@@ -103,6 +105,8 @@ _Perform = Callable[["_Link", list[Work]], _Performed]
 
 
 class PostgresStore(PersistenceAdapter):
+    has_shared_clock = True
+
     def __init__(
         self,
         url: str,

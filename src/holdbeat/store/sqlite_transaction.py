@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import apsw
@@ -35,6 +36,17 @@ _chunks = _make_chunks and _make_chunks(
 def _json(values: list[Any]) -> str:
     """A list of values as the one parameter that json_each takes apart."""
     return "".join(_chunks(values, 0)) if _chunks else json.dumps(values, default=_as_json, ensure_ascii=False)
+
+
+_CHUNKS = (64, 16, 4, 1)
+"""Rows of one INSERT. A statement for each row took half as long again, and gave the interpreter's lock away each
+time: a busy thread beside it then made the writer wait for every single row."""
+
+
+@lru_cache(maxsize=512)
+def _insertion(table: str, names: tuple[str, ...], count: int) -> str:
+    row = f"({', '.join('?' * len(names))})"
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES {', '.join([row] * count)}"
 
 
 class SqliteTransaction(Transaction):
@@ -86,10 +98,13 @@ class SqliteTransaction(Transaction):
                     column = tuple([None if value is None else _written(value) for value in column])
             names.append(name)
             used.append(column)
-        self.connection.executemany(
-            f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
-            zip(*used, strict=True),
-        )
+        given = list(zip(*used, strict=True))
+        done = 0
+        for size in _CHUNKS:
+            while len(given) - done >= size:
+                text = _insertion(table, tuple(names), size)
+                self.connection.execute(text, tuple(chain.from_iterable(given[done : done + size])))
+                done += size
 
     def time(self, value: Any) -> datetime | None:
         return None if value is None else _instant(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.responses import Response
 
 from holdbeat.api.call import Call
@@ -33,5 +35,5 @@ async def get_readiness(call: Call) -> Response:
 @routes.get("/metrics", answers={200: "text/plain"})
 async def get_metrics(call: Call) -> Response:
     """Read the metrics in the text format of Prometheus."""
-    text, media_type = call.service.metrics()
+    text, media_type = await asyncio.to_thread(call.service.metrics)
     return Response(text, 200, {"Content-Type": media_type})

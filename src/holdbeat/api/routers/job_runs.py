@@ -95,9 +95,8 @@ async def get_artifact(call: Call) -> Response:
     run_id = call.id("job run")
     name = call.path("name")
     run = await call.service.store.read(load_run, run_id)
-    kept = run.artifacts.get(name)
-    if isinstance(kept, dict) and "value" in kept:
-        return _download(encode(kept["value"]), name, "application/json")
+    if name == "result" and run.result is not None:
+        return _download(encode(run.result), name, "application/json")
     found = await call.service.store.read(read_artifact, run_id, name)
     if found.data is not None:
         return _download(found.data, name)

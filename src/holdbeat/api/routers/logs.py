@@ -70,7 +70,9 @@ def _read(tx: Transaction, job_id: str, after: int, limit: int) -> tuple[Job, li
 
 
 def _line_json(logged: LogLine) -> dict[str, Any]:
-    return {"sequence": logged.sequence, "at": iso(logged.at), "stream": logged.stream, "text": logged.text}
+    """One entry of the log; the line break at its end is what makes it one, and is not shown."""
+    text = logged.text.removesuffix("\n")
+    return {"sequence": logged.sequence, "at": iso(logged.at), "stream": logged.stream, "text": text}
 
 
 async def _follow(service: Service, job_id: str, after: int) -> AsyncIterator[bytes]:

@@ -1,0 +1,33 @@
+"""Clients of a Holdbeat server: `Client` for plain programs, `AsyncClient` for those with an event loop.
+
+    from holdbeat import Client
+
+    with Client("http://127.0.0.1:7450") as client:
+        job = client.submit("story", {"prompt": "a fox"}, priority=5)
+        done = client.wait_job(job["id"])
+
+`AsyncClient` is written by hand; `Client` is made from it (`python -m tools.unasync`), so both have the same methods.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.client.problem import ProblemError
+
+if TYPE_CHECKING:
+    from holdbeat.client.asynchronous.client import AsyncClient
+    from holdbeat.client.blocking.client import Client
+
+__all__ = ["AsyncClient", "Client", "ProblemError"]
+
+_HOMES = {"AsyncClient": "holdbeat.client.asynchronous.client", "Client": "holdbeat.client.blocking.client"}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads one of the two clients when it is used; most programs need only one."""
+    import importlib
+
+    if name not in _HOMES:
+        raise AttributeError(f"module 'holdbeat.client' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,178 @@
+"""The whole client: jobs, schedules, and everything else that the API offers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from holdbeat.client.asynchronous.jobs import AsyncJobs
+from holdbeat.client.asynchronous.schedules import AsyncEndpoints, AsyncSchedules
+from holdbeat.client.asynchronous.transport import segment
+from holdbeat.client.messages import COMMENT
+from holdbeat.client.types import (
+    Delivery,
+    DirectAnswer,
+    Event,
+    JobType,
+    JsonObject,
+    Page,
+    Reservation,
+    Stats,
+    Webhook,
+    Worker,
+)
+
+
+class AsyncClient(AsyncJobs):
+    """A Holdbeat server, as methods. `url` and `key` default to HOLDBEAT_SERVER and HOLDBEAT_KEY."""
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        return AsyncSchedules(self)
+
+    @property
+    def endpoints(self) -> AsyncEndpoints:
+        return AsyncEndpoints(self)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # --- direct requests ----------------------------------------------------------------------------------
+
+    async def direct(
+        self, type: str, params: Mapping[str, Any] | None = None, *, wait_s: float | None = None
+    ) -> DirectAnswer:
+        """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
+        body: dict[str, Any] = {"params": dict(params or {})}
+        if wait_s is not None:
+            body["wait_s"] = wait_s
+        said: DirectAnswer = await self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
+        return said
+
+    async def list_reservations(
+        self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Reservation]:
+        query = {"status": status, "limit": limit, "cursor": cursor}
+        page: Page[Reservation] = await self.call("GET", "/api/reservations", query=query)
+        return page
+
+    async def get_reservation(self, reservation_id: str) -> Reservation:
+        found: Reservation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
+        return found
+
+    async def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
+        path = f"/api/reservations/{segment(reservation_id)}/cancel"
+        body = {} if reason is None else {"reason": reason}
+        found: Reservation = await self.call("POST", path, body=body)
+        return found
+
+    # --- webhooks -----------------------------------------------------------------------------------------
+
+    async def create_webhook(
+        self, url: str, *, events: Sequence[str] | None = None, secret: str | None = None
+    ) -> Webhook:
+        """Subscribes; the answer shows the secret, once."""
+        body: dict[str, Any] = {"url": url}
+        if events is not None:
+            body["events"] = [*events]
+        if secret is not None:
+            body["secret"] = secret
+        made: Webhook = await self.call("POST", "/api/webhooks", body=body)
+        return made
+
+    async def list_webhooks(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
+        page: Page[Webhook] = await self.call("GET", "/api/webhooks", query={"limit": limit, "cursor": cursor})
+        return page
+
+    async def get_webhook(self, webhook_id: str) -> Webhook:
+        found: Webhook = await self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
+        return found
+
+    async def update_webhook(
+        self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None
+    ) -> Webhook:
+        headers = {} if version is None else {"If-Match": f'"{version}"'}
+        path = f"/api/webhooks/{segment(webhook_id)}"
+        changed: Webhook = await self.call("PATCH", path, body=changes, headers=headers)
+        return changed
+
+    async def delete_webhook(self, webhook_id: str) -> None:
+        await self.call("DELETE", f"/api/webhooks/{segment(webhook_id)}", is_repeatable=False)
+
+    async def rotate_webhook(self, webhook_id: str, *, secret: str | None = None) -> Webhook:
+        """A new secret, shown once; the old one signs too for a day."""
+        body = {} if secret is None else {"secret": secret}
+        changed: Webhook = await self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=body)
+        return changed
+
+    async def list_deliveries(
+        self,
+        *,
+        job_id: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[Delivery]:
+        query = {"job_id": job_id, "status": status, "limit": limit, "cursor": cursor}
+        page: Page[Delivery] = await self.call("GET", "/api/deliveries", query=query)
+        return page
+
+    async def get_delivery(self, delivery_id: str) -> Delivery:
+        found: Delivery = await self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
+        return found
+
+    async def redeliver(self, delivery_id: str) -> Delivery:
+        found: Delivery = await self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
+        return found
+
+    # --- the state of the whole ---------------------------------------------------------------------------
+
+    async def stats(self) -> Stats:
+        figures: Stats = await self.call("GET", "/api/stats")
+        return figures
+
+    async def workers(self, *, all: bool | None = None) -> Page[Worker]:
+        """Workers that are alive; with `all` also those that have ended."""
+        page: Page[Worker] = await self.call("GET", "/api/workers", query={"all": all})
+        return page
+
+    async def job_types(self) -> Page[JobType]:
+        page: Page[JobType] = await self.call("GET", "/api/job-types")
+        return page
+
+    async def list_events(
+        self,
+        *,
+        after: str | None = None,
+        name: Sequence[str] | None = None,
+        job_id: str | None = None,
+        limit: int | None = None,
+    ) -> Page[Event]:
+        """A page of the log of events, the oldest first."""
+        query = {"after": after, "name": name, "job_id": job_id, "limit": limit}
+        page: Page[Event] = await self.call("GET", "/api/events", query=query)
+        return page
+
+    async def events(
+        self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
+    ) -> AsyncIterator[Event]:
+        """Events as they happen, for ever; from the beginning of the log with `after="0"`."""
+        query = {"after": after, "name": name, "job_id": job_id}
+        async for message in self.messages("/api/events", query=query):
+            if message.event != COMMENT:
+                yield message.data
+
+    async def health(self) -> JsonObject:
+        said: JsonObject = await self.call("GET", "/healthz")
+        return said
+
+    async def readiness(self) -> JsonObject:
+        """The proof that the server can do its work; a ProblemError with status 503 if it cannot."""
+        said: JsonObject = await self.call("GET", "/readyz", is_repeatable=False)
+        return said
+
+    async def metrics(self) -> str:
+        return (await self.fetch("GET", "/metrics")).decode()

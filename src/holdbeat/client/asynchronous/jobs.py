@@ -1,0 +1,281 @@
+"""Jobs, runs, the queue, groups and templates, as methods of the client."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from holdbeat.client.asynchronous.transport import AsyncTransport, segment
+from holdbeat.client.types import (
+    TERMINAL,
+    BulkResult,
+    Event,
+    Explanation,
+    Items,
+    Job,
+    JobGroup,
+    JobGroupWithJobs,
+    JobRun,
+    JobTemplate,
+    LogLine,
+    Page,
+    Pauses,
+    Queue,
+)
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _version(version: int | None) -> dict[str, str]:
+    return {} if version is None else {"If-Match": f'"{version}"'}
+
+
+class AsyncJobs(AsyncTransport):
+    # --- jobs ---------------------------------------------------------------------------------------------
+
+    async def submit(self, type: str | None = None, params: Mapping[str, Any] | None = None, **fields: Any) -> Job:
+        """Submits a job: `submit("story", {"prompt": "a fox"}, priority=5)` or `submit(template="nightly")`."""
+        return await self.submit_job(_given(type=type, params=params, **fields))
+
+    async def submit_job(self, request: Mapping[str, Any]) -> Job:
+        """Submits a job. Without an idempotency key it gets one, so that a lost answer cannot make a second job."""
+        body = dict(request)
+        key = body.pop("idempotency_key", None) or str(uuid.uuid4())
+        headers = {"Idempotency-Key": key} if key.isascii() and key.isprintable() and " " not in key else {}
+        if not headers:
+            body["idempotency_key"] = key
+        job: Job = await self.call("POST", "/api/jobs", body=body, headers=headers, is_repeatable=True)
+        return job
+
+    async def submit_jobs(self, requests: Sequence[Mapping[str, Any]]) -> Items[Job]:
+        """Submits several jobs: all or none."""
+        keyed = [{"idempotency_key": str(uuid.uuid4()), **_given(**request)} for request in requests]
+        jobs: Items[Job] = await self.call("POST", "/api/jobs/batch", body={"jobs": keyed}, is_repeatable=True)
+        return jobs
+
+    async def list_jobs(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        type: str | None = None,
+        resource: str | None = None,
+        schedule_id: str | None = None,
+        group_id: str | None = None,
+        template_id: str | None = None,
+        label: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[Job]:
+        """Jobs, the newest first."""
+        query = {
+            "status": status, "type": type, "resource": resource, "schedule_id": schedule_id, "group_id": group_id,
+            "template_id": template_id, "label": label, "limit": limit, "cursor": cursor,
+        }  # fmt: skip
+        page: Page[Job] = await self.call("GET", "/api/jobs", query=query)
+        return page
+
+    async def get_job(self, job_id: str) -> Job:
+        job: Job = await self.call("GET", f"/api/jobs/{segment(job_id)}")
+        return job
+
+    async def update_job(self, job_id: str, changes: Mapping[str, Any]) -> Job:
+        """Changes priority, params, not_before or labels of a job that is still QUEUED."""
+        job: Job = await self.call("PATCH", f"/api/jobs/{segment(job_id)}", body=changes, is_repeatable=True)
+        return job
+
+    async def cancel_job(self, job_id: str, reason: str | None = None) -> Job:
+        job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/cancel", body=_given(reason=reason))
+        return job
+
+    async def cancel_jobs(
+        self, filter: Mapping[str, Any], *, dry_run: bool = False, reason: str | None = None
+    ) -> BulkResult:
+        """Cancels every unfinished job that the filter finds."""
+        body = {"filter": filter, "dry_run": dry_run, **_given(reason=reason)}
+        result: BulkResult = await self.call("POST", "/api/jobs/cancel", body=body, is_repeatable=dry_run)
+        return result
+
+    async def retry_job(self, job_id: str) -> Job:
+        """A new job from one that failed, was skipped or was cancelled."""
+        job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/retry")
+        return job
+
+    async def move_job(
+        self, job_id: str, *, before: str | None = None, after: str | None = None, to: str | int | None = None
+    ) -> Job:
+        """Moves a QUEUED job within its priority; `to` is top, bottom or an index."""
+        body = _given(before=before, after=after, to=to)
+        job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/move", body=body)
+        return job
+
+    async def explain_job(self, job_id: str) -> Explanation:
+        said: Explanation = await self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
+        return said
+
+    async def job_events(self, job_id: str, *, limit: int | None = None) -> Page[Event]:
+        """What the scheduler decided about a job, in order."""
+        page: Page[Event] = await self.call("GET", f"/api/jobs/{segment(job_id)}/events", query={"limit": limit})
+        return page
+
+    async def wait_job(self, job_id: str, *, timeout_s: float | None = None, with_retries: bool = True) -> Job:
+        """Waits until the job has ended, and with it every automatic retry; returns the last of them.
+
+        Raises TimeoutError when `timeout_s` is over; the job goes on.
+        """
+        until = self.deadline(timeout_s)
+        while True:
+            # Whatever the stream says, comments included, is a reason to look: none is needed to come.
+            async for _ in self.messages("/api/events", query={"job_id": job_id}, until=until):
+                job = await self.get_job(job_id)
+                if job["status"] in TERMINAL:
+                    break
+            if not with_retries or job["retried_by"] is None:
+                return job
+            job_id = job["retried_by"]
+
+    # --- logs ---------------------------------------------------------------------------------------------
+
+    async def get_logs(self, job_id: str, *, after: int | None = None, limit: int | None = None) -> Page[LogLine]:
+        query = {"after": after, "limit": limit}
+        page: Page[LogLine] = await self.call("GET", f"/api/jobs/{segment(job_id)}/logs", query=query)
+        return page
+
+    async def follow_logs(self, job_id: str, *, after: int = 0) -> AsyncIterator[LogLine]:
+        """Lines as they are written, each once, until the run has ended."""
+        query = {"follow": True, "after": after}
+        async for message in self.messages(f"/api/jobs/{segment(job_id)}/logs", query=query):
+            if message.event == "end":
+                return
+            if message.event == "log":
+                yield message.data
+
+    # --- the queue ----------------------------------------------------------------------------------------
+
+    async def get_queue(
+        self, *, resource: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Queue:
+        """The queue in the order in which it will be claimed."""
+        query = {"resource": resource, "limit": limit, "cursor": cursor}
+        queue: Queue = await self.call("GET", "/api/queue", query=query)
+        return queue
+
+    async def reorder_queue(self, job_ids: Sequence[str]) -> Items[Job]:
+        jobs: Items[Job] = await self.call(
+            "POST", "/api/queue/reorder", body={"job_ids": list(job_ids)}, is_repeatable=True
+        )
+        return jobs
+
+    async def pause_queue(self, resource: str | None = None, *, reason: str | None = None) -> Pauses:
+        body = _given(resource=resource, reason=reason)
+        pauses: Pauses = await self.call("POST", "/api/queue/pause", body=body, is_repeatable=True)
+        return pauses
+
+    async def resume_queue(self, resource: str | None = None) -> Pauses:
+        pauses: Pauses = await self.call(
+            "POST", "/api/queue/resume", body=_given(resource=resource), is_repeatable=True
+        )
+        return pauses
+
+    # --- runs ---------------------------------------------------------------------------------------------
+
+    async def list_job_runs(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        job_id: str | None = None,
+        type: str | None = None,
+        error_kind: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[JobRun]:
+        query = {
+            "status": status, "job_id": job_id, "type": type, "error_kind": error_kind, "limit": limit,
+            "cursor": cursor,
+        }  # fmt: skip
+        page: Page[JobRun] = await self.call("GET", "/api/job-runs", query=query)
+        return page
+
+    async def get_job_run(self, run_id: str) -> JobRun:
+        run: JobRun = await self.call("GET", f"/api/job-runs/{segment(run_id)}")
+        return run
+
+    async def retry_job_run(self, run_id: str) -> Job:
+        job: Job = await self.call("POST", f"/api/job-runs/{segment(run_id)}/retry")
+        return job
+
+    async def retry_job_runs(self, filter: Mapping[str, Any], *, dry_run: bool = False) -> BulkResult:
+        """Retries every ended job that the filter finds."""
+        body = {"filter": filter, "dry_run": dry_run}
+        result: BulkResult = await self.call("POST", "/api/job-runs/retry", body=body, is_repeatable=dry_run)
+        return result
+
+    async def get_artifact(self, run_id: str, name: str) -> bytes:
+        path = "/".join(segment(part) for part in name.split("/"))
+        return await self.fetch("GET", f"/api/job-runs/{segment(run_id)}/artifacts/{path}")
+
+    # --- groups -------------------------------------------------------------------------------------------
+
+    async def create_group(self, request: Mapping[str, Any]) -> JobGroupWithJobs:
+        """Submits several jobs with a common fate: {mode, jobs, name?, on_failure?}."""
+        group: JobGroupWithJobs = await self.call("POST", "/api/job-groups", body=request)
+        return group
+
+    async def list_groups(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[JobGroup]:
+        query = {"status": status, "name": name, "limit": limit, "cursor": cursor}
+        page: Page[JobGroup] = await self.call("GET", "/api/job-groups", query=query)
+        return page
+
+    async def get_group(self, group_id: str) -> JobGroupWithJobs:
+        group: JobGroupWithJobs = await self.call("GET", f"/api/job-groups/{segment(group_id)}")
+        return group
+
+    async def cancel_group(self, group_id: str, reason: str | None = None) -> JobGroupWithJobs:
+        body = _given(reason=reason)
+        group: JobGroupWithJobs = await self.call("POST", f"/api/job-groups/{segment(group_id)}/cancel", body=body)
+        return group
+
+    # --- templates ----------------------------------------------------------------------------------------
+
+    async def create_template(self, request: Mapping[str, Any]) -> JobTemplate:
+        template: JobTemplate = await self.call("POST", "/api/job-templates", body=request)
+        return template
+
+    async def list_templates(
+        self,
+        *,
+        type: str | None = None,
+        archived: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[JobTemplate]:
+        """Templates, the newest first; `archived` is true, false or all."""
+        query = {"type": type, "archived": archived, "limit": limit, "cursor": cursor}
+        page: Page[JobTemplate] = await self.call("GET", "/api/job-templates", query=query)
+        return page
+
+    async def get_template(self, reference: str) -> JobTemplate:
+        """A template by its id or its name."""
+        template: JobTemplate = await self.call("GET", f"/api/job-templates/{segment(reference)}")
+        return template
+
+    async def update_template(
+        self, reference: str, changes: Mapping[str, Any], *, version: int | None = None
+    ) -> JobTemplate:
+        path = f"/api/job-templates/{segment(reference)}"
+        template: JobTemplate = await self.call("PATCH", path, body=changes, headers=_version(version))
+        return template
+
+    async def archive_template(self, reference: str, *, version: int | None = None) -> JobTemplate:
+        path = f"/api/job-templates/{segment(reference)}"
+        template: JobTemplate = await self.call("DELETE", path, headers=_version(version))
+        return template

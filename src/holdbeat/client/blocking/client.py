@@ -1,0 +1,175 @@
+# Made from asynchronous/client.py by tools/unasync.py: change that one, then run `python -m tools.unasync`.
+"""The whole client: jobs, schedules, and everything else that the API offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from holdbeat.client.blocking.jobs import Jobs
+from holdbeat.client.blocking.schedules import Endpoints, Schedules
+from holdbeat.client.blocking.transport import segment
+from holdbeat.client.messages import COMMENT
+from holdbeat.client.types import (
+    Delivery,
+    DirectAnswer,
+    Event,
+    JobType,
+    JsonObject,
+    Page,
+    Reservation,
+    Stats,
+    Webhook,
+    Worker,
+)
+
+
+class Client(Jobs):
+    """A Holdbeat server, as methods. `url` and `key` default to HOLDBEAT_SERVER and HOLDBEAT_KEY."""
+
+    @property
+    def schedules(self) -> Schedules:
+        return Schedules(self)
+
+    @property
+    def endpoints(self) -> Endpoints:
+        return Endpoints(self)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- direct requests ----------------------------------------------------------------------------------
+
+    def direct(
+        self, type: str, params: Mapping[str, Any] | None = None, *, wait_s: float | None = None
+    ) -> DirectAnswer:
+        """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
+        body: dict[str, Any] = {"params": dict(params or {})}
+        if wait_s is not None:
+            body["wait_s"] = wait_s
+        said: DirectAnswer = self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
+        return said
+
+    def list_reservations(
+        self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Reservation]:
+        query = {"status": status, "limit": limit, "cursor": cursor}
+        page: Page[Reservation] = self.call("GET", "/api/reservations", query=query)
+        return page
+
+    def get_reservation(self, reservation_id: str) -> Reservation:
+        found: Reservation = self.call("GET", f"/api/reservations/{segment(reservation_id)}")
+        return found
+
+    def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
+        path = f"/api/reservations/{segment(reservation_id)}/cancel"
+        body = {} if reason is None else {"reason": reason}
+        found: Reservation = self.call("POST", path, body=body)
+        return found
+
+    # --- webhooks -----------------------------------------------------------------------------------------
+
+    def create_webhook(self, url: str, *, events: Sequence[str] | None = None, secret: str | None = None) -> Webhook:
+        """Subscribes; the answer shows the secret, once."""
+        body: dict[str, Any] = {"url": url}
+        if events is not None:
+            body["events"] = [*events]
+        if secret is not None:
+            body["secret"] = secret
+        made: Webhook = self.call("POST", "/api/webhooks", body=body)
+        return made
+
+    def list_webhooks(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
+        page: Page[Webhook] = self.call("GET", "/api/webhooks", query={"limit": limit, "cursor": cursor})
+        return page
+
+    def get_webhook(self, webhook_id: str) -> Webhook:
+        found: Webhook = self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
+        return found
+
+    def update_webhook(self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None) -> Webhook:
+        headers = {} if version is None else {"If-Match": f'"{version}"'}
+        path = f"/api/webhooks/{segment(webhook_id)}"
+        changed: Webhook = self.call("PATCH", path, body=changes, headers=headers)
+        return changed
+
+    def delete_webhook(self, webhook_id: str) -> None:
+        self.call("DELETE", f"/api/webhooks/{segment(webhook_id)}", is_repeatable=False)
+
+    def rotate_webhook(self, webhook_id: str, *, secret: str | None = None) -> Webhook:
+        """A new secret, shown once; the old one signs too for a day."""
+        body = {} if secret is None else {"secret": secret}
+        changed: Webhook = self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=body)
+        return changed
+
+    def list_deliveries(
+        self,
+        *,
+        job_id: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[Delivery]:
+        query = {"job_id": job_id, "status": status, "limit": limit, "cursor": cursor}
+        page: Page[Delivery] = self.call("GET", "/api/deliveries", query=query)
+        return page
+
+    def get_delivery(self, delivery_id: str) -> Delivery:
+        found: Delivery = self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
+        return found
+
+    def redeliver(self, delivery_id: str) -> Delivery:
+        found: Delivery = self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
+        return found
+
+    # --- the state of the whole ---------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        figures: Stats = self.call("GET", "/api/stats")
+        return figures
+
+    def workers(self, *, all: bool | None = None) -> Page[Worker]:
+        """Workers that are alive; with `all` also those that have ended."""
+        page: Page[Worker] = self.call("GET", "/api/workers", query={"all": all})
+        return page
+
+    def job_types(self) -> Page[JobType]:
+        page: Page[JobType] = self.call("GET", "/api/job-types")
+        return page
+
+    def list_events(
+        self,
+        *,
+        after: str | None = None,
+        name: Sequence[str] | None = None,
+        job_id: str | None = None,
+        limit: int | None = None,
+    ) -> Page[Event]:
+        """A page of the log of events, the oldest first."""
+        query = {"after": after, "name": name, "job_id": job_id, "limit": limit}
+        page: Page[Event] = self.call("GET", "/api/events", query=query)
+        return page
+
+    def events(
+        self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
+    ) -> Iterator[Event]:
+        """Events as they happen, for ever; from the beginning of the log with `after="0"`."""
+        query = {"after": after, "name": name, "job_id": job_id}
+        for message in self.messages("/api/events", query=query):
+            if message.event != COMMENT:
+                yield message.data
+
+    def health(self) -> JsonObject:
+        said: JsonObject = self.call("GET", "/healthz")
+        return said
+
+    def readiness(self) -> JsonObject:
+        """The proof that the server can do its work; a ProblemError with status 503 if it cannot."""
+        said: JsonObject = self.call("GET", "/readyz", is_repeatable=False)
+        return said
+
+    def metrics(self) -> str:
+        return (self.fetch("GET", "/metrics")).decode()

@@ -1,0 +1,208 @@
+# Made from asynchronous/transport.py by tools/unasync.py: change that one, then run `python -m tools.unasync`.
+"""Requests to a server: sent again where that is safe, refused with the server's own words.
+
+Guards against doing a thing twice: a request whose answer was lost is sent again only if it changes nothing, or if the
+server can recognise it by its idempotency key. One that never reached the server, or that the server put off with
+Retry-After, may always be sent again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+
+from holdbeat.client.messages import Message, MessageReader
+from holdbeat.client.problem import ProblemError
+from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.errors import Unavailable
+
+DEFAULT_URL = "http://127.0.0.1:7450"
+SILENCE_S = 45.0
+"""A stream that is silent for this long is dead: the server shows itself every 15 s."""
+LONGEST_PAUSE_S = 30.0
+
+
+def segment(text: str) -> str:
+    """A name or id as one part of a path, whatever is in it."""
+    quoted = quote(text, safe="")
+    return {".": "%2E", "..": "%2E%2E"}.get(quoted, quoted)
+
+
+def query_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Query parameters without those that were not given; truth values as the API writes them."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+class Transport:
+    """One server, one key, and the connections to it."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        key: str | None = None,
+        timeout_s: float = 30.0,
+        retries: int = 3,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        self.url = (url or os.environ.get("HOLDBEAT_SERVER") or DEFAULT_URL).rstrip("/")
+        key = key or os.environ.get("HOLDBEAT_KEY")
+        self._retries = retries
+        self._timeout_s = timeout_s
+        self._clock = SystemClock()
+        headers = {"User-Agent": "holdbeat-client", "Accept": "application/json"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        try:
+            self._http = httpx2.Client(
+                base_url=self.url, headers=headers, timeout=timeout_s, transport=transport, trust_env=False
+            )
+        except httpx2.InvalidURL as error:
+            raise Unavailable(f"{self.url!r} is no address of a server: {error}.", code="bad_url") from error
+
+    def close(self) -> None:
+        self._http.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        is_repeatable: bool | None = None,
+        timeout_s: float | None = -1.0,
+    ) -> Any:
+        """One request and its answer as JSON. A refusal is a ProblemError, a server out of reach Unavailable."""
+        content = self.fetch(
+            method,
+            path,
+            query=query,
+            body=body,
+            headers=headers,
+            is_repeatable=method in ("GET", "DELETE") if is_repeatable is None else is_repeatable,
+            timeout_s=timeout_s,
+        )
+        return json.loads(content) if content else None
+
+    def fetch(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        is_repeatable: bool = True,
+        timeout_s: float | None = -1.0,
+    ) -> bytes:
+        """The same with the answer as bytes."""
+        sent = dict(headers or {})
+        content = None
+        if body is not None:
+            content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+            sent["Content-Type"] = "application/json"
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                response = self._http.request(
+                    method,
+                    path,
+                    params=query_of(query or {}),
+                    content=content,
+                    headers=sent,
+                    timeout=self._timeout_s if timeout_s == -1.0 else timeout_s,
+                )
+            except httpx2.TransportError as error:
+                never_sent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+                if attempt > self._retries or not (is_repeatable or never_sent):
+                    raise self._unreachable(error) from error
+                self._pause(attempt)
+                continue
+            if response.status_code < 400:
+                return response.content
+            patience_s = _retry_after(response)
+            if response.status_code != 503 or patience_s is None or attempt > self._retries:
+                raise ProblemError.read(response.status_code, response.content)
+            self._pause(attempt, patience_s)
+
+    def messages(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        last_id: str | None = None,
+        until: float | None = None,
+    ) -> Iterator[Message]:
+        """A stream of messages, comments included, taken up where it was cut off (API-04).
+
+        `until` is an instant of the monotonic clock, after which it is a TimeoutError.
+        """
+        failures = 0
+        while True:
+            headers = {"Accept": "text/event-stream"}
+            if last_id is not None:
+                headers["Last-Event-ID"] = last_id
+            left_s = SILENCE_S if until is None else max(0.01, min(SILENCE_S, until - self._clock.monotonic()))
+            timeout = httpx2.Timeout(self._timeout_s, read=left_s)
+            try:
+                with self._http.stream(
+                    "GET", path, params=query_of(query or {}), headers=headers, timeout=timeout
+                ) as response:
+                    if response.status_code >= 400:
+                        raise ProblemError.read(response.status_code, response.read())
+                    reader = MessageReader()
+                    for part in response.iter_raw():
+                        failures = 0
+                        for message in reader.feed(part):
+                            if message.id is not None:
+                                last_id = message.id
+                            yield message
+                        self._check(until)
+            except httpx2.TransportError as error:
+                self._check(until)
+                if failures >= self._retries:
+                    raise self._unreachable(error) from error
+            except ProblemError as error:
+                if error.status != 503 or failures >= self._retries:
+                    raise
+            self._check(until)
+            failures += 1
+            self._pause(failures)
+
+    def deadline(self, timeout_s: float | None) -> float | None:
+        """The instant of the monotonic clock at which a patience of so many seconds is over."""
+        return None if timeout_s is None else self._clock.monotonic() + timeout_s
+
+    def _check(self, until: float | None) -> None:
+        if until is not None and self._clock.monotonic() >= until:
+            raise TimeoutError("it did not happen in time")
+
+    def _pause(self, attempt: int, at_least_s: float = 0.0) -> None:
+        pause_s = random.uniform(0.5, 1.0) * 0.2 * 2 ** (attempt - 1)
+        time.sleep(min(max(pause_s, at_least_s), LONGEST_PAUSE_S))
+
+    def _unreachable(self, error: Exception) -> Unavailable:
+        return Unavailable(
+            f"The server {self.url} cannot be reached ({str(error) or type(error).__name__}). Check the address, and "
+            "that `holdbeat serve` runs there.",
+            code="unreachable",
+        )
+
+
+def _retry_after(response: httpx2.Response) -> float | None:
+    text = response.headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None

@@ -1,0 +1,66 @@
+"""Server-sent events, taken apart: bytes in, messages out; nothing here waits for anything.
+
+Lines end at line feeds alone. The many other characters that Python counts as line ends may stand inside the data.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+COMMENT = "comment"
+"""The event of a message that only shows that the server is there."""
+_LONGEST = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    event: str
+    id: str | None
+    data: Any
+
+
+class MessageReader:
+    """Collects the parts of a stream into messages."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._event = "message"
+        self._id: str | None = None
+        self._data: list[str] = []
+
+    def feed(self, part: bytes) -> list[Message]:
+        """The messages that this part completes."""
+        *lines, self._rest = (self._rest + part).split(b"\n")
+        if len(self._rest) > _LONGEST:
+            raise ValueError("a line of the stream does not end")
+        found = []
+        for line in lines:
+            message = self._line(line.removesuffix(b"\r").decode("utf-8", "replace"))
+            if message is not None:
+                found.append(message)
+        return found
+
+    def _line(self, line: str) -> Message | None:
+        if not line:
+            return self._complete()
+        if line.startswith(":"):
+            return Message(COMMENT, None, line[1:].strip())
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        match name:
+            case "event":
+                self._event = value
+            case "id":
+                self._id = value
+            case "data":
+                self._data.append(value)
+        return None
+
+    def _complete(self) -> Message | None:
+        if not self._data:
+            return None
+        message = Message(self._event, self._id, json.loads("\n".join(self._data)))
+        self._event, self._data = "message", []
+        return message

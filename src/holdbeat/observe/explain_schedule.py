@@ -1,0 +1,124 @@
+"""Why a Schedule runs when it runs: the plan with everything that competed for it, and what came of its due times."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from holdbeat.domain.clock import from_iso
+from holdbeat.domain.occurrence import Occurrence
+from holdbeat.domain.schedule import INDEFINITE, Schedule
+from holdbeat.observe.wording import answer, because, counted, listed, moment, reason, sentence, span
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.schedule_reports import ScheduleExplanation
+from holdbeat.store.verbs.schedule_reports import explain_schedule as facts_of
+
+_CLAMPS = {
+    "min_interval_s": "min_interval_s moved it later",
+    "max_interval_s": "max_interval_s moved it earlier",
+    "now": "it had passed and became now",
+    "start_at": "start_at moved it later",
+    "spread": "it was spread, so that not all run at once",
+    "pause": "a pause moved it to its end",
+}
+
+
+def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> dict[str, Any]:
+    """The explanation of a schedule or endpoint, found by id or name, in the same form as a job's.
+
+    `state` is disabled, paused, in_flight, planned or over. `estimated_start` is the next due time with its jitter.
+    """
+    facts = facts_of(tx, reference, endpoint=endpoint)
+    schedule = facts.schedule
+    reasons = [*_state(facts, tx.now)]
+    if facts.state == "planned":
+        reasons += _plan(schedule, tx.now)
+    reasons += _failures(schedule)
+    reasons += _latest(facts.latest, tx.now)
+    summary = f"{schedule.name}: {reasons[0]['detail']}"
+    return answer(facts.state, summary, reasons, facts.fires_at if facts.state == "planned" else None)
+
+
+def _state(facts: ScheduleExplanation, now: datetime) -> list[dict[str, Any]]:
+    schedule = facts.schedule
+    reasons = []
+    match facts.state:
+        case "paused":
+            assert schedule.paused_until is not None
+            until = None if schedule.paused_until >= INDEFINITE else schedule.paused_until
+            reasons.append(
+                reason(
+                    "paused",
+                    f"It is paused until {moment(schedule.paused_until, now)}{because(schedule.pause_reason)}.",
+                    until=until,
+                    why=schedule.pause_reason,
+                )
+            )
+        case "planned" if facts.fires_at is not None and schedule.next_run_at is not None:
+            jitter = ""
+            if facts.fires_at != schedule.next_run_at:
+                jitter = f", {span((facts.fires_at - schedule.next_run_at).total_seconds())} of jitter included"
+            detail = f"It fires next at {moment(facts.fires_at, now)}{jitter}."
+            reasons.append(reason("planned", detail, next_run_at=schedule.next_run_at, fires_at=facts.fires_at))
+        case _:
+            reasons.append(reason(facts.state, facts.summary))
+    if facts.in_flight:
+        are = "is" if len(facts.in_flight) == 1 else "are"
+        names = listed(f"job {job_id}" for job_id in facts.in_flight)
+        reasons.append(reason("in_flight_jobs", f"Of it {names} {are} unfinished.", job_ids=facts.in_flight))
+    return reasons
+
+
+def _plan(schedule: Schedule, now: datetime) -> list[dict[str, Any]]:
+    """What competed for the next run, who won, and what moved it."""
+    decision = schedule.last_decision
+    if decision is None or not schedule.adaptive:
+        rhythm = f"cron {schedule.cron} in {schedule.timezone}" if schedule.cron else f"every {schedule.interval_s:g} s"
+        return [reason("timetable", f"Its timetable is {rhythm}.", cron=schedule.cron, interval_s=schedule.interval_s)]
+    reasons = []
+    for candidate in decision.get("candidates", ()):
+        won = candidate["name"] == decision.get("winner")
+        reasons.append(
+            reason(
+                "candidate",
+                f"{'It won' if won else 'It lost'}: {candidate['name'].replace('_', ' ')} at "
+                f"{moment(from_iso(candidate['at']), now)}, {sentence(candidate['why'])}",
+                name=candidate["name"],
+                at=candidate["at"],
+                won=won,
+            )
+        )
+    for clamp in decision.get("clamps", ()):
+        words = _CLAMPS.get(clamp["name"], clamp["name"])
+        detail = f"Then {words}, to {moment(from_iso(clamp['to']), now)}."
+        reasons.append(reason("clamp", detail, name=clamp["name"], **{"from": clamp["from"], "to": clamp["to"]}))
+    reasons += [reason("note", note) for note in decision.get("notes", ())]
+    if decision.get("replan_at"):
+        detail = f"A hint ends at {moment(from_iso(decision['replan_at']), now)}; then it is planned anew."
+        reasons.append(reason("replan", detail, at=decision["replan_at"]))
+    return reasons
+
+
+def _failures(schedule: Schedule) -> list[dict[str, Any]]:
+    if not schedule.failure_count:
+        return []
+    failures = counted(schedule.failure_count, "failure")
+    return [reason("failures", f"It has had {failures} in a row.", failure_count=schedule.failure_count)]
+
+
+def _latest(latest: list[Occurrence], now: datetime) -> list[dict[str, Any]]:
+    reasons = []
+    for each in latest:
+        what = str(each.status) if each.count == 1 else f"{each.status} ({each.count:,} due times in one)"
+        job = f" as job {each.job_id}" if each.job_id else ""
+        reasons.append(
+            reason(
+                "occurrence",
+                f"Due at {moment(each.due_at, now)}: {what}{job}{because(each.reason)}.",
+                due_at=each.due_at,
+                status=str(each.status),
+                job_id=each.job_id,
+                why=each.reason,
+            )
+        )
+    return reasons
