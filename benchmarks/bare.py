@@ -7,9 +7,11 @@ the Store's. What Holdbeat adds (leases, fences, events, limits, lists, invarian
 from __future__ import annotations
 
 import json
+import re
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import apsw
 import psycopg
@@ -27,9 +29,7 @@ CREATE TABLE runs (
     finished_at TEXT, status TEXT, result TEXT
 );
 """
-_POSTGRES_TABLES = _SQLITE_TABLES.replace(
-    "created_at TEXT NOT NULL, finished_at TEXT", "created_at timestamptz NOT NULL, finished_at timestamptz"
-).replace("started_at TEXT NOT NULL,\n    finished_at TEXT", "started_at timestamptz NOT NULL,\n    finished_at timestamptz")
+_POSTGRES_TABLES = re.sub(r"(\w+_at) TEXT", r"\1 timestamptz", _SQLITE_TABLES)
 _NOW = "2026-01-01T00:00:00.000Z"
 
 
@@ -50,7 +50,8 @@ def sqlite_life(path: str, jobs: int, batch: int) -> float:
             while done < jobs:
                 connection.execute("BEGIN IMMEDIATE")
                 found = connection.execute(
-                    "SELECT id, type, params FROM jobs WHERE status = 'QUEUED' ORDER BY priority DESC, position LIMIT ?",
+                    "SELECT id, type, params FROM jobs WHERE status = 'QUEUED' "
+                    "ORDER BY priority DESC, position LIMIT ?",
                     (batch,),
                 ).fetchall()
                 ids = json.dumps([row[0] for row in found])
@@ -58,9 +59,7 @@ def sqlite_life(path: str, jobs: int, batch: int) -> float:
                     "UPDATE jobs SET status = 'RUNNING' WHERE id IN (SELECT value FROM json_each(?))", (ids,)
                 )
                 runs = [(str(uuid.uuid4()), row[0], "w", _NOW) for row in found]
-                connection.executemany(
-                    "INSERT INTO runs (id, job_id, worker_id, started_at) VALUES (?, ?, ?, ?)", runs
-                )
+                connection.executemany("INSERT INTO runs (id, job_id, worker_id, started_at) VALUES (?, ?, ?, ?)", runs)
                 connection.execute("COMMIT")
                 connection.execute("BEGIN IMMEDIATE")
                 connection.execute(
@@ -88,7 +87,7 @@ def postgres_life(url: str, jobs: int, batch: int, callers: int) -> float:
     share = jobs // callers // batch * batch
     try:
         with stopwatch() as watch:
-            in_parallel([lambda c=connection: _postgres_caller(c, share, batch) for connection in connections])
+            in_parallel([partial(_postgres_caller, connection, share, batch) for connection in connections])
         return share * callers / watch.elapsed_s
     finally:
         for connection in connections:
@@ -151,13 +150,12 @@ def postgres_single_commits(url: str, commits: int) -> float:
         return commits / watch.elapsed_s
 
 
-def in_parallel(calls: Sequence[object]) -> None:
+def in_parallel(calls: Sequence[Callable[[], object]]) -> None:
     """Runs each call in a thread of its own and raises what the first of them raised."""
     errors: list[BaseException] = []
 
-    def guarded(call: object) -> None:
+    def guarded(call: Callable[[], object]) -> None:
         try:
-            assert callable(call)
             call()
         except BaseException as error:
             errors.append(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from benchmarks.bare import in_parallel
 from benchmarks.timing import stopwatch
@@ -50,7 +51,7 @@ def life(store: PersistenceAdapter, jobs: int, batch: int, callers: int) -> floa
         if callers == 1:
             live(store, share, batch, "noop-0")
         else:
-            in_parallel([lambda n=number: live(store, share, batch, f"noop-{n}") for number in range(callers)])
+            in_parallel([partial(live, store, share, batch, f"noop-{number}") for number in range(callers)])
     return share * callers / watch.elapsed_s
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -21,7 +22,6 @@ from benchmarks.timing import stopwatch
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.ids import IdSource
 from holdbeat.store import postgres, sqlite_file
-
 
 _ID = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})")
 
@@ -167,7 +167,7 @@ def replay_postgres(recording: Recording, url: str) -> float:
         with stopwatch() as watch:
             in_parallel(
                 [
-                    lambda c=connection, s=steps: _replay_on(c, s)
+                    partial(_replay_on, connection, steps)
                     for connection, steps in zip(connections, recording.steps, strict=True)
                 ]
             )

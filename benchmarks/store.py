@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -199,7 +200,8 @@ def main(argv: list[str] | None = None) -> int:
     parts = set(options.part or ("life", "enqueue", "flat"))
     with contextlib.ExitStack() as stack:
         if options.json:
-            stack.enter_context(contextlib.redirect_stderr(None))
+            nowhere = stack.enter_context(Path(os.devnull).open("w"))
+            stack.enter_context(contextlib.redirect_stderr(nowhere))
         if options.store != "postgres":
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdbeat-bench-", dir=options.folder))
             print(json.dumps(measure(SqliteBench(Path(folder)), extent, parts)), flush=True)

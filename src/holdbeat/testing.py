@@ -78,13 +78,13 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def stage(app: App, folder: Path, clock: ManualClock | None = None, **changes: Any) -> AsyncIterator[Stage]:
-    """Puts an App on a temporary store. Its own settings are restored afterwards."""
+    """Puts an App on a temporary store, or on the one named by `store`. Its own settings are restored afterwards."""
     from holdbeat.engine.schedule_trigger import ScheduleTrigger
 
     clock = clock or ManualClock()
     before = (app.settings, app._clock)
     app.close()
-    app.settings = app.settings.with_changes(store=f"sqlite:///{folder / 'stage.db'}", **changes)
+    app.settings = app.settings.with_changes(**{"store": f"sqlite:///{folder / 'stage.db'}", **changes})
     app._clock = clock
     try:
         store = app.store

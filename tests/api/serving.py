@@ -86,6 +86,11 @@ async def chat(ctx: Context, lines: int, gate: str) -> None:
     ctx.log("last")
 
 
+def open_gate(gate: str) -> None:
+    """Lets a `hold` job end, also one that has not begun yet."""
+    GATES.setdefault(gate, threading.Event()).set()
+
+
 def job_types() -> list[JobType]:
     outbound = Outbound(OutboundPolicy(True, ()))
     return [
@@ -125,7 +130,11 @@ class Served:
         self.store: PersistenceAdapter = open_store(url, terms)
         self.legacy_calls: list[str] = []
         self.admin_key = self.add_key(Scope.ADMIN) if is_key_needed else None
-        self.server: ApiServer = self.run(self._start(has_worker))
+        try:
+            self.server: ApiServer = self.run(self._start(has_worker))
+        except BaseException:
+            self._end_loop()
+            raise
         self.url = self.server.address
         self.client = self.new_client()
 
@@ -142,8 +151,13 @@ class Served:
             ],
         )
         server = ApiServer(self.supervisor, count_legacy_call=self.legacy_calls.append)
+        await server.check_doors()
         await self.supervisor.start()
-        await server.start()
+        try:
+            await server.start()
+        except BaseException:
+            await self.supervisor.stop(0)
+            raise
         return server
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float = 30) -> T:
@@ -161,6 +175,9 @@ class Served:
             await self.server.stop()
 
         self.run(end())
+        self._end_loop()
+
+    def _end_loop(self) -> None:
         self.store.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)

@@ -9,14 +9,14 @@ import httpx2
 import pytest
 
 from holdbeat.domain.ids import is_id
-from tests.api.serving import FAR, GATES, Served, eventually, problem_of, unique
+from tests.api.serving import FAR, Served, eventually, open_gate, problem_of, unique
 
 FIELDS = {
     "id", "type", "params", "status", "priority", "position", "resource", "template_id", "schedule_id", "scheduled_for",
     "group_id", "sequence", "retry_of", "retry_kind", "retried_by", "permanently_failed", "retry_policy", "timeout_s",
     "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels", "created_at", "started_at",
-    "finished_at", "cancel_requested_at", "cancel_reason", "worker_id", "heartbeat_at", "lease_expires_at", "run", "attempt",
-    "manual_retries", "progress",
+    "finished_at", "cancel_requested_at", "cancel_reason", "worker_id", "heartbeat_at", "lease_expires_at", "run",
+    "attempt", "manual_retries", "progress",
 }  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def test_a_queued_job_can_be_changed_and_a_running_one_cannot(served: Served, cl
     served.wait_for(running["id"], "RUNNING")
     problem_of(client.patch(f"/api/jobs/{running['id']}", json={"params": {"gate": "x"}}), 409, "not_queued")
     assert served.job(running["id"])["params"] == {"gate": gate}
-    GATES[gate].set()
+    open_gate(gate)
 
 
 @pytest.mark.rule("CAN-01")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict
 from holdbeat.domain.lease import LeaseTerms
-from holdbeat.domain.run import Outcome
+from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.observe.logs import JsonFormatter, TextFormatter
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Row, Transaction
@@ -65,7 +65,8 @@ def test_trouble_is_told_as_a_warning_with_its_ids(store: PersistenceAdapter, cl
     enqueue_one(store)
     taken = claim_one(store)
     clock.advance(1000)
-    assert store.write_sync(recover_lease, taken.lease.id, LeaseTerms())
+    lease = taken.lease
+    assert store.write_sync(recover_lease, lease.id, ErrorKind.LOST, lease.heartbeat_at, LeaseTerms())
     settle_as(store, taken, Outcome.completed())
     for event in ("lease.expired", "zombie.found", "recovery.acted", "lease.stale_result"):
         record = lines.of(event)[0]
@@ -95,7 +96,10 @@ def test_what_was_rolled_back_is_not_told(store: PersistenceAdapter, lines: Kept
 
 
 def test_a_witness_that_breaks_does_not_break_the_store(store: PersistenceAdapter) -> None:
-    store.witness(lambda committed: 1 / 0)
+    def broken(committed: Sequence[Row]) -> None:
+        raise ZeroDivisionError
+
+    store.witness(broken)
     assert enqueue_one(store).id
     assert enqueue_one(store).id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
@@ -11,6 +12,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict, Invalid, NotFound
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import NewJob, RetryPolicy
+from holdbeat.domain.run import ErrorKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.cancel import cancel_group
 from holdbeat.store.verbs.claim import Vacancy, claim
@@ -252,3 +254,35 @@ def test_a_member_that_is_being_claimed_is_not_ended_by_the_failure_of_another(
     assert statuses(store, group.id) == ("RUNNING", ["FAILED", "RUNNING"])
     assert complete(store, taken) == "accepted"
     assert statuses(store, group.id) == ("PARTIAL", ["FAILED", "COMPLETED"])
+
+
+@pytest.mark.rule("GRP-03", "INV-006", "CAN-01")
+@pytest.mark.parametrize("mode", list(GroupMode))
+def test_a_group_cancelled_in_the_midst_of_claims_and_failures_leaves_nothing_behind(
+    open_store: OpenStore, clock: ManualClock, mode: GroupMode
+) -> None:
+    store, neighbour = open_store("unlimited"), open_store("unlimited")
+
+    def work(number: int) -> int:
+        done = 0
+        for attempt in range(4):
+            for taken in claim_some(neighbour, 2, worker=f"w{number}-{attempt}"):
+                fail(neighbour, taken, ErrorKind.INTERRUPTED)
+                done += 1
+        return done
+
+    for number in range(8):
+        group, _ = make_group(store, mode, STOP, 3)
+        acts: list[Callable[[], object]] = [
+            partial(work, number),
+            partial(store.write_sync, cancel_group, group.id),
+        ]
+        said = together(acts)
+        assert not isinstance(said[0], Exception), said
+        found, jobs = look_at_group(store, group.id)
+        assert {job.status for job in jobs} <= {"CANCELLED", "FAILED"}
+        assert found.status == "CANCELLED"
+        assert [job.id for job in jobs if job.status == "FAILED" and job.retried_by is None] == []
+    assert count(store, "leases") == 0
+    clock.advance(1000)
+    assert claim_all(store) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -45,8 +46,6 @@ def test_a_closed_store_is_not_ready_and_gives_nothing_away(open_store: OpenStor
 
 
 def test_a_store_that_does_not_answer_in_time_is_not_ready(store: PersistenceAdapter) -> None:
-    import threading
-
     going_on = threading.Event()
 
     def block(tx: Transaction) -> None:

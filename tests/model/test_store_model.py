@@ -24,6 +24,8 @@ from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.verbs.cancel import cancel_group
+from holdbeat.store.verbs.claim import Vacancy
+from holdbeat.store.verbs.turn import turn
 from tests.conformance.acts import (
     OpenStore,
     cancel,
@@ -35,6 +37,7 @@ from tests.conformance.acts import (
     make_group,
     rows,
     settle_as,
+    settlement,
 )
 from tests.model.queue_model import ModelGroup, ModelJob, QueueModel
 
@@ -113,6 +116,25 @@ class StoreAgainstModel(RuleBasedStateMachine):
         taken = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
         self.spent.append(taken)
         assert settle_as(self.store, taken, outcome) == "accepted"
+        self._note_the_end(taken, outcome)
+
+    @rule(data=st.data(), outcome=OUTCOMES, slots=st.integers(1, 3))
+    def take_a_turn(self, data: st.DataObject, outcome: Outcome, slots: int) -> None:
+        """Settles one run, if there is one, and fills free slots, in one transaction."""
+        ended = [self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))] if self.running else []
+        self.spent += ended
+        self.workers += 1
+        words = [settlement(taken, outcome) for taken in ended]
+        done = self.store.write_sync(turn, words, Vacancy(f"w{self.workers}", range(slots), (), TYPES))
+        assert done.settled == ["accepted" for _ in ended]
+        for taken in ended:
+            self._note_the_end(taken, outcome)
+        assert ids_of(done.claims) == self.model.next_for(slots, TYPES, self.clock.now())
+        for job_id in ids_of(done.claims):
+            self.model.claimed(job_id)
+        self.running += done.claims
+
+    def _note_the_end(self, taken: Claim, outcome: Outcome) -> None:
         job_id = taken.lease.job_id or ""
         retry, not_before = self.model.settled(job_id, outcome, self.clock.now())
         found = look(self.store, job_id)
@@ -208,7 +230,7 @@ def test_whatever_happens_the_store_says_what_the_model_says(open_store: OpenSto
     run_state_machine_as_test(
         lambda: StoreAgainstModel(open_store),  # type: ignore[arg-type]
         settings=settings(
-            max_examples=40 if campaign == "short" else 1500,
+            max_examples=40 if campaign == "short" else 400,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -34,7 +34,7 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--no-worker", is_flag=True, help="Serve the API and fire schedules, but run no jobs here.")
 @click.option("--no-api", is_flag=True, help="Run jobs and fire schedules, but open no port.")
 @click.pass_obj
-def serve(obj: Any, app: str | None, no_worker: bool, no_api: bool, **flags: Any) -> None:
+def serve(obj: Any, /, app: str | None, no_worker: bool, no_api: bool, **flags: Any) -> None:
     """Run everything in one process: API, dashboard, trigger and worker.
 
     APP is module:name of your App, e.g. example:app.
@@ -49,7 +49,7 @@ def serve(obj: Any, app: str | None, no_worker: bool, no_api: bool, **flags: Any
 @with_options
 @click.option("--resources", help="Only jobs on these resources, separated by commas.")
 @click.pass_obj
-def worker(obj: Any, app: str | None, resources: str | None, **flags: Any) -> None:
+def worker(obj: Any, /, app: str | None, resources: str | None, **flags: Any) -> None:
     """Add a worker process on the same store; as many as you like, on as many machines as PostgreSQL serves.
 
     APP is module:name of your App, e.g. example:app.

@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from holdbeat.domain.errors import StoreRefused, Unavailable
+from holdbeat.domain.errors import StoreDown, StoreRefused, Unavailable
 from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S
 from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
@@ -26,6 +27,7 @@ from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.claim import Vacancy
+from holdbeat.store.verbs.held import held_claims
 from holdbeat.store.verbs.settle import Settled
 from holdbeat.store.verbs.turn import turn
 
@@ -88,6 +90,13 @@ class Dispatcher:
         self._changed = asyncio.Event()
         self._deaf: Callable[[], None] = lambda: None
         self._turned_at = 0.0
+        self._offered: set[str] = set()
+        """Leases whose settlement is on its way to the store."""
+        self._is_in_doubt = False
+        """A turn got no answer: the store may know of claims that we do not."""
+        self._singly = 0
+        """So many results are offered one by one, since one among them cannot be stored."""
+        self._told_all: tuple[StopReason, float | None] | None = None
 
     # --- life --------------------------------------------------------------------------------------------
 
@@ -125,6 +134,8 @@ class Dispatcher:
 
     async def step(self) -> list[Claim]:
         """One turn by hand: settles what has ended, claims for what is free, starts it."""
+        if self._is_in_doubt:
+            await self._take_up_unheard()
         return await self._take_turn(*self._prepare())
 
     async def settle_all(self) -> None:
@@ -151,6 +162,8 @@ class Dispatcher:
             entry.stop.set(reason, grace_s=entry.cancel_grace_s)
 
     def tell_all(self, reason: StopReason, *, grace_s: float | None = None) -> None:
+        """Tells every handler to end, those too whose claim is only now being answered."""
+        self._told_all = (reason, grace_s)
         for entry in list(self.running.values()):
             entry.stop.set(reason, grace_s=entry.cancel_grace_s if grace_s is None else grace_s)
 
@@ -165,19 +178,30 @@ class Dispatcher:
         """Starts a turn if there is something for it to do."""
         if self._by_hand or self._is_paused or len(self._turns) >= TURNS_AT_ONCE:
             return
+        if self._is_in_doubt:
+            # Alone, so that no claim is under way that is not known yet for a better reason.
+            if not self._turns:
+                self._begin_turn(self._clear_doubt())
+            return
         has_room = self._claiming and self._may_have_work and (self._free or self._free_http)
         if not self._ended and not has_room:
             return
         if self._turns and len(self._ended) < 16 and not has_room:
             return  # a few endings wait for company; the turn under way will pump again
-        task = asyncio.create_task(self._run_turn(*self._prepare()))
+        self._begin_turn(self._run_turn(*self._prepare()))
+
+    def _begin_turn(self, turn: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(turn)
         self._turns.add(task)
         task.add_done_callback(self._turn_done)
 
     def _prepare(self) -> tuple[list[tuple[Settlement, int]], Vacancy | None, float]:
         ended, self._ended = self._ended, []
         vacancy = None
-        if self._claiming:
+        if self._singly and ended:
+            self._singly -= 1
+            ended, self._ended = ended[:1], ended[1:]
+        elif self._claiming:
             free, self._free = self._free, []
             http, self._free_http = self._free_http, []
             for _, slot in ended:
@@ -202,18 +226,61 @@ class Dispatcher:
             self._on_refused(error)
         except Unavailable as error:
             log.warning("the store is not available; %d results wait: %s", len(ended), error)
-        except Exception:
+        except Exception as error:
             log.exception("a turn failed; it will be tried again")
+            self._suspect(ended, vacancy, error)
+
+    async def _clear_doubt(self) -> None:
+        try:
+            await self._take_up_unheard()
+        except Exception as error:
+            log.warning("it is not known yet which claims this worker holds: %s", error)
+            self._slow_down()
+
+    async def _take_up_unheard(self) -> None:
+        """Starts what the store gave us in a turn whose answer was lost."""
+        held = await self._store.read(held_claims, self._worker.id)
+        known = self.running.keys() | self._offered | {settlement.lease_id for settlement, _ in self._ended}
+        for claim in held:
+            slot = claim.lease.slot
+            if claim.lease.id in known:
+                continue
+            log.warning("the claim of run %s had got no answer; it is taken up now", claim.lease.id)
+            for free in (self._free, self._free_http):
+                if slot in free:
+                    free.remove(slot)
+            self._begin(claim, self._store.clock.monotonic())
+        self._is_in_doubt = False
+        self._may_have_work = True
+
+    def _suspect(
+        self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None, error: Exception
+    ) -> None:
+        """One result that cannot be stored must not hold up the others: finds it, and lets its run end FAILED."""
+        if not ended:
+            return
+        if len(ended) > 1 or vacancy is not None:
+            self._singly = len(ended)
+            return
+        settlement, _ = ended[0]
+        settlement.outcome = Outcome.failed(
+            ErrorKind.ERROR, f"The result could not be stored: {type(error).__name__}: {error}"[:2000]
+        )
 
     async def _take_turn(
         self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None, began: float
     ) -> list[Claim]:
+        offered = {settlement.lease_id for settlement, _ in ended}
+        self._offered |= offered
         try:
             result = await self._store.write(turn, [settlement for settlement, _ in ended], vacancy)
-        except BaseException:
+        except BaseException as error:
             self._take_back(ended, vacancy)
+            self._is_in_doubt |= vacancy is not None and isinstance(error, StoreDown)
             self._slow_down()
             raise
+        finally:
+            self._offered -= offered
         self._pause_s = 0.0
         self._turned_at = self._store.clock.monotonic()
         accepted = []
@@ -276,6 +343,9 @@ class Dispatcher:
     def _begin(self, claim: Claim, began: float) -> None:
         entry = Running(claim, StopSignal(), began)
         self.running[claim.lease.id] = entry
+        if self._told_all is not None:
+            reason, grace_s = self._told_all
+            entry.stop.set(reason, grace_s=entry.cancel_grace_s if grace_s is None else grace_s)
         entry.task = asyncio.create_task(self._execute(entry))
 
     async def _execute(self, entry: Running) -> None:
@@ -283,6 +353,9 @@ class Dispatcher:
             outcome = await self._executor.execute(entry.claim, entry.stop)
         except asyncio.CancelledError:
             outcome = Outcome.failed(ErrorKind.INTERRUPTED, "The worker's event loop was ended.")
+        except Exception as error:
+            log.exception("the run %s ended in a way that nobody expected", entry.claim.lease.id)
+            outcome = Outcome.failed(ErrorKind.ERROR, f"The worker broke: {type(error).__name__}: {error}"[:2000])
         if self.running.pop(entry.claim.lease.id, None) is not None:
             self._end(entry, outcome)
 

@@ -60,7 +60,8 @@ class Executor:
         if work.timeout_s is not None:
             deadline = lease.acquired_at + timedelta(seconds=work.timeout_s)
             left_s = max(0.0, (deadline - self._clock.now()).total_seconds())
-            alarm = asyncio.get_running_loop().call_later(left_s, self._time_is_up, claim, stop)
+            loop = asyncio.get_running_loop()
+            alarm = loop.call_at(loop.time() + left_s, self._time_is_up, claim, stop)
         context = Context(
             run_id=lease.id,
             type=work.type,
@@ -79,6 +80,10 @@ class Executor:
         finally:
             if alarm is not None:
                 alarm.cancel()
+        if alarm is not None and alarm.when() <= asyncio.get_running_loop().time() and not stop.is_set:
+            # It held the event loop beyond its deadline, so that the alarm could not go off before it returned.
+            self._time_is_up(claim, stop)
+            outcome = stop.verdict(outcome)
         kept = await reports.finish()
         return replace(outcome, artifacts=kept) if kept else outcome
 

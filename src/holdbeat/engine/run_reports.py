@@ -137,7 +137,7 @@ class OneRunReports:
         if self._said:
             try:
                 await self._all.flush()
-            except HoldbeatError as error:
+            except Exception as error:
                 log.warning("the last lines of run %s are still to be written: %s", self._lease.id, error)
         return self._kept
 

@@ -59,6 +59,7 @@ class ScheduleTrigger(Service):
         self._look_due = True
         self._looked_at = float("-inf")
         self._is_new = True
+        self._is_well = True
 
     @classmethod
     def for_settings(
@@ -84,20 +85,27 @@ class ScheduleTrigger(Service):
         self._look_due = True
         super().wake()
 
-    async def step(self) -> list[Firing]:
-        """Checks the clocks, looks ahead if that is due, and fires all that is due now."""
+    async def step(self) -> int:
+        """Checks the clocks, looks ahead if that is due, and fires all that is due now.
+
+        Returns how many schedules it looked at. Called by hand, without a loop that hears of changes, it always looks.
+        """
+        self._is_well = False
+        if self._task is None:
+            self._look_due, self._looked_at = True, float("-inf")
         await self._check_clocks()
-        done: list[Firing] = []
+        done = 0
         while not self._stopping:
             if self._must_look():
                 await self._look()
             if not self._moments or self._moments[0] > self.store.clock.now():
-                return done
+                break
             firing = await self._fire()
-            done.append(firing)
-            if not firing.looked_at and not firing.is_full and self._moments and self._moments[0] > firing.at:
-                # The database's clock is a breath behind our idea of it, or nothing is left.
-                return done
+            done += firing.looked_at
+            if not firing.looked_at and self._moments and self._moments[0] > firing.at:
+                # The database's clock is a breath behind our idea of it.
+                break
+        self._is_well = True
         return done
 
     # --- clocks -------------------------------------------------------------------------------------------
@@ -163,7 +171,8 @@ class ScheduleTrigger(Service):
 
     async def _rest(self, pause_s: float) -> None:
         """Until the next moment, precisely; until somebody wakes us; but never longer than the loop wants."""
-        until_s = self._until_next_s()
+        # After a failure the pause is kept, or a store that is down would be asked without end.
+        until_s = self._until_next_s() if self._is_well else pause_s
         if until_s < pause_s and not self._woken.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(until_s):

@@ -33,10 +33,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": without_secrets(_message(record)),
         }
-        for name in FIELDS:
-            value = record.__dict__.get(name)
-            if value is not None:
-                line[name] = _clean(value)
+        given = record.__dict__
+        line.update((name, _clean(given[name])) for name in FIELDS if given.get(name) is not None)
         exception = _exception(self, record)
         if exception:
             line["exception"] = without_secrets(exception)
@@ -124,6 +122,6 @@ def _clean(value: Any) -> Any:
             return {str(key): _clean(each) for key, each in value.items()}
         case list() | tuple():
             return [_clean(each) for each in value]
-        case bool() | int() | float() | None:
+        case int() | float() | None:
             return value
     return without_secrets(str(value))

@@ -47,7 +47,7 @@ class Readiness:
         self._kept_at = 0.0
 
     async def probe(self) -> dict[str, Any]:
-        """{ready, checks: {server, store_write, claim, trigger, dispatcher}}; a check is {ok, detail} and its figures."""
+        """{ready, checks: {server, store_write, claim, trigger, dispatcher}}; a check is {ok, detail, …}."""
         async with self._turn:
             now = self._store.clock.monotonic()
             if self._kept is None or now - self._kept_at >= FRESH_S:

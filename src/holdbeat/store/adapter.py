@@ -146,23 +146,17 @@ class PersistenceAdapter(ABC):
             if timer is not None:
                 timer("read" if read_only else "write", self.clock.monotonic() - began)
 
-    async def write(
-        self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a verb in a transaction of its own and returns once it is on disk."""
         result: T = await self._wait_for(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=False)
         return result
 
-    async def read(
-        self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a verb that only reads, on a snapshot of its own, beside the writers."""
         result: T = await self._wait_for(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=True)
         return result
 
-    def write_sync(
-        self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def write_sync(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`write` for threads and scripts without an event loop."""
         work = Work(verb, args, kwargs)
         self.submit(work, read_only=False)
@@ -170,9 +164,7 @@ class PersistenceAdapter(ABC):
         result: T = work.future.result()
         return result
 
-    def read_sync(
-        self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def read_sync(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`read` for threads and scripts without an event loop."""
         work = Work(verb, args, kwargs)
         self.submit(work, read_only=True)

@@ -65,7 +65,9 @@ def _log(level: int, row: Row) -> None:
             fields["data"] = known
     words = [f"{key}={value}" for key, value in fields.items() if key not in ("event", "data")]
     words += [f"{key}={_word(value)}" for key, value in fields.get("data", {}).items()]
-    log.log(level, "%s", one_line(" ".join([name, *words])), extra=fields)
+    # Made by hand: the logger would look for its caller on the stack, which takes as long as all the rest.
+    text = one_line(" ".join([name, *words]))
+    log.handle(log.makeRecord(log.name, level, __file__, 0, "%s", (text,), None, "log_events", fields))
 
 
 def _word(value: Any) -> str:

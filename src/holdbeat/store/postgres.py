@@ -151,8 +151,7 @@ class PostgresStore(PersistenceAdapter):
 
     def joined(self, connection: Any) -> Transaction:
         if not isinstance(connection, psycopg.Connection) or (
-            connection.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS
-            and connection.autocommit
+            connection.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS and connection.autocommit
         ):
             raise HoldbeatError(
                 "To enqueue inside your own transaction on PostgreSQL, hand in a psycopg connection on which a "
@@ -329,9 +328,7 @@ class PostgresStore(PersistenceAdapter):
             try:
                 with connection.pipeline():
                     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                    results.append(
-                        work.run(PostgresTransaction(connection, self.clock.now(), self.terms, self._types))
-                    )
+                    results.append(work.run(PostgresTransaction(connection, self.clock.now(), self.terms, self._types)))
                     connection.execute("COMMIT")
             except HoldbeatError as error:
                 link.roll_back()
@@ -359,13 +356,9 @@ class PostgresStore(PersistenceAdapter):
                     code="store_read_only",
                 )
             case pg.DiskFull():
-                return StoreDown(
-                    f"The database's disk is full; nothing was stored ({error}).", code="disk_full"
-                )
+                return StoreDown(f"The database's disk is full; nothing was stored ({error}).", code="disk_full")
             case pg.ReadOnlySqlTransaction():
-                return StoreDown(
-                    f"The database only reads just now; nothing was stored ({error}).", code="read_only"
-                )
+                return StoreDown(f"The database only reads just now; nothing was stored ({error}).", code="read_only")
             case psycopg.OperationalError() | psycopg.InterfaceError():
                 return StoreDown(f"The database cannot be reached; nothing was stored ({error}). Try again.")
         return error
@@ -405,9 +398,7 @@ def _open(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
     try:
         connection = connect(url)
     except psycopg.OperationalError as error:
-        raise StoreDown(
-            f"The database cannot be reached ({error}). Check --store and that the server runs."
-        ) from error
+        raise StoreDown(f"The database cannot be reached ({error}). Check --store and that the server runs.") from error
     with contextlib.closing(connection):
         migrate(connection, create=create, at=iso(clock.now()))
         if isinstance(clock, OffsetClock):
@@ -436,9 +427,7 @@ def migrate(connection: psycopg.Connection[Row], *, create: bool, at: str) -> No
                 code="store_missing",
             )
         connection.execute(TABLE)
-        applied = [
-            (int(v), str(c)) for v, c in connection.execute("SELECT version, checksum FROM schema_migrations")
-        ]
+        applied = [(int(v), str(c)) for v, c in connection.execute("SELECT version, checksum FROM schema_migrations")]
         for migration in pending("postgres", applied):
             connection.execute(migration.sql.encode())
             connection.execute(

@@ -122,9 +122,7 @@ class PostgresTransaction(Transaction):
         if varied:
             arrays = ", ".join(f"%({name})s::{types[name]}[]" for name in varied)
             source = f" FROM unnest({arrays}) AS given({', '.join(varied)})"
-        self._execute(
-            f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(chosen)}{source}", params
-        )
+        self._execute(f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(chosen)}{source}", params)
 
     def time(self, value: Any) -> datetime | None:
         return value  # type: ignore[no-any-return]
@@ -139,9 +137,7 @@ class PostgresTransaction(Transaction):
     def next_positions(self, counts: Mapping[int, int]) -> dict[int, list[int]]:
         places: dict[int, list[int]] = {}
         for priority, count in counts.items():
-            found = self.rows(
-                f"SELECT nextval('positions_{priority:d}') FROM generate_series(1, :count)", count=count
-            )
+            found = self.rows(f"SELECT nextval('positions_{priority:d}') FROM generate_series(1, :count)", count=count)
             places[priority] = [int(row[0]) for row in found]
         return places
 

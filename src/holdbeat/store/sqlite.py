@@ -154,9 +154,7 @@ class SqliteStore(PersistenceAdapter):
                 while len(waiting) < SHARED_COMMIT_MAX:
                     waiting.append(self._writing.get_nowait())
             last = None in waiting
-            works = [
-                work for work in waiting if work is not None and work.begin()
-            ]
+            works = [work for work in waiting if work is not None and work.begin()]
             if works:
                 self._commit(works)
 

@@ -110,9 +110,7 @@ class SqliteTransaction(Transaction):
         return None if value is None else _instant(value)
 
     def next_fences(self, count: int) -> int:
-        row = self.one(
-            "UPDATE counters SET value = value + :count WHERE name = 'fence' RETURNING value", count=count
-        )
+        row = self.one("UPDATE counters SET value = value + :count WHERE name = 'fence' RETURNING value", count=count)
         assert row is not None
         return int(row[0]) - count + 1
 

@@ -22,7 +22,7 @@ _FORM = "application/x-www-form-urlencoded"
 async def log_in(call: Call) -> Response:
     """Begin a session of the dashboard with an API key, sent as JSON or by the login page's form."""
     is_form = call.request.headers.get("content-type", "").startswith(_FORM)
-    raw = await read_body(call.request, 10_000)
+    raw = await read_body(call.request)
     if is_form:
         given = parse_qs(raw.decode("latin-1"), max_num_fields=10)
         key = given.get("key", [""])[0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from holdbeat.client.asynchronous.jobs import AsyncJobs
@@ -158,12 +159,13 @@ class AsyncClient(AsyncJobs):
 
     async def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Events as they happen, for ever; from the beginning of the log with `after="0"`."""
         query = {"after": after, "name": name, "job_id": job_id}
-        async for message in self.messages("/api/events", query=query):
-            if message.event != COMMENT:
-                yield message.data
+        async with aclosing(self.messages("/api/events", query=query)) as messages:
+            async for message in messages:
+                if message.event != COMMENT:
+                    yield message.data
 
     async def health(self) -> JsonObject:
         said: JsonObject = await self.call("GET", "/healthz")

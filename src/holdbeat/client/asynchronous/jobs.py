@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from holdbeat.client.asynchronous.transport import AsyncTransport, segment
@@ -128,10 +129,11 @@ class AsyncJobs(AsyncTransport):
         until = self.deadline(timeout_s)
         while True:
             # Whatever the stream says, comments included, is a reason to look: none is needed to come.
-            async for _ in self.messages("/api/events", query={"job_id": job_id}, until=until):
-                job = await self.get_job(job_id)
-                if job["status"] in TERMINAL:
-                    break
+            async with aclosing(self.messages("/api/events", query={"job_id": job_id}, until=until)) as messages:
+                async for _ in messages:
+                    job = await self.get_job(job_id)
+                    if job["status"] in TERMINAL:
+                        break
             if not with_retries or job["retried_by"] is None:
                 return job
             job_id = job["retried_by"]
@@ -143,14 +145,15 @@ class AsyncJobs(AsyncTransport):
         page: Page[LogLine] = await self.call("GET", f"/api/jobs/{segment(job_id)}/logs", query=query)
         return page
 
-    async def follow_logs(self, job_id: str, *, after: int = 0) -> AsyncIterator[LogLine]:
+    async def follow_logs(self, job_id: str, *, after: int = 0) -> AsyncGenerator[LogLine, None]:
         """Lines as they are written, each once, until the run has ended."""
         query = {"follow": True, "after": after}
-        async for message in self.messages(f"/api/jobs/{segment(job_id)}/logs", query=query):
-            if message.event == "end":
-                return
-            if message.event == "log":
-                yield message.data
+        async with aclosing(self.messages(f"/api/jobs/{segment(job_id)}/logs", query=query)) as messages:
+            async for message in messages:
+                if message.event == "end":
+                    return
+                if message.event == "log":
+                    yield message.data
 
     # --- the queue ----------------------------------------------------------------------------------------
 

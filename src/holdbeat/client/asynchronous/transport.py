@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -145,7 +145,7 @@ class AsyncTransport:
         query: Mapping[str, Any] | None = None,
         last_id: str | None = None,
         until: float | None = None,
-    ) -> AsyncIterator[Message]:
+    ) -> AsyncGenerator[Message, None]:
         """A stream of messages, comments included, taken up where it was cut off (API-04).
 
         `until` is an instant of the monotonic clock, after which it is a TimeoutError.

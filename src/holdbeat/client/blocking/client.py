@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from holdbeat.client.blocking.jobs import Jobs
@@ -155,12 +156,13 @@ class Client(Jobs):
 
     def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Events as they happen, for ever; from the beginning of the log with `after="0"`."""
         query = {"after": after, "name": name, "job_id": job_id}
-        for message in self.messages("/api/events", query=query):
-            if message.event != COMMENT:
-                yield message.data
+        with closing(self.messages("/api/events", query=query)) as messages:
+            for message in messages:
+                if message.event != COMMENT:
+                    yield message.data
 
     def health(self) -> JsonObject:
         said: JsonObject = self.call("GET", "/healthz")

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from holdbeat.client.blocking.transport import Transport, segment
@@ -127,10 +128,11 @@ class Jobs(Transport):
         until = self.deadline(timeout_s)
         while True:
             # Whatever the stream says, comments included, is a reason to look: none is needed to come.
-            for _ in self.messages("/api/events", query={"job_id": job_id}, until=until):
-                job = self.get_job(job_id)
-                if job["status"] in TERMINAL:
-                    break
+            with closing(self.messages("/api/events", query={"job_id": job_id}, until=until)) as messages:
+                for _ in messages:
+                    job = self.get_job(job_id)
+                    if job["status"] in TERMINAL:
+                        break
             if not with_retries or job["retried_by"] is None:
                 return job
             job_id = job["retried_by"]
@@ -142,14 +144,15 @@ class Jobs(Transport):
         page: Page[LogLine] = self.call("GET", f"/api/jobs/{segment(job_id)}/logs", query=query)
         return page
 
-    def follow_logs(self, job_id: str, *, after: int = 0) -> Iterator[LogLine]:
+    def follow_logs(self, job_id: str, *, after: int = 0) -> Generator[LogLine, None, None]:
         """Lines as they are written, each once, until the run has ended."""
         query = {"follow": True, "after": after}
-        for message in self.messages(f"/api/jobs/{segment(job_id)}/logs", query=query):
-            if message.event == "end":
-                return
-            if message.event == "log":
-                yield message.data
+        with closing(self.messages(f"/api/jobs/{segment(job_id)}/logs", query=query)) as messages:
+            for message in messages:
+                if message.event == "end":
+                    return
+                if message.event == "log":
+                    yield message.data
 
     # --- the queue ----------------------------------------------------------------------------------------
 

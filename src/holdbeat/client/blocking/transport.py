@@ -12,7 +12,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -146,7 +146,7 @@ class Transport:
         query: Mapping[str, Any] | None = None,
         last_id: str | None = None,
         until: float | None = None,
-    ) -> Iterator[Message]:
+    ) -> Generator[Message, None, None]:
         """A stream of messages, comments included, taken up where it was cut off (API-04).
 
         `until` is an instant of the monotonic clock, after which it is a TimeoutError.

@@ -67,9 +67,7 @@ def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
 
 _RIPE = "FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1 AND not_before <= :now"
 _WAITING = "FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now"
-_SIGNS = (
-    f"SELECT EXISTS (SELECT 1 {_RIPE}), EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {_WAITING})"
-)
+_SIGNS = f"SELECT EXISTS (SELECT 1 {_RIPE}), EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {_WAITING})"
 """Whether there is anything besides ready jobs. Mostly there is not, and a claim need not look closer."""
 
 
@@ -228,9 +226,7 @@ _LEASE_COLUMNS = (
 )  # fmt: skip
 
 
-def _grant(
-    tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, int]], fence: int
-) -> list[Claim]:
+def _grant(tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, int]], fence: int) -> list[Claim]:
     # Read again under the lock: another claim may have granted one since, or its client may have gone.
     waiting = {
         row[0]
@@ -316,9 +312,7 @@ def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[Row, int]]) -> 
         leases.append((run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at))
         if group_id:
             groups.add(group_id)
-        note(
-            (events.JOB_CLAIMED, now, job_id, run_id, worker_id, group_id, job.schedule_id, f'{{"fence":{fence}}}')
-        )
+        note((events.JOB_CLAIMED, now, job_id, run_id, worker_id, group_id, job.schedule_id, f'{{"fence":{fence}}}'))
     tx.insert(
         "job_runs",
         (

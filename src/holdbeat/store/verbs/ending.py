@@ -58,9 +58,7 @@ class Ending:
     worker_id: str | None = None
 
 
-def lock_company(
-    tx: Transaction, group_ids: Iterable[str | None], schedule_ids: Iterable[str | None]
-) -> None:
+def lock_company(tx: Transaction, group_ids: Iterable[str | None], schedule_ids: Iterable[str | None]) -> None:
     """Locks the groups and schedules that an ending will touch, before any job.
 
     Everyone takes locks in this order (groups, schedules, jobs), so that nobody waits in a circle; and two

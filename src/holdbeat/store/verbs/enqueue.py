@@ -87,17 +87,13 @@ def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqu
 enqueue: Coalesced[Sequence[NewJob], Enqueued] = Coalesced(_enqueue_many)
 
 
-def _holders_of_keys(
-    tx: Transaction, batches: list[Sequence[NewJob]]
-) -> dict[str, tuple[str | None, Job | NewJob]]:
+def _holders_of_keys(tx: Transaction, batches: list[Sequence[NewJob]]) -> dict[str, tuple[str | None, Job | NewJob]]:
     keys = sorted({job.idempotency_key for batch in batches for job in batch if job.idempotency_key})
     if not keys:
         return {}
     # On PostgreSQL two callers with one key must wait for each other before they look.
     tx.lock_pools(f"key:{key}" for key in keys)
-    found = tx.rows(
-        f"SELECT idempotency_key, request_hash, {JOB} FROM jobs WHERE idempotency_key IN :keys", keys=keys
-    )
+    found = tx.rows(f"SELECT idempotency_key, request_hash, {JOB} FROM jobs WHERE idempotency_key IN :keys", keys=keys)
     return {row[0]: (row[1], job_of(tx, row[2:])) for row in found}
 
 
@@ -133,9 +129,7 @@ def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = even
     if not requests:
         return []
     wanted = Counter(request.priority for request in requests if request.position is None)
-    places = (
-        {priority: iter(found) for priority, found in tx.next_positions(wanted).items()} if wanted else {}
-    )
+    places = {priority: iter(found) for priority, found in tx.next_positions(wanted).items()} if wanted else {}
     jobs = []
     rows = []
     now = tx.now

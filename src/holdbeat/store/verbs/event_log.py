@@ -75,6 +75,14 @@ def events_of_job(tx: Transaction, job_id: str, limit: int = 500) -> list[Logged
     return [LoggedEvent(_cursor(row[0], row[1]), _event_of(tx, row[1:])) for row in found]
 
 
+def newest_events(tx: Transaction, before: int | None = None, limit: int = 100) -> list[Event]:
+    """The Events as they are now, the newest first; with `before`, those older than that id."""
+    older = "" if before is None else "WHERE id < :before "
+    params = {} if before is None else {"before": before}
+    found = tx.rows(f"SELECT {_FIELDS} FROM events {older}ORDER BY id DESC LIMIT :limit", limit=limit, **params)
+    return [_event_of(tx, row) for row in found]
+
+
 def latest_cursor(tx: Transaction) -> str:
     """The cursor of a reader who wants only what is not to be read yet."""
     if tx.dialect == "sqlite":

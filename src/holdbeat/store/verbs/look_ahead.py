@@ -19,6 +19,7 @@ from holdbeat.store.verbs.rows import certain
 from holdbeat.store.verbs.schedule_rows import SCHEDULE, save_plans, schedule_of
 
 MOST_MOMENTS = 1000
+JUST_NOW = timedelta(seconds=5)
 
 
 @dataclass(slots=True)
@@ -93,7 +94,8 @@ def _nearer(schedule: Schedule, now: datetime) -> Schedule | None:
     if present is None or present <= now:
         return None
     if not schedule.adaptive:
-        following = next_due(schedule, now)
+        # From a little earlier: a slot that passed since the clock went back is still to be fired.
+        following = next_due(schedule, now - JUST_NOW)
         if following is None or following >= present:
             return None
         schedule.next_run_at = following

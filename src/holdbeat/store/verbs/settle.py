@@ -84,7 +84,8 @@ def _held_reservations(tx: Transaction, settlements: Sequence[Settlement]) -> se
     if not settlements:
         return set()
     rows = tx.rows(
-        "SELECT id, worker_id, fence FROM leases WHERE id IN :ids AND reservation_id IS NOT NULL ORDER BY id FOR UPDATE",
+        "SELECT id, worker_id, fence FROM leases WHERE id IN :ids AND reservation_id IS NOT NULL "
+        "ORDER BY id FOR UPDATE",
         ids=[settlement.lease_id for settlement in settlements],
     )
     holders = {row[0]: (row[1], row[2]) for row in rows}

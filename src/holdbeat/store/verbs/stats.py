@@ -88,7 +88,7 @@ def resource_stats(tx: Transaction) -> dict[str, dict[str, Any]]:
 def runs_since(tx: Transaction, since: datetime) -> dict[str, int]:
     """Runs that ended after an instant, by outcome."""
     counts = dict.fromkeys((str(status) for status in RunStatus), 0)
-    types = [row[0] for row in tx.rows(_ENDED_TYPES)]
+    types = ended_types(tx)
     for status, amount in tx.rows(
         "SELECT status, count(*) FROM job_runs WHERE type IN :types AND finished_at IS NOT NULL "
         "AND finished_at > :since GROUP BY status",
@@ -97,6 +97,11 @@ def runs_since(tx: Transaction, since: datetime) -> dict[str, int]:
     ):
         counts[status] = int(amount)
     return counts
+
+
+def ended_types(tx: Transaction) -> list[str]:
+    """Every type that has a finished run, by name."""
+    return [row[0] for row in tx.rows(_ENDED_TYPES)]
 
 
 def _waiting(tx: Transaction) -> tuple[Counter[str], dict[str, datetime]]:

@@ -1,0 +1,131 @@
+"""Ingest pipeline: crawl → chunk → embed → upsert over one site, on as many workers as you like.
+
+    holdbeat serve examples.ingest_pipeline:app
+    holdbeat submit ingest site=http://127.0.0.1:8000/ index=index.db
+
+Each page is one step: the handler looks whether it was cancelled, works, and notes what it has done in the index itself.
+So a retry, after a crash or after a cancel half-way, goes on where the last attempt stopped. The fence protects the
+index: a worker that lost its lease can no longer write to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import urldefrag, urljoin, urlsplit
+
+import apsw
+import httpx2
+
+from holdbeat import App, Context, PermanentFailure
+
+PAGES_MAX = 200
+CHUNK_WORDS = 60
+DIMENSIONS = 16
+
+app = App(concurrency="resources:default=4", slots=4)
+
+
+class Page(HTMLParser):
+    """Text and links of one page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.words: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value for name, value in attrs if tag == "a" and name == "href" and value]
+
+    def handle_data(self, data: str) -> None:
+        self.words += data.split()
+
+
+class Index:
+    """Where chunks end up: a SQLite file that refuses writers with an old fence."""
+
+    def __init__(self, path: str, fence: int) -> None:
+        self._connection = apsw.Connection(path)
+        self._connection.set_busy_timeout(5000)
+        self._fence = fence
+        self._connection.execute(
+            "CREATE TABLE IF NOT EXISTS chunks (id TEXT PRIMARY KEY, url TEXT, text TEXT, embedding TEXT);"
+            "CREATE TABLE IF NOT EXISTS pages (url TEXT PRIMARY KEY, links TEXT);"
+            "CREATE TABLE IF NOT EXISTS fences (site TEXT PRIMARY KEY, fence INTEGER)"
+        ).fetchall()
+
+    def done_pages(self) -> dict[str, list[str]]:
+        rows = self._connection.execute("SELECT url, links FROM pages").fetchall()
+        return {str(url): str(links).split("\n") if links else [] for url, links in rows}
+
+    def upsert(self, site: str, url: str, chunks: list[tuple[str, str, str]], links: list[str]) -> None:
+        """One page, whole or not at all, and only if nobody with a newer fence works on the site."""
+        with self._connection:
+            held = self._connection.execute("SELECT fence FROM fences WHERE site = ?", (site,)).fetchall()
+            if held and int(str(held[0][0])) > self._fence:
+                raise PermanentFailure("another run has taken over this site")
+            self._connection.execute("INSERT OR REPLACE INTO fences VALUES (?, ?)", (site, self._fence))
+            self._connection.executemany("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?)", [(a, url, b, c) for a, b, c in chunks])
+            self._connection.execute("INSERT OR REPLACE INTO pages VALUES (?, ?)", (url, "\n".join(links)))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def chunked(words: list[str]) -> Iterator[str]:
+    for start in range(0, len(words), CHUNK_WORDS):
+        yield " ".join(words[start : start + CHUNK_WORDS])
+
+
+def embed(text: str) -> list[float]:
+    """A small honest embedding: hashed word counts, so that the example needs no model."""
+    vector = [0.0] * DIMENSIONS
+    for word in re.findall(r"\w+", text.lower()):
+        vector[hashlib.blake2b(word.encode(), digest_size=2).digest()[0] % DIMENSIONS] += 1
+    length = sum(value * value for value in vector) ** 0.5 or 1.0
+    return [round(value / length, 4) for value in vector]
+
+
+@app.job(timeout="1h", retries=3)
+async def ingest(ctx: Context, site: str, index: str) -> dict[str, Any]:
+    """Crawls a site and keeps its text in an index."""
+    store = Index(str(Path(index)), ctx.fence)
+    try:
+        done = store.done_pages()
+        if done:
+            ctx.log(f"{len(done)} pages are there already; going on from them")
+        waiting = [site, *(link for links in done.values() for link in links)]
+        seen = set(done)
+        async with httpx2.AsyncClient(timeout=30) as client:
+            while waiting and len(seen) < PAGES_MAX:
+                url = waiting.pop(0)
+                if url in seen:
+                    continue
+                seen.add(url)
+                ctx.checkpoint()
+                answer = await client.get(url)
+                if answer.status_code != 200 or "html" not in answer.headers.get("content-type", ""):
+                    ctx.log(f"left out {url}: {answer.status_code}")
+                    continue
+                page = Page(answer.text)
+                links = [link for raw in page.links if (link := urldefrag(urljoin(url, raw))[0]) and _is_inside(site, link)]
+                chunks = [
+                    (hashlib.sha256(f"{url}#{number}".encode()).hexdigest(), text, repr(embed(text)))
+                    for number, text in enumerate(chunked(page.words))
+                ]
+                store.upsert(site, url, chunks, links)
+                waiting += [link for link in links if link not in seen]
+                known = len(seen) + len(set(waiting) - seen)
+                ctx.progress(len(seen) / known, url)
+        return {"pages": len(seen), "resumed_from": len(done)}
+    finally:
+        store.close()
+
+
+def _is_inside(site: str, url: str) -> bool:
+    return urlsplit(url).netloc == urlsplit(site).netloc

@@ -1,0 +1,105 @@
+"""What people type, read into what the API takes: params, labels, instants, durations.
+
+Guards literalness: nothing is evaluated. A value is JSON if it is JSON, and otherwise the text that it is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdbeat.domain.duration import duration_s
+from holdbeat.domain.errors import Invalid
+
+
+def typed(text: str) -> Any:
+    """`3` is a number, `true` a truth value, `"3"` and `fox` are texts, `[1,2]` a list."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(name)
+
+
+def pairs(words: Sequence[str], *, what: str = "params") -> dict[str, Any]:
+    """`key=value` words as an object with typed values."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{word!r} is not understood. Write {what} as key=value, e.g. words=500.")
+        if name in found:
+            raise click.UsageError(f"{name} is given twice. Give it once.")
+        found[name] = typed(value)
+    return found
+
+
+def labels(words: Sequence[str]) -> dict[str, str]:
+    """`name=value` words as labels, which are always texts."""
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{word!r} is not understood. Write a label as name=value.")
+        found[name] = value
+    return found
+
+
+def json_text(source: str, *, what: str) -> Any:
+    """JSON from the word itself, from a file (`@file`), or from the input (`-`)."""
+    if source == "-":
+        text = sys.stdin.read()
+    elif source.startswith("@"):
+        try:
+            text = Path(source[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise click.UsageError(f"{source[1:]} cannot be read: {reason}.") from error
+    else:
+        text = source
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError as error:
+        raise click.UsageError(f"{what} is not JSON ({error}). Write JSON, @file, or - for the input.") from error
+
+
+def json_object(source: str, *, what: str) -> dict[str, Any]:
+    value = json_text(source, what=what)
+    if not isinstance(value, dict):
+        raise click.UsageError(f"{what} must be a JSON object such as {{}}.")
+    return value
+
+
+def params_of(words: Sequence[str], source: str | None) -> dict[str, Any]:
+    """Params from `--params` with the single ones over them."""
+    return {**(json_object(source, what="--params") if source else {}), **pairs(words)}
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or text such as 90s, 10m, 1h30m."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return duration_s(str(value), field=(param.opts[0] if param else "duration"))
+        except Invalid as error:
+            self.fail(error.detail, param, ctx)
+
+
+DURATION = Duration()
+
+
+def without_none(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Only what was really given."""
+    return {name: value for name, value in given.items() if value is not None and value != ()}

@@ -1,0 +1,94 @@
+"""How jobs, runs and what belongs to them look in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.cli.output import fields, instant, shown, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> RenderableType:
+    return table(
+        ("id", "status", "type", "priority", "resource", "attempt", "created", "finished", "note"),
+        [
+            (
+                job["id"],
+                job["status"],
+                job["type"],
+                job["priority"],
+                job["resource"],
+                job["attempt"],
+                instant(job["created_at"]),
+                instant(job["finished_at"]),
+                _note(job),
+            )
+            for job in jobs
+        ],
+    )
+
+
+def _note(job: Mapping[str, Any]) -> str:
+    """The one thing that a reader of a list would ask next."""
+    run = job["run"]
+    if job["status"] == "RUNNING" and job["progress"] is not None:
+        fraction = job["progress"]["fraction"]
+        amount = "" if fraction is None else f"{fraction:.0%} "
+        return amount + shown(job["progress"]["message"])
+    if job["status"] == "CANCELLED":
+        return shown(job["cancel_reason"])
+    if run is not None and run["error"]:
+        first = str(run["error"]).strip().rpartition("\n")[2]
+        return f"{run['error_kind'] or ''} {shown(first)[:80]}".strip()
+    if job["status"] == "QUEUED" and job["not_before"]:
+        return f"not before {instant(job['not_before'])}"
+    return ""
+
+
+def job_fields(job: Mapping[str, Any]) -> RenderableType:
+    run = job["run"] or {}
+    hidden = ("run", "position", "retry_policy", "progress", "permanently_failed")
+    lines = {name: value for name, value in job.items() if name not in hidden}
+    if job["permanently_failed"]:
+        lines["permanently_failed"] = True
+    if job["progress"] is not None:
+        lines["progress"] = _note(job) or job["progress"]
+    for name in ("id", "exit_code", "error_kind", "error", "result"):
+        if run.get(name) is not None:
+            lines[f"run {name}"] = run[name]
+    others = sorted(name for name in run.get("artifacts") or {} if name != "result")
+    if others:
+        lines["artifacts"] = ", ".join(others)
+    return fields(lines)
+
+
+def queue_table(queue: Mapping[str, Any]) -> list[RenderableType]:
+    drawn: list[RenderableType] = []
+    for pause in queue["paused"]:
+        what = "Everything" if pause["resource"] is None else f"The resource {shown(pause['resource'])}"
+        reason = f" ({shown(pause['reason'])})" if pause["reason"] else ""
+        drawn.append(f"{what} is paused since {instant(pause['paused_at'])}{reason}.")
+    rows = [
+        (
+            number,
+            job["id"],
+            job["type"],
+            job["priority"],
+            job["resource"],
+            instant(job["created_at"]),
+            ", ".join(job["blocked_by"]),
+        )
+        for number, job in enumerate(queue["items"], 1)
+    ]
+    return [*drawn, table(("", "id", "type", "priority", "resource", "created", "waits for"), rows)]
+
+
+def explanation(said: Mapping[str, Any]) -> list[RenderableType]:
+    drawn: list[RenderableType] = [shown(said["summary"])]
+    drawn += [f"  - {shown(reason['detail'])} [{shown(reason['code'])}]" for reason in said.get("reasons", [])]
+    if said.get("estimated_start"):
+        drawn.append(f"Estimated start: {instant(said['estimated_start'])}")
+    return drawn

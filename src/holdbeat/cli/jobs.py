@@ -1,0 +1,240 @@
+"""Verbs about jobs: jobs, show, cancel, retry, move, explain."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from holdbeat.cli.backend import Backend
+from holdbeat.cli.given import json_object, labels, without_none
+from holdbeat.cli.job_tables import explanation, job_fields, jobs_table
+from holdbeat.cli.output import confirm, show, show_list, shown
+from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, Function, example, reaching
+
+STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED")
+STATUS = click.option(
+    "--status",
+    multiple=True,
+    type=click.Choice(STATUSES, case_sensitive=False),
+    help="Only this status; may be repeated.",
+)
+LABEL = click.option("--label", multiple=True, metavar="NAME=VALUE", help="Only with this label; may be repeated.")
+
+
+def filters(function: Function) -> Function:
+    """The filters of lists of jobs."""
+    for option in (
+        LABEL,
+        click.option("--template-id", help="Only jobs made from this template."),
+        click.option("--group-id", help="Only members of this group."),
+        click.option("--schedule-id", help="Only jobs that this schedule made."),
+        click.option("--resource", help="Only jobs on this resource."),
+        click.option("--type", help="Only jobs of this type."),
+        STATUS,
+    ):
+        function = option(function)
+    return function
+
+
+@click.command(epilog=example("holdbeat jobs --status FAILED --limit 10", "holdbeat jobs --label team=crawl --watch"))
+@filters
+@LIMIT
+@CURSOR
+@WATCH
+@JSON
+@reaching
+def jobs(backend: Backend, watch: float | None, as_json: bool, **given: Any) -> None:
+    """List jobs, the newest first."""
+    wanted = without_none(given)
+    show_list(
+        lambda: backend.list_jobs(**wanted),
+        lambda page: [jobs_table(page["items"])],
+        as_json=as_json,
+        watch=watch,
+    )
+
+
+@click.command(epilog=example("holdbeat show 01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"))
+@click.argument("job_id", metavar="JOB")
+@click.option("--events", "with_events", is_flag=True, help="Also what the scheduler decided about it.")
+@click.option("--artifact", metavar="NAME", help="Print this artifact of its run, and nothing else.")
+@WATCH
+@JSON
+@reaching
+def show_job(
+    backend: Backend, job_id: str, with_events: bool, artifact: str | None, watch: float | None, as_json: bool
+) -> None:
+    """Show a JOB with its run."""
+    if artifact is not None:
+        run = backend.get_job(job_id)["run"]
+        if run is None:
+            raise click.UsageError(f"Job {shown(job_id)} has not run, so it has no artifacts.")
+        sys.stdout.buffer.write(backend.get_artifact(run["id"], artifact))
+        return
+
+    def fetch() -> dict[str, Any]:
+        job: dict[str, Any] = dict(backend.get_job(job_id))
+        if with_events:
+            job["events"] = backend.job_events(job_id)["items"]
+        return job
+
+    def draw(job: dict[str, Any]) -> list[Any]:
+        drawn = [job_fields({name: value for name, value in job.items() if name != "events"})]
+        drawn += [f"{event['at']} {shown(event['name'])} {shown(event['data'])}" for event in job.get("events", [])]
+        return drawn
+
+    show_list(fetch, draw, as_json=as_json, watch=watch)
+
+
+@click.command(
+    epilog=example("holdbeat cancel JOB --reason 'wrong prompt'", "holdbeat cancel --filter --type story --yes")
+)
+@click.argument("job_ids", nargs=-1, metavar="[JOB]...")
+@click.option("--filter", "by_filter", is_flag=True, help="Cancel all that the options below find.")
+@filters
+@click.option("--reason", help="Why; it is kept with the job.")
+@click.option("--dry-run", is_flag=True, help="Only say which they would be.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@JSON
+@reaching
+def cancel(
+    backend: Backend,
+    job_ids: tuple[str, ...],
+    by_filter: bool,
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Cancel JOBs, or all that a filter finds. What runs is asked to stop, and stopped when its grace is over."""
+    wanted = _wanted(job_ids, by_filter, given)
+    if wanted is None:
+        for job_id in job_ids:
+            if dry_run:
+                show(backend.get_job(job_id), lambda job: [f"{job['id']} {job['status']}"], as_json=as_json)
+            else:
+                job = backend.cancel_job(job_id, reason)
+                show(job, lambda job: [f"{job['id']} {_cancelled(job)}"], as_json=as_json)
+        return
+    if not dry_run:
+        found = backend.cancel_jobs(wanted, dry_run=True)
+        confirm(f"{found['changed']} jobs will be cancelled.", yes=yes)
+    result = backend.cancel_jobs(wanted, dry_run=dry_run, reason=reason)
+    show(result, lambda each: _bulk(each, "cancelled", dry_run), as_json=as_json)
+
+
+def _cancelled(job: Mapping[str, Any]) -> str:
+    return "CANCELLED" if job["status"] == "CANCELLED" else f"is asked to stop (it is {job['status']})"
+
+
+def _wanted(job_ids: tuple[str, ...], by_filter: bool, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The filter, or None if jobs are named."""
+    wanted = without_none(given)
+    if by_filter:
+        if job_ids:
+            raise click.UsageError("Name jobs, or use --filter; not both.")
+        if not wanted:
+            raise click.UsageError("--filter alone would mean all jobs. Say which, e.g. --filter --type story.")
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
+    if wanted:
+        raise click.UsageError(f"--{min(wanted).replace('_', '-')} is a filter: say --filter to use it.")
+    if not job_ids:
+        raise click.UsageError("Say which: a JOB, or --filter with options such as --type story.")
+    return None
+
+
+def _bulk(result: Mapping[str, Any], done: str, dry_run: bool) -> list[Any]:
+    would = "would be " if dry_run else ""
+    return [*result["ids"], f"{result['changed']} of {result['matched']} {would}{done}."]
+
+
+@click.command(epilog=example("holdbeat retry JOB", "holdbeat retry --filter --status FAILED --type embed --yes"))
+@click.argument("job_ids", nargs=-1, metavar="[JOB]...")
+@click.option("--filter", "by_filter", is_flag=True, help="Retry all that the options below find.")
+@filters
+@click.option("--error-kind", multiple=True, help="Only runs that failed like this, e.g. timeout; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Only say which they would be.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@JSON
+@reaching
+def retry(
+    backend: Backend,
+    job_ids: tuple[str, ...],
+    by_filter: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Try JOBs again that failed, were skipped or cancelled: each as a new job at the end of its priority."""
+    wanted = _wanted(job_ids, by_filter, given)
+    if wanted is None and dry_run:
+        wanted = {"ids": list(job_ids)}
+    if wanted is None:
+        for job_id in job_ids:
+            show(backend.retry_job(job_id), lambda job: [job["id"]], as_json=as_json)
+        return
+    if not dry_run:
+        found = backend.retry_job_runs(wanted, dry_run=True)
+        confirm(f"{found['changed']} jobs will be tried again.", yes=yes)
+    result = backend.retry_job_runs(wanted, dry_run=dry_run)
+    show(result, lambda each: _bulk(each, "tried again", dry_run), as_json=as_json)
+
+
+@click.command(epilog=example("holdbeat move JOB --to top", "holdbeat move JOB --before OTHER_JOB"))
+@click.argument("job_id", metavar="JOB")
+@click.option("--before", metavar="JOB", help="Put it before this one.")
+@click.option("--after", metavar="JOB", help="Put it after this one.")
+@click.option("--to", metavar="top|bottom|INDEX", help="Put it to the top, the bottom, or an index from 0.")
+@JSON
+@reaching
+def move(backend: Backend, job_id: str, before: str | None, after: str | None, to: str | None, as_json: bool) -> None:
+    """Move a QUEUED JOB within its priority."""
+    if sum(place is not None for place in (before, after, to)) != 1:
+        raise click.UsageError("Say where to: one of --before, --after and --to.")
+    place: str | int | None = int(to) if to is not None and to.isascii() and to.isdigit() else to
+    job = backend.move_job(job_id, before=before, after=after, to=place)
+    show(job, lambda each: [f"{each['id']} is at position {each['position']} of priority {each['priority']}."],
+         as_json=as_json)  # fmt: skip
+
+
+@click.command(epilog=example("holdbeat explain JOB"))
+@click.argument("job_id", metavar="JOB")
+@WATCH
+@JSON
+@reaching
+def explain(backend: Backend, job_id: str, watch: float | None, as_json: bool) -> None:
+    """Say why a JOB is where it is, and when it will probably start."""
+    show_list(lambda: dict(backend.explain_job(job_id)), explanation, as_json=as_json, watch=watch)
+
+
+@click.command(epilog=example("holdbeat change JOB --priority 20", "holdbeat change JOB --params @params.json"))
+@click.argument("job_id", metavar="JOB")
+@click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first.")
+@click.option("--params", "source", metavar="JSON|@FILE|-", help="All params anew, as a JSON object.")
+@click.option("--not-before", metavar="INSTANT|none", help="Not before this instant; none: as soon as possible.")
+@click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="All labels anew.")
+@JSON
+@reaching
+def change(
+    backend: Backend,
+    job_id: str,
+    priority: int | None,
+    source: str | None,
+    not_before: str | None,
+    label_words: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Change a JOB that is still QUEUED."""
+    changes: dict[str, Any] = without_none({"priority": priority, "labels": labels(label_words) or None})
+    if source is not None:
+        changes["params"] = json_object(source, what="--params")
+    if not_before is not None:
+        changes["not_before"] = None if not_before == "none" else not_before
+    if not changes:
+        raise click.UsageError("Say what to change: --priority, --params, --not-before or --label.")
+    show(backend.update_job(job_id, changes), lambda job: [job_fields(job)], as_json=as_json)

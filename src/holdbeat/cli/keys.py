@@ -1,0 +1,98 @@
+"""Verbs about API keys: made, listed, revoked; on the store itself, because a key is what a server asks for.
+
+Guards SEC-02: a key is printed once, when it is made, and only its hash is kept.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import click
+
+from holdbeat.cli.output import instant, print_json, say, table
+from holdbeat.cli.verb import JSON, example, on_store
+from holdbeat.domain.bounds import line
+from holdbeat.domain.clock import iso
+
+
+@click.group(epilog=example("holdbeat keys create --name dashboard --scope read"))
+def keys() -> None:
+    """API keys of servers on this store."""
+
+
+@keys.command("create", epilog=example("holdbeat keys create --name deploy --scope write"))
+@click.option("--name", required=True, help="Whose key it is; shown in lists.")
+@click.option("--scope", type=click.Choice(["read", "write", "admin"]), default="write", help="What it may do (write).")
+@JSON
+@on_store(create=True)
+def create(settings: Any, store: Any, name: str, scope: str, as_json: bool) -> None:
+    """Make a key and print it, this once."""
+    from holdbeat.domain.api_key import KEY_BYTES, Scope, new_key
+    from holdbeat.store.verbs.api_keys import create_api_key
+
+    key = new_key(secrets.token_bytes(KEY_BYTES))
+    made = store.write_sync(create_api_key, line(name, "name", 200), Scope(scope), key)
+    if as_json:
+        print_json({**_key_json(made), "key": key})
+        return
+    click.echo(key)
+    click.echo("Keep it: it is not shown again. Hand it to clients as HOLDBEAT_KEY or with --key.", err=True)
+
+
+@keys.command("list", epilog=example("holdbeat keys list"))
+@JSON
+@on_store()
+def list_keys(settings: Any, store: Any, as_json: bool) -> None:
+    """List all keys by their first characters, revoked ones included."""
+    from holdbeat.store.verbs.api_keys import list_api_keys
+
+    items = [_key_json(each) for each in store.read_sync(list_api_keys)]
+    if as_json:
+        print_json({"items": items, "next_cursor": None})
+        return
+    columns = ("id", "name", "prefix", "scope", "created", "last used", "revoked")
+    say(
+        table(
+            columns,
+            [
+                (
+                    each["id"],
+                    each["name"],
+                    each["prefix"],
+                    each["scope"],
+                    instant(each["created_at"]),
+                    instant(each["last_used_at"]),
+                    instant(each["revoked_at"]),
+                )
+                for each in items
+            ],
+        )
+    )
+
+
+@keys.command("revoke", epilog=example("holdbeat keys revoke ID"))
+@click.argument("key_id", metavar="ID")
+@JSON
+@on_store()
+def revoke(settings: Any, store: Any, key_id: str, as_json: bool) -> None:
+    """End a key at once."""
+    from holdbeat.store.verbs.api_keys import revoke_api_key
+
+    revoked = _key_json(store.write_sync(revoke_api_key, key_id))
+    if as_json:
+        print_json(revoked)
+    else:
+        say(f"{revoked['id']} ({revoked['prefix']}…) is revoked.")
+
+
+def _key_json(key: Any) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "prefix": key.prefix,
+        "scope": key.scope,
+        "created_at": iso(key.created_at),
+        "last_used_at": None if key.last_used_at is None else iso(key.last_used_at),
+        "revoked_at": None if key.revoked_at is None else iso(key.revoked_at),
+    }

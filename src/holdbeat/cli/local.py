@@ -1,0 +1,225 @@
+"""LocalBackend: the store of this machine through its own verbs, answering in the API's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdbeat.cli.local_state import LocalState
+from holdbeat.domain.bounds import line
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.group import GroupMode, OnFailure
+from holdbeat.domain.job import Job
+from holdbeat.domain.submission import Submission
+from holdbeat.domain.views import event_json, group_json, job_json, kept_params, run_json, template_json
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs import bulk, lists, templates
+from holdbeat.store.verbs.cancel import cancel_group, cancel_job
+from holdbeat.store.verbs.change import change_job
+from holdbeat.store.verbs.event_log import events_of_job
+from holdbeat.store.verbs.groups import load_group
+from holdbeat.store.verbs.jobs import load_job, load_run
+from holdbeat.store.verbs.manual_retry import retry_job
+from holdbeat.store.verbs.order import move_job, reorder
+from holdbeat.store.verbs.run_output import read_artifact
+from holdbeat.store.verbs.submission import submit, submit_group
+
+
+def _page(page: Any, shown: Any) -> Any:
+    return {"items": [shown(each) for each in page.items], "next_cursor": page.next_cursor}
+
+
+def _listed(value: str | Sequence[str] | None) -> list[str] | None:
+    if value is None:
+        return None
+    return [value] if isinstance(value, str) else list(value) or None
+
+
+def _bulk(result: bulk.BulkResult) -> Any:
+    return {"matched": result.matched, "changed": result.changed, "ids": result.ids}
+
+
+def _submission(given: Any, place: str = "") -> Submission:
+    if not isinstance(given, dict):
+        raise Invalid(f"{place.rstrip('.') or 'A job'} must be an object.", code="invalid_body", field=place[:-1])
+    return Submission.read(given, place=place)
+
+
+class LocalBackend(LocalState):
+    # --- jobs ---------------------------------------------------------------------------------------------
+
+    def submit_job(self, request: Mapping[str, Any]) -> Any:
+        job = self._write(submit, [_submission(dict(request))]).jobs[0]
+        return job_json(self._read(load_job, job.id))
+
+    def list_jobs(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        type: str | None = None,
+        resource: str | None = None,
+        schedule_id: str | None = None,
+        group_id: str | None = None,
+        template_id: str | None = None,
+        label: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Any:
+        filters = {
+            "status": _listed(status), "type": type, "resource": resource, "schedule_id": schedule_id,
+            "group_id": group_id, "template_id": template_id, "label": _listed(label),
+        }  # fmt: skip
+        return _page(self._read(lists.list_jobs, filters, limit=limit, cursor=cursor), job_json)
+
+    def get_job(self, job_id: str) -> Any:
+        return job_json(self._read(load_job, job_id))
+
+    def update_job(self, job_id: str, changes: Mapping[str, Any]) -> Any:
+        return job_json(self._write(_change, job_id, dict(changes)))
+
+    def cancel_job(self, job_id: str, reason: str | None = None) -> Any:
+        return job_json(self._write(cancel_job, job_id, _reason(reason)))
+
+    def cancel_jobs(self, filter: Mapping[str, Any], *, dry_run: bool = False, reason: str | None = None) -> Any:
+        return _bulk(self._write(bulk.cancel_where, filter, _reason(reason), dry_run=dry_run))
+
+    def retry_job(self, job_id: str) -> Any:
+        return job_json(self._write(retry_job, job_id))
+
+    def retry_job_runs(self, filter: Mapping[str, Any], *, dry_run: bool = False) -> Any:
+        return _bulk(self._write(bulk.retry_where, filter, dry_run=dry_run))
+
+    def move_job(
+        self, job_id: str, *, before: str | None = None, after: str | None = None, to: str | int | None = None
+    ) -> Any:
+        return job_json(self._write(move_job, job_id, before=before, after=after, to=to))
+
+    def explain_job(self, job_id: str) -> Any:
+        from holdbeat.observe.explain import explain_job
+
+        return self._read(explain_job, job_id)
+
+    def job_events(self, job_id: str, *, limit: int | None = None) -> Any:
+        return {"items": self._read(_events_of, job_id, limit or 500), "next_cursor": None}
+
+    def reorder_queue(self, job_ids: Sequence[str]) -> Any:
+        return {"items": [job_json(job) for job in self._write(reorder, list(job_ids))]}
+
+    # --- runs ---------------------------------------------------------------------------------------------
+
+    def list_job_runs(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        job_id: str | None = None,
+        type: str | None = None,
+        error_kind: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Any:
+        filters = {"status": _listed(status), "job_id": job_id, "type": type, "error_kind": _listed(error_kind)}
+        page = self._read(lists.list_runs, filters, limit=limit, cursor=cursor)
+        return _page(page, lambda listed: run_json(listed.run, listed.type))
+
+    def get_artifact(self, run_id: str, name: str) -> bytes:
+        import json
+        from pathlib import Path
+
+        kept = self._read(load_run, run_id).artifacts.get(name)
+        if isinstance(kept, dict) and "value" in kept:
+            return json.dumps(kept["value"], ensure_ascii=False, separators=(",", ":")).encode()
+        found = self._read(read_artifact, run_id, name)
+        return found.data if found.data is not None else Path(str(found.path)).read_bytes()
+
+    # --- groups -------------------------------------------------------------------------------------------
+
+    def create_group(self, request: Mapping[str, Any]) -> Any:
+        for field in request:
+            if field not in ("name", "mode", "on_failure", "jobs"):
+                raise Invalid(f"There is no field {field} here.", code="unknown_field", field=field)
+        jobs = request.get("jobs")
+        if not isinstance(jobs, list):
+            raise Invalid("jobs must be a list of jobs.", code="invalid_body", field="jobs")
+        try:
+            mode, on_failure = GroupMode(request.get("mode", "")), OnFailure(request.get("on_failure", "stop"))
+        except ValueError:
+            raise Invalid(
+                f"mode must be one of {', '.join(GroupMode)}, on_failure one of {', '.join(OnFailure)}.",
+                code="unknown_choice",
+                field="mode",
+            ) from None
+        name = request.get("name")
+        members = [_submission(each, f"jobs[{index}].") for index, each in enumerate(jobs)]
+        made = self._write(submit_group, None if name is None else line(name, "name", 200), mode, on_failure, members)
+        return group_json(*made)
+
+    def list_groups(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Any:
+        def shown(group: Any) -> Any:
+            return {key: value for key, value in group_json(group, []).items() if key != "jobs"}
+
+        filters = {"status": _listed(status), "name": name}
+        return _page(self._read(lists.list_groups, filters, limit=limit, cursor=cursor), shown)
+
+    def get_group(self, group_id: str) -> Any:
+        return group_json(*self._read(load_group, group_id))
+
+    def cancel_group(self, group_id: str, reason: str | None = None) -> Any:
+        self._write(cancel_group, group_id, _reason(reason))
+        return self.get_group(group_id)
+
+    # --- templates ----------------------------------------------------------------------------------------
+
+    def create_template(self, request: Mapping[str, Any]) -> Any:
+        return template_json(self._write(templates.create_template, request))
+
+    def list_templates(
+        self,
+        *,
+        type: str | None = None,
+        archived: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Any:
+        wanted: Any = {"true": True, "false": False}.get(archived or "", archived)
+        page = self._read(lists.list_templates, {"type": type, "archived": wanted}, limit=limit, cursor=cursor)
+        return _page(page, template_json)
+
+    def get_template(self, reference: str) -> Any:
+        return template_json(self._read(templates.get_template, reference))
+
+    def update_template(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> Any:
+        return template_json(self._write(_change_template, reference, dict(changes), version))
+
+    def archive_template(self, reference: str, *, version: int | None = None) -> Any:
+        return template_json(self._write(templates.archive_template, reference, version=version))
+
+
+def _reason(reason: str | None) -> str | None:
+    return None if reason is None else line(reason, "reason", 500)
+
+
+def _change(tx: Transaction, job_id: str, changes: dict[str, Any]) -> Job:
+    if isinstance(changes.get("params"), dict):
+        job = load_job(tx, job_id)
+        changes = {**changes, "params": kept_params(changes["params"], job.params)}
+    return change_job(tx, job_id, changes)
+
+
+def _change_template(tx: Transaction, reference: str, changes: dict[str, Any], version: int | None) -> Any:
+    if isinstance(changes.get("default_params"), dict):
+        present = templates.get_template(tx, reference)
+        kept = kept_params(changes["default_params"], present.default_params, "default_params")
+        changes = {**changes, "default_params": kept}
+    return templates.patch_template(tx, reference, changes, version=version)
+
+
+def _events_of(tx: Transaction, job_id: str, limit: int) -> list[Any]:
+    load_job(tx, job_id)
+    return [event_json(logged.event) for logged in events_of_job(tx, job_id, limit)]

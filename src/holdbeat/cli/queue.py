@@ -1,0 +1,80 @@
+"""Verbs about the queue: list, pause, resume, reorder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from holdbeat.cli.backend import Backend
+from holdbeat.cli.job_tables import jobs_table, queue_table
+from holdbeat.cli.output import instant, show, show_list, shown
+from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, example, reaching
+
+
+@click.group(epilog=example("holdbeat queue list --resource ollama", "holdbeat queue pause --reason 'upgrade'"))
+def queue() -> None:
+    """Read the queue in its order, reorder it, pause it."""
+
+
+@queue.command("list", epilog=example("holdbeat queue list --watch"))
+@click.option("--resource", help="Only jobs on this resource.")
+@LIMIT
+@CURSOR
+@WATCH
+@JSON
+@reaching
+def list_queue(
+    backend: Backend,
+    resource: str | None,
+    limit: int | None,
+    cursor: str | None,
+    watch: float | None,
+    as_json: bool,
+) -> None:
+    """List the queue in the order in which it will be claimed, with what each job waits for."""
+    show_list(
+        lambda: backend.get_queue(resource=resource, limit=limit, cursor=cursor),
+        queue_table,
+        as_json=as_json,
+        watch=watch,
+    )
+
+
+@queue.command("pause", epilog=example("holdbeat queue pause --resource ollama --reason 'model upgrade'"))
+@click.option("--resource", help="Only this resource; without it everything.")
+@click.option("--reason", help="Why; it is shown to whoever asks.")
+@JSON
+@reaching
+def pause(backend: Backend, resource: str | None, reason: str | None, as_json: bool) -> None:
+    """Start no more jobs; what runs goes on, direct requests too."""
+    show(backend.pause_queue(resource, reason=reason), _pauses, as_json=as_json)
+
+
+@queue.command("resume", epilog=example("holdbeat queue resume --resource ollama"))
+@click.option("--resource", help="Only this resource; without it the pause of everything.")
+@JSON
+@reaching
+def resume(backend: Backend, resource: str | None, as_json: bool) -> None:
+    """End a pause."""
+    show(backend.resume_queue(resource), _pauses, as_json=as_json)
+
+
+def _pauses(answer: Mapping[str, Any]) -> list[Any]:
+    if not answer["paused"]:
+        return ["Nothing is paused."]
+    return [
+        f"{'everything' if each['resource'] is None else shown(each['resource'])} is paused since "
+        f"{instant(each['paused_at'])}" + (f": {shown(each['reason'])}" if each["reason"] else "")
+        for each in answer["paused"]
+    ]
+
+
+@queue.command("reorder", epilog=example("holdbeat queue reorder SECOND_JOB FIRST_JOB"))
+@click.argument("job_ids", nargs=-1, required=True, metavar="JOB...")
+@JSON
+@reaching
+def reorder(backend: Backend, job_ids: tuple[str, ...], as_json: bool) -> None:
+    """Let QUEUED JOBs of one priority stand in this order, on the places that they hold together."""
+    show(backend.reorder_queue(job_ids), lambda answer: [jobs_table(answer["items"])], as_json=as_json)

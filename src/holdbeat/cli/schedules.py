@@ -1,0 +1,235 @@
+"""Verbs about Schedules and Endpoints: one set of verbs on two nouns, and what only Endpoints have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from holdbeat.cli.backend import Backend, ScheduleBackend
+from holdbeat.cli.given import DURATION, json_object, json_text, labels, params_of, without_none
+from holdbeat.cli.output import fields, instant, show, show_list
+from holdbeat.cli.schedule_verbs import NAME, add_common
+from holdbeat.cli.verb import JSON, WATCH, Function, example, reaching
+
+
+@click.group(
+    epilog=example("holdbeat schedules add nightly story --cron '0 3 * * *'", "holdbeat schedules explain nightly")
+)
+def schedules() -> None:
+    """When jobs are made: cron or interval."""
+
+
+@click.group(
+    epilog=example(
+        "holdbeat endpoints add shop https://example.org/health --interval 5m", "holdbeat endpoints health shop"
+    )
+)
+def endpoints() -> None:
+    """HTTP calls on schedules that adapt."""
+
+
+def _timing(function: Function) -> Function:
+    """Options that say when; the same for both."""
+    for option in (
+        click.option("--fields", "more", metavar="JSON|@FILE|-", help="Any fields of the API; options go over them."),
+        click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated."),
+        click.option("--webhook-url", help="Tell this address how its jobs end."),
+        click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first."),
+        click.option("--max-interval", "max_interval_s", type=DURATION, help="Never run less often than this."),
+        click.option("--min-interval", "min_interval_s", type=DURATION, help="Never run more often than this."),
+        click.option("--end-at", metavar="INSTANT", help="Not after this instant."),
+        click.option("--start-at", metavar="INSTANT", help="Not before this instant."),
+        click.option("--jitter", "jitter_s", type=DURATION, help="Spread fires over this long."),
+        click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]), help="What a change of clocks does."),
+        click.option("--timezone", metavar="ZONE", help="The zone of the cron expression, e.g. Europe/Vienna."),
+        click.option("--interval", "interval_s", type=DURATION, help="Run every so often, e.g. 5m."),
+        click.option("--cron", metavar="EXPRESSION", help="Run at these times, e.g. '0 3 * * *'."),
+    ):
+        function = option(function)
+    return function
+
+
+def _request(more: str | None, label_words: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
+    request = json_object(more, what="--fields") if more else {}
+    return {**request, **without_none({**given, "labels": labels(label_words) or None})}
+
+
+_WORK = (
+    click.option("--params", "source", metavar="JSON|@FILE|-", help="Params of its jobs, as a JSON object."),
+    click.option("--template", help="Make its jobs from this template instead of a TYPE."),
+    click.option("--resource", help="The resource whose slot its jobs need."),
+    click.option("--timeout", "timeout_s", type=DURATION, help="End a run after this long."),
+    click.option("--overlap", type=click.Choice(["allow", "skip", "queue_one", "cancel_previous"]),
+                 help="What to do while the job before is unfinished."),
+    click.option("--catch-up", type=click.Choice(["latest", "none", "all"]), help="What to do about missed times."),
+    click.option("--adaptive/--fixed", default=None, help="Whether hints, clamps and backoff may move its runs."),
+)  # fmt: skip
+_CALL = (
+    click.option("--method", metavar="VERB", help="GET, POST, …"),
+    click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated."),
+    click.option("--body", metavar="JSON|@FILE|-", help="The body of the call."),
+    click.option("--timeout", "timeout_s", type=DURATION, help="Give up a call after this long (30s)."),
+    click.option("--max-execution", "max_execution_s", type=DURATION, help="End its job after this long (60s)."),
+)
+
+
+def _with(options: tuple[Any, ...]) -> Callable[[Function], Function]:
+    def decorated(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorated
+
+
+def _work(words: tuple[str, ...], source: str | None) -> dict[str, Any]:
+    return {"params": params_of(words, source)} if words or source is not None else {}
+
+
+def _call(headers: tuple[str, ...], body: str | None) -> dict[str, Any]:
+    call: dict[str, Any] = {"headers": labels(headers)} if headers else {}
+    if body is not None:
+        call["body"] = json_text(body, what="--body")
+    return call
+
+
+@schedules.command(
+    "add",
+    epilog=example(
+        "holdbeat schedules add nightly story words=500 --cron '0 3 * * *' --timezone Europe/Vienna",
+        "holdbeat schedules add crawl --template crawl --interval 10m --overlap skip",
+    ),
+)
+@NAME
+@click.argument("words", nargs=-1, metavar="[TYPE] [KEY=VALUE]...")
+@_timing
+@_with(_WORK)
+@JSON
+@reaching
+def add_schedule(
+    backend: Backend,
+    words: tuple[str, ...],
+    source: str | None,
+    more: str | None,
+    label_words: tuple[str, ...],
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Make a schedule NAME for a job TYPE, or for a --template."""
+    if words and "=" not in words[0]:
+        given["type"], words = words[0], words[1:]
+    request = {**_request(more, label_words, given), **_work(words, source)}
+    show(backend.schedules.create(request), _added, as_json=as_json)
+
+
+@endpoints.command(
+    "add", epilog=example("holdbeat endpoints add shop https://example.org/health --interval 5m --min-interval 30s")
+)
+@NAME
+@click.argument("url")
+@_timing
+@_with(_CALL)
+@JSON
+@reaching
+def add_endpoint(
+    backend: Backend,
+    headers: tuple[str, ...],
+    body: str | None,
+    more: str | None,
+    label_words: tuple[str, ...],
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Make an endpoint NAME that calls a URL."""
+    request = {**_request(more, label_words, given), **_call(headers, body)}
+    show(backend.endpoints.create(request), _added, as_json=as_json)
+
+
+@schedules.command("edit", epilog=example("holdbeat schedules edit nightly --cron '30 3 * * *'"))
+@NAME
+@click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
+@_timing
+@_with(_WORK)
+@click.option("--version", type=int, help="Refuse if somebody has changed it since this version.")
+@JSON
+@reaching
+def edit_schedule(
+    backend: Backend,
+    name: str,
+    words: tuple[str, ...],
+    source: str | None,
+    more: str | None,
+    label_words: tuple[str, ...],
+    version: int | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Change the schedule NAME. KEY=VALUE and --params are all its params anew."""
+    changes = {**_request(more, label_words, given), **_work(words, source)}
+    _edit(backend.schedules, name, changes, version, as_json)
+
+
+@endpoints.command("edit", epilog=example("holdbeat endpoints edit shop --interval 10m"))
+@NAME
+@click.option("--url", help="Another address.")
+@_timing
+@_with(_CALL)
+@click.option("--version", type=int, help="Refuse if somebody has changed it since this version.")
+@JSON
+@reaching
+def edit_endpoint(
+    backend: Backend,
+    name: str,
+    headers: tuple[str, ...],
+    body: str | None,
+    more: str | None,
+    label_words: tuple[str, ...],
+    version: int | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Change the endpoint NAME. --header is all its headers anew."""
+    changes = {**_request(more, label_words, given), **_call(headers, body)}
+    _edit(backend.endpoints, name, changes, version, as_json)
+
+
+def _edit(kind: ScheduleBackend, name: str, changes: dict[str, Any], version: int | None, as_json: bool) -> None:
+    if not changes:
+        raise click.UsageError("Say what to change, e.g. --interval 10m.")
+    # Another timetable takes the place of the one that is there.
+    for one, other in (("cron", "interval_s"), ("interval_s", "cron")):
+        if one in changes:
+            changes.setdefault(other, None)
+    show(kind.update(name, changes, version=version), lambda each: [fields(each)], as_json=as_json)
+
+
+def _added(schedule: Any) -> list[Any]:
+    return [schedule["id"], f"Next run: {instant(schedule['next_run_at']) or 'none planned'}"]
+
+
+add_common(schedules, "schedule", lambda backend: backend.schedules)
+add_common(endpoints, "endpoint", lambda backend: backend.endpoints)
+
+
+@endpoints.command("test", epilog=example("holdbeat endpoints test shop"))
+@NAME
+@JSON
+@reaching
+def test(backend: Backend, name: str, as_json: bool) -> None:
+    """Call the endpoint NAME at once; nothing is planned or counted. Exit 1 if the call fails."""
+    said = backend.endpoints.test(name)
+    show(said, lambda each: [fields({**each, **(each.get("result") or {}), "result": None})], as_json=as_json)
+    if not said.get("ok"):
+        raise click.exceptions.Exit(1)
+
+
+@endpoints.command("health", epilog=example("holdbeat endpoints health shop"))
+@NAME
+@WATCH
+@JSON
+@reaching
+def health(backend: Backend, name: str, watch: float | None, as_json: bool) -> None:
+    """Show how the endpoint NAME has done over 1, 4 and 24 hours."""
+    show_list(lambda: dict(backend.endpoints.health(name)), lambda each: [fields(each)], as_json=as_json, watch=watch)

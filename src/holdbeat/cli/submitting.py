@@ -1,0 +1,112 @@
+"""Verbs that ask for work: submit, and direct for those who cannot wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdbeat.cli.backend import Backend
+from holdbeat.cli.given import DURATION, labels, params_of, without_none
+from holdbeat.cli.job_tables import job_fields
+from holdbeat.cli.output import print_json, say, show, shown
+from holdbeat.cli.verb import JSON, example, reaching
+from holdbeat.domain.errors import Unavailable
+
+
+@click.command(
+    epilog=example(
+        "holdbeat submit story prompt='a fox' words=500 --wait",
+        "holdbeat submit --template nightly --params @params.json --priority 10",
+    )
+)
+@click.argument("words", nargs=-1, metavar="[TYPE] [KEY=VALUE]...")
+@click.option("--template", help="Make it from this template instead of a type.")
+@click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object; KEY=VALUE goes over them.")
+@click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first.")
+@click.option("--resource", help="The resource whose slot it needs.")
+@click.option("--delay", "delay_s", type=DURATION, help="Not before this long from now, e.g. 90s or 1h30m.")
+@click.option("--not-before", metavar="INSTANT", help="Not before this instant, e.g. 2026-01-31T09:30:00Z.")
+@click.option("--timeout", "timeout_s", type=DURATION, help="End the run after this long.")
+@click.option("--max-attempts", type=click.IntRange(0, 1000), help="How often it is retried after failures.")
+@click.option(
+    "--idempotency-key", "--key-idempotency", "idempotency_key", help="The same key again finds the same job."
+)
+@click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated.")
+@click.option("--webhook-url", help="Tell this address how it ends.")
+@click.option("--wait", is_flag=True, help="Wait until it has ended; exit 1 unless it is COMPLETED or SKIPPED.")
+@click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this.")
+@JSON
+@reaching
+def submit(
+    backend: Backend,
+    words: tuple[str, ...],
+    source: str | None,
+    label_words: tuple[str, ...],
+    max_attempts: int | None,
+    wait: bool,
+    wait_s: float | None,
+    as_json: bool,
+    **fields: Any,
+) -> None:
+    """Submit a job: its TYPE, and its params as KEY=VALUE.
+
+    A value that is JSON is taken as JSON (3, true, [1,2]), anything else as the text that it is. A TYPE that begins
+    with a dash comes after two dashes: holdbeat submit -- --odd-name.
+    """
+    words, type_ = _type_and_words(words, fields["template"])
+    request = {
+        **without_none({"type": type_, **fields}),
+        **without_none({"labels": labels(label_words) or None}),
+        "params": params_of(words, source),
+    }
+    if max_attempts is not None:
+        request["retry_policy"] = {"max_attempts": max_attempts}
+    job = backend.submit_job(request)
+    if not (wait or wait_s is not None):
+        show(job, lambda each: [each["id"]], as_json=as_json)
+        return
+    try:
+        job = backend.wait_job(job["id"], timeout_s=wait_s)
+    except TimeoutError:
+        raise Unavailable(
+            f"Job {job['id']} has not ended in time; it goes on. See how it is doing: holdbeat show {job['id']}",
+            code="waited_too_long",
+        ) from None
+    show(job, lambda each: [job_fields(each)], as_json=as_json)
+    if job["status"] not in ("COMPLETED", "SKIPPED"):
+        raise click.exceptions.Exit(1)
+
+
+def _type_and_words(words: tuple[str, ...], template: str | None) -> tuple[tuple[str, ...], str | None]:
+    if template is not None:
+        if words and "=" not in words[0]:
+            raise click.UsageError("A template has its type already: give a TYPE or --template, not both.")
+        return words, None
+    if not words:
+        raise click.UsageError("Say what to run: a TYPE, or --template NAME.")
+    return words[1:], words[0]
+
+
+@click.command(epilog=example("holdbeat direct story prompt='a fox' --wait-timeout 30s"))
+@click.argument("type_", metavar="TYPE")
+@click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object; KEY=VALUE goes over them.")
+@click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this for a slot.")
+@JSON
+@reaching
+def direct(
+    backend: Backend, type_: str, words: tuple[str, ...], source: str | None, wait_s: float | None, as_json: bool
+) -> None:
+    """Run a job TYPE in the next free slot, ahead of the queue, and print its result."""
+    answer = backend.direct(type_, params_of(words, source), wait_s=wait_s)
+    if as_json:
+        print_json(answer)
+    elif answer["outcome"] == "SKIPPED":
+        say(f"SKIPPED: {shown(answer.get('reason'))}")
+    else:
+        result = answer["result"]
+        if isinstance(result, str):
+            click.echo(result)
+        else:
+            print_json(result)

@@ -1,0 +1,68 @@
+"""What all verbs have in common: an example in their help, where to find the jobs, and how to answer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Function = Callable[..., Any]
+
+STORE = click.option("--store", metavar="URL", help="The store: sqlite:///file.db or postgresql://… (HOLDBEAT_STORE).")
+SERVER = click.option(
+    "--server", metavar="URL", envvar="HOLDBEAT_SERVER", help="Ask a server instead of a store (HOLDBEAT_SERVER)."
+)
+KEY = click.option("--key", metavar="KEY", envvar="HOLDBEAT_KEY", help="The API key for the server (HOLDBEAT_KEY).")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the API does.")
+WATCH = click.option(
+    "--watch",
+    is_flag=False,
+    flag_value=2.0,
+    type=click.FloatRange(min=0.1, max=3600),
+    metavar="[SECONDS]",
+    help="Print again and again until Ctrl-C (every 2 s).",
+)
+LIMIT = click.option("--limit", type=click.IntRange(1, 500), help="How many at most (50).")
+CURSOR = click.option("--cursor", help="Go on where the list before ended.")
+
+
+def example(*lines: str) -> str:
+    """Examples at the end of a verb's help, exactly as they are typed."""
+    title = "Example:" if len(lines) == 1 else "Examples:"
+    return "\n".join(["\b", title, *[f"  {line}" for line in lines]])
+
+
+def reaching(function: Function) -> Function:
+    """Gives the function a Backend: the store or the server that the options name."""
+
+    def reached(obj: Any, /, store: str | None, server: str | None, key: str | None, **given: Any) -> Any:
+        from holdbeat.cli import backend
+
+        with backend.reached(obj, store, server, key) as found:
+            return function(found, **given)
+
+    return STORE(SERVER(KEY(_in_the_place_of(function, click.pass_obj(reached)))))
+
+
+def _in_the_place_of(function: Function, wrapper: Function) -> Function:
+    """The wrapper with the name, the help and the options that the function has been given so far."""
+    return functools.update_wrapper(wrapper, function)
+
+
+def on_store(*, create: bool = False) -> Callable[[Function], Function]:
+    """Gives the function the settings and the opened store: for verbs that no server offers."""
+
+    def decorated(function: Function) -> Function:
+        def opened(obj: Any, /, store: str | None, **given: Any) -> Any:
+            settings = obj.settings({"store": store})
+            found = obj.open_store(settings, create=create)
+            try:
+                return function(settings, found, **given)
+            finally:
+                found.close()
+
+        return STORE(_in_the_place_of(function, click.pass_obj(opened)))
+
+    return decorated

@@ -1,0 +1,149 @@
+"""Verbs about webhooks and their deliveries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdbeat.cli.backend import Backend
+from holdbeat.cli.given import without_none
+from holdbeat.cli.output import fields, instant, show, show_list, table
+from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, example, reaching
+
+_EVENT = click.option("--event", "events", multiple=True, help="Only this event; may be repeated. Without it: all.")
+
+
+@click.group(epilog=example("holdbeat webhooks add https://example.org/hook --event job.run.failed"))
+def webhooks() -> None:
+    """Subscriptions: who is told how jobs end."""
+
+
+@webhooks.command("add", epilog=example("holdbeat webhooks add https://example.org/hook --event job.run.failed"))
+@click.argument("url")
+@_EVENT
+@click.option("--secret", help="whsec_… to sign with; made if left out.")
+@JSON
+@reaching
+def add(backend: Backend, url: str, events: tuple[str, ...], secret: str | None, as_json: bool) -> None:
+    """Subscribe a URL. Its secret is printed now, and never again."""
+    made = backend.create_webhook(url, events=events or None, secret=secret)
+    show(made, lambda each: [fields({"id": each["id"], "secret": each["secret"]})], as_json=as_json)
+
+
+@webhooks.command("list", epilog=example("holdbeat webhooks list"))
+@LIMIT
+@CURSOR
+@WATCH
+@JSON
+@reaching
+def list_webhooks(backend: Backend, limit: int | None, cursor: str | None, watch: float | None, as_json: bool) -> None:
+    """List subscriptions, the newest first."""
+    show_list(
+        lambda: backend.list_webhooks(limit=limit, cursor=cursor),
+        lambda page: [
+            table(
+                ("id", "url", "events", "enabled", "note"),
+                [
+                    (each["id"], each["url"], ", ".join(each["events"]) or "all", each["enabled"],
+                     each["disabled_reason"])
+                    for each in page["items"]
+                ],
+            )
+        ],
+        as_json=as_json,
+        watch=watch,
+    )  # fmt: skip
+
+
+@webhooks.command("edit", epilog=example("holdbeat webhooks edit WEBHOOK --enable"))
+@click.argument("webhook_id", metavar="WEBHOOK")
+@click.option("--url", help="Another address.")
+@_EVENT
+@click.option("--enable/--disable", "enabled", default=None, help="Switch it on or off.")
+@JSON
+@reaching
+def edit(backend: Backend, webhook_id: str, events: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Change a WEBHOOK."""
+    changes = without_none({**given, "events": list(events) or None})
+    if not changes:
+        raise click.UsageError("Say what to change: --url, --event, --enable or --disable.")
+    show(backend.update_webhook(webhook_id, changes), lambda each: [fields(each)], as_json=as_json)
+
+
+@webhooks.command("rotate", epilog=example("holdbeat webhooks rotate WEBHOOK"))
+@click.argument("webhook_id", metavar="WEBHOOK")
+@click.option("--secret", help="whsec_… to sign with; made if left out.")
+@JSON
+@reaching
+def rotate(backend: Backend, webhook_id: str, secret: str | None, as_json: bool) -> None:
+    """Give a WEBHOOK a new secret, printed once; the old one signs too for a day."""
+    changed = backend.rotate_webhook(webhook_id, secret=secret)
+    show(changed, lambda each: [fields({"id": each["id"], "secret": each["secret"]})], as_json=as_json)
+
+
+@webhooks.command("delete", epilog=example("holdbeat webhooks delete WEBHOOK"))
+@click.argument("webhook_id", metavar="WEBHOOK")
+@reaching
+def delete(backend: Backend, webhook_id: str) -> None:
+    """End a subscription."""
+    backend.delete_webhook(webhook_id)
+
+
+@click.group(epilog=example("holdbeat deliveries list --status FAILED", "holdbeat deliveries redeliver DELIVERY"))
+def deliveries() -> None:
+    """Webhook messages on their way, arrived, or given up."""
+
+
+@deliveries.command("list", epilog=example("holdbeat deliveries list --job JOB"))
+@click.option("--job", "job_id", metavar="JOB", help="Only messages about this job.")
+@click.option(
+    "--status", type=click.Choice(["PENDING", "DELIVERED", "FAILED"], case_sensitive=False), help="Only this status."
+)
+@LIMIT
+@CURSOR
+@WATCH
+@JSON
+@reaching
+def list_deliveries(backend: Backend, watch: float | None, as_json: bool, **given: Any) -> None:
+    """List messages, the newest first."""
+    show_list(
+        lambda: backend.list_deliveries(**given),
+        lambda page: [
+            table(
+                ("id", "status", "event", "url", "attempts", "next attempt", "last error"),
+                [
+                    (
+                        each["id"],
+                        each["status"],
+                        each["event"],
+                        each["url"],
+                        each["attempts"],
+                        instant(each["next_attempt_at"]),
+                        each["last_error"],
+                    )
+                    for each in page["items"]
+                ],
+            )
+        ],
+        as_json=as_json,
+        watch=watch,
+    )
+
+
+@deliveries.command("show", epilog=example("holdbeat deliveries show DELIVERY --json"))
+@click.argument("delivery_id", metavar="DELIVERY")
+@JSON
+@reaching
+def show_delivery(backend: Backend, delivery_id: str, as_json: bool) -> None:
+    """Show a DELIVERY with its payload."""
+    show(backend.get_delivery(delivery_id), lambda each: [fields(each)], as_json=as_json)
+
+
+@deliveries.command("redeliver", epilog=example("holdbeat deliveries redeliver DELIVERY"))
+@click.argument("delivery_id", metavar="DELIVERY")
+@JSON
+@reaching
+def redeliver(backend: Backend, delivery_id: str, as_json: bool) -> None:
+    """Send a DELIVERY once more, under the same id."""
+    show(backend.redeliver(delivery_id), lambda each: [f"{each['id']} {each['status']}"], as_json=as_json)

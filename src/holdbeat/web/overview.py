@@ -1,0 +1,155 @@
+"""What the overview and the timeline read."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from holdbeat.domain.clock import iso
+from holdbeat.domain.views import job_json, run_json
+from holdbeat.domain.webhook import DeliveryStatus
+from holdbeat.observe.wording import counted, listed
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.attention import (
+    failed_for_good,
+    failing_schedules,
+    next_schedules,
+    occupants,
+    stale_results,
+    unserved,
+)
+from holdbeat.store.verbs.deliveries import list_deliveries
+from holdbeat.store.verbs.lists import list_runs
+from holdbeat.store.verbs.pauses import list_pauses
+from holdbeat.store.verbs.stats import resource_stats
+from holdbeat.store.verbs.timeline import MINUTE, Minute, minutes_since, spans_since
+from holdbeat.store.verbs.workers import live_workers
+from holdbeat.web import charts
+from holdbeat.web.asking import Ask
+
+HOUR = timedelta(hours=1)
+LATELY = timedelta(hours=24)
+SETTLED = timedelta(minutes=2)
+"""A minute that is over for so long does not change any more."""
+ZOOMS = {"15m": ("15 min", 900), "1h": ("1 hour", 3600), "6h": ("6 hours", 21_600), "24h": ("24 hours", 86_400)}
+
+_known_minutes: WeakKeyDictionary[PersistenceAdapter, dict[datetime, Minute]] = WeakKeyDictionary()
+"""Minutes that were counted once: of a busy hour only the last two are counted again for the next look."""
+
+
+def last_hour(tx: Transaction, store: PersistenceAdapter) -> list[Minute]:
+    """The minutes of the last hour, the present one last."""
+    now_minute = tx.now.replace(second=0, microsecond=0)
+    first = now_minute - 59 * MINUTE
+    known = _known_minutes.get(store, {})
+    fresh_from = first
+    while fresh_from in known:
+        fresh_from += MINUTE
+    found = {minute.at: minute for minute in minutes_since(tx, fresh_from)}
+    wanted = [first + MINUTE * number for number in range(60)]
+    minutes = [known[at] if at < fresh_from else found.get(at) or Minute(at) for at in wanted]
+    _known_minutes[store] = {each.at: each for each in minutes if each.at + MINUTE + SETTLED < tx.now}
+    return minutes
+
+
+def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    minutes = last_hour(tx, ask.service.store)
+    pauses = list_pauses(tx)
+    paused = {each.resource for each in pauses}
+    busy = occupants(tx)
+    resources = [
+        {
+            "name": name,
+            **figures,
+            "paused": None in paused or name in paused,
+            "occupants": [each for each in busy if each.resource == name],
+            "free": max(0, min(24, (figures["slots"] or 0)) - figures["used"]),
+        }
+        for name, figures in resource_stats(tx).items()
+    ]
+    # What nobody uses and nobody waits for comes last.
+    resources.sort(key=lambda each: (not (each["used"] or each["waiting"] or each["paused"]), each["name"]))
+    ended = {outcome: sum(minute.ended.get(outcome, 0) for minute in minutes) for outcome in charts.OUTCOMES}
+    oldest = [each["oldest_wait_s"] for each in resources if each["oldest_wait_s"] is not None]
+    workers = live_workers(tx)
+    used_by = {worker.id: sum(each.worker_id == worker.id for each in busy) for worker in workers}
+    failures = [
+        {**run_json(each.run, each.type), "type": each.type}
+        for each in list_runs(tx, {"status": "FAILED"}, limit=6).items
+    ]
+    return {
+        "resources": resources,
+        "running": sum(each["used"] for each in resources),
+        "waiting": sum(each["waiting"] for each in resources),
+        "oldest_wait_s": max(oldest, default=None),
+        "ended": ended,
+        "throughput": charts.throughput(minutes),
+        "waits": charts.waits(minutes),
+        "failures": failures,
+        "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
+        "next": next_schedules(tx),
+        "attention": _attention(tx, pauses),
+        "is_new": tx.one("SELECT id FROM jobs LIMIT 1") is None,
+        "job_types": [row[0] for row in tx.rows("SELECT name FROM job_types ORDER BY name LIMIT 5")],
+    }
+
+
+def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
+    """Everything that a person should look at, what is worst first."""
+    since = tx.now - LATELY
+    found: list[dict[str, Any]] = []
+
+    def note(kind: str, text: str, link: str, detail: str | None = None, at: datetime | None = None) -> None:
+        found.append(
+            {"kind": kind, "text": text, "link": link, "detail": detail, "at": None if at is None else iso(at)}
+        )
+
+    for each in unserved(tx):
+        text = f"No worker for {each.type}"
+        note("no_worker", text, f"/ui/queue?resource={each.resource}", f"{counted(each.waiting, 'job')} waiting")
+    for job in failed_for_good(tx, since):
+        error = job_json(job)["run"]
+        note(
+            "failed",
+            f"{job.type} failed for good",
+            f"/ui/jobs/{job.id}",
+            (error["error"] or error["error_kind"]) if error else None,
+            job.finished_at,
+        )
+    for schedule in failing_schedules(tx):
+        kind = "endpoints" if schedule.endpoint else "schedules"
+        note("failing", f"{schedule.name} is failing", f"/ui/{kind}/{schedule.id}",
+             f"{counted(schedule.failure_count, 'failure')} in a row", schedule.last_run_at)  # fmt: skip
+    for pause in pauses:
+        what = "Everything is paused" if pause.resource is None else f"{pause.resource} is paused"
+        note("paused", what, "/ui/queue", pause.reason, pause.paused_at)
+    for delivery in list_deliveries(tx, status=DeliveryStatus.FAILED, limit=4).items:
+        note("delivery", f"{delivery.event} was not delivered", "/ui/webhooks?status=FAILED",
+             delivery.last_error, delivery.created_at)  # fmt: skip
+    late = stale_results(tx, since)
+    if late:
+        note("stale", f"{counted(late, 'late result')} refused in 24 hours", "/ui/events")
+    return found
+
+
+def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    zoom = ask.text("zoom")
+    zoom = zoom if zoom in ZOOMS else "1h"
+    since = tx.now - timedelta(seconds=ZOOMS[zoom][1])
+    spans, is_cut = spans_since(tx, since)
+    workers = {worker.id: worker for worker in live_workers(tx)}
+    drawn = charts.lanes(spans, since, tx.now)
+    return {
+        "zoom": zoom,
+        "zooms": {name: words for name, (words, _) in ZOOMS.items()},
+        "since": since,
+        "lanes": drawn,
+        "ticks": charts.time_ticks(since, tx.now),
+        "is_cut": is_cut,
+        "shown": len(spans),
+        "directs": sum(each.is_direct for each in spans),
+        "live": set(workers),
+        "resources": listed(sorted({each.resource for each in spans})) if spans else "",
+    }

@@ -1,0 +1,159 @@
+"""The pages of the dashboard: where they are, what they read, and the files that they are made of.
+
+Guards that a page is one look at the store: everything that it shows comes from one snapshot, through verbs that only
+read. Whatever a page can do, it does through the API, so there is one door for changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from holdbeat import __version__
+from holdbeat.api.problem import status_of
+from holdbeat.api.service import Service
+from holdbeat.domain import events
+from holdbeat.domain.errors import HoldbeatError
+from holdbeat.store.transaction import Transaction
+from holdbeat.web import overview, schedules, system, work
+from holdbeat.web.asking import Ask
+from holdbeat.web.rendering import environment
+
+log = logging.getLogger("holdbeat.web")
+
+Reader = Callable[[Transaction, Ask], dict[str, Any]]
+EVENT_NAMES = " ".join(sorted({value for value in vars(events).values() if isinstance(value, str) and "." in value
+                               and " " not in value and not value.startswith("holdbeat")}))  # fmt: skip
+MEDIA = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+FOREVER = "public, max-age=31536000, immutable"
+THEMES = ("light", "dark")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: its path, its template, the entry of the menu that it belongs to, and what it reads."""
+
+    path: str
+    template: str
+    title: str
+    menu: str
+    read: Reader
+
+
+PAGES = (
+    Page("/", "overview.html", "Overview", "overview", overview.read_overview),
+    Page("/ui/queue", "queue.html", "Queue", "queue", work.read_queue),
+    Page("/ui/timeline", "timeline.html", "Timeline", "timeline", overview.read_timeline),
+    Page("/ui/jobs", "jobs.html", "Jobs", "jobs", work.read_jobs),
+    Page("/ui/jobs/{id}", "job.html", "Job", "jobs", work.read_job),
+    Page("/ui/groups", "groups.html", "Groups", "groups", work.read_groups),
+    Page("/ui/groups/{id}", "group.html", "Group", "groups", work.read_group),
+    Page("/ui/direct", "direct.html", "Direct request", "direct", work.read_direct),
+    Page("/ui/schedules", "schedules.html", "Schedules", "schedules", schedules.read_schedules),
+    Page("/ui/schedules/{id}", "schedule.html", "Schedule", "schedules", schedules.read_schedule),
+    Page("/ui/endpoints", "endpoints.html", "Endpoints", "endpoints", schedules.read_endpoints),
+    Page("/ui/endpoints/{id}", "schedule.html", "Endpoint", "endpoints", schedules.read_endpoint),
+    Page("/ui/webhooks", "webhooks.html", "Webhooks", "webhooks", system.read_webhooks),
+    Page("/ui/events", "events.html", "Events", "events", system.read_events),
+    Page("/ui/workers", "workers.html", "Workers", "workers", system.read_workers),
+    Page("/ui/settings", "settings.html", "Settings", "settings", system.read_settings),
+)
+
+
+class Dashboard:
+    """All pages of one server."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._templates: Environment = environment()
+        self._files = _static_files()
+        digest = hashlib.sha256(b"".join(self._files[name] for name in sorted(self._files))).hexdigest()[:12]
+        self._static = f"/static/{digest}"
+
+    def routes(self) -> list[Route]:
+        found = [Route(page.path, self._page(page), methods=["GET"]) for page in PAGES]
+        found.append(Route("/login", self._login, methods=["GET"]))
+        found.append(Route("/static/{digest}/{name}", self._file, methods=["GET"]))
+        return found
+
+    def _page(self, page: Page) -> Callable[[Request], Any]:
+        async def show(request: Request) -> Response:
+            ask = Ask.of(request, self._service)
+            try:
+                found = await self._service.store.read(page.read, ask)
+            except HoldbeatError as error:
+                return self._refused(request, ask, page, error)
+            return self._rendered(request, page.template, page, ask, found)
+
+        return show
+
+    def _rendered(
+        self, request: Request, template: str, page: Page, ask: Ask, found: dict[str, Any], status: int = 200
+    ) -> Response:
+        text = self._templates.get_template(template).render(
+            {
+                "now": self._service.store.clock.now(),
+                "title": page.title,
+                "menu": page.menu,
+                "ask": ask,
+                "can_write": ask.can_write,
+                "caller": ask.caller,
+                "has_keys": self._service.keys.any_exists,
+                **self._frame(request),
+                **found,
+            }
+        )
+        return Response(text, status, media_type="text/html")
+
+    def _frame(self, request: Request) -> dict[str, Any]:
+        theme = request.cookies.get("holdbeat_theme")
+        return {
+            "static": self._static,
+            "theme": theme if theme in THEMES else None,
+            "event_names": EVENT_NAMES,
+            "version": __version__,
+        }
+
+    def _refused(self, request: Request, ask: Ask, page: Page, error: HoldbeatError) -> Response:
+        status = status_of(error)
+        if status >= 500:
+            log.warning("the page %s cannot be shown: %s", page.path, error)
+        return self._rendered(request, "refused.html", page, ask, {"status": status, "detail": error.detail}, status)
+
+    async def _login(self, request: Request) -> Response:
+        if not self._service.keys.any_exists or request.scope["holdbeat.caller"] is not None:
+            return RedirectResponse("/", 303)
+        was_refused = request.query_params.get("refused") is not None
+        text = self._templates.get_template("login.html").render({**self._frame(request), "was_refused": was_refused})
+        return Response(text, media_type="text/html")
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        found = self._files.get(name)
+        if found is None:
+            return Response("There is no such file.", 404, media_type="text/plain")
+        is_current = self._static.endswith(f"/{request.path_params['digest']}")
+        cache = {"Cache-Control": FOREVER if is_current else "no-cache"}
+        return Response(found, 200, cache, MEDIA[name.rpartition(".")[2]])
+
+
+def _static_files() -> dict[str, bytes]:
+    """What the pages load, by name; read once."""
+    folder = files("holdbeat.web") / "static"
+    return {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in MEDIA}
+
+
+def install(app: Starlette, service: Service) -> None:
+    """Adds the dashboard to the application that serves the API."""
+    service.has_dashboard = True
+    app.router.routes.extend(Dashboard(service).routes())

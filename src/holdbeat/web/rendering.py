@@ -1,0 +1,111 @@
+"""Templates and the words and marks that they share.
+
+Guards SEC-03 on the way out: everything that was not written here is escaped, and nothing needs an inline script or
+style. A state is always an icon and a word, never a colour alone.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+
+from holdbeat.domain.clock import from_iso, iso
+from holdbeat.domain.schedule import INDEFINITE
+from holdbeat.observe.wording import counted, span
+
+LONGEST_JSON = 200_000
+
+
+def environment() -> Environment:
+    """The environment of all templates."""
+    made = Environment(
+        loader=PackageLoader("holdbeat.web", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "span": _span,
+        "pretty": _pretty,
+        "short": short,
+        "bytes": _bytes,
+        "clock": _clock,
+        "percent": lambda fraction: f"{100 * fraction:.0f}",
+        "number": lambda amount: f"{amount:,}",
+        "clock_s": lambda at: _instant(at).timestamp(),
+        "iso": lambda at: iso(_instant(at)),
+    }
+    made.globals |= {"when": when, "running_for": running_for, "counted": counted, "short": short}
+    return made
+
+
+def short(id_: str | None) -> str:
+    """The end of an id, which tells ids of one moment apart."""
+    return "" if id_ is None else id_[-8:]
+
+
+def _instant(at: datetime | str) -> datetime:
+    return from_iso(at) if isinstance(at, str) else at
+
+
+def _span(amount_s: float | None) -> str:
+    return "–" if amount_s is None else span(amount_s)
+
+
+def _clock(at: datetime | str | None) -> str:
+    return "–" if at is None else _instant(at).strftime("%H:%M:%S")
+
+
+def exact(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at.microsecond // 1000:03d} UTC"
+
+
+@pass_context
+def when(context: Context, at: datetime | str | None, otherwise: str = "–") -> Markup | str:
+    """An instant as its distance from now, the exact time beside it; the browser keeps the distance true."""
+    if at is None:
+        return otherwise
+    instant = _instant(at)
+    if instant >= INDEFINITE:
+        return "until resumed"
+    now: datetime = context["now"]
+    distance_s = (instant - now).total_seconds()
+    if abs(distance_s) < 1:
+        words = "now"
+    else:
+        words = f"in {span(round(distance_s))}" if distance_s > 0 else f"{span(round(distance_s))} ago"
+    return Markup('<time datetime="{}" title="{}" data-when>{}</time>').format(iso(instant), exact(instant), words)
+
+
+@pass_context
+def running_for(context: Context, since: datetime | str | None) -> Markup | str:
+    """How long something has lasted, counted on by the browser."""
+    if since is None:
+        return "–"
+    instant = _instant(since)
+    words = span(round(max(0.0, (context["now"] - instant).total_seconds())))
+    return Markup('<time datetime="{}" title="since {}" data-since>{}</time>').format(
+        iso(instant), exact(instant), words
+    )
+
+
+def _pretty(value: Any) -> Markup:
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    if len(text) > LONGEST_JSON:
+        text = text[:LONGEST_JSON] + "\n… cut here; the API has the whole."
+    return escape(text)
+
+
+def _bytes(size: int) -> str:
+    amount = float(size)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"

@@ -1,0 +1,88 @@
+"""What the pages about time read: schedules and endpoints, their plans, their past."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.views import endpoint_json, occurrence_json, schedule_json
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.endpoints import endpoint_health
+from holdbeat.store.verbs.occurrences import list_occurrences
+from holdbeat.store.verbs.schedule_reports import (
+    explain_schedule,
+    list_schedules,
+    preview_schedule,
+    preview_timetable,
+)
+from holdbeat.store.verbs.templates import find_template
+from holdbeat.web.asking import Ask
+
+PREVIEWED = 10
+_FLAGS = {"yes": True, "no": False}
+
+
+def read_schedules(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    page = list_schedules(tx, _filters(ask), endpoint=False, limit=50, cursor=ask.text("cursor"))
+    return {
+        "schedules": [schedule_json(each) for each in page.items],
+        "next_cursor": page.next_cursor,
+        **_trial(tx, ask),
+    }
+
+
+def _filters(ask: Ask) -> dict[str, Any]:
+    return {
+        name: _FLAGS[value]
+        for name in ("enabled", "paused")
+        if (value := ask.text(name)) is not None and value in _FLAGS
+    }
+
+
+def _trial(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    """A timetable that somebody tries out before saving it (TIME-08)."""
+    cron = ask.text("cron")
+    if cron is None:
+        return {"trial": None, "trial_refusal": None}
+    try:
+        given = {"cron": cron, "timezone": ask.text("timezone"), "n": PREVIEWED}
+        return {"trial": preview_timetable(tx, given), "trial_refusal": None}
+    except Invalid as error:
+        return {"trial": None, "trial_refusal": error.detail}
+
+
+def read_endpoints(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    page = list_schedules(tx, _filters(ask), endpoint=True, limit=50, cursor=ask.text("cursor"))
+    return {
+        "endpoints": [
+            {**endpoint_json(each), "health": endpoint_health(tx, each.id)["windows"]["1h"]} for each in page.items
+        ],
+        "next_cursor": page.next_cursor,
+    }
+
+
+def read_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    return _read_one(tx, ask, is_endpoint=False)
+
+
+def read_endpoint(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    return _read_one(tx, ask, is_endpoint=True)
+
+
+def _read_one(tx: Transaction, ask: Ask, *, is_endpoint: bool) -> dict[str, Any]:
+    explanation = explain_schedule(tx, ask.path["id"], endpoint=is_endpoint)
+    schedule = explanation.schedule
+    page = list_occurrences(tx, schedule.id, limit=20, cursor=ask.text("cursor"))
+    return {
+        "title": schedule.name,
+        "schedule": endpoint_json(schedule) if is_endpoint else schedule_json(schedule),
+        "is_endpoint": is_endpoint,
+        "api": f"/api/{'endpoints' if is_endpoint else 'schedules'}/{schedule.id}",
+        "explanation": explanation,
+        "is_paused": schedule.is_paused(tx.now),
+        "preview": preview_schedule(tx, schedule.id, PREVIEWED, endpoint=is_endpoint) if schedule.enabled else [],
+        "occurrences": [occurrence_json(each) for each in page.items],
+        "next_cursor": page.next_cursor,
+        "health": endpoint_health(tx, schedule.id) if is_endpoint else None,
+        "template": find_template(tx, schedule.template_id) if schedule.template_id else None,
+    }

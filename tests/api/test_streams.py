@@ -1,0 +1,193 @@
+"""Streams of events and logs: nothing lost, nothing repeated, and no listener is a burden to the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.conftest import Serve
+from tests.api.serving import Served, eventually, open_gate, problem_of, unique
+
+Message = dict[str, str]
+
+
+def messages(lines: Iterator[str]) -> Iterator[Message]:
+    """The messages of an event stream, without its comments."""
+    message: Message = {}
+    for line in lines:
+        if not line:
+            if message:
+                yield message
+            message = {}
+        elif not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            message[name] = value
+
+
+def take(served: Served, path: str, count: int, headers: dict[str, str] | None = None, **query: Any) -> list[Message]:
+    """The first messages of a stream; then the line is cut."""
+    found: list[Message] = []
+    with served.new_client() as own, own.stream("GET", path, params=query, headers=headers or {}) as stream:
+        assert stream.status_code == 200
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        for message in messages(stream.iter_lines()):
+            found.append(message)
+            if len(found) == count:
+                break
+    return found
+
+
+@pytest.mark.rule("API-04")
+def test_a_stream_that_is_cut_and_resumed_misses_and_repeats_nothing(served: Served) -> None:
+    job_ids = [served.run_job("echo", {"x": number})["id"] for number in range(8)]
+    first = take(served, "/api/events", 5, after="0")
+    seen = list(first)
+    while True:
+        more = take(served, "/api/events", 3, {"Last-Event-ID": seen[-1]["id"]})
+        seen += more
+        if job_ids[-1] in more[-1]["data"] and more[-1]["event"] == "run.ended":
+            break
+        assert len(seen) < 5000
+    ids = [message["id"] for message in seen]
+    assert len(ids) == len(set(ids))
+    ended = [json.loads(message["data"])["job_id"] for message in seen if message["event"] == "run.ended"]
+    assert [job_id for job_id in ended if job_id in job_ids] == job_ids
+    whole = take(served, "/api/events", len(seen), after="0")
+    assert [message["id"] for message in whole] == ids
+
+
+@pytest.mark.rule("API-04")
+def test_a_live_stream_shows_what_happens_from_now_on(served: Served) -> None:
+    served.run_job("echo")
+    started = threading.Event()
+    found: list[Message] = []
+
+    def listen() -> None:
+        with served.new_client() as own, own.stream("GET", "/api/events", params={"name": "run.ended"}) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith(":")
+            started.set()
+            found.append(next(messages(lines)))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    assert started.wait(10)
+    job = served.run_job("echo")
+    thread.join(10)
+    assert found[0]["event"] == "run.ended"
+    assert json.loads(found[0]["data"])["job_id"] == job["id"]
+
+
+@pytest.mark.rule("API-04", "API-02")
+@pytest.mark.parametrize(
+    "query", ["after=x", "after=-1", "after=%00", "colour=1", "after=99999999999999999999", "job_id=1"]
+)
+def test_a_place_that_no_stream_gave_is_refused(client: httpx2.Client, query: str) -> None:
+    problem_of(client.get(f"/api/events?{query}"), 422)
+
+
+def test_the_log_of_events_can_be_read_in_pages_too(served: Served) -> None:
+    job = served.run_job("echo")
+    accept = {"Accept": "application/json"}
+    page = eventually(
+        lambda: served.client.get("/api/events", params={"job_id": job["id"]}, headers=accept).json()["items"]
+    )
+    assert {event["job_id"] for event in page} == {job["id"]}
+
+
+@pytest.mark.rule("API-04")
+def test_a_followed_log_ends_with_the_run_and_goes_on_where_it_was_cut(served: Served) -> None:
+    gate = unique("gate")
+    job = served.submit("chat", {"lines": 20, "gate": gate})
+    path = f"/api/jobs/{job['id']}/logs"
+    first = take(served, path, 5, follow="true")
+    open_gate(gate)
+    rest = take(served, path, 1000, {"Last-Event-ID": first[-1]["id"]}, follow="true")
+    lines = [json.loads(message["data"])["text"] for message in first + rest if message["event"] == "log"]
+    assert lines == [f"line {number}" for number in range(20)] + ["last"]
+    assert rest[-1]["event"] == "end"
+    assert json.loads(rest[-1]["data"])["status"] == "COMPLETED"
+    problem_of(served.client.get("/api/jobs/0190b5a0-0000-7000-8000-000000000000/logs?follow=true"), 404)
+    problem_of(served.client.get(f"{path}?follow=yes"), 422)
+
+
+@pytest.mark.rule("API-04")
+def test_streams_end_when_the_server_shuts_down(serve: Serve) -> None:
+    server = serve()
+    job = server.submit("hold", {"gate": unique("never")})
+    ended: list[str] = []
+    began = threading.Barrier(3)
+
+    def listen(path: str) -> None:
+        with server.new_client() as own, own.stream("GET", path) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            began.wait(10)
+            for _ in lines:
+                continue
+            ended.append(path)
+
+    paths = ["/api/events", f"/api/jobs/{job['id']}/logs?follow=true"]
+    threads = [threading.Thread(target=listen, args=(path,)) for path in paths]
+    for thread in threads:
+        thread.start()
+    began.wait(10)
+    server.server._server.should_exit = False  # type: ignore[union-attr]
+
+    async def begin_to_stop() -> None:
+        server.server.begin_to_stop()
+
+    server.run(begin_to_stop())
+    for thread in threads:
+        thread.join(10)
+    assert sorted(ended) == sorted(paths)
+    assert server.client.get("/healthz").status_code == 200
+    problem_of(server.client.get("/readyz"), 503, "not_ready")
+
+
+@pytest.mark.rule("API-04")
+def test_many_listeners_see_the_same_and_a_deaf_one_costs_nothing(served: Served) -> None:
+    count = 60
+    marker = [served.submit("echo", {"x": number}) for number in range(40)]
+    wanted = {job["id"] for job in marker}
+
+    async def listen(reader: asyncio.StreamReader, enough: set[str]) -> list[str]:
+        ids = []
+        left = set(enough)
+        while left:
+            line = (await asyncio.wait_for(reader.readline(), 30)).decode()
+            if line.startswith("id: "):
+                ids.append(line[4:].strip())
+            if line.startswith("data: ") and '"name":"run.ended"' in line:
+                left.discard(json.loads(line[6:])["job_id"])
+        return ids
+
+    async def all_listen() -> list[list[str]]:
+        port = served.server.port
+        request = b"GET /api/events?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        readers, writers = [], []
+        for _ in range(count + 1):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
+            writer.write(request)
+            readers.append(reader)
+            writers.append(writer)
+        # The last one asked for everything and never reads.
+        found = await asyncio.gather(*(listen(reader, wanted) for reader in readers[:-1]))
+        for writer in writers:
+            writer.close()
+        return list(found)
+
+    for job in marker:
+        served.wait_for(job["id"])
+    began = time.monotonic()
+    found = asyncio.run(all_listen())
+    assert time.monotonic() - began < 30
+    shortest = min(len(ids) for ids in found)
+    assert len({tuple(ids[:shortest]) for ids in found}) == 1

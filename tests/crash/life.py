@@ -1,0 +1,236 @@
+"""A scripted life of one process, and the life after its death. Both are moved by hand, on a clock of their own.
+
+Every act is announced before it begins and acknowledged when it has returned, in a side file that is on disk before
+the next act begins; handlers note each start and end there too. What the store says after a crash is held against it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from holdbeat import App, Context, PermanentFailure, Skip
+from holdbeat.app import JobHandle
+from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.job import Job, RetryPolicy
+from holdbeat.domain.webhook import judge_attempt
+from holdbeat.engine.retention import Retention
+from holdbeat.engine.zombie_recovery import ZombieRecovery
+from holdbeat.handlers.stop import StopReason
+from holdbeat.store.verbs.cancel import cancel_job
+from holdbeat.store.verbs.deliveries import DeliveryResult, finish_deliveries, take_deliveries
+from holdbeat.store.verbs.manual_retry import retry_job
+from holdbeat.store.verbs.schedules import create_schedule
+from holdbeat.store.verbs.webhooks import create_webhook
+from holdbeat.store.verbs.workers import stop_worker
+from holdbeat.testing import Stage, stage
+
+BIRTH = datetime(2026, 1, 1, tzinfo=UTC)
+AFTERLIFE = BIRTH + timedelta(hours=12)
+LAST_JUDGEMENT = BIRTH + timedelta(days=40)
+EPILOGUE = BIRTH + timedelta(days=41)
+"""Where the clocks stand: of the life, of the one after it if that dies too, of the one that ends in peace, and of
+the one who looks at what is left."""
+ONCE = RetryPolicy(max_attempts=1, base_delay_s=10)
+SETTINGS: dict[str, Any] = {"slots": 2, "http_slots": 0, "concurrency": "resources:default=2", "retention_days": 30}
+
+
+class Diary:
+    """The side file: one JSON line per entry, on disk when `write` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+
+    def write(self, kind: str, **entry: Any) -> None:
+        os.write(self._descriptor, (json.dumps({"kind": kind, "pid": os.getpid(), **entry}) + "\n").encode())
+        os.fdatasync(self._descriptor)
+
+    @staticmethod
+    def read(path: Path) -> list[dict[str, Any]]:
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def make_app(diary: Diary, gate: asyncio.Event) -> App:
+    app = App()
+
+    def begun(ctx: Context, name: str) -> None:
+        diary.write("begun", run=ctx.run_id, fence=ctx.fence, job=ctx.job.id if ctx.job else None, name=name)
+
+    @app.job(retries=ONCE)
+    async def work(ctx: Context, name: str) -> str:
+        begun(ctx, name)
+        ctx.progress(0.5, name)
+        ctx.log("at work on", name)
+        ctx.artifact("note.txt", name.encode())
+        diary.write("ended", run=ctx.run_id)
+        return name
+
+    @app.job(retries=ONCE)
+    async def stumble(ctx: Context, name: str) -> str:
+        begun(ctx, name)
+        assert ctx.job is not None
+        if ctx.job.attempt == 0:
+            raise ValueError("the first attempt always fails")
+        diary.write("ended", run=ctx.run_id)
+        return name
+
+    @app.job(retries=ONCE)
+    async def doomed(ctx: Context, name: str) -> None:
+        begun(ctx, name)
+        raise (Skip("nothing to do") if name == "skip" else PermanentFailure("no use"))
+
+    @app.job(retries=0)
+    async def patient(ctx: Context, name: str) -> None:
+        begun(ctx, name)
+        await gate.wait()
+
+    return app
+
+
+class Life:
+    """The acts, each announced, done and acknowledged."""
+
+    def __init__(self, on_stage: Stage, diary: Diary, gate: asyncio.Event) -> None:
+        self.stage = on_stage
+        self.app = on_stage.app
+        self.store = on_stage.app.store
+        self.diary = diary
+        self.gate = gate
+
+    async def submit(self, type_: str, key: str, **options: Any) -> JobHandle:
+        self.diary.write("submitting", key=key, type=type_, options=options)
+        job = await self.app.with_options(key=key, **options).enqueue(type_, name=key)
+        self.diary.write("submitted", key=key, job=job.id)
+        return job
+
+    async def submit_group(self, name: str, mode: str, on_failure: str, types: list[str]) -> None:
+        self.diary.write("grouping", name=name)
+        calls = [self.app.call(type_, name=f"{name}-{number}") for number, type_ in enumerate(types)]
+        group, members = await self.app.group(calls, name=name, mode=mode, on_failure=on_failure)
+        self.diary.write("grouped", group=group.id, jobs=[member.id for member in members])
+
+    async def act(self, name: str, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.diary.write("doing", name=name)
+        answer = await self.store.write(verb, *args, **kwargs)
+        self.diary.write("done", name=name, id=getattr(answer, "id", None))
+        return answer
+
+    async def cancel_while_it_runs(self) -> None:
+        job = await self.submit("patient", "cancelled-while-running")
+        dispatcher = self.stage.supervisor.dispatcher
+        await dispatcher.step()
+        await self.act("cancel-running", cancel_job, job.id, "changed my mind")
+        self.diary.write("cancelled", job=job.id)
+        dispatcher.tell_all(StopReason.CANCELLED)
+        await self.stage.step()
+
+    async def ask_directly(self) -> None:
+        asking = asyncio.create_task(self.stage.supervisor.direct.request("work", {"name": "direct"}))
+        while not asking.done():
+            if not await self.stage.step():
+                await asyncio.sleep(0.002)
+        answer = await asking
+        self.diary.write("answered", reservation=answer.reservation.id)
+
+    async def deliver(self) -> None:
+        taken = await self.act("take-deliveries", take_deliveries, "postman", 100, 60.0)
+        now = self.stage.clock.now()
+        results = [
+            DeliveryResult(
+                entry.delivery.id, "postman",
+                judge_attempt(attempts=1, now=now, jitter=1.0, status_code=200 if number % 2 else 500), 200,
+            )
+            for number, entry in enumerate(taken)
+        ]  # fmt: skip
+        await self.act("finish-deliveries", finish_deliveries, results)
+
+    async def live(self) -> None:
+        """Everything that Holdbeat writes, in one short life."""
+        await self.act("subscribe", create_webhook, "http://127.0.0.1:9/hook")
+        await self.submit("work", "first")
+        await self.submit("stumble", "second", priority=3)
+        await self.stage.drain()
+        await self.submit_group("steps", "sequential", "stop", ["work", "stumble", "work"])
+        await self.submit_group("crowd", "parallel", "skip", ["doomed", "work", "stumble"])
+        await self.stage.drain()
+        await self.stage.advance(10)
+        await self.stage.advance(10)
+        unwanted = await self.submit("work", "cancelled-in-queue", delay=3600)
+        await self.act("cancel-queued", cancel_job, unwanted.id, "not needed")
+        self.diary.write("cancelled", job=unwanted.id)
+        await self.cancel_while_it_runs()
+        await self.ask_directly()
+        hopeless = await self.submit("doomed", "permanent")
+        await self.stage.drain()
+        again: Job = await self.act("manual-retry", retry_job, hopeless.id)
+        self.diary.write("submitted", key=None, job=again.id)
+        given = {"name": "minutely", "interval_s": 60, "type": "work", "params": {"name": "tick"}}
+        await self.act("schedule", create_schedule, given)
+        adaptive = {"name": "clever", "interval_s": 45, "type": "stumble", "params": {"name": "tock"}, "adaptive": True}
+        await self.act("schedule-adaptive", create_schedule, {**adaptive, "min_interval_s": 30})
+        for _ in range(4):
+            await self.stage.advance(31)
+        await self.deliver()
+        self.diary.write("ended-all", jobs=_ended(self.store))
+        await self.store.write(_forget_schedules)
+        self.stage.clock.advance(31 * 86_400)
+        self.diary.write("pruning")
+        await Retention(self.store, 30).step()
+        await self.submit("work", "last")
+        await self.stage.drain()
+        await self.act("goodbye", stop_worker, self.stage.supervisor.worker.id)
+
+
+def _ended(store: Any) -> list[str]:
+    found = store.read_sync(lambda tx: tx.rows("SELECT id FROM jobs WHERE finished_at IS NOT NULL"))
+    return [row[0] for row in found]
+
+
+def _forget_schedules(tx: Any) -> None:
+    """Without this a month of minutes would have to be caught up."""
+    tx.execute("UPDATE schedules SET enabled = :no, wake_at = NULL, next_run_at = NULL", no=False)
+
+
+@contextlib.asynccontextmanager
+async def on_stage(url: str, folder: Path, birth: datetime) -> AsyncIterator[Life]:
+    diary = Diary(folder / "diary")
+    gate = asyncio.Event()
+    clock = ManualClock(birth)
+    async with stage(make_app(diary, gate), folder, clock, store=url, **SETTINGS) as ready:
+        yield Life(ready, diary, gate)
+
+
+async def live(url: str, folder: Path) -> None:
+    """The life that is cut short."""
+    async with on_stage(url, folder, BIRTH) as life:
+        await life.live()
+
+
+async def come_after(url: str, folder: Path, birth: datetime = AFTERLIFE) -> None:
+    """What a new process does on a store whose last one died: recovers, tries again what got no answer, works on."""
+    async with on_stage(url, folder, birth) as life:
+        life.gate.set()
+        await recoverer(life).step()
+        entries = Diary.read(folder / "diary")
+        answered = {entry["key"] for entry in entries if entry["kind"] == "submitted"}
+        for entry in entries:
+            if entry["kind"] == "submitting" and entry["key"] not in answered:
+                answered.add(entry["key"])
+                await life.submit(entry["type"], entry["key"], **entry["options"])
+        await life.store.write(_forget_schedules)
+        await life.stage.drain()
+        for _ in range(4):
+            await life.stage.advance(3600)
+        await life.act("goodbye", stop_worker, life.stage.supervisor.worker.id)
+
+
+def recoverer(life: Life) -> ZombieRecovery:
+    return ZombieRecovery(life.store, life.app.settings.lease_terms, 5)

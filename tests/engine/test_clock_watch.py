@@ -1,0 +1,94 @@
+"""ClockWatch: jumps and skew above two seconds are told once each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from holdbeat.domain.clock import ManualClock, OffsetClock, SystemClock
+from holdbeat.engine.clock_watch import ClockJump, ClockWatch
+from holdbeat.store.adapter import PersistenceAdapter
+from tests.conformance.acts import OpenStore, events_of, open_at, rows
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def open_store(store_url: str, clock: ManualClock) -> Iterator[OpenStore]:
+    opener = OpenStore(store_url, clock)
+    yield opener
+    opener.close()
+
+
+@pytest.mark.rule("TIME-07")
+def test_a_jump_of_the_wall_clock_is_told_once_and_recorded(open_store: OpenStore, clock: ManualClock) -> None:
+    store = open_store()
+    told: list[ClockJump] = []
+
+    async def scene() -> None:
+        watch = ClockWatch(store, on_jump=told.append)
+        for seconds, jump in ((5, 0), (3600, 0), (1, 1.9), (1, 2.1), (1, -86400), (1, 0)):
+            clock.advance(seconds)
+            clock.jump(jump)
+            await watch.look()
+
+    asyncio.run(scene())
+    assert told == [ClockJump("machine", 2.1), ClockJump("machine", -86400)]
+    assert len(events_of(store, "clock.jumped")) == 2
+
+
+class _Ahead(SystemClock):
+    """A machine whose wall clock is set wrong."""
+
+    amount = timedelta()
+
+    def now(self):  # type: ignore[no-untyped-def]
+        return super().now() + self.amount
+
+
+@pytest.mark.rule("TIME-07")
+def test_a_machine_that_disagrees_with_the_database_is_told_and_the_database_decides(postgres_url: str) -> None:
+    store: PersistenceAdapter = open_at(postgres_url)
+    assert isinstance(store.clock, OffsetClock)
+    told: list[ClockJump] = []
+    machine = _Ahead()
+
+    async def scene() -> None:
+        watch = ClockWatch(store, machine=machine, on_jump=told.append)
+        await watch.look()
+        assert told == [] and abs(watch.skew_s) < 2
+        machine.amount = timedelta(minutes=10)
+        await watch.look()
+        await watch.look()
+        assert round(watch.skew_s) == -600
+
+    asyncio.run(scene())
+    assert [(jump.clock, round(jump.amount_s)) for jump in told] == [("machine", 600), ("skew", -600)]
+    assert abs(store.clock.now() - SystemClock().now()) < timedelta(seconds=2)
+    assert len(rows(store, "SELECT 1 FROM events WHERE name = 'clock.jumped'")) == 2
+    store.close()
+
+
+@pytest.mark.rule("TIME-07")
+def test_a_database_whose_clock_jumped_while_nobody_wrote_is_noticed(postgres_url: str) -> None:
+    store = open_at(postgres_url)
+    assert isinstance(store.clock, OffsetClock)
+    told: list[ClockJump] = []
+
+    async def scene() -> None:
+        assert isinstance(store.clock, OffsetClock)
+        # As if the last sample came from before the database's clock was set back by an hour.
+        now = store.clock.monotonic()
+        store.clock.sample(SystemClock().now() + timedelta(hours=1), asked=now, answered=now)
+        watch = ClockWatch(store, on_jump=told.append)
+        await watch.look()
+
+    asyncio.run(scene())
+    assert [(jump.clock, round(jump.amount_s)) for jump in told] == [("database", -3600)]
+    store.close()

@@ -1,0 +1,135 @@
+"""kill -9 between any two statements of firing and of planning: nothing is lost, nothing happens twice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from holdbeat.domain.clock import ManualClock, iso
+from holdbeat.domain.lease import LeaseTerms
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.recover import find_trouble, recovery_units
+from tests.conformance.acts import OpenStore, claim_all, complete, count
+from tests.conformance.schedule_acts import assert_each_due_time_once, fire, make, make_adaptive, seen
+
+MOST_STATEMENTS = 40
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def open_store(store_url: str, clock: ManualClock) -> Iterator[OpenStore]:
+    opener = OpenStore(store_url, clock)
+    yield opener
+    opener.close()
+
+
+def killed_at_every_statement(
+    url: str, clock: ManualClock, act: str, prepare: Callable[[], None], check: Callable[[], None]
+) -> int:
+    """Runs the act again and again, killed one statement later each time, until it lives; returns how often it died."""
+    for number in range(1, MOST_STATEMENTS):
+        prepare()
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.engine.fatal_statement", url, iso(clock.now()), act, str(number)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if ended.returncode not in (0, -signal.SIGKILL):
+            raise AssertionError(ended.stderr)
+        check()
+        if ended.returncode == 0:
+            return number - 1
+    raise AssertionError("the act has more statements than anybody expected")
+
+
+def eventually(act: Callable[[], bool]) -> None:
+    """A killed client's locks are gone when the server has noticed: soon, but not at once."""
+    deadline = time.monotonic() + 20
+    while not act():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def work_off(store: PersistenceAdapter) -> None:
+    for taken in claim_all(store):
+        complete(store, taken)
+
+
+@pytest.mark.rule("TIME-02", "DEC-008")
+def test_firing_killed_before_any_statement_fires_each_due_time_once_afterwards(
+    open_store: OpenStore, clock: ManualClock
+) -> None:
+    store = open_store()
+    make(store, "plain")
+    make(store, "cron", cron="* * * * *", interval_s=None)
+    make(store, "queue_one", overlap="queue_one")
+    make(store, "cancel_previous", overlap="cancel_previous")
+    make_adaptive(store, "adaptive", interval_s=60)
+    minutes = 0
+
+    def prepare() -> None:
+        nonlocal minutes
+        minutes += 1
+        clock.advance(60)
+
+    def check() -> None:
+        assert_each_due_time_once(store)
+
+        def all_fired() -> bool:
+            fire(store)
+            return count(store, "occurrences") == 5 * minutes
+
+        eventually(all_fired)
+        assert_each_due_time_once(store)
+        work_off(store)
+        due = clock.now() + timedelta(seconds=60)
+        names = ("plain", "cron", "queue_one", "cancel_previous", "adaptive")
+        assert [seen(store, name).next_run_at for name in names] == [due] * 5
+
+    deaths = killed_at_every_statement(open_store.url, clock, "fire", prepare, check)
+    assert deaths >= 6
+
+
+@pytest.mark.rule("GOV-09", "RET-03")
+def test_the_end_of_a_chain_killed_before_any_statement_is_planned_once_afterwards(
+    open_store: OpenStore, clock: ManualClock
+) -> None:
+    store = open_store()
+    make_adaptive(store, "adaptive", interval_s=60, max_interval_s=60)
+    failures = 0
+
+    def prepare() -> None:
+        nonlocal failures
+        due = seen(store, "adaptive").next_run_at
+        assert due is not None
+        clock.advance((due - clock.now()).total_seconds())
+        assert fire(store).fired == 1
+        failures += 1
+
+    def check() -> None:
+        clock.advance(10_000)
+
+        def planned() -> bool:
+            dead = store.known_dead()
+            for verb, arguments in recovery_units(store.read_sync(find_trouble, LeaseTerms(), dead)):
+                store.write_sync(verb, *arguments)
+            return seen(store, "adaptive").next_run_at is not None
+
+        eventually(planned)
+        assert seen(store, "adaptive").failure_count == failures
+        assert count(store, "leases") == 0
+        assert_each_due_time_once(store)
+
+    deaths = killed_at_every_statement(open_store.url, clock, "settle", prepare, check)
+    assert deaths >= 6
