@@ -3,9 +3,9 @@
     holdbeat serve examples.ingest_pipeline:app
     holdbeat submit ingest site=http://127.0.0.1:8000/ index=index.db
 
-Each page is one step: the handler looks whether it was cancelled, works, and notes what it has done in the index itself.
-So a retry, after a crash or after a cancel half-way, goes on where the last attempt stopped. The fence protects the
-index: a worker that lost its lease can no longer write to it.
+Each page is one step: the handler looks whether it was cancelled, works, and notes in the index itself what it has
+done. So a retry, after a crash or after a cancel half-way, goes on where the last attempt stopped. The fence protects
+the index: a worker that lost its lease can no longer write to it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag, urljoin, urlsplit
 
@@ -49,29 +49,47 @@ class Page(HTMLParser):
 class Index:
     """Where chunks end up: a SQLite file that refuses writers with an old fence."""
 
-    def __init__(self, path: str, fence: int) -> None:
+    def __init__(self, path: str, site: str, fence: int) -> None:
         self._connection = apsw.Connection(path)
         self._connection.set_busy_timeout(5000)
-        self._fence = fence
+        self._site, self._fence = site, fence
         self._connection.execute(
             "CREATE TABLE IF NOT EXISTS chunks (id TEXT PRIMARY KEY, url TEXT, text TEXT, embedding TEXT);"
-            "CREATE TABLE IF NOT EXISTS pages (url TEXT PRIMARY KEY, links TEXT);"
+            "CREATE TABLE IF NOT EXISTS pages (url TEXT PRIMARY KEY, site TEXT, links TEXT);"
             "CREATE TABLE IF NOT EXISTS fences (site TEXT PRIMARY KEY, fence INTEGER)"
         ).fetchall()
+        with self._held():
+            pass  # from here on whoever held the site before is refused, also before the first page is written
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """A transaction that begins only if nobody with a newer fence works on the site."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            newest = self._connection.execute("SELECT fence FROM fences WHERE site = ?", (self._site,)).get
+            if newest is not None and int(newest) > self._fence:
+                raise PermanentFailure(f"another run has taken over {self._site}: fence {newest} > {self._fence}")
+            self._connection.execute("INSERT OR REPLACE INTO fences VALUES (?, ?)", (self._site, self._fence))
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
 
     def done_pages(self) -> dict[str, list[str]]:
-        rows = self._connection.execute("SELECT url, links FROM pages").fetchall()
+        rows = self._connection.execute("SELECT url, links FROM pages WHERE site = ?", (self._site,))
         return {str(url): str(links).split("\n") if links else [] for url, links in rows}
 
-    def upsert(self, site: str, url: str, chunks: list[tuple[str, str, str]], links: list[str]) -> None:
-        """One page, whole or not at all, and only if nobody with a newer fence works on the site."""
-        with self._connection:
-            held = self._connection.execute("SELECT fence FROM fences WHERE site = ?", (site,)).fetchall()
-            if held and int(str(held[0][0])) > self._fence:
-                raise PermanentFailure("another run has taken over this site")
-            self._connection.execute("INSERT OR REPLACE INTO fences VALUES (?, ?)", (site, self._fence))
-            self._connection.executemany("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?)", [(a, url, b, c) for a, b, c in chunks])
-            self._connection.execute("INSERT OR REPLACE INTO pages VALUES (?, ?)", (url, "\n".join(links)))
+    def upsert(self, url: str, chunks: list[tuple[str, str, str]], links: list[str]) -> None:
+        """One page, whole or not at all."""
+        with self._held():
+            self._connection.execute("DELETE FROM chunks WHERE url = ?", (url,))
+            self._connection.executemany(
+                "INSERT INTO chunks VALUES (?, ?, ?, ?)", [(id_, url, text, vector) for id_, text, vector in chunks]
+            )
+            self._connection.execute(
+                "INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", (url, self._site, "\n".join(links))
+            )
 
     def close(self) -> None:
         self._connection.close()
@@ -94,7 +112,7 @@ def embed(text: str) -> list[float]:
 @app.job(timeout="1h", retries=3)
 async def ingest(ctx: Context, site: str, index: str) -> dict[str, Any]:
     """Crawls a site and keeps its text in an index."""
-    store = Index(str(Path(index)), ctx.fence)
+    store = Index(index, site, ctx.fence)
     try:
         done = store.done_pages()
         if done:
@@ -109,16 +127,18 @@ async def ingest(ctx: Context, site: str, index: str) -> dict[str, Any]:
                 seen.add(url)
                 ctx.checkpoint()
                 answer = await client.get(url)
+                if answer.status_code >= 500:
+                    answer.raise_for_status()  # the site is in trouble: fail, and let a retry go on from here
                 if answer.status_code != 200 or "html" not in answer.headers.get("content-type", ""):
                     ctx.log(f"left out {url}: {answer.status_code}")
                     continue
                 page = Page(answer.text)
-                links = [link for raw in page.links if (link := urldefrag(urljoin(url, raw))[0]) and _is_inside(site, link)]
+                links = [link for raw in page.links if _is_inside(site, link := urldefrag(urljoin(url, raw))[0])]
                 chunks = [
                     (hashlib.sha256(f"{url}#{number}".encode()).hexdigest(), text, repr(embed(text)))
                     for number, text in enumerate(chunked(page.words))
                 ]
-                store.upsert(site, url, chunks, links)
+                store.upsert(url, chunks, links)
                 waiting += [link for link in links if link not in seen]
                 known = len(seen) + len(set(waiting) - seen)
                 ctx.progress(len(seen) / known, url)

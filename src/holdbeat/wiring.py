@@ -5,7 +5,6 @@ The command line and the API are handed what they need from here; neither reache
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib
 import logging
@@ -15,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.errors import SettingsError, StoreRefused
-from holdbeat.settings import Settings
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdbeat.app import App
     from holdbeat.engine.service import Service
     from holdbeat.engine.supervisor import Supervisor
+    from holdbeat.settings import Settings
     from holdbeat.store.adapter import PersistenceAdapter
 
 log = logging.getLogger("holdbeat")
@@ -33,9 +34,11 @@ EXIT_STORE_REFUSED = 3
 
 
 class Composition:
-    """Builds things for the command line."""
+    """Builds things for the command line, each from modules that are loaded only then: `--help` needs none."""
 
     def settings(self, flags: Mapping[str, Any]) -> Settings:
+        from holdbeat.settings import Settings
+
         return Settings.load(flags)
 
     def open_store(self, settings: Settings, *, create: bool = False) -> PersistenceAdapter:
@@ -50,6 +53,7 @@ class Composition:
     def load_app(self, path: str | None, flags: Mapping[str, Any]) -> App:
         """The App that `module:name` names, with the flags over its own settings; without a path an empty one."""
         from holdbeat.app import App
+        from holdbeat.settings import Settings
 
         given = {name: value for name, value in flags.items() if value is not None}
         if path is None:
@@ -69,6 +73,8 @@ class Composition:
         resources: Sequence[str] | None = None,
     ) -> int:
         """Runs a process until it is told to stop; returns its exit code."""
+        import asyncio
+
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         return asyncio.run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
 
@@ -135,8 +141,14 @@ async def _serve(
     server: Any = None
     if metrics is not None:
         from holdbeat.api.server import ApiServer
+        from holdbeat.web.pages import install
 
-        server = ApiServer(supervisor, metrics=metrics.exposition, count_legacy_call=metrics.legacy_called)
+        server = ApiServer(
+            supervisor,
+            add_dashboard=install,
+            metrics=metrics.exposition,
+            count_legacy_call=metrics.legacy_called,
+        )
         await server.check_doors()
     ends = asyncio.Event()
     code = 0
@@ -170,6 +182,8 @@ def _obey_signals(ends: asyncio.Event, supervisor: Supervisor) -> None:
         if ends.is_set():
             supervisor.hurry()
         ends.set()
+
+    import asyncio
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

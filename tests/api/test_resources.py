@@ -22,7 +22,11 @@ ANY_ID = "0190b5a0-0000-7000-8000-000000000000"
 
 @pytest.mark.rule("DEC-012", "GRP-04")
 def test_a_group_is_answered_with_its_jobs_and_ends_as_one(served: Served, client: httpx2.Client) -> None:
-    body = {"name": unique("g"), "mode": "sequential", "jobs": [{"type": "echo"}, {"type": "echo", "params": {"x": 2}}]}
+    body: dict[str, Any] = {
+        "name": unique("g"),
+        "mode": "sequential",
+        "jobs": [{"type": "echo"}, {"type": "echo", "params": {"x": 2}}],
+    }
     answer = client.post("/api/job-groups", json=body)
     assert answer.status_code == 201
     group = answer.json()

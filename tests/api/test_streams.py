@@ -45,7 +45,8 @@ def take(served: Served, path: str, count: int, headers: dict[str, str] | None =
 
 
 @pytest.mark.rule("API-04")
-def test_a_stream_that_is_cut_and_resumed_misses_and_repeats_nothing(served: Served) -> None:
+def test_a_stream_that_is_cut_and_resumed_misses_and_repeats_nothing(serve: Serve) -> None:
+    served = serve()
     job_ids = [served.run_job("echo", {"x": number})["id"] for number in range(8)]
     first = take(served, "/api/events", 5, after="0")
     seen = list(first)

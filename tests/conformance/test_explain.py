@@ -228,6 +228,16 @@ def test_busy_workers_are_named_with_what_keeps_them(store: PersistenceAdapter) 
     assert answer["estimated_start"] is None, "nobody knows how long a takes"
 
 
+def test_one_holder_that_fills_resource_and_worker_is_one_reason(open_store: OpenStore) -> None:
+    store = open_store(ONE_SLOT)
+    work(store, slots=1)
+    enqueue_one(store)
+    claim_one(store)
+    assert codes(explained(store, enqueue_one(store).id)) == ["resource_full"]
+    waiting = store.write_sync(reserve, NewJob("a"), "w", 600)
+    assert codes(store.read_sync(explain_reservation, waiting.id)) == ["resource_full"]
+
+
 def test_calls_in_the_http_lane_do_not_make_a_worker_busy(store: PersistenceAdapter) -> None:
     work(store, slots=1, http_slots=1)
     enqueue_one(store, "http", resource="http")

@@ -403,3 +403,18 @@ def test_an_endpoint_makes_http_jobs_without_retries(store: PersistenceAdapter, 
     }
     fail(store, claim_one(store, http=1))
     assert seen(store, "e").failure_count == 1 and seen(store, "e").next_run_at == at(180)
+
+
+@pytest.mark.rule("GOV-09")
+def test_an_adaptive_schedule_that_cannot_make_its_job_backs_off_and_says_why(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    schedule = make_adaptive(store)
+    change(store, "DELETE FROM job_types")
+    clock.advance(60)
+    firing = fire(store)
+    assert (firing.fired, firing.left_out, firing.replanned) == (0, 1, 1)
+    [occurrence] = occurrences(store, schedule)
+    assert occurrence.status == "skipped" and "no job type" in (occurrence.reason or "")
+    assert seen(store, "s").failure_count == 1 and seen(store, "s").next_run_at == at(120)
+    assert fire(store).looked_at == 0, "it does not try again and again"

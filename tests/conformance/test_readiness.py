@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from holdbeat.domain.clock import ManualClock
-from holdbeat.observe.readiness import Readiness, trial_claim, write_mark
+from holdbeat.observe.readiness import Readiness, write_and_claim
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import OpenStore, claim_all, count, enqueue_one, look, rows
@@ -34,7 +34,7 @@ def probe(
 
 def test_a_server_that_can_work_is_ready(store: PersistenceAdapter) -> None:
     found = probe(store, behind=lambda: 0.2)
-    assert found == dict.fromkeys(("ready", "server", "store_write", "claim", "trigger", "dispatcher"), True)
+    assert found == dict.fromkeys(("ready", "server", "store", "trigger", "dispatcher"), True)
 
 
 def test_a_closed_store_is_not_ready_and_gives_nothing_away(open_store: OpenStore) -> None:
@@ -42,26 +42,28 @@ def test_a_closed_store_is_not_ready_and_gives_nothing_away(open_store: OpenStor
     store.close()
     answer = asyncio.run(Readiness(store).probe())
     assert not answer["ready"]
-    assert answer["checks"]["store_write"]["detail"] == "A write failed: store_closed."
+    assert answer["checks"]["store"]["detail"] == "A write and a trial claim failed: store_closed."
 
 
 def test_a_store_that_does_not_answer_in_time_is_not_ready(store: PersistenceAdapter) -> None:
-    going_on = threading.Event()
+    inside, going_on = threading.Event(), threading.Event()
 
     def block(tx: Transaction) -> None:
         tx.lock_pools(["pool:default"])
+        tx.rows("SELECT 1")
+        inside.set()
         going_on.wait(30)
 
     async def meanwhile() -> dict[str, bool]:
         blocked = asyncio.create_task(store.write(block))
-        await asyncio.sleep(0)
+        assert await asyncio.to_thread(inside.wait, 10)
         readiness = Readiness(store, within_s=0.3)
         answer = await readiness.probe()
         going_on.set()
         await blocked
-        return {"ready": answer["ready"], "claim": answer["checks"]["claim"]["ok"]}
+        return {"ready": answer["ready"], "store": answer["checks"]["store"]["ok"]}
 
-    assert asyncio.run(meanwhile()) == {"ready": False, "claim": False}
+    assert asyncio.run(meanwhile()) == {"ready": False, "store": False}
 
 
 def test_a_late_trigger_a_stuck_dispatcher_and_a_shutdown_are_not_ready(
@@ -79,12 +81,11 @@ def test_a_late_trigger_a_stuck_dispatcher_and_a_shutdown_are_not_ready(
 
 def test_probing_takes_no_job_and_grows_nothing(store: PersistenceAdapter, clock: ManualClock) -> None:
     job = enqueue_one(store)
-    store.write_sync(write_mark)
+    store.write_sync(write_and_claim)
     before = (count(store, "meta"), count(store, "events"), count(store, "leases"), count(store, "workers"))
     for _ in range(5):
         clock.advance(1)
-        store.write_sync(write_mark)
-        assert store.write_sync(trial_claim) == 0
+        assert store.write_sync(write_and_claim) == 0
     assert (count(store, "meta"), count(store, "events"), count(store, "leases"), count(store, "workers")) == before
     assert look(store, job.id).status == "QUEUED"
     assert len(rows(store, "SELECT value FROM meta WHERE key = 'readiness'")) == 1

@@ -201,6 +201,8 @@ def test_a_manual_fire_works_while_paused_or_disabled_and_is_refused_where_overl
     with pytest.raises(Conflict) as refusal:
         store.write_sync(trigger_schedule, "s")
     assert refusal.value.code == "overlap"
+    with pytest.raises(Invalid):
+        store.write_sync(trigger_schedule, "s", {"type": "a"})
     complete(store, claim_one(store))
     store.write_sync(trigger_schedule, "s")
     assert [each.status for each in occurrences(store, schedule)] == ["manual", "manual"]
@@ -320,13 +322,12 @@ def test_an_archived_template_makes_no_schedule_and_enables_none(store: Persiste
     schedule = make(store, template="t")
     assert schedule.template_id and schedule.type is None
     store.write_sync(archive_template, "t")
-    for act in (
-        lambda: make(store, "other", template="t"),
-        lambda: store.write_sync(enable_schedule, "s"),
-        lambda: store.write_sync(patch_schedule, "s", {"enabled": True}),
-    ):
-        with pytest.raises(HoldbeatError, match="archived"):
-            act()
+    with pytest.raises(HoldbeatError, match="archived"):
+        make(store, "other", template="t")
+    with pytest.raises(HoldbeatError, match="archived"):
+        store.write_sync(enable_schedule, "s")
+    with pytest.raises(HoldbeatError, match="archived"):
+        store.write_sync(patch_schedule, "s", {"enabled": True})
     assert store.write_sync(patch_schedule, "s", {"priority": 1}).enabled is False
 
 

@@ -29,7 +29,8 @@ def judge(store: PersistenceAdapter, diary: Path, me: str) -> list[Violation]:
         *_left_over(store, me),
         *_retries(store),
         *_outbox(store),
-        *_occurrences(store),
+        # Retention takes due times away by their own age, before or after their jobs.
+        *(() if _of(entries, "pruning") else _occurrences(store)),
     ]
     problems = getattr(store, "integrity_problems", list)()
     return violations + [Violation(f"broken: integrity: {problem}") for problem in problems]

@@ -1,15 +1,9 @@
-"""A process that fires or settles on a store and is killed before its n-th statement.
-
-    python -m tests.engine.fatal_statement URL INSTANT ACT N
-
-Prints `done` if it came to its end alive.
-"""
+"""What a process does that is killed before its n-th statement, while it fires or settles on a store."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from typing import Any
 
 from holdbeat.domain.clock import ManualClock, from_iso
@@ -37,21 +31,17 @@ def _doomed(kind: type[Any], name: str) -> None:
     setattr(kind, name, counted)
 
 
-def main(url: str, instant: str, act: str, number: str) -> None:
+def act_until_killed(url: str, instant: str, act: str, number: int) -> None:
+    """Ends alive, with the exit code 0, only if the act has fewer statements than `number`."""
     global _left
     store = open_at(url, clock=ManualClock(from_iso(instant)), create=False)
     claims = claim_all(store) if act == "settle" else []
     for kind in (SqliteTransaction, PostgresTransaction):
         for name in ("_run", "insert", "write_events"):
             _doomed(kind, name)
-    _left = int(number)
+    _left = number
     if act == "fire":
         store.write_sync(fire_due, 500)
     else:
         store.write_sync(settle, [settlement(each, Outcome.failed(ErrorKind.ERROR, "it broke")) for each in claims])
-    print("done", flush=True)
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -13,6 +13,7 @@ import pytest
 
 from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.log_text import one_line
+from holdbeat.domain.views import SECRET_HEADERS
 from holdbeat.observe.logs import JsonFormatter, TextFormatter, configure
 from holdbeat.observe.redaction import without_secrets
 
@@ -82,6 +83,7 @@ def test_arguments_that_do_not_fit_cost_no_line() -> None:
 def test_a_backslash_cannot_pretend_to_be_an_escape() -> None:
     assert one_line("a\\nb") == "a\\\\nb"
     assert one_line("a\nb") == "a\\nb"
+    assert one_line("tag\U000e0041") == "tag\\U000e0041"
     assert one_line("plain text, größer") == "plain text, größer"
 
 
@@ -106,6 +108,17 @@ def test_what_looks_like_a_secret_is_never_written(text: str) -> None:
             line = formatter.format(made).lower()
             assert "topsecret" not in line and "dg9wc2" not in line
             assert "[redacted]" in line
+
+
+@pytest.mark.rule("SEC-07")
+@pytest.mark.parametrize("name", sorted(SECRET_HEADERS))
+def test_every_header_that_is_secret_in_answers_is_secret_in_logs(name: str) -> None:
+    for text in (
+        f"{name}: topsecretvalue",
+        f"{{'{name.title()}': 'topsecretvalue'}}",
+        f"{name.upper()}=topsecretvalue",
+    ):
+        assert "topsecret" not in without_secrets(text).lower()
 
 
 @pytest.mark.rule("SEC-07")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdbeat.domain.clock import ManualClock, SystemClock, iso
@@ -19,7 +20,7 @@ from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.firing import Firing
 from holdbeat.store.verbs.schedules import patch_schedule, pause_schedule, resume_schedule, set_hints
-from tests.conformance.acts import OpenStore, claim_all, complete, count, rows
+from tests.conformance.acts import OpenStore, change, claim_all, complete, count, open_at, rows
 from tests.conformance.schedule_acts import (
     assert_each_due_time_once,
     jobs_of,
@@ -240,6 +241,30 @@ def test_a_clock_that_went_back_while_nobody_ran_is_noticed_at_the_start(
     assert seen(store, "s").next_run_at == at(600 - 86400)
 
 
+@pytest.mark.rule("DEC-010")
+def test_plans_from_before_a_change_of_a_zones_rules_are_made_anew_at_the_start(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    good = make(store, "good", cron="0 9 * * *", timezone="Europe/Berlin", interval_s=None)
+    moved = make(store, "moved", cron="0 9 * * *", timezone="Africa/Cairo", interval_s=None)
+    adaptive = make_adaptive(store, "adaptive", cron="0 9 * * *", timezone="Africa/Cairo", interval_s=None)
+    right = seen(store, "moved").next_run_at
+    assert right is not None
+    # As the older rules had it: an hour later.
+    for schedule in (moved, adaptive):
+        change(
+            store,
+            "UPDATE schedules SET next_run_at = :at, wake_at = :at WHERE id = :id",
+            at=right + timedelta(hours=1),
+            id=schedule.id,
+        )
+    before = seen(store, "good")
+    asyncio.run(ScheduleTrigger(store).step())
+    assert seen(store, "moved").next_run_at == seen(store, "adaptive").next_run_at == right
+    assert seen(store, good.id) == before
+    assert clock.now() < right
+
+
 @pytest.mark.rule("TIME-06")
 def test_a_thousand_edits_at_the_instant_of_firing(store: PersistenceAdapter, clock: ManualClock) -> None:
     schedule = make(store, cron="* * * * *", interval_s=None, priority=1)
@@ -273,13 +298,13 @@ def test_pausing_and_disabling_at_the_instant_of_firing(store: PersistenceAdapte
         trigger = ScheduleTrigger(store)
         for _ in range(60):
             clock.advance(60)
-            for verb, arguments in (
-                (pause_schedule, ("s", None, None)),
-                (resume_schedule, ("s",)),
-                (patch_schedule, ("s", {"enabled": False})),
-                (patch_schedule, ("s", {"enabled": True})),
+            for change_it in (
+                store.write(pause_schedule, "s", None, None),
+                store.write(resume_schedule, "s"),
+                store.write(patch_schedule, "s", {"enabled": False}),
+                store.write(patch_schedule, "s", {"enabled": True}),
             ):
-                acts: list[Any] = [trigger.step(), store.write(verb, *arguments)]
+                acts: list[Any] = [trigger.step(), change_it]
                 dice.shuffle(acts)
                 await asyncio.gather(*acts)
 
@@ -340,7 +365,9 @@ def test_a_running_trigger_fires_at_the_instant_and_hears_of_changes_at_once(ope
 
 
 @pytest.mark.rule("TIME-04")
-def test_a_trigger_whose_store_is_down_waits_between_its_attempts(store: PersistenceAdapter) -> None:
+def test_a_trigger_whose_store_is_down_waits_between_its_attempts(
+    store: PersistenceAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make(store)
 
     async def scene() -> int:
@@ -353,7 +380,7 @@ def test_a_trigger_whose_store_is_down_waits_between_its_attempts(store: Persist
             attempts += 1
             raise StoreDown("The database is away.")
 
-        store.read = down  # type: ignore[method-assign]
+        monkeypatch.setattr(store, "read", down)
         trigger._looked_at = float("-inf")
         await trigger.start()
         await asyncio.sleep(0.3)
@@ -361,3 +388,26 @@ def test_a_trigger_whose_store_is_down_waits_between_its_attempts(store: Persist
         return attempts
 
     assert asyncio.run(scene()) == 1
+
+
+@pytest.mark.rule("TIME-04")
+def test_a_schedule_that_somebody_holds_at_its_instant_is_fired_as_soon_as_it_is_free(postgres_url: str) -> None:
+    store = open_at(postgres_url)
+    due = SystemClock().now() + timedelta(seconds=0.5)
+    make(store, start_at=due, interval_s=3600)
+
+    async def scene() -> None:
+        firings: asyncio.Queue[Firing] = asyncio.Queue()
+        trigger = ScheduleTrigger(store, horizon_s=600, on_fired=firings.put_nowait)
+        with psycopg.connect(postgres_url) as holder:
+            holder.execute("SELECT id FROM schedules FOR UPDATE")
+            await trigger.start()
+            await asyncio.sleep(1)
+            assert firings.empty() and trigger.lag_s < 1
+        freed = store.clock.now()
+        firing = await asyncio.wait_for(firings.get(), 5)
+        assert firing.fired == 1 and (firing.at - freed).total_seconds() < 1
+        await trigger.stop()
+
+    asyncio.run(scene())
+    store.close()

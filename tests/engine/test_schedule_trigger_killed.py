@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -17,8 +16,11 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.recover import find_trouble, recovery_units
 from tests.conformance.acts import OpenStore, claim_all, complete, count
 from tests.conformance.schedule_acts import assert_each_due_time_once, fire, make, make_adaptive, seen
+from tests.engine.fatal_statement import act_until_killed
 
 MOST_STATEMENTS = 40
+_servers = multiprocessing.get_context("forkserver")
+_servers.set_forkserver_preload(["tests.engine.fatal_statement"])
 
 
 @pytest.fixture
@@ -39,16 +41,12 @@ def killed_at_every_statement(
     """Runs the act again and again, killed one statement later each time, until it lives; returns how often it died."""
     for number in range(1, MOST_STATEMENTS):
         prepare()
-        ended = subprocess.run(
-            [sys.executable, "-m", "tests.engine.fatal_statement", url, iso(clock.now()), act, str(number)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        if ended.returncode not in (0, -signal.SIGKILL):
-            raise AssertionError(ended.stderr)
+        process = _servers.Process(target=act_until_killed, args=(url, iso(clock.now()), act, number))
+        process.start()
+        process.join(60)
+        assert process.exitcode in (0, -signal.SIGKILL)
         check()
-        if ended.returncode == 0:
+        if process.exitcode == 0:
             return number - 1
     raise AssertionError("the act has more statements than anybody expected")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from fastapi import FastAPI
@@ -60,6 +61,7 @@ def create_api(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     mounted = _all_routes(service)
+    _close_words(app, mounted)
     for routes in mounted:
         routes.mount(app, service)
     _document(app, mounted)
@@ -94,6 +96,33 @@ def _all_routes(service: Service) -> list[Routes]:
             )(direct.mapped(type_))
         found.append(extra)
     return found
+
+
+def _close_words(app: FastAPI, mounted: list[Routes]) -> None:
+    """Keeps words such as `batch` from being read as ids: with another method their paths are a 405, not a 404."""
+    paths: dict[str, set[str]] = {}
+    for routes in mounted:
+        for path, methods in routes.paths.items():
+            paths.setdefault(path, set()).update(methods)
+    for path, methods in paths.items():
+        if "{" in path:
+            continue
+        parent, _, word = path.rpartition("/")
+        taken = {method for other, found in paths.items() if _reads(other, parent, word) for method in found}
+        if taken - methods:
+            allowed = ", ".join(sorted(methods))
+
+            async def refuse(request: Request, allowed: str = allowed) -> Response:
+                return problem(405, _CODES[405], _SENTENCES[405], headers={"Allow": allowed})
+
+            app.add_route(path, refuse, methods=sorted(taken - methods), include_in_schema=False)
+
+
+def _reads(template: str, parent: str, word: str) -> bool:
+    """Whether a path with parameters would read the word as the value of its last one."""
+    head, _, last = template.rpartition("/")
+    pattern = "[^/]+".join(re.escape(part) for part in re.split(r"\{[^}]*\}", head))
+    return "{" in template and last in ("{id}", word) and re.fullmatch(pattern, parent) is not None
 
 
 async def _refuse_by_router(request: Request, error: Exception) -> Response:

@@ -26,7 +26,7 @@ from holdbeat.settings import Settings
 
 log = logging.getLogger("holdbeat.api")
 
-OPEN_PATHS = frozenset({"/healthz", "/login"})
+OPEN_PATHS = frozenset({"/healthz", "/login", "/logout"})
 OPEN_PREFIX = "/static/"
 """What the login page is made of."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

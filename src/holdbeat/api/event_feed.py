@@ -27,7 +27,9 @@ PAGE = 500
 KEPT = 5000
 """Events that are kept for listeners; at five events a job this is the last second or two of a busy server."""
 LOOK_S = 1.0
-GATHER_S = 0.05
+GATHER_S = 0.02
+GATHER_MAX_S = 0.5
+GATHER_S_PER_LISTENER = 0.0005
 """Events of this long go out together: 500 listeners cannot be woken for each of 2,000 events a second."""
 HEARTBEAT_S = 15.0
 BEGINNING = "0"
@@ -58,6 +60,9 @@ class EventFeed:
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._deaf: Any = None
+        self._listeners = 0
+        self._texts: dict[tuple[int, int, frozenset[str] | None, str | None], bytes] = {}
+        """What listeners with the same filter at the same place get: written once for all of them."""
 
     # --- the reader ---------------------------------------------------------------------------------------
 
@@ -88,13 +93,14 @@ class EventFeed:
             if found:
                 self._take(found)
             if len(found) < PAGE:
-                await asyncio.sleep(GATHER_S)
+                await asyncio.sleep(min(GATHER_MAX_S, GATHER_S + self._listeners * GATHER_S_PER_LISTENER))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await self._woken.wait()
                 self._woken.clear()
 
     def _take(self, found: Sequence[LoggedEvent]) -> None:
+        self._texts.clear()
         for logged in found:
             self._numbers[logged.cursor] = self._first + len(self._entries)
             self._entries.append(_Entry(logged))
@@ -128,16 +134,22 @@ class EventFeed:
     ) -> AsyncIterator[bytes]:
         """The text of an event stream from after a cursor (None: from now on; 0: from the beginning), until closed."""
         await self._ensure_reading()
-        place = self._head if after is None else after
+        self._listeners += 1
+        try:
+            async for text in self._texts_from(self._head if after is None else after, names, job_id):
+                yield text
+        finally:
+            self._listeners -= 1
+
+    async def _texts_from(self, place: str, names: frozenset[str] | None, job_id: str | None) -> AsyncIterator[bytes]:
         yield b": holdbeat events\n\n"
         while not self._closed.is_set():
             news = self._news
             number = self._first + len(self._entries) if place == self._head else self._numbers.get(place, -2) + 1
             if number >= self._first:
-                fresh = list(islice(self._entries, number - self._first, number - self._first + PAGE))
-                if fresh:
-                    place = fresh[-1].cursor
-                    text = b"".join(entry.text for entry in fresh if _wanted(entry, names, job_id))
+                text, reached = self._kept_from(number, names, job_id)
+                if reached is not None:
+                    place = reached
                     if text:
                         yield text
                     continue
@@ -156,6 +168,20 @@ class EventFeed:
                     await news.wait()
             except TimeoutError:
                 yield b": still here\n\n"
+
+    def _kept_from(self, number: int, names: frozenset[str] | None, job_id: str | None) -> tuple[bytes, str | None]:
+        """The text of the entries from a number on, and the cursor of the last of them; None if there are none."""
+        start = number - self._first
+        count = min(PAGE, len(self._entries) - start)
+        if count <= 0:
+            return b"", None
+        key = (number, count, names, job_id)
+        text = self._texts.get(key)
+        if text is None:
+            fresh = islice(self._entries, start, start + count)
+            text = b"".join(entry.text for entry in fresh if _wanted(entry, names, job_id))
+            self._texts[key] = text
+        return text, self._entries[start + count - 1].cursor
 
 
 def _wanted(entry: _Entry, names: frozenset[str] | None, job_id: str | None) -> bool:

@@ -156,6 +156,14 @@ class Routes:
         """Puts something around every endpoint declared so far; it is told the path."""
         self._routes = [replace(route, endpoint=wrapper(route.endpoint, route.path)) for route in self._routes]
 
+    @property
+    def paths(self) -> dict[str, set[str]]:
+        """Every path and its methods."""
+        found: dict[str, set[str]] = {}
+        for route in self._routes:
+            found.setdefault(route.path, set()).add(route.method)
+        return found
+
     def models(self) -> set[type[BaseModel]]:
         """Every model that the documentation of these routes refers to."""
         found = {route.body for route in self._routes if route.body is not None}

@@ -105,6 +105,7 @@ class ApiServer:
             self.service.count_legacy_call = count_legacy_call
         app = create_api(self.service)
         if add_dashboard is not None:
+            self.service.has_dashboard = True
             add_dashboard(app, self.service)
         self.app: ASGIApp = app
         self._server: _Server | None = None
@@ -113,23 +114,24 @@ class ApiServer:
         self._ending: asyncio.Future[None] | None = None
 
     async def check_doors(self) -> None:
-        """Refuses to serve beyond this machine without a key (SEC-01)."""
+        """Refuses to serve beyond this machine without a key (SEC-01), then takes the address, so that a taken port
+        is known before anything else has begun."""
         settings = self.service.settings
-        if settings.is_on_loopback:
-            return
-        await self.service.keys.refresh()
-        if not self.service.keys.any_opens:
-            raise SettingsError(
-                f"host = {settings.host} can be reached from other machines, and there is no API key yet. Make one "
-                "with `holdbeat keys create`, or serve on 127.0.0.1.",
-                field="host",
-            )
+        if not settings.is_on_loopback:
+            await self.service.keys.refresh()
+            if not self.service.keys.any_opens:
+                raise SettingsError(
+                    f"host = {settings.host} can be reached from other machines, and there is no API key yet. Make "
+                    "one with `holdbeat keys create`, or serve on 127.0.0.1.",
+                    field="host",
+                )
+        if self._socket is None:
+            self._socket = _bound(settings.host, settings.port)
 
     async def start(self) -> None:
         """Returns once connections are accepted."""
         await self.check_doors()
-        settings = self.service.settings
-        self._socket = _bound(settings.host, settings.port)
+        assert self._socket is not None
         config = uvicorn.Config(
             self.app,
             http=PatientlyTimed,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdbeat.handlers.outbound import Outbound
+from holdbeat.observe.readiness import Readiness
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 
@@ -44,3 +45,11 @@ class Service:
     has_dashboard: bool = False
     """Whether a browser without a key should be led to `/login`."""
     is_stopping: bool = False
+    readiness: Readiness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.readiness = Readiness(
+            self.store,
+            dispatcher_beat=self.supervisor.dispatcher.behind_s,
+            is_stopping=lambda: self.is_stopping or self.supervisor.is_stopping,
+        )

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from holdbeat.cli.output import shown
+from holdbeat.cli.verb import example
 from holdbeat.observe.logs import configure
 
 OPTIONS = (
@@ -26,7 +28,7 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.command()
+@click.command(epilog=example("holdbeat serve example:app --slots 4", "holdbeat serve --store postgresql:///holdbeat"))
 @click.argument("app", required=False)
 @with_options
 @click.option("--host", help="Address to listen on; anything but loopback needs an API key.")
@@ -41,10 +43,29 @@ def serve(obj: Any, /, app: str | None, no_worker: bool, no_api: bool, **flags: 
     """
     loaded = obj.load_app(app, flags)
     configure(loaded.settings.log_level, loaded.settings.log_format)
+    _greet(loaded.settings, app, has_worker=not no_worker, has_api=not no_api)
     sys.exit(obj.serve(loaded, has_worker=not no_worker, has_api=not no_api))
 
 
-@click.command()
+def _greet(settings: Any, app: str | None, *, has_worker: bool, has_api: bool) -> None:
+    """Says on a terminal where things are; what happens then is in the log."""
+    if settings.log_format == "json" or not sys.stderr.isatty():
+        return
+    from holdbeat.cli.doctor import without_password
+
+    if has_api:
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        click.echo(f"Holdbeat on http://{host}:{settings.port}", err=True)
+    click.echo(f"  store   {shown(without_password(settings.store))}", err=True)
+    if has_worker:
+        click.echo(f"  slots   {settings.slots} here, {shown(settings.concurrency)} over all", err=True)
+    if app is None and has_worker:
+        click.echo(
+            "  No App was named, so only http jobs run here: holdbeat serve module:app brings your own.", err=True
+        )
+
+
+@click.command(epilog=example("holdbeat worker example:app --slots 4 --resources gpu"))
 @click.argument("app", required=False)
 @with_options
 @click.option("--resources", help="Only jobs on these resources, separated by commas.")

@@ -83,6 +83,9 @@ def due_work(schedule: Schedule, now: datetime) -> DueWork:
         # Nearly every fire is of one due time: then two looks at the timetable are enough.
         following = next_due(schedule, since)
         if (following is None or following > now) and next_due(schedule, since - MILLISECOND) == since:
+            late_s = _late_s(since, now)
+            if late_s <= ON_TIME_S:
+                return DueWork([Verdict(since, OccurrenceStatus.FIRED, None, 1, late_s)], following)
             return DueWork(catch_up(schedule, (since,), now), following)
     ahead = _ahead(schedule, since, now)
     if ahead is not None:

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.clock import iso
-from holdbeat.domain.endpoint import HTTP_RESOURCE
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.events import Event
-from holdbeat.domain.group import JobGroup
-from holdbeat.domain.job import Job
-from holdbeat.domain.occurrence import Occurrence
-from holdbeat.domain.reservation import Reservation
-from holdbeat.domain.run import JobRun
-from holdbeat.domain.schedule import INDEFINITE, Schedule
-from holdbeat.domain.template import JobTemplate
-from holdbeat.domain.webhook import Delivery, Webhook
-from holdbeat.domain.worker import Worker
+
+if TYPE_CHECKING:
+    # Names of types alone: whoever shows a job need not load all there is about cron.
+    from holdbeat.domain.events import Event
+    from holdbeat.domain.group import JobGroup
+    from holdbeat.domain.job import Job
+    from holdbeat.domain.occurrence import Occurrence
+    from holdbeat.domain.reservation import Reservation
+    from holdbeat.domain.run import JobRun
+    from holdbeat.domain.schedule import Schedule
+    from holdbeat.domain.template import JobTemplate
+    from holdbeat.domain.webhook import Delivery, Webhook
+    from holdbeat.domain.worker import Worker
 
 REDACTED = "[redacted]"
 SECRET_HEADERS = frozenset(
@@ -232,6 +234,8 @@ def event_json(event: Event) -> dict[str, Any]:
 
 def _timing_json(schedule: Schedule) -> dict[str, Any]:
     """What schedules and endpoints have in common: when they run, and why then."""
+    from holdbeat.domain.schedule import INDEFINITE
+
     decision = schedule.last_decision
     return {
         "cron": schedule.cron,
@@ -286,6 +290,8 @@ def schedule_json(schedule: Schedule) -> dict[str, Any]:
 
 
 def endpoint_json(schedule: Schedule) -> dict[str, Any]:
+    from holdbeat.domain.endpoint import HTTP_RESOURCE
+
     call = schedule.endpoint
     if call is None:
         raise ValueError("only a schedule with an HTTP call is an endpoint")

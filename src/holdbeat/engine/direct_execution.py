@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, ClassVar
 
 from holdbeat.domain.errors import HoldbeatError, Unavailable
@@ -17,7 +16,13 @@ from holdbeat.domain.reservation import Reservation, ReservationStatus
 from holdbeat.domain.submission import Submission
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.reservations import cancel_reservation, extend, load_reservation, reserve
+from holdbeat.store.verbs.reservations import (
+    cancel_reservation,
+    extend,
+    give_up_waiting,
+    load_reservation,
+    reserve,
+)
 from holdbeat.store.verbs.submission import prepare
 from holdbeat.store.verbs.workers import has_live_worker_for
 
@@ -60,7 +65,12 @@ class DirectExecutionHandler(Service):
             await self.store.write(extend, self._owner, self._reservation_s)
         return self._waiting
 
+    async def start(self) -> None:
+        self._is_closed = False
+        await super().start()
+
     async def stop(self) -> None:
+        """Answers those who still wait for a slot; those who are being served get their result."""
         self._is_closed = True
         await super().stop()
 
@@ -88,24 +98,29 @@ class DirectExecutionHandler(Service):
 
         deaf = self.store.listen(heard)
         self._waiting += 1
-        reservation: Reservation | None = None
+        reserving = asyncio.ensure_future(self.store.write(reserve, work, self._owner, self._reservation_s))
         try:
-            reservation = await self.store.write(reserve, work, self._owner, self._reservation_s)
+            # Shielded: a client that goes away just now must not leave a reservation behind that nobody knows of.
+            reservation = await asyncio.shield(reserving)
             return await self._wait(reservation, patience_s, woken)
-        except (asyncio.CancelledError, HoldbeatError) as error:
-            if reservation is not None:
-                why = error.detail if isinstance(error, HoldbeatError) else "the client went away"
-                with contextlib.suppress(HoldbeatError):
-                    await asyncio.shield(self.store.write(cancel_reservation, reservation.id, why))
+        except BaseException as error:
+            why = error.detail if isinstance(error, HoldbeatError) else "the client went away"
+            await asyncio.shield(self._withdraw(reserving, why))
             raise
         finally:
             self._waiting -= 1
             deaf()
 
+    async def _withdraw(self, reserving: asyncio.Future[Reservation], why: str) -> None:
+        with contextlib.suppress(HoldbeatError):
+            reservation = await reserving
+            await self.store.write(cancel_reservation, reservation.id, why)
+
     async def _wait(self, reservation: Reservation, patience_s: float, woken: asyncio.Event) -> DirectResult:
-        until = reservation.requested_at + timedelta(seconds=patience_s)
+        monotonic = self.store.clock.monotonic
+        until = monotonic() + patience_s
         while True:
-            now = self.store.clock.now()
+            now = monotonic()
             reservation = await self.store.read(load_reservation, reservation.id)
             if reservation.status is not ReservationStatus.ACTIVE:
                 return _result(reservation)
@@ -113,10 +128,13 @@ class DirectExecutionHandler(Service):
                 if self._is_closed:
                     raise Unavailable("This server is shutting down; send the request again.", code="shutting_down")
                 if now >= until:
+                    reservation = await self.store.write(give_up_waiting, reservation.id, patience_s)
+                    if reservation.granted_at is not None:
+                        continue
                     raise WaitedTooLong(
                         f"No slot became free within {patience_s:g} s. Try again, or allow more time with wait_s."
                     )
-            left_s = max(0.01, (until - now).total_seconds()) if reservation.granted_at is None else LOOK_S
+            left_s = max(0.01, until - now) if reservation.granted_at is None else LOOK_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(LOOK_S, left_s)):
                     await woken.wait()

@@ -123,7 +123,7 @@ class Dispatcher:
 
     async def drained(self) -> None:
         """Waits until nothing runs and everything that has ended is settled."""
-        while self.running or self._ended or self._turns:
+        while self.running or self._ended or self._turns or self._is_in_doubt:
             self._changed.clear()
             await self._changed.wait()
 

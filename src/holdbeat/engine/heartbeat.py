@@ -15,12 +15,16 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.engine.dispatcher import Running
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
-from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.workers import beat
+from holdbeat.store.adapter import PersistenceAdapter, Work
+from holdbeat.store.verbs.workers import Beat, beat
 
 log = logging.getLogger("holdbeat.engine")
 
 Tell = Callable[[str, StopReason], None]
+
+LOOK_S = 0.5
+"""How often it looks at the clocks between beats, and at the deadline while a beat is under way."""
+JUMP_S = 2.0
 
 
 class Heartbeat:
@@ -64,7 +68,7 @@ class Heartbeat:
         began = self._clock.monotonic()
         held = dict(self._running)
         try:
-            answer = self._store.write_sync(beat, self._worker_id, self._terms)
+            answer = self._beat()
         except Exception as error:
             # LEASE-07: it does not disturb the handlers before their deadline.
             log.warning("heartbeat failed, it will be tried again: %s", error)
@@ -82,13 +86,30 @@ class Heartbeat:
         self._recorder.beat(True)
         return True
 
+    def _beat(self) -> Beat:
+        """Waits for the store however long it takes, but lets no deadline pass unseen meanwhile."""
+        work = Work(beat, (self._worker_id, self._terms), {})
+        self._store.submit(work, read_only=False)
+        assert work.future is not None
+        while True:
+            try:
+                answer: Beat = work.future.result(min(LOOK_S, self._terms.lease_s / 4))
+                return answer
+            except TimeoutError:
+                if work.future.done():
+                    raise
+                self.stop_the_overdue()
+                if self._stopped.is_set():
+                    work.future.cancel()
+
     def stop_the_overdue(self) -> list[str]:
         """Stops handlers whose lease has run out by this machine's own reckoning."""
         now = self._clock.monotonic()
         overdue = [
             lease_id
             for lease_id, entry in dict(self._running).items()
-            if now >= max(entry.claimed_at, self.last_beat_at or entry.claimed_at) + self._terms.lease_s
+            if entry.stop.reason is not StopReason.LOST
+            and now >= max(entry.claimed_at, self.last_beat_at or entry.claimed_at) + self._terms.lease_s
         ]
         for lease_id in overdue:
             log.error("the lease of run %s could not be renewed in time; its handler is stopped", lease_id)
@@ -97,5 +118,23 @@ class Heartbeat:
 
     def _loop(self) -> None:
         reached = True
-        while not self._stopped.wait(self._terms.heartbeat_s if reached else min(1.0, self._terms.heartbeat_s)):
+        while not self._rest(self._terms.heartbeat_s if reached else min(1.0, self._terms.heartbeat_s)):
             reached = self.step()
+
+    def _rest(self, pause_s: float) -> bool:
+        """Waits for the next beat; not so long if the wall clock jumps, since others judge our leases by it (LEASE-06).
+
+        Returns whether it was told to stop.
+        """
+        until = self._clock.monotonic() + pause_s
+        apart = self._apart()
+        while (left_s := until - self._clock.monotonic()) > 0:
+            if self._stopped.wait(min(LOOK_S, left_s)):
+                return True
+            if abs(self._apart() - apart) > JUMP_S:
+                log.warning("the wall clock jumped by %+.1f s; beating at once", self._apart() - apart)
+                return False
+        return self._stopped.is_set()
+
+    def _apart(self) -> float:
+        return self._clock.now().timestamp() - self._clock.monotonic()

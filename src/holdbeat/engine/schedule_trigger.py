@@ -21,7 +21,7 @@ from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.firing import Firing, fire_due
-from holdbeat.store.verbs.look_ahead import is_behind, look_ahead, realign
+from holdbeat.store.verbs.look_ahead import drifted, is_behind, look_ahead, realign
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -32,6 +32,7 @@ LOOK_AGAIN_MAX_S = 30.0
 LOOKS_APART_S = 0.02
 """Wake-ups that come closer than this share one look."""
 NOT_YET_S = 0.001
+CONTENDED = timedelta(milliseconds=5)
 
 
 class ScheduleTrigger(Service):
@@ -114,13 +115,24 @@ class ScheduleTrigger(Service):
         jumps = await self.watch.look()
         went_back = any(jump.amount_s < 0 for jump in jumps if jump.clock == self.watch.deciding)
         if self._is_new:
-            # While nobody watched, the clock may have gone back too.
+            # While nobody watched, the clock may have gone back, or the rules of a zone may have changed.
             went_back = await self.store.read(is_behind, TOLERANCE_S) or went_back
+            if not went_back:
+                await self._check_plans()
             self._is_new = False
         if jumps:
             self._look_due = True
         if went_back:
             await self._realign()
+
+    async def _check_plans(self) -> None:
+        """Compares plans from before the start with the timetables as they are read now."""
+        after_id: str | None = ""
+        while after_id is not None and not self._stopping:
+            found, following = await self.store.read(drifted, after_id, self._batch)
+            if found:
+                await self.store.write(realign, after_id, self._batch, went_back=False)
+            after_id = following
 
     async def _realign(self) -> None:
         after_id: str | None = ""
@@ -165,6 +177,9 @@ class ScheduleTrigger(Service):
         if not firing.is_full:
             self._forget(firing.at)
         self._remember(firing.wakes)
+        if firing.is_contended:
+            # Whoever has it in hand may leave it due, and tells nobody.
+            heapq.heappush(self._moments, firing.at + CONTENDED)
         if firing.looked_at:
             self.on_fired(firing)
         return firing

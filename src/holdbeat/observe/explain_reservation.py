@@ -6,7 +6,7 @@ from typing import Any
 
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
 from holdbeat.observe.explain_waiting import after_the_busy, no_worker, resource_full, workers_busy
-from holdbeat.observe.slot_holders import Holder, pool_words
+from holdbeat.observe.slot_holders import Holder, holders_of_pool, pool_words
 from holdbeat.observe.wording import answer, counted, moment, reason, sentence, span
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.blocking import Blockers, can_serve
@@ -33,7 +33,8 @@ def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
         reasons += resource_full(tx, reservation)
     if any(can_serve(worker, reservation.resource, reservation.type) for worker in blockers.workers):
         why, busy = workers_busy(tx, reservation, blockers.workers)
-        reasons += why
+        if not reasons or not set(busy) <= set(holders_of_pool(tx, reservation)):
+            reasons += why
     else:
         reasons += no_worker(tx, reservation)
     ahead = place_in_line(tx, reservation.id)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.clock import from_iso
+from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.schedule import INDEFINITE, Schedule
+from holdbeat.domain.views import occurrence_json
 from holdbeat.observe.wording import answer, because, counted, listed, moment, reason, sentence, span
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.schedule_reports import ScheduleExplanation
@@ -27,6 +28,7 @@ def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None =
     """The explanation of a schedule or endpoint, found by id or name, in the same form as a job's.
 
     `state` is disabled, paused, in_flight, planned or over. `estimated_start` is the next due time with its jitter.
+    The plain facts stand beside the reasons: next_run_at, last_decision, in_flight, occurrences.
     """
     facts = facts_of(tx, reference, endpoint=endpoint)
     schedule = facts.schedule
@@ -36,7 +38,12 @@ def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None =
     reasons += _failures(schedule)
     reasons += _latest(facts.latest, tx.now)
     summary = f"{schedule.name}: {reasons[0]['detail']}"
-    return answer(facts.state, summary, reasons, facts.fires_at if facts.state == "planned" else None)
+    return answer(facts.state, summary, reasons, facts.fires_at if facts.state == "planned" else None) | {
+        "next_run_at": None if schedule.next_run_at is None else iso(schedule.next_run_at),
+        "last_decision": schedule.last_decision,
+        "in_flight": facts.in_flight,
+        "occurrences": [occurrence_json(each) for each in facts.latest],
+    }
 
 
 def _state(facts: ScheduleExplanation, now: datetime) -> list[dict[str, Any]]:

@@ -51,7 +51,9 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
     busy: list[Holder] = []
     if Blocker.NO_WORKER not in found:
         why, busy = workers_busy(tx, job, blockers.workers)
-        reasons += why
+        # The same holders fill the resource and the workers: that is one reason, not two.
+        if Blocker.RESOURCE_FULL not in found or not set(busy) <= set(holders_of_pool(tx, job)):
+            reasons += why
     if Blocker.RESOURCE_FULL in found:
         reasons += _reservation_waiting(tx, job)
     is_in_line = job.hold is Hold.READY or (
@@ -235,7 +237,7 @@ def workers_busy(tx: Transaction, work: Job | Reservation, workers: list[Worker]
     slots = sum(worker.http_slots if is_http else worker.slots for worker in able)
     why = reason(
         WORKERS_BUSY,
-        f"All {counted(slots, 'slot')} of the {counted(len(able), 'worker')} that can run it are busy: "
+        f"No worker that can run it has a free slot ({counted(slots, 'slot')} on {counted(len(able), 'worker')}): "
         f"{listed(holder.words(tx.now) for holder in held)}.",
         workers=[worker.id for worker in able],
         slots=slots,

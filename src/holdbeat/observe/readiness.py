@@ -21,9 +21,6 @@ from holdbeat.store.verbs.claim import Vacancy, claim
 WITHIN_S = 10.0
 TRIGGER_LAG_MAX_S = 60.0
 """Later than this a due time no longer simply fires."""
-FRESH_S = 1.0
-"""An answer is good for so long, so that many who ask do not become a load."""
-
 Check = dict[str, Any]
 DispatcherBeat = Callable[[], float | None]
 """Seconds for which the dispatcher has owed a turn; None where this process has no dispatcher."""
@@ -42,24 +39,25 @@ class Readiness:
         self._dispatcher_beat = dispatcher_beat
         self._is_stopping = is_stopping
         self._within_s = within_s
-        self._turn = asyncio.Lock()
-        self._kept: dict[str, Any] | None = None
-        self._kept_at = 0.0
+        self._under_way: asyncio.Task[dict[str, Any]] | None = None
 
     async def probe(self) -> dict[str, Any]:
-        """{ready, checks: {server, store_write, claim, trigger, dispatcher}}; a check is {ok, detail, …}."""
-        async with self._turn:
-            now = self._store.clock.monotonic()
-            if self._kept is None or now - self._kept_at >= FRESH_S:
-                self._kept = await self._probe()
-                self._kept_at = self._store.clock.monotonic()
-            return self._kept
+        """{ready, checks: {server, store, trigger, dispatcher}}; a check is {ok, detail, …}.
+
+        Those who ask while a probe is under way share its answer, so that many who ask do not become a load.
+        """
+        if self._under_way is None:
+            self._under_way = asyncio.create_task(self._probe())
+            self._under_way.add_done_callback(self._done)
+        return await asyncio.shield(self._under_way)
+
+    def _done(self, task: asyncio.Task[dict[str, Any]]) -> None:
+        self._under_way = None
 
     async def _probe(self) -> dict[str, Any]:
         store = self._store
         checks = {"server": _check(not self._is_stopping(), "It serves.", "It is shutting down.")}
-        checks["store_write"], _ = await self._timed("A write", lambda: store.write(write_mark))
-        checks["claim"], _ = await self._timed("A trial claim", lambda: store.write(trial_claim))
+        checks["store"], _ = await self._timed("A write and a trial claim", lambda: store.write(write_and_claim))
         checks["trigger"], lag_s = await self._timed("A look at the schedules", lambda: store.read(trigger_lag_s))
         if lag_s is not None:
             late = f"A schedule has been due for {lag_s:.1f} s."
@@ -95,17 +93,16 @@ def _check(ok: bool, good: str, bad: str, **figures: Any) -> Check:
     return {"ok": ok, "detail": good if ok else bad, **figures}
 
 
-def write_mark(tx: Transaction) -> None:
-    """Writes the instant of the probe over that of the one before."""
+def write_and_claim(tx: Transaction) -> int:
+    """Writes the instant of the probe over that of the one before, then goes the way of a claim without a free slot.
+
+    It sees what is ready, locks the pools and counts the leases, and returns their number.
+    """
     tx.execute(
         "INSERT INTO meta (key, value) VALUES ('readiness', :at) "
         "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         at=iso(tx.now),
     )
-
-
-def trial_claim(tx: Transaction) -> int:
-    """Goes the way of a claim without a free slot: sees what is ready, locks the pools, counts the leases."""
     claim(tx, Vacancy("readiness-probe", ()))
     policy = tx.terms.concurrency
     if policy.kind is not PolicyKind.UNLIMITED:

@@ -49,8 +49,11 @@ class SignsOfLife:
 
     def announce(self, worker_id: str) -> None:
         path = str(self._folder / worker_id)
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        # Locked before it has its name: whoever finds an unlocked file there takes its owner for dead.
+        unborn = f"{self._folder}.{worker_id}"
+        descriptor = os.open(unborn, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(unborn, path)
         _HELD_HERE[path] = descriptor
 
     def withdraw(self, worker_id: str) -> None:

@@ -130,7 +130,8 @@ def lanes(spans: Sequence[Span], since: datetime, now: datetime) -> list[dict[st
                 bars.append(
                     {
                         "x": round(left, 2),
-                        "width": round(max(2.0, right - left), 2),
+                        "width": round(max(1.5, right - left - 0.8), 2),
+                        "radius": round(min(4.0, max(1.5, right - left - 0.8) / 3), 2),
                         "span": each,
                         "kind": each.status or "RUNNING",
                         "title": f"{each.type} on {each.resource}: {what} {word}, {took} from "
@@ -156,7 +157,7 @@ def time_ticks(since: datetime, now: datetime) -> list[dict[str, Any]]:
     at -= timedelta(minutes=at.minute % max(1, step_s // 60)) if step_s < 3600 else timedelta(0)
     found = []
     while at <= now:
-        if at > since:
+        if since + timedelta(seconds=length_s * 0.02) < at < now - timedelta(seconds=length_s * 0.02):
             found.append({"x": round((at - since).total_seconds() / length_s * LANES_WIDTH, 2), "label": f"{at:%H:%M}"})
         at += timedelta(seconds=step_s)
     return found

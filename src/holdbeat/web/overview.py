@@ -136,7 +136,7 @@ def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
 
 def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
     zoom = ask.text("zoom")
-    zoom = zoom if zoom in ZOOMS else "1h"
+    zoom = zoom if zoom in ZOOMS else "15m"
     since = tx.now - timedelta(seconds=ZOOMS[zoom][1])
     spans, is_cut = spans_since(tx, since)
     workers = {worker.id: worker for worker in live_workers(tx)}

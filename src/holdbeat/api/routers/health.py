@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from holdbeat.api.call import Call
 from holdbeat.api.problem import answer, problem
-from holdbeat.api.readiness import readiness
 from holdbeat.api.routes import Routes
 from holdbeat.api.schemas.others import Health, Readiness
 
@@ -24,10 +23,10 @@ async def get_health(call: Call) -> Response:
 @routes.get("/readyz", answers={200: Readiness})
 async def get_readiness(call: Call) -> Response:
     """Prove that this server can do its work: a write, a claim, schedules on time, a worker that beats."""
-    checks = await readiness(call.service)
-    failed = [f"{name}: {check['detail']}" for name, check in checks.items() if not check["ok"]]
+    checks = (await call.service.readiness.probe())["checks"]
+    failed = [check["detail"] for check in checks.values() if not check["ok"]]
     if failed:
-        sentence = f"This server is not ready: {'; '.join(failed)}."
+        sentence = f"This server is not ready. {' '.join(failed)}"
         return problem(503, "not_ready", sentence, headers={"Retry-After": "1"}, ready=False, checks=checks)
     return answer({"ready": True, "checks": checks})
 

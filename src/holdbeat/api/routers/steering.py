@@ -32,16 +32,11 @@ from holdbeat.domain.occurrence import OccurrenceStatus
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.views import job_json, occurrence_json
 from holdbeat.handlers.shell import SHELL
+from holdbeat.observe.explain import explain_schedule
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs import schedules as verbs
 from holdbeat.store.verbs.manual_fire import trigger_schedule
-from holdbeat.store.verbs.schedule_reports import (
-    ScheduleExplanation,
-    explain_schedule,
-    list_schedules,
-    occurrences_of,
-    preview_schedule,
-)
+from holdbeat.store.verbs.schedule_reports import list_schedules, occurrences_of, preview_schedule
 from holdbeat.store.verbs.templates import find_template
 
 _FLAG = {"type": "boolean"}
@@ -210,7 +205,9 @@ def _add_steps(routes: Routes, kind: Kind) -> None:
             await call.service.store.write(verb, reference, until, given.get("reason"), endpoint=kind.is_endpoint)
         )
 
-    @routes.post(f"{kind.path}/resume", body=BulkResumeRequest, body_optional=True, answers={200: kind.page})
+    @routes.post(
+        f"{kind.path}/resume", body=BulkResumeRequest, body_optional=True, answers={200: kind.page}, refuses=(404,)
+    )
     @_named(f"resume_{noun}s", f"End the pauses of many {noun}s, spread over a minute.")
     async def resume_many(call: Call) -> Response:
         given = await call.fields(("ids",), may_be_empty=True)
@@ -283,8 +280,7 @@ def _add_reports(routes: Routes, kind: Kind) -> None:
     @routes.get(f"{path}/explain", answers={200: Explanation})
     @_named(f"explain_{noun}", f"Say why a {noun} runs when it runs, or why it does not.")
     async def explain(call: Call) -> Response:
-        found = await call.service.store.read(explain_schedule, call.path("id"), endpoint=kind.is_endpoint)
-        return answer(_explanation_json(found))
+        return answer(await call.service.store.read(explain_schedule, call.path("id"), endpoint=kind.is_endpoint))
 
     @routes.get(
         f"{path}/preview",
@@ -301,22 +297,3 @@ def _add_reports(routes: Routes, kind: Kind) -> None:
 def fire_json(fire: Fire) -> dict[str, Any]:
     """One due time of a preview."""
     return {"at": iso(fire.at), "local": fire.local.isoformat(), "note": fire.note}
-
-
-def _explanation_json(found: ScheduleExplanation) -> dict[str, Any]:
-    schedule = found.schedule
-    reasons: list[dict[str, Any]] = [{"code": found.state, "detail": found.summary}]
-    reasons += [
-        {"code": "job_in_flight", "detail": f"Job {job_id} is unfinished.", "job_id": job_id}
-        for job_id in found.in_flight
-    ]
-    return {
-        "state": found.state,
-        "summary": found.summary,
-        "reasons": reasons,
-        "estimated_start": None if found.fires_at is None else iso(found.fires_at),
-        "next_run_at": None if schedule.next_run_at is None else iso(schedule.next_run_at),
-        "last_decision": schedule.last_decision,
-        "in_flight": found.in_flight,
-        "occurrences": [occurrence_json(each) for each in found.latest],
-    }

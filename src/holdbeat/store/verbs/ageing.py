@@ -9,9 +9,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdbeat.domain.job import Hold
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 
 PRIORITY_MAX = 100
+AT_ONCE = 1000
+"""Jobs that are raised or promoted by one statement. The bound is for PostgreSQL, which then goes by the index; the
+statement is repeated until nothing is left to do."""
 
 
 def first_ageing(tx: Transaction, priority: int, hold: Hold) -> datetime | None:
@@ -25,13 +28,20 @@ def raise_the_waiting(tx: Transaction) -> None:
     """Raises every ready job whose time has come, by one for each period that has passed."""
     if tx.terms.aging_s <= 0:
         return
+    while len(_raise(tx)) == AT_ONCE:
+        """There may be more."""
+
+
+def _raise(tx: Transaction) -> list[Row]:
     due = tx.rows(
         "SELECT id, effective_priority, ages_at FROM jobs INDEXED BY jobs_ageing "
-        "WHERE status = 'QUEUED' AND hold = 0 AND ages_at IS NOT NULL AND ages_at <= :now FOR UPDATE SKIP LOCKED",
+        "WHERE status = 'QUEUED' AND hold = 0 AND ages_at IS NOT NULL AND ages_at <= :now "
+        "ORDER BY ages_at LIMIT :few FOR UPDATE SKIP LOCKED",
         now=tx.now,
+        few=AT_ONCE,
     )
     if not due:
-        return
+        return due
     period = timedelta(seconds=tx.terms.aging_s)
     raised = []
     for job_id, priority, ages_at in due:
@@ -45,3 +55,4 @@ def raise_the_waiting(tx: Transaction) -> None:
         "FROM rows(:raised; id text, effective int, ages_at time) AS r WHERE jobs.id = r.id",
         raised=raised,
     )
+    return due

@@ -17,7 +17,7 @@ from holdbeat.domain.lease import HTTP_RESOURCE, Claim, Lease, LeaseTerms
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.run import JobRun
 from holdbeat.store.transaction import Row, Transaction
-from holdbeat.store.verbs.ageing import raise_the_waiting
+from holdbeat.store.verbs.ageing import AT_ONCE, raise_the_waiting
 from holdbeat.store.verbs.rows import JOB, JOB_FIELDS, RESERVATION, job_of, reservation_of
 
 EVERYTHING = "*"
@@ -65,10 +65,16 @@ def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
     return claims + _start(tx, vacancy, chosen)
 
 
-_RIPE = "FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1 AND not_before <= :now"
+_DELAYED = "FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1"
 _WAITING = "FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now"
-_SIGNS = f"SELECT EXISTS (SELECT 1 {_RIPE}), EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {_WAITING})"
-"""Whether there is anything besides ready jobs. Mostly there is not, and a claim need not look closer."""
+_SIGNS = (
+    f"SELECT (SELECT min(not_before) {_DELAYED}) <= :now, "
+    f"EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {_WAITING})"
+)
+"""Whether there is anything besides ready jobs. Mostly there is not, and a claim need not look closer.
+
+The first delayed job is asked for by its order, not by a comparison: PostgreSQL takes a third of the jobs to be earlier
+than an instant that it does not know, and would read the whole table to find one."""
 
 
 def _outlook(tx: Transaction, vacancy: Vacancy) -> tuple[list[Lane], list[Reservation]]:
@@ -87,17 +93,21 @@ def _outlook(tx: Transaction, vacancy: Vacancy) -> tuple[list[Lane], list[Reserv
 
 def promote(tx: Transaction) -> None:
     """Makes every delayed job ready whose time has come. All of them: a cap would break the claim order."""
-    ripe = tx.rows(
-        f"SELECT id {_RIPE} FOR UPDATE SKIP LOCKED",
-        now=tx.now,
-    )
-    if ripe:
-        first_raise = tx.now + timedelta(seconds=tx.terms.aging_s) if tx.terms.aging_s > 0 else None
-        tx.execute(
-            "UPDATE jobs SET hold = 0, ages_at = :ages_at WHERE id IN :ids",
-            ids=[row[0] for row in ripe],
-            ages_at=first_raise,
+    first_raise = tx.now + timedelta(seconds=tx.terms.aging_s) if tx.terms.aging_s > 0 else None
+    while True:
+        ripe = tx.rows(
+            f"SELECT id {_DELAYED} AND not_before <= :now ORDER BY not_before LIMIT :few FOR UPDATE SKIP LOCKED",
+            now=tx.now,
+            few=AT_ONCE,
         )
+        if ripe:
+            tx.execute(
+                "UPDATE jobs SET hold = 0, ages_at = :ages_at WHERE id IN :ids",
+                ids=[row[0] for row in ripe],
+                ages_at=first_raise,
+            )
+        if len(ripe) < AT_ONCE:
+            return
 
 
 def _permits(vacancy: Vacancy, resource: str) -> bool:

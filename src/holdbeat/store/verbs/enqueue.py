@@ -12,12 +12,12 @@ from functools import lru_cache
 from itertools import islice
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import Conflict
+from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.store.adapter import Coalesced
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.ageing import first_ageing
+from holdbeat.store.verbs.ageing import PRIORITY_MAX, first_ageing
 from holdbeat.store.verbs.rows import JOB, job_of, policy_text
 
 _COLUMNS = (
@@ -129,6 +129,8 @@ def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = even
     if not requests:
         return []
     wanted = Counter(request.priority for request in requests if request.position is None)
+    if any(not 0 <= priority <= PRIORITY_MAX for priority in wanted):
+        raise Invalid(f"A priority lies between 0 and {PRIORITY_MAX}.", code="out_of_range", field="priority")
     places = {priority: iter(found) for priority, found in tx.next_positions(wanted).items()} if wanted else {}
     jobs = []
     rows = []

@@ -26,7 +26,7 @@ from holdbeat.domain.occurrence import (
 from holdbeat.domain.schedule import Overlap, Schedule, job_for
 from holdbeat.domain.steering import ChainEnd, after_run, fired, replanned
 from holdbeat.domain.submission import Submission
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.cancel import cancel_jobs
 from holdbeat.store.verbs.enqueue import insert_jobs
 from holdbeat.store.verbs.in_flight import InFlight, in_flight
@@ -58,6 +58,8 @@ class Firing:
     replanned: int = 0
     is_full: bool = False
     """More may be due."""
+    is_contended: bool = False
+    """More is due, but somebody else has it in hand just now: another trigger, an edit, the end of a run."""
     latest_s: float = 0.0
     """How late the latest of the fired ones was."""
     wakes: list[datetime] = field(default_factory=list)
@@ -67,12 +69,8 @@ class Firing:
 def fire_due(tx: Transaction, limit: int = 500) -> Firing:
     """Judges everything that is due of up to `limit` schedules, the longest waiting first."""
     firing = Firing(tx.now)
-    rows = tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules INDEXED BY schedules_wake WHERE wake_at IS NOT NULL AND wake_at <= :now "
-        "ORDER BY wake_at, id LIMIT :limit FOR UPDATE SKIP LOCKED",
-        now=tx.now,
-        limit=limit,
-    )
+    rows, due = _due(tx, limit)
+    firing.is_contended = due > len(rows)
     if not rows:
         return firing
     firing.is_full = len(rows) == limit
@@ -98,6 +96,23 @@ def fire_due(tx: Transaction, limit: int = 500) -> Firing:
             batch.fire_plain(schedule, work, flight)
     batch.write()
     return firing
+
+
+def _due(tx: Transaction, limit: int) -> tuple[list[Row], int]:
+    """Due schedules that nobody else holds, and how many are due in all."""
+    found = (
+        f"SELECT {SCHEDULE} FROM schedules INDEXED BY schedules_wake WHERE wake_at IS NOT NULL AND wake_at <= :now "
+        "ORDER BY wake_at, id LIMIT :limit FOR UPDATE SKIP LOCKED"
+    )
+    given = {"now": tx.now, "limit": limit}
+    if tx.dialect == "sqlite":
+        rows = tx.rows(found, **given)
+        return rows, len(rows)
+    rows, due = tx.all_rows(
+        (found, given),
+        ("SELECT count(*) FROM (SELECT 1 FROM schedules WHERE wake_at <= :now LIMIT :limit) AS d", given),
+    )
+    return rows, int(due[0][0])
 
 
 class _Batch:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from holdbeat.domain import events
-from holdbeat.domain.governor import PlanInputs
+from holdbeat.domain.governor import CRON, PlanInputs
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.steering import replanned
 from holdbeat.domain.timetable import next_due
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.planning import record_plan
 from holdbeat.store.verbs.rows import certain
 from holdbeat.store.verbs.schedule_rows import SCHEDULE, save_plans, schedule_of
@@ -63,49 +63,64 @@ def record_clock_jump(tx: Transaction, clock: str, amount_s: float) -> None:
     tx.record(events.CLOCK_JUMPED, clock=clock, amount_s=amount_s)
 
 
-def realign(tx: Transaction, after_id: str = "", limit: int = 500) -> str | None:
-    """Brings plans that a clock which ran ahead has pushed away back to what comes next by the present time.
+def realign(tx: Transaction, after_id: str = "", limit: int = 500, *, went_back: bool = True) -> str | None:
+    """Brings plans that do not fit the present time or the present timetables back to what comes next.
 
-    Goes through the schedules in batches: returns where to go on, None at the end. What was fired stays fired: its row
+    Such plans come from a clock that ran ahead and went back, or from zones whose rules were changed since. Goes
+    through the schedules in batches: returns where to go on, None at the end. What was fired stays fired: its row
     refuses a second time when its slot comes round again.
     """
-    rows = tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules WHERE id > :after AND wake_at IS NOT NULL "
-        "ORDER BY id LIMIT :limit FOR UPDATE",
-        after=after_id,
-        limit=limit,
-    )
+    rows = _planned_after(tx, after_id, limit, " FOR UPDATE")
     changed = []
     for row in rows:
-        schedule = schedule_of(tx, row)
-        nearer = _nearer(schedule, tx.now)
-        if nearer is not None:
-            changed.append(nearer)
-            record_plan(tx, nearer)
+        replanned_one = _realigned(schedule_of(tx, row), tx.now, went_back)
+        if replanned_one is not None:
+            changed.append(replanned_one)
+            record_plan(tx, replanned_one)
     save_plans(tx, changed)
     if changed:
         tx.wake("schedules")
     return rows[-1][0] if len(rows) == limit else None
 
 
-def _nearer(schedule: Schedule, now: datetime) -> Schedule | None:
-    """The schedule with an earlier plan, if the present time has one for it."""
+def drifted(tx: Transaction, after_id: str = "", limit: int = 500) -> tuple[bool, str | None]:
+    """Whether `realign` would find something in this batch, and where the next one begins. Writes nothing."""
+    rows = _planned_after(tx, after_id, limit)
+    found = any(_realigned(schedule_of(tx, row), tx.now, False) is not None for row in rows)
+    return found, rows[-1][0] if len(rows) == limit else None
+
+
+def _planned_after(tx: Transaction, after_id: str, limit: int, lock: str = "") -> list[Row]:
+    return tx.rows(
+        f"SELECT {SCHEDULE} FROM schedules WHERE id > :after AND wake_at IS NOT NULL ORDER BY id LIMIT :limit{lock}",
+        after=after_id,
+        limit=limit,
+    )
+
+
+def _realigned(schedule: Schedule, now: datetime, went_back: bool) -> Schedule | None:
+    """The schedule with another plan, if the present one does not fit."""
     present = schedule.next_run_at
     if present is None or present <= now:
         return None
     if not schedule.adaptive:
-        # From a little earlier: a slot that passed since the clock went back is still to be fired.
-        following = next_due(schedule, now - JUST_NOW)
-        if following is None or following >= present:
+        # After a jump from a little earlier: a slot that passed since the clock went back is still to be fired.
+        following = next_due(schedule, now - JUST_NOW if went_back else now)
+        if following == present:
             return None
         schedule.next_run_at = following
         return schedule
-    last_due = PlanInputs.of(schedule).last_due
     decision = schedule.last_decision
+    last_due = PlanInputs.of(schedule).last_due
     if last_due is not None and last_due > now and decision is not None:
         schedule.last_decision = {**decision, "memory": {**decision["memory"], "last_due": None}}
+    elif not went_back and (decision is None or decision["winner"] != CRON or decision["clamps"]):
+        # Without a jump only the zone of a cron expression can have moved a plan.
+        return None
     steered = replanned(schedule, now).schedule
-    return steered if steered.next_run_at is not None and steered.next_run_at < present else None
+    if steered.next_run_at is None or steered.next_run_at == present:
+        return None
+    return steered if steered.next_run_at < present or not went_back else None
 
 
 def is_behind(tx: Transaction, tolerance_s: float) -> bool:

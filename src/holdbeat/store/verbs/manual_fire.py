@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import Conflict
+from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.occurrence import Occurrence, OccurrenceStatus, OverlapAction, overlap
 from holdbeat.domain.schedule import job_for
@@ -35,6 +35,9 @@ def trigger_schedule(
 
     `job` may set fields of this one job above those of the schedule.
     """
+    for name in ("type", "template", "idempotency_key"):
+        if job and job.get(name) is not None:
+            raise Invalid(f"A fire by hand has no {name} of its own.", code="unknown_field", field=name)
     schedule = get_schedule(tx, reference, endpoint=endpoint, locked=True)
     flight = in_flight(tx, [schedule.id])[schedule.id]
     decision = overlap(schedule.overlap, flight.has_running, flight.has_queued)
@@ -57,10 +60,6 @@ def trigger_schedule(
     elif decision.action is OverlapAction.FIRE_GATED:
         hold = Hold.OVERLAPPED
     layer = job_for(schedule, None, due_at)
-    if job is not None:
-        # A job names its type or template like any other; here they are the schedule's.
-        named = {"template": schedule.template_id} if schedule.template_id else {"type": layer["type"]}
-        job = {**job, **named}
     request = Preparation(tx).prepare(Submission.for_schedule(layer, hold=hold, job=job))
     if decision.action is OverlapAction.CANCEL_PREVIOUS:
         replace_unfinished(tx, flight, decision.reason or "")

@@ -141,17 +141,18 @@ def _unplanned(tx: Transaction, schedule_id: str | None = None) -> list[Schedule
     # In the words of the index `schedules_unplanned`, which differ by engine.
     planned = "s.enabled = 1 AND s.adaptive = 1" if tx.dialect == "sqlite" else "s.enabled AND s.adaptive"
     columns = ", ".join(f"s.{name}" for name in SCHEDULE_FIELDS)
-    found = tx.rows(
+    rows = tx.rows(
         f"SELECT {columns} FROM schedules s WHERE {planned} AND s.wake_at IS NULL "
         "AND (s.paused_until IS NULL OR s.paused_until < :indefinite) AND (s.end_at IS NULL OR s.end_at >= :now) "
-        "AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.schedule_id = s.id AND j.status IN ('QUEUED', 'RUNNING')) "
-        "AND s.id NOT IN (SELECT j.schedule_id FROM leases l JOIN jobs j ON j.id = l.job_id "
-        f" WHERE j.schedule_id IS NOT NULL){' AND s.id = :id' if schedule_id else ''} ORDER BY s.id",
+        "AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.schedule_id = s.id AND j.status IN ('QUEUED', 'RUNNING'))"
+        f"{' AND s.id = :id' if schedule_id else ''} ORDER BY s.id",
         now=tx.now,
         indefinite=INDEFINITE,
         **({"id": schedule_id} if schedule_id else {}),
     )
-    return [schedule_of(tx, row) for row in found]
+    # Cancelled work that still runs is asked for only where there is somebody to ask for.
+    flights = in_flight(tx, [row[0] for row in rows])
+    return [schedule_of(tx, row) for row in rows if not flights[row[0]]]
 
 
 def _repaired(schedule: Schedule, now: datetime) -> Schedule | None:

@@ -1,0 +1,223 @@
+"""Verbs that look after a store: recover, prune, migrate, backup, restore, move-store."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdbeat.cli.output import confirm, print_json, say, shown, table
+from holdbeat.cli.verb import JSON, STORE, example, on_store
+from holdbeat.domain.errors import Conflict, Invalid
+
+_REPAIRS = {
+    "recover_lease": "run of a worker that is gone",
+    "recover_job": "job that nobody executes",
+    "decide_job": "failed job without a verdict",
+    "expire_reservation": "direct request that nobody waits for",
+    "step_group": "group that could not move",
+    "replan_orphan": "adaptive schedule without a plan",
+    "bury_worker": "worker that died",
+}
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, nothing elsewhere; gives a function that is told how much is done of how much."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    with click.progressbar(length=1000, label=title, file=sys.stderr) as drawn:
+
+        def told(done: int, total: int) -> None:
+            drawn.update(int(1000 * done / max(1, total)) - drawn.pos)
+
+        yield told
+
+
+@click.command(epilog=example("holdbeat recover", "holdbeat recover --json"))
+@JSON
+@on_store()
+def recover(settings: Any, store: Any, as_json: bool) -> None:
+    """Look once for work whose worker is gone, let it end in order, and print what was repaired.
+
+    Every serve and worker process does this by itself, all the time; this is for a store that none of them uses.
+    """
+    from holdbeat.store.verbs.recover import find_trouble, recovery_units
+
+    dead = store.known_dead()
+    trouble = store.read_sync(find_trouble, settings.lease_terms, dead)
+    repaired = []
+    for verb, arguments in recovery_units(trouble):
+        if store.write_sync(verb, *arguments):
+            repaired.append({"what": _REPAIRS.get(verb.__name__, verb.__name__), "id": arguments[0]})
+    left = {unit[1][0] for unit in recovery_units(store.read_sync(find_trouble, settings.lease_terms, dead))}
+    for worker_id in dead - left:
+        store.withdraw_alive(worker_id)
+    if as_json:
+        print_json({"repaired": repaired})
+    elif not repaired:
+        say("Nothing had to be repaired.")
+    else:
+        say(table(("id", "what"), [(each["id"], each["what"]) for each in repaired]), f"{len(repaired)} repaired.")
+
+
+@click.command(epilog=example("holdbeat prune --older-than-days 7 --yes"))
+@click.option("--older-than-days", type=click.FloatRange(min=0), help="Default: the setting retention_days.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@JSON
+@on_store()
+def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, as_json: bool) -> None:
+    """Take away what ended long ago: chains, groups, runs, logs, artifacts, deliveries, events.
+
+    Servers do this by themselves; what unfinished work needs stays.
+    """
+    from holdbeat.store.verbs.prune import prune as prune_batch
+
+    days = settings.retention_days if older_than_days is None else older_than_days
+    if older_than_days is None and not days:
+        raise Invalid("retention_days is 0, so everything is kept. Say --older-than-days N.", field="retention_days")
+    confirm(f"Everything that ended more than {days:g} days ago will be taken away for good.", yes=yes)
+    before = store.clock.now() - timedelta(days=days)
+    counts: Counter[str] = Counter()
+    while True:
+        gone = store.write_sync(prune_batch, before)
+        for path in gone.paths:
+            Path(path).unlink(missing_ok=True)
+        counts.update(gone.counts)
+        if not gone.rows:
+            break
+    if as_json:
+        print_json({"before": before.isoformat(), "taken": dict(counts)})
+    else:
+        say(", ".join(f"{amount} {name}" for name, amount in counts.items()) or "Nothing is that old.")
+
+
+@click.command(epilog=example("holdbeat migrate --check", "holdbeat migrate --store postgresql:///holdbeat"))
+@click.option("--check", is_flag=True, help="Only print; exit 1 if migrations are pending.")
+@STORE
+@JSON
+@click.pass_obj
+def migrate(obj: Any, /, store: str | None, check: bool, as_json: bool) -> None:
+    """Bring a store's schema up to date, or make an empty store. Migrations go forward only."""
+    from holdbeat.store.inspection import schema_state
+
+    settings = obj.settings({"store": store})
+    before = schema_state(settings.store)
+    if not check and before.pending:
+        obj.open_store(settings, create=True).close()
+    after = before if check else schema_state(settings.store)
+    if as_json:
+        print_json(
+            {
+                "engine": after.engine,
+                "version": after.version,
+                "applied": [{"version": v, "name": n, "applied_at": at} for v, n, at in after.applied],
+                "pending": [{"version": each.version, "name": each.name} for each in after.pending],
+            }
+        )
+    else:
+        done = {version for version, _, _ in before.applied}
+        for version, name, at in after.applied:
+            say(f"{version:04d} {name}  applied {at}{'' if version in done else '  (now)'}")
+        for each in after.pending:
+            say(f"{each.version:04d} {each.name}  pending")
+    if after.pending:
+        raise click.exceptions.Exit(1)
+
+
+@click.command(epilog=example("holdbeat backup /var/backups/holdbeat-monday.db"))
+@click.argument("target", type=click.Path(dir_okay=False))
+@JSON
+@on_store()
+def backup(settings: Any, store: Any, target: str, as_json: bool) -> None:
+    """Copy a SQLite store to a new file TARGET while it is in use, and verify the copy."""
+    if not hasattr(store, "backup"):
+        raise Conflict("This is a PostgreSQL store: back it up with pg_dump.", code="use_pg_dump")
+    with bar("Backup") as told:
+        store.backup(target, told)
+    size = Path(target).stat().st_size
+    if as_json:
+        print_json({"target": target, "bytes": size, "verified": True})
+    else:
+        say(f"{shown(target)}: {size:,} bytes, verified.")
+
+
+@click.command(epilog=example("holdbeat restore /var/backups/holdbeat-monday.db --store sqlite:///holdbeat.db"))
+@click.argument("backup_path", metavar="BACKUP", type=click.Path(dir_okay=False))
+@click.option(
+    "--force", is_flag=True, help="Put it in the place of the store that is there; that one is kept beside it."
+)
+@STORE
+@JSON
+@click.pass_obj
+def restore(obj: Any, /, backup_path: str, store: str | None, force: bool, as_json: bool) -> None:
+    """Verify a BACKUP and make it the store. A store that somebody uses is never overwritten."""
+    from holdbeat.domain.clock import SystemClock
+    from holdbeat.store.opening import sqlite_path
+    from holdbeat.store.restoring import restore as put_back
+
+    settings = obj.settings({"store": store})
+    path = sqlite_path(settings.store)
+    if path is None:
+        raise Conflict("This is a PostgreSQL store: restore it with pg_restore.", code="use_pg_dump")
+    with bar("Restore") as told:
+        kept = put_back(backup_path, path, now=SystemClock().now(), force=force, progress=told)
+    # Brings an older backup up to date, and proves that the store opens.
+    obj.open_store(settings).close()
+    if as_json:
+        print_json({"store": path, "kept": kept})
+    else:
+        say(f"Restored to {shown(path)}." + (f" The store before is kept at {shown(kept)}." if kept else ""))
+
+
+@click.command("move-store", epilog=example("holdbeat move-store --store sqlite:///holdbeat.db postgresql:///holdbeat"))
+@click.argument("target", metavar="POSTGRESQL_URL")
+@click.option("--artifact-dir", help="A folder that all workers share; without it artifacts go into the database.")
+@STORE
+@JSON
+@click.pass_obj
+def move_store(obj: Any, /, target: str, artifact_dir: str | None, store: str | None, as_json: bool) -> None:
+    """Move a SQLite store to an empty PostgreSQL database, with ids, chains, schedules, history and artifacts.
+
+    Stop all workers first. If it is interrupted, say it again: it goes on where it stopped. The source stays as it is.
+    """
+    from holdbeat.store.opening import sqlite_path
+
+    settings = obj.settings({"store": store})
+    path = sqlite_path(settings.store)
+    if path is None or not target.startswith(("postgresql://", "postgres://")):
+        raise click.UsageError(
+            "A store is moved from SQLite (--store sqlite:///file.db) to PostgreSQL (postgresql://…)."
+        )
+    # Both are brought to the same schema, and refused here if they cannot be used.
+    obj.open_store(settings).close()
+    goal = obj.settings({"store": target})
+    obj.open_store(goal, create=True).close()
+    from holdbeat.store.moving import move_store as move
+    from holdbeat.store.moving_artifacts import Artifacts
+
+    with bar("Move") as told:
+        moved = move(path, target, artifacts=Artifacts(artifact_dir or settings.artifact_dir), progress=_overall(told))
+    if as_json:
+        print_json({"tables": [{"name": t.name, "rows": t.rows, "checksum": t.checksum} for t in moved]})
+        return
+    say(table(("table", "rows", "checksum"), [(t.name, t.rows, t.checksum[:16]) for t in moved]))
+    say("Both stores are the same, row by row. Now set store to the new address wherever Holdbeat runs.")
+
+
+def _overall(told: Callable[[int, int], None]) -> Callable[[str, int, int], None]:
+    """Progress over all tables, from the progress of each."""
+    seen: dict[str, tuple[int, int]] = {}
+
+    def progress(name: str, done: int, total: int) -> None:
+        seen[name] = (done, total)
+        told(sum(each[0] for each in seen.values()), sum(each[1] for each in seen.values()))
+
+    return progress

@@ -1,0 +1,206 @@
+"""The checks of doctor: each looks at one thing and says how it is and what to do about it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from holdbeat.cli.output import span
+from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.errors import HoldbeatError
+from holdbeat.store.inspection import schema_state
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.api_keys import any_key_exists
+from holdbeat.store.verbs.look_ahead import database_time
+from holdbeat.store.verbs.recover import find_trouble, recovery_units
+from holdbeat.store.verbs.stats import job_counts
+from holdbeat.store.verbs.workers import live_workers
+
+LITTLE_SPACE = 1024**3
+NO_SPACE = 100 * 1024**2
+SKEW_WARNING_S = 2.0
+SKEW_WRONG_S = 30.0
+
+
+class State(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return {"name": self.name, "state": self.state, "detail": self.detail, "remedy": self.remedy}
+
+
+def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[Check], dict[str, str]]:
+    """All checks of an opened store, and versions that only it knows."""
+    is_file = hasattr(store, "integrity_problems")
+    looks: list[tuple[str, Callable[[], Check]]] = [
+        ("schema", lambda: _schema(settings)),
+        ("write", lambda: _write(store)),
+        ("clock", lambda: _clock(store)),
+        ("workers", lambda: _workers(store)),
+        ("recovery", lambda: _recovery(settings, store)),
+        ("doors", lambda: _doors(settings, store)),
+    ]
+    if is_file:
+        looks += [("disk", lambda: _disk(store)), ("locks", lambda: _locks(store))]
+        if not quick:
+            looks.append(("integrity", lambda: _integrity(store)))
+    found = []
+    for name, look in looks:
+        try:
+            found.append(look())
+        except HoldbeatError as error:
+            found.append(Check(name, State.WRONG, error.detail))
+        except OSError as error:
+            found.append(Check(name, State.WRONG, str(error), "Check the rights of this user on the store's folder."))
+    return found, {} if is_file else {"postgresql": store.read_sync(_server_version)}
+
+
+def _server_version(tx: Transaction) -> str:
+    row = tx.one("SELECT current_setting('server_version')")
+    return str(row[0]) if row else "?"
+
+
+def _schema(settings: Any) -> Check:
+    state = schema_state(settings.store)
+    if state.pending:
+        return Check("schema", State.WRONG, f"{len(state.pending)} migrations are pending.", "Run holdbeat migrate.")
+    return Check("schema", State.OK, f"{state.engine}, version {state.version}")
+
+
+def _write(store: Any) -> Check:
+    began = store.clock.monotonic()
+    store.write_sync(_touch)
+    took_s = store.clock.monotonic() - began
+    if took_s > 1:
+        return Check(
+            "write", State.WARNING, f"A commit took {span(took_s)}.", "Look at the disk, and at who else writes."
+        )
+    return Check("write", State.OK, f"A commit took {1000 * took_s:.1f} ms.")
+
+
+def _touch(tx: Transaction) -> None:
+    tx.execute(
+        "INSERT INTO meta (key, value) VALUES ('doctor', '1') ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    )
+
+
+def _clock(store: Any) -> Check:
+    skew_s = (store.read_sync(database_time) - SystemClock().now()).total_seconds()
+    last = store.read_sync(_last_event_at)
+    ahead_s = 0.0 if last is None else (last - store.clock.now()).total_seconds()
+    worst = max(abs(skew_s), ahead_s)
+    if worst < SKEW_WARNING_S:
+        return Check("clock", State.OK, f"This machine and the store differ by {abs(skew_s):.3f} s.")
+    what = (
+        f"The store's clock and this machine's differ by {span(abs(skew_s))}."
+        if abs(skew_s) >= ahead_s
+        else f"The newest event lies {span(ahead_s)} in the future: the clock has been set back."
+    )
+    return Check("clock", State.WARNING if worst < SKEW_WRONG_S else State.WRONG, what, "Set the clocks by NTP.")
+
+
+def _last_event_at(tx: Transaction) -> Any:
+    row = tx.one("SELECT at FROM events ORDER BY id DESC LIMIT 1")
+    return None if row is None else tx.time(row[0])
+
+
+def _workers(store: Any) -> Check:
+    alive = [each for each in store.read_sync(live_workers) if each.slots or each.http_slots]
+    waiting = store.read_sync(job_counts)["QUEUED"]
+    if alive:
+        return Check("workers", State.OK, f"{len(alive)} alive, {sum(each.slots for each in alive)} slots")
+    if waiting:
+        return Check(
+            "workers",
+            State.WARNING,
+            f"No worker is alive, and {waiting} jobs wait.",
+            "Start holdbeat serve or holdbeat worker.",
+        )
+    return Check("workers", State.OK, "None is alive, and nothing waits.")
+
+
+def _recovery(settings: Any, store: Any) -> Check:
+    trouble = store.read_sync(find_trouble, settings.lease_terms, store.known_dead())
+    count = len(recovery_units(trouble))
+    if not count:
+        return Check("recovery", State.OK, "Nothing waits for repair.")
+    return Check(
+        "recovery",
+        State.WARNING,
+        f"{count} things wait for repair.",
+        "A live server repairs them; or: holdbeat recover.",
+    )
+
+
+def _doors(settings: Any, store: Any) -> Check:
+    has_key = store.read_sync(any_key_exists)
+    if settings.is_on_loopback:
+        return Check("doors", State.OK, f"{settings.host}:{settings.port}, reached from this machine alone")
+    if has_key:
+        return Check("doors", State.OK, f"{settings.host}:{settings.port}, opened by API keys")
+    return Check(
+        "doors",
+        State.WRONG,
+        f"host = {settings.host} can be reached by others, and there is no API key.",
+        "Run holdbeat keys create --name NAME --scope admin, or set host to 127.0.0.1.",
+    )
+
+
+def _disk(store: Any) -> Check:
+    usage = shutil.disk_usage(os.path.dirname(store.path) or ".")
+    size = os.path.getsize(store.path)
+    said = f"{usage.free / 1024**3:.1f} GiB free; the store has {size / 1024**2:.1f} MiB"
+    if usage.free < NO_SPACE:
+        return Check("disk", State.WRONG, said, "Free some space: writes are about to fail.")
+    if usage.free < LITTLE_SPACE or usage.free < size:
+        return Check("disk", State.WARNING, said, "Free some space, or prune with a shorter retention_days.")
+    return Check("disk", State.OK, said)
+
+
+def _locks(store: Any) -> Check:
+    """Whether the kernel's locks work where the store lies; on some network disks they do not."""
+    probe = f"{store.path}-run/doctor-{os.getpid()}"
+    descriptor = os.open(probe, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Another process, because a process is never in its own way.
+        tried = subprocess.run([sys.executable, "-ISc", _TRY_LOCK, probe], stderr=subprocess.DEVNULL, check=False)
+    finally:
+        os.close(descriptor)
+        os.unlink(probe)
+    if tried.returncode == 0:
+        return Check(
+            "locks",
+            State.WRONG,
+            "File locks do not hold on this disk.",
+            "Put the store on a local disk, or use PostgreSQL.",
+        )
+    dead = store.known_dead()
+    return Check("locks", State.OK, "File locks hold." + (f" {len(dead)} dead workers are known." if dead else ""))
+
+
+_TRY_LOCK = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+
+def _integrity(store: Any) -> Check:
+    problems = store.integrity_problems()
+    if problems:
+        return Check("integrity", State.WRONG, problems[0], "Restore the last backup: holdbeat restore.")
+    return Check("integrity", State.OK, "The file is whole.")

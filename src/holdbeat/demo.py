@@ -1,0 +1,226 @@
+"""`holdbeat demo`: everything at once, alive within seconds, gone without a trace.
+
+Guards the stranger's patience and disk: the store is a temporary file, the endpoint's page is served by this process
+itself, nothing leaves the machine, and the end removes all of it. What is shown is real work of a real engine; only
+the work itself is sleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import logging
+import random
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdbeat import Context, PermanentFailure, Skip
+from holdbeat.app import App
+from holdbeat.settings import Settings
+from holdbeat.store.verbs.schedules import create_schedule
+
+CONCURRENCY = "resources:default=2,gpu=1,mail=2,tide=1,http=4"
+SUBJECTS = ("a fox", "the sea", "an old clock", "two rivers", "a lighthouse", "the last train", "a paper boat")
+FLAKY_EVERY = 4
+"""The demo's own page fails once in so many calls."""
+TIDE_S = 6.0
+
+
+def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | None = None) -> App:
+    """An App with job types of several lengths and tempers. `pace` stretches how long they take."""
+    app = App(settings=settings)
+    dice = chance or random.Random()
+
+    async def work(ctx: Context, seconds: float, steps: list[str]) -> None:
+        for number, step in enumerate(steps):
+            ctx.log(step)
+            for part in range(5):
+                ctx.progress((number + part / 5) / len(steps), step)
+                await asyncio.sleep(seconds * pace / len(steps) / 5)
+        ctx.progress(1.0, "done")
+
+    @app.job(resource="gpu", timeout="10m", retries=2)
+    async def story(ctx: Context, prompt: str, chapters: int = 4) -> dict[str, Any]:
+        """Write a story, chapter by chapter. Takes the only gpu."""
+        await work(ctx, 3.0 * chapters, [f"chapter {number + 1} of {chapters}" for number in range(chapters)])
+        return {"title": f"The tale of {prompt}", "words": 900 * chapters}
+
+    @app.job(resource="gpu")
+    async def title(ctx: Context, prompt: str) -> str:
+        """Find a title: short, made for direct requests."""
+        await work(ctx, 1.2, ["thinking"])
+        return f"What {prompt} knew"
+
+    @app.job()
+    async def crawl(ctx: Context, site: str) -> dict[str, Any]:
+        """Fetch the pages of a site."""
+        pages = dice.randint(8, 40)
+        await work(ctx, 2.5, ["robots.txt", "front page", f"{pages} pages"])
+        return {"site": site, "pages": pages}
+
+    @app.job()
+    async def embed(ctx: Context, site: str) -> dict[str, Any]:
+        """Turn pages into vectors."""
+        await work(ctx, 4.0, ["chunk", "embed", "upsert"])
+        return {"site": site, "vectors": dice.randint(100, 900)}
+
+    @app.job(resource="mail", retries=3)
+    async def newsletter(ctx: Context, issue: int) -> str:
+        """Send an issue; the mail server is moody, so some attempts fail and are tried again."""
+        await work(ctx, 1.5, ["render", "send"])
+        if dice.random() < 0.45:
+            raise ConnectionError("421 4.7.0 the mail server asked us to come back later")
+        return f"issue {issue} is out"
+
+    @app.job(retries=0)
+    async def ledger(ctx: Context, month: str) -> None:
+        """Close a month; some months cannot be closed, and say so for good."""
+        await work(ctx, 1.0, ["add up"])
+        match dice.randrange(3):
+            case 0:
+                raise PermanentFailure(f"the books of {month} do not balance: 3.50 are missing")
+            case 1:
+                raise Skip(f"{month} is closed already")
+
+    @app.job(resource="tide", retries=0)
+    async def tide(ctx: Context) -> None:
+        """Keep the demo alive: bring a little more work, and now and then a direct request."""
+        await app.enqueue_many(
+            [
+                app.call(dice.choice(["crawl", "embed"]), site=f"site-{dice.randint(1, 9)}.example"),
+                app.call("newsletter", issue=dice.randint(1, 99)),
+            ]
+        )
+        if dice.random() < 0.5:
+            await app.enqueue("story", prompt=dice.choice(SUBJECTS), chapters=dice.randint(2, 5))
+        if dice.random() < 0.15:
+            await app.enqueue("ledger", month=dice.choice(["March", "April", "May"]))
+        if dice.random() < 0.5:
+            answer = await app.direct("title", prompt=dice.choice(SUBJECTS), wait_s=30)
+            ctx.log(f"a person at the keyboard was told: {answer}")
+
+    return app
+
+
+def fill(app: App, page_url: str) -> None:
+    """The first work, so that there is something to see from the first second on."""
+    app.enqueue_many_sync(
+        [app.call("story", prompt=subject) for subject in SUBJECTS[:4]]
+        + [app.call("crawl", site=f"site-{number}.example") for number in range(6)]
+        + [app.call("newsletter", issue=number) for number in (41, 42, 43)]
+        + [app.call("ledger", month="January"), app.call("ledger", month="February")]
+    )
+    urgent = app.with_options(priority=5, labels={"who": "editor"})
+    urgent.enqueue_sync("story", prompt="breaking news", chapters=2)
+    app.with_options(delay="2m").enqueue_sync("newsletter", issue=44)
+    site = "handbook.example"
+    app.group_sync(
+        [app.call("crawl", site=site), app.call("embed", site=site), app.call("newsletter", issue=100)],
+        name="publish the handbook",
+        mode="sequential",
+    )
+    store = app.store
+    store.write_sync(create_schedule, {"name": "tide", "interval_s": TIDE_S, "type": "tide", "overlap": "skip"})
+    store.write_sync(
+        create_schedule,
+        {"name": "nightly books", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "type": "ledger",
+         "params": {"month": "this month"}},
+    )  # fmt: skip
+    store.write_sync(
+        create_schedule,
+        {"name": "shop front", "url": page_url, "interval_s": 10, "min_interval_s": 5, "max_interval_s": 120},
+        endpoint=True,
+    )
+
+
+class _FlakyPage(http.server.BaseHTTPRequestHandler):
+    """A page that fails now and then."""
+
+    calls = 0
+
+    def do_GET(self) -> None:
+        _FlakyPage.calls += 1
+        is_down = _FlakyPage.calls % FLAKY_EVERY == 0
+        body = b'{"open": false}' if is_down else b'{"open": true}'
+        self.send_response(503 if is_down else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing: the dashboard shows these calls."""
+
+
+@contextmanager
+def flaky_page() -> Iterator[str]:
+    """Serves the page on a free port of this machine; its URL."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _FlakyPage)
+    thread = threading.Thread(target=server.serve_forever, name="holdbeat-demo-page", daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/shop"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+def free_port(wanted: int) -> int:
+    """The wanted port, or any free one if somebody has it."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise click.ClickException("no port of this machine is free")
+
+
+@click.command()
+@click.option("--port", type=int, default=7450, show_default=True, help="Port of the dashboard.")
+@click.pass_obj
+def demo(obj: Any, port: int) -> None:
+    """Show everything at once: server, worker and dashboard with lively work, on a store that is thrown away."""
+    logging.basicConfig(level="ERROR")
+    chosen = free_port(port)
+    with tempfile.TemporaryDirectory(prefix="holdbeat-demo-") as folder, flaky_page() as page_url:
+        settings = Settings.load(environ={}).with_changes(
+            store=f"sqlite:///{Path(folder) / 'demo.db'}",
+            port=chosen,
+            slots=7,
+            http_slots=4,
+            concurrency=CONCURRENCY,
+            lease_s=60,
+            heartbeat_s=10,
+            shutdown_grace_s=1,
+        )
+        app = make_app(settings)
+        fill(app, page_url)
+        address = f"http://127.0.0.1:{chosen}"
+        shown = click.style(address, bold=True, fg="blue")
+        click.echo(f"Holdbeat is running at {shown} (Ctrl-C ends it and leaves nothing behind)")
+        click.echo("\nTry in another terminal:")
+        for command in _commands(address):
+            click.echo(f"  {command}")
+        code = obj.serve(app)
+    if code:
+        raise SystemExit(code)
+
+
+def _commands(address: str) -> list[str]:
+    json_type = "-H 'content-type: application/json'"
+    return [
+        f"""curl -X POST {address}/api/direct/title {json_type} -d '{{"params": {{"prompt": "a fox"}}}}'""",
+        f"""curl -X POST {address}/api/jobs {json_type} -d '{{"type": "story", "params": {{"prompt": "you"}}}}'""",
+        f"curl -N {address}/api/events",
+    ]

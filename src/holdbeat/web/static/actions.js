@@ -1,0 +1,104 @@
+// Buttons that change something: a form names the route, its fields are the body, the answer is told in a toast.
+import { refresh } from "./live.js";
+
+export function toast(words, isBad = false) {
+  const place = document.querySelector("[data-toasts]");
+  const made = document.createElement("div");
+  made.className = isBad ? "toast bad" : "toast";
+  made.setAttribute("role", isBad ? "alert" : "status");
+  made.textContent = words;
+  place.append(made);
+  setTimeout(() => made.remove(), isBad ? 9000 : 4000);
+}
+
+export async function call(method, url, body, options = {}) {
+  const headers = body === undefined ? {} : { "content-type": "application/json" };
+  const response = await fetch(url, {
+    method, headers, body: body === undefined ? undefined : JSON.stringify(body), ...options,
+  });
+  if (response.status === 401) location.assign("/login");
+  const text = await response.text();
+  let value = null;
+  try { value = text ? JSON.parse(text) : null; } catch { value = text; }
+  if (!response.ok) {
+    const error = new Error((value && value.detail) || `The server answered ${response.status}.`);
+    error.answer = value;
+    throw error;
+  }
+  return value;
+}
+
+function bodyOf(form) {
+  if (form.dataset.body) return JSON.parse(form.dataset.body);
+  const numbers = new Set((form.dataset.numbers || "").split(" "));
+  const body = {};
+  for (const field of form.elements) {
+    if (!field.name || field.value.trim() === "") continue;
+    if (numbers.has(field.name)) body[field.name] = Number(field.value);
+    else if (field.dataset.instant !== undefined) body[field.name] = new Date(field.value).toISOString();
+    else body[field.name] = field.value;
+  }
+  return Object.keys(body).length ? body : undefined;
+}
+
+async function act(form) {
+  const buttons = form.querySelectorAll("button");
+  buttons.forEach((each) => { each.disabled = true; });
+  try {
+    const answer = await call(form.dataset.method, form.dataset.act, bodyOf(form));
+    toast(form.dataset.done || "Done");
+    form.closest("dialog")?.close();
+    if (form.dataset.go && answer && answer.id) { location.assign(form.dataset.go + answer.id); return; }
+    form.reset();
+    await refresh();
+  } catch (error) {
+    toast(error.message, true);
+  } finally {
+    buttons.forEach((each) => { each.disabled = false; });
+  }
+}
+
+async function test(button) {
+  const place = document.querySelector("[data-answer]");
+  place.hidden = false;
+  place.replaceChildren(Object.assign(document.createElement("h2"), { textContent: "Test call" }));
+  const said = document.createElement("pre");
+  said.textContent = "calling…";
+  place.append(said);
+  place.scrollIntoView({ block: "nearest" });
+  button.disabled = true;
+  try {
+    said.textContent = JSON.stringify(await call("POST", button.dataset.test), null, 2);
+  } catch (error) {
+    said.textContent = error.message;
+  } finally {
+    button.disabled = false;
+  }
+}
+
+export function startActions() {
+  document.addEventListener("submit", (event) => {
+    const form = event.target.closest("form[data-act]");
+    if (!form) return;
+    event.preventDefault();
+    act(form);
+  });
+  document.addEventListener("click", (event) => {
+    const opener = event.target.closest("[data-dialog]");
+    if (opener) document.getElementById(opener.dataset.dialog).showModal();
+    const closer = event.target.closest("[data-close]");
+    if (closer) closer.closest("dialog").close();
+    const tester = event.target.closest("[data-test]");
+    if (tester) test(tester);
+    const copied = event.target.closest("[data-copy]");
+    if (copied && navigator.clipboard) navigator.clipboard.writeText(copied.dataset.copy).then(() => toast("Copied"), () => {});
+    const menu = event.target.closest("[data-menu]");
+    if (menu) menu.setAttribute("aria-expanded", String(document.getElementById("menu").classList.toggle("open")));
+  });
+  for (const form of document.querySelectorAll("[data-filters]")) {
+    form.addEventListener("change", () => form.requestSubmit());
+    form.addEventListener("submit", () => {
+      for (const field of form.elements) if (field.name && !field.value) field.disabled = true;
+    });
+  }
+}

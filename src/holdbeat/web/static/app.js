@@ -1,0 +1,20 @@
+// The pages work by themselves; this keeps them fresh and makes their buttons act.
+import { startActions } from "./actions.js";
+import { startDirect } from "./direct.js";
+import { startFind } from "./find.js";
+import { startKeys } from "./keys.js";
+import { startLive } from "./live.js";
+import { startLog } from "./log.js";
+import { startQueue } from "./queue.js";
+import { startTheme } from "./theme.js";
+import { startTimes } from "./times.js";
+
+startTheme();
+startTimes();
+startActions();
+startQueue();
+startDirect();
+startLog();
+startFind();
+startKeys();
+startLive();

@@ -1,0 +1,39 @@
+// Follows the log of a job as it is written; what was written before comes first.
+
+const MOST_LINES = 5000;
+
+export function startLog() {
+  const place = document.querySelector("[data-log]");
+  if (!place) return;
+  const state = document.querySelector("[data-log-state]");
+  let count = 0;
+  const nothing = document.createElement("div");
+  nothing.className = "nothing";
+  nothing.textContent = "Nothing has been logged yet.";
+  place.append(nothing);
+  const source = new EventSource(`/api/jobs/${place.dataset.log}/logs?follow=true`);
+  source.onopen = () => { state.textContent = "following"; };
+  source.onerror = () => { if (source.readyState !== EventSource.CLOSED) state.textContent = "reconnecting"; };
+  source.addEventListener("log", (event) => {
+    const line = JSON.parse(event.data);
+    const isAtEnd = place.scrollTop + place.clientHeight >= place.scrollHeight - 30;
+    nothing.remove();
+    const row = document.createElement("div");
+    row.className = line.stream;
+    const time = document.createElement("time");
+    time.dateTime = line.at;
+    time.title = line.at;
+    time.textContent = line.at.slice(11, 19);
+    row.append(time, line.text);
+    place.append(row);
+    count += 1;
+    if (count > MOST_LINES) { place.firstElementChild.remove(); count -= 1; }
+    if (isAtEnd) place.scrollTop = place.scrollHeight;
+  });
+  source.addEventListener("end", () => {
+    source.close();
+    state.textContent = "complete";
+    if (!count) nothing.textContent = "It logged nothing.";
+  });
+  addEventListener("pagehide", () => source.close());
+}

@@ -1,0 +1,104 @@
+// Reordering the queue, by dragging and by keys. The server decides; the page shows what it decided.
+import { call, toast } from "./actions.js";
+import { hold, refresh, release } from "./live.js";
+
+function rows() { return [...document.querySelectorAll("[data-queue] tr[data-job]")]; }
+
+function choose(row) {
+  if (!row) return;
+  for (const each of rows()) each.tabIndex = each === row ? 0 : -1;
+  row.focus();
+}
+
+function neighbour(row, step) {
+  const all = rows();
+  return all[all.indexOf(row) + step];
+}
+
+async function move(row, body) {
+  const id = row.dataset.job;
+  try {
+    await call("POST", `/api/jobs/${id}/move`, body);
+    await refresh();
+    choose(document.getElementById(`q-${id}`));
+  } catch (error) {
+    toast(error.message, true);
+  }
+}
+
+function step(row, direction) {
+  const other = neighbour(row, direction);
+  if (!other) return;
+  if (other.dataset.priority !== row.dataset.priority) {
+    toast("A job moves only within its priority.", true);
+    return;
+  }
+  move(row, direction < 0 ? { before: other.dataset.job } : { after: other.dataset.job });
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.target.closest("input, textarea, select, dialog")) return;
+  const row = event.target.closest("tr[data-job]");
+  const key = event.key;
+  const canMove = row && row.draggable;
+  if (event.altKey) {
+    if (canMove && (key === "ArrowUp" || key === "ArrowDown")) { event.preventDefault(); step(row, key === "ArrowUp" ? -1 : 1); }
+    return;
+  }
+  if (key === "j" || (row && key === "ArrowDown")) { event.preventDefault(); choose(row ? neighbour(row, 1) : rows()[0]); }
+  else if (key === "k" || (row && key === "ArrowUp")) { event.preventDefault(); choose(row ? neighbour(row, -1) : rows()[0]); }
+  else if (row && key === "Enter" && event.target === row) location.assign(`/ui/jobs/${row.dataset.job}`);
+  else if (canMove && key === "J") { event.preventDefault(); step(row, 1); }
+  else if (canMove && key === "K") { event.preventDefault(); step(row, -1); }
+  else if (canMove && key === "t") move(row, { to: "top" });
+  else if (canMove && key === "b") move(row, { to: "bottom" });
+}
+
+function unmark() {
+  for (const each of document.querySelectorAll(".drop-before, .drop-after")) each.classList.remove("drop-before", "drop-after");
+}
+
+function startDragging() {
+  let dragged = null;
+  document.addEventListener("dragstart", (event) => {
+    dragged = event.target.closest ? event.target.closest("tr[data-job]") : null;
+    if (!dragged) return;
+    hold();
+    event.dataTransfer.effectAllowed = "move";
+    event.dataTransfer.setData("text/plain", dragged.dataset.job);
+    dragged.classList.add("dragged");
+  });
+  document.addEventListener("dragover", (event) => {
+    const row = dragged && event.target.closest("tr[data-job]");
+    unmark();
+    if (!row || row === dragged || row.dataset.priority !== dragged.dataset.priority) return;
+    event.preventDefault();
+    const box = row.getBoundingClientRect();
+    row.classList.add(event.clientY < box.top + box.height / 2 ? "drop-before" : "drop-after");
+  });
+  document.addEventListener("drop", (event) => {
+    const row = dragged && event.target.closest("tr[data-job]");
+    if (!row || row === dragged) return;
+    event.preventDefault();
+    const isBefore = row.classList.contains("drop-before");
+    const moved = dragged;
+    setTimeout(() => move(moved, isBefore ? { before: row.dataset.job } : { after: row.dataset.job }));
+  });
+  document.addEventListener("dragend", () => {
+    if (!dragged) return;
+    dragged.classList.remove("dragged");
+    dragged = null;
+    unmark();
+    release();
+  });
+}
+
+export function startQueue() {
+  if (document.body.dataset.page !== "queue") return;
+  document.addEventListener("keydown", onKey);
+  document.addEventListener("focusin", (event) => {
+    const row = event.target.closest("tr[data-job]");
+    if (row) for (const each of rows()) each.tabIndex = each === row ? 0 : -1;
+  });
+  startDragging();
+}

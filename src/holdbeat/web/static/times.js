@@ -1,0 +1,38 @@
+// Keeps distances of time true between two looks at the server, by the server's clock.
+
+let skew = 0;
+
+export function span(seconds) {
+  const whole = Math.round(Math.abs(seconds));
+  if (whole < 60) return `${whole} s`;
+  const parts = [];
+  let rest = whole;
+  for (const [name, unit] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
+    const count = Math.floor(rest / unit);
+    rest -= count * unit;
+    if (count || parts.length) parts.push([count, name]);
+  }
+  return parts.slice(0, 2).filter(([count]) => count).map(([count, name]) => `${count} ${name}`).join(" ");
+}
+
+function tick() {
+  const now = Date.now() + skew;
+  for (const time of document.querySelectorAll("time[data-when], time[data-since]")) {
+    const distance = (Date.parse(time.dateTime) - now) / 1000;
+    let words;
+    if (time.dataset.since !== undefined) words = span(Math.max(0, -distance));
+    else if (Math.abs(distance) < 1) words = "now";
+    else words = distance > 0 ? `in ${span(distance)}` : `${span(distance)} ago`;
+    if (time.textContent !== words) time.textContent = words;
+  }
+}
+
+export function updateTimes(now) {
+  if (now) skew = Date.parse(now) - Date.now();
+  tick();
+}
+
+export function startTimes() {
+  updateTimes(document.body.dataset.now);
+  setInterval(tick, 1000);
+}

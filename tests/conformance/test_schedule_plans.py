@@ -1,0 +1,65 @@
+"""Looking ahead, firing and planning go by their index: the number of schedules and of due times does not matter."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.run import Outcome
+from holdbeat.domain.schedule_edit import created
+from holdbeat.domain.steering import replanned
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.firing import fire_due
+from holdbeat.store.verbs.look_ahead import look_ahead
+from holdbeat.store.verbs.planning import orphaned_schedules
+from holdbeat.store.verbs.schedule_rows import insert_schedules
+from holdbeat.store.verbs.settle import settle
+from tests.conformance.acts import change, claim_all, settlement
+from tests.conformance.plans import plans_of
+from tests.conformance.schedule_acts import announce_types, fire, fire_all, make_adaptive
+
+LONG = frozenset({"jobs", "j", "events", "schedules", "s", "occurrences", "o"})
+MANY = 5000
+
+
+def fill(store: PersistenceAdapter, clock: ManualClock) -> None:
+    """Many schedules that are not due, and as many due times behind us."""
+    announce_types(store)
+
+    def insert(tx: Transaction) -> None:
+        made = []
+        for number in range(MANY):
+            given = {"name": f"many-{number}", "type": "noop", "interval_s": 3600, "overlap": "skip"}
+            made.append(replanned(created(tx.new_id(), given, tx.now), tx.now).schedule)
+        insert_schedules(tx, made)
+
+    store.write_sync(insert)
+    clock.advance(3600)
+    assert fire_all(store) == MANY
+    change(store, "UPDATE jobs SET status = 'COMPLETED', finished_at = :now", now=clock.now())
+    for number in range(3):
+        make_adaptive(store, f"soon-{number}")
+    if not store.url.startswith("sqlite"):
+        for table in ("schedules", "occurrences", "jobs", "events"):
+            change(store, f"ANALYZE {table}")
+
+
+@pytest.mark.rule("TIME-04")
+def test_no_step_of_a_schedule_reads_a_long_table_whole(store: PersistenceAdapter, clock: ManualClock) -> None:
+    fill(store, clock)
+    found = plans_of(store, look_ahead, clock.now() + timedelta(seconds=10))
+    clock.advance(60)
+    found += plans_of(store, fire_due, 500)
+    assert fire(store).fired == 3
+    ends = [settlement(each, Outcome.completed()) for each in claim_all(store)]
+    found += plans_of(store, settle.many, [ends])
+    found += plans_of(store, orphaned_schedules)
+    assert any("schedules_unplanned" in plan.indexes for plan in found)
+    # That index holds nothing but what is in flight: to go through all of it is what it is for.
+    found = [plan for plan in found if "schedules_unplanned" not in plan.indexes or "jobs" in plan.tables_read_whole]
+    read_whole = [(plan.sql, plan.steps) for plan in found if plan.tables_read_whole & LONG]
+    assert read_whole == []
+    assert any("schedules_wake" in plan.indexes for plan in found)

@@ -1,0 +1,87 @@
+"""What tests of the engine share: waiting for what must come, and a store that is really out of reach for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apsw
+import pytest
+
+from holdbeat.domain.job import Job
+from holdbeat.store import postgres
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.sqlite import SqliteStore
+from holdbeat.store.verbs.jobs import load_job
+from tests.postgres import PostgresServer
+
+PATIENCE_S = 30.0
+
+
+async def until(holds: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
+    """Waits until something is so, and returns what was found."""
+    give_up = time.monotonic() + within_s
+    while not (found := holds()):
+        assert time.monotonic() < give_up, "it did not come to pass"
+        await asyncio.sleep(0.01)
+    return found
+
+
+def rows(store: PersistenceAdapter, sql: str, /, **params: Any) -> list[tuple[Any, ...]]:
+    return store.read_sync(lambda tx: tx.rows(sql, **params))
+
+
+def value(store: PersistenceAdapter, sql: str, /, **params: Any) -> Any:
+    return rows(store, sql, **params)[0][0]
+
+
+def job(store: PersistenceAdapter, job_id: str) -> Job:
+    return store.read_sync(load_job, job_id)
+
+
+def event_names(store: PersistenceAdapter, job_id: str | None = None) -> list[str]:
+    if job_id is None:
+        return [row[0] for row in rows(store, "SELECT name FROM events ORDER BY id")]
+    return [row[0] for row in rows(store, "SELECT name FROM events WHERE job_id = :id ORDER BY id", id=job_id)]
+
+
+class Outage:
+    """Takes the store of a test away and gives it back: a locked file, or a server that is stopped."""
+
+    def __init__(self, store: PersistenceAdapter, request: pytest.FixtureRequest, monkeypatch: Any) -> None:
+        self._store = store
+        self._server: PostgresServer | None = None
+        self._lock: apsw.Connection | None = None
+        if isinstance(store, SqliteStore):
+            # Impatient, so that a test need not wait ten seconds for a refusal.
+            store._connection.set_busy_timeout(50)
+        else:
+            monkeypatch.setattr(postgres, "PATIENCE_S", 0.2)
+            self._server = request.getfixturevalue("postgres_server")
+
+    def begin(self) -> None:
+        if self._server is not None:
+            self._server.stop("immediate")
+            return
+        self._lock = apsw.Connection(self._store.url.removeprefix("sqlite:///"))
+        self._lock.set_busy_timeout(5000)
+        self._lock.execute("BEGIN EXCLUSIVE")
+
+    def end(self) -> None:
+        if self._server is not None:
+            self._server.start()
+        elif self._lock is not None:
+            self._lock.execute("ROLLBACK")
+            self._lock.close()
+            self._lock = None
+
+    @contextlib.contextmanager
+    def during(self) -> Iterator[None]:
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()

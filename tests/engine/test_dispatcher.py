@@ -1,0 +1,217 @@
+"""The Dispatcher keeps slots filled, never overfills them, and lets go of no result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdbeat import App
+from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.job import JobStatus
+from holdbeat.domain.lease import Settlement
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.handlers.context import Context
+from holdbeat.handlers.job_type import JobType
+from holdbeat.handlers.stop import StopSignal
+from holdbeat.store import postgres
+from holdbeat.store.verbs.recover_leases import recover_lease
+from holdbeat.testing import stage
+from tests.conformance.fault_proxy import FaultProxy
+from tests.engine.acting import Outage, event_names, job, rows, until, value
+
+pytestmark = pytest.mark.asyncio
+
+ROOMY: dict[str, Any] = {"slots": 3, "concurrency": "unlimited"}
+
+
+def gated(gate: asyncio.Event, **options: Any) -> App:
+    """An App whose one job type waits at the gate."""
+    app = App(**ROOMY)
+    app.at_once = app.most = 0  # type: ignore[attr-defined]
+
+    @app.job(retries=0, **options)
+    async def wait(number: int = 0) -> int:
+        app.at_once += 1  # type: ignore[attr-defined]
+        app.most = max(app.most, app.at_once)  # type: ignore[attr-defined]
+        await gate.wait()
+        app.at_once -= 1  # type: ignore[attr-defined]
+        return number
+
+    return app
+
+
+@pytest.mark.rule("INV-003", "CAP-01")
+async def test_a_worker_never_runs_more_than_it_has_slots(store_url: str, tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    app = gated(gate)
+    async with stage(app, tmp_path, store=store_url) as on_stage:
+        await app.enqueue_many([app.call("wait", number=number) for number in range(10)])
+        dispatcher = on_stage.supervisor.dispatcher
+        assert [len(await dispatcher.step()) for _ in range(3)] == [3, 0, 0]
+        assert value(app.store, "SELECT count(*) FROM leases") == 3
+        await until(lambda: app.at_once == 3)  # type: ignore[attr-defined]
+        gate.set()
+        await on_stage.drain()
+        assert value(app.store, "SELECT count(*) FROM jobs WHERE status = 'COMPLETED'") == 10
+        assert app.most == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.rule("RET-03", "INV-003")
+async def test_what_ended_is_settled_and_its_slot_filled_again_in_one_commit(store_url: str, tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    app = gated(gate)
+    gate.set()
+    async with stage(app, tmp_path, store=store_url, slots=1) as on_stage:
+        commits: list[list[str]] = []
+        app.store.witness(lambda events: commits.append([row[0] for row in events]))
+        await app.enqueue_many([app.call("wait"), app.call("wait")])
+        dispatcher = on_stage.supervisor.dispatcher
+        await dispatcher.step()
+        await until(lambda: not dispatcher.running)
+        await dispatcher.step()
+        assert any({"run.ended", "job.claimed"} <= set(names) for names in commits)
+        await on_stage.drain()
+
+
+@pytest.mark.rule("DEC-008", "LEASE-07")
+async def test_a_result_is_offered_again_until_the_store_takes_it(
+    store_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+    app = gated(gate)
+    app.settings = app.settings.with_changes(store=store_url, heartbeat_s=5)
+    async with app.running():
+        outage = Outage(app.store, request, monkeypatch)
+        first = await app.enqueue("wait", number=7)
+        supervisor = app._supervisor
+        assert supervisor is not None
+        await until(lambda: app.at_once == 1)  # type: ignore[attr-defined]
+        with outage.during():
+            gate.set()
+            # Offered, refused, and kept.
+            await until(lambda: supervisor.dispatcher._pause_s > 0)
+            await until(lambda: supervisor.dispatcher._ended)
+        done = await first.wait(30)
+        assert (done.status, done.run and done.run.result) == (JobStatus.COMPLETED, 7)
+        assert value(app.store, "SELECT count(*) FROM job_runs") == 1
+        assert "lease.stale_result" not in event_names(app.store)
+        # And it goes on.
+        assert (await (await app.enqueue("wait", number=8)).wait(30)).status is JobStatus.COMPLETED
+    app.close()
+
+
+@pytest.mark.rule("LEASE-03")
+async def test_a_late_result_is_kept_as_evidence_and_changes_nothing(store_url: str, tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    app = gated(gate)
+    clock = ManualClock()
+    async with stage(app, tmp_path, clock, store=store_url) as on_stage:
+        late = await app.enqueue("wait", number=42)
+        dispatcher = on_stage.supervisor.dispatcher
+        refused: list[Settlement] = []
+        dispatcher._on_stale = refused.append
+        (claim,) = await dispatcher.step()
+        clock.advance(361)
+        terms = app.settings.lease_terms
+        app.store.write_sync(recover_lease, claim.lease.id, ErrorKind.LOST, claim.lease.heartbeat_at, terms)
+        before = rows(app.store, "SELECT * FROM job_runs")
+        gate.set()
+        await until(lambda: not dispatcher.running)
+        await dispatcher.settle_all()
+        assert [settlement.lease_id for settlement in refused] == [claim.lease.id]
+        assert rows(app.store, "SELECT * FROM job_runs") == before
+        ended = job(app.store, late.id)
+        assert (ended.status, ended.run and ended.run.error_kind) == (JobStatus.FAILED, "lost")
+        assert event_names(app.store, late.id)[-1] == "lease.stale_result"
+        evidence = value(app.store, "SELECT data FROM events WHERE name = 'lease.stale_result'")
+        assert "42" in str(evidence)
+        # The slot is free again all the same.
+        assert dispatcher._free == [0, 1, 2] or sorted(dispatcher._free) == [0, 1, 2]
+
+
+class Unstorable:
+    """A handler whose result no database takes."""
+
+    async def run(self, ctx: Context, params: Any, stop: StopSignal) -> Outcome:
+        return Outcome.completed(object() if params.get("bad") else "fine")
+
+
+@pytest.mark.rule("EXE-02")
+async def test_a_result_that_cannot_be_stored_fails_its_own_run_and_holds_up_no_other(store_url: str) -> None:
+    app = App(store_url, **ROOMY)
+
+    @app.job(retries=0)
+    async def plain(bad: bool = False) -> str:
+        return "fine"
+
+    made = app._types["plain"]
+    app._types["odd"] = JobType(**{**_fields(made), "name": "odd", "handler": Unstorable(), "aliases": ()})
+    handles = await app.enqueue_many([app.call("odd", bad=number == 1) for number in range(3)])
+    async with app.running():
+        ended = [await handle.wait(30) for handle in handles]
+    assert [one.status for one in ended] == [JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.COMPLETED]
+    assert ended[1].run is not None and ended[1].run.error is not None
+    assert "could not be stored" in ended[1].run.error
+    assert value(app.store, "SELECT count(*) FROM leases") == 0
+    app.close()
+
+
+def _fields(job_type: JobType) -> dict[str, Any]:
+    return {name: getattr(job_type, name) for name in _names(job_type)}
+
+
+def _names(job_type: JobType) -> Sequence[str]:
+    import dataclasses
+
+    return [entry.name for entry in dataclasses.fields(job_type) if entry.init]
+
+
+class CutLine(FaultProxy):
+    """After the cut nobody gets through until the line is mended."""
+
+    is_cut = False
+
+    def _cuts_here(self, data: bytes, is_request: bool) -> bool:
+        cuts = super()._cuts_here(data, is_request)
+        self.is_cut = self.is_cut or cuts
+        return cuts
+
+    def _pump(self, source: Any, target: Any, is_request: bool) -> None:
+        if self.is_cut:
+            source.close()
+            target.close()
+            return
+        super()._pump(source, target, is_request)
+
+
+@pytest.mark.rule("LEASE-01", "DEC-001", "CAP-01")
+async def test_a_claim_whose_answer_was_lost_is_taken_up_by_the_worker_that_made_it(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit happened, its answer did not come, and the database stayed away until the worker gave up asking."""
+    gate = asyncio.Event()
+    gate.set()
+    app = gated(gate)
+    line = CutLine(postgres_url)
+    monkeypatch.setattr(postgres, "PATIENCE_S", 0.1)
+    async with stage(app, tmp_path, store=line.url, slots=1) as on_stage:
+        handle = await app.enqueue("wait", number=5)
+        dispatcher = on_stage.supervisor.dispatcher
+        line.arm("after the commit is done")
+        with pytest.raises(Exception, match="not known whether it was stored"):
+            await dispatcher.step()
+        assert not dispatcher.running
+        line.is_cut = False
+        await on_stage.step()
+        done = job(app.store, handle.id)
+        assert (done.status, done.run and done.run.result) == (JobStatus.COMPLETED, 5)
+        assert value(app.store, "SELECT count(*) FROM job_runs") == 1
+        # The slot was counted once: the next job finds it free.
+        again = await app.enqueue("wait", number=6)
+        await on_stage.drain()
+        assert job(app.store, again.id).status is JobStatus.COMPLETED
+    line.close()
