@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from benchmarks.bare import in_parallel
 from benchmarks.timing import stopwatch
+from holdbeat.bench.bare import in_parallel
 from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.job import NewJob

@@ -17,8 +17,8 @@ from unittest.mock import patch
 import apsw
 import psycopg
 
-from benchmarks.bare import in_parallel
 from benchmarks.timing import stopwatch
+from holdbeat.bench.bare import in_parallel
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.ids import IdSource
 from holdbeat.store import postgres, sqlite_file

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bare, flat, lives
+from benchmarks import flat, lives
 from benchmarks.replay import Recording, record_postgres, record_sqlite, replay_postgres, replay_sqlite
 from benchmarks.timing import Rounds, progress
+from holdbeat.bench import bare
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.postgres import PostgresStore
 from holdbeat.store.sqlite import SqliteStore

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -194,6 +195,32 @@ def herd(store: PersistenceAdapter, extent: Extent) -> dict[str, Any]:
     }
 
 
+def machine(extent: Extent) -> dict[str, float]:
+    """What a timer and a sync to disk cost here and now without Holdbeat: no lateness can be below their sum."""
+
+    async def timers() -> list[float]:
+        done = asyncio.Event()
+        blocks = asyncio.create_task(blocks_ms(done))
+        await asyncio.sleep(extent.idle_s / 2)
+        done.set()
+        return await blocks
+
+    syncs = []
+    with tempfile.NamedTemporaryFile() as file:
+        for _ in range(200):
+            file.write(b"x" * 4096)
+            file.flush()
+            with stopwatch() as watch:
+                os.fdatasync(file.fileno())
+            syncs.append(watch.elapsed_s * 1000)
+            time.sleep(0.005)
+    return {
+        "machine_timer_p99_ms": share(asyncio.run(timers()), 0.99),
+        "machine_sync_p50_ms": share(sorted(syncs), 0.5),
+        "machine_sync_p99_ms": share(sorted(syncs), 0.99),
+    }
+
+
 def idle(store: PersistenceAdapter, extent: Extent) -> float:
     """Percent of one core while nothing is due."""
 
@@ -225,7 +252,7 @@ def plans_per_s(extent: Extent) -> int:
 def measure(
     name: str, new_store: Callable[[], contextlib.AbstractContextManager[PersistenceAdapter]], extent: Extent
 ) -> dict[str, Any]:
-    figures: dict[str, Any] = {"store": name, "plans_per_s": plans_per_s(extent)}
+    figures: dict[str, Any] = {"store": name, "plans_per_s": plans_per_s(extent), **machine(extent)}
     with new_store() as store:
         progress(f"{name}: idle without schedules")
         figures["idle_core_percent_0"] = idle(store, extent)

@@ -218,9 +218,8 @@ def demo(obj: Any, port: int) -> None:
 
 
 def _commands(address: str) -> list[str]:
-    json_type = "-H 'content-type: application/json'"
     return [
-        f"""curl -X POST {address}/api/direct/title {json_type} -d '{{"params": {{"prompt": "a fox"}}}}'""",
-        f"""curl -X POST {address}/api/jobs {json_type} -d '{{"type": "story", "params": {{"prompt": "you"}}}}'""",
-        f"curl -N {address}/api/events",
+        f"holdbeat direct title prompt='a fox' --server {address}",
+        f"holdbeat submit story prompt='you' --wait --server {address}",
+        f"holdbeat top --server {address}",
     ]

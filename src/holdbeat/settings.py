@@ -103,7 +103,9 @@ class Settings:
 
     def with_changes(self, **changes: Any) -> Settings:
         """The same settings with some of them replaced by code, checked alike."""
-        checked = {name: _checked(name, value, "code") for name, value in changes.items() if value is not None}
+        given = {name: value for name, value in changes.items() if value is not None}
+        meant = _with_preset(given, lambda name: "code")
+        checked = {name: _checked(name, value, "code") for name, value in meant.items()}
         made = dataclasses.replace(self, **checked, origins={**self.origins, **dict.fromkeys(checked, "code")})
         made.lease_terms  # noqa: B018
         made.concurrency_policy  # noqa: B018

@@ -106,6 +106,8 @@ def _import_app(path: str) -> App:
 async def _serve(
     app: App, *, has_worker: bool, has_api: bool, kind: str, resources: Sequence[str] | None
 ) -> int:
+    import asyncio
+
     from holdbeat.engine.supervisor import Supervisor
     from holdbeat.observe.recorder import SILENT
 

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.api.serving import Served, unique
 
-FUZZ_S = 16.0
+FUZZ_S = 12.0
 """For each store."""
 ENDLESS = ("/api/events", "/api/jobs/{id}/logs")
 OUTBOUND = ("/api/endpoints/{id}/test",)

@@ -362,3 +362,29 @@ def test_two_triggers_in_turn_make_each_due_time_once(open_store: OpenStore, clo
         fired = fire(one, 7).fired + fire(two, 7).fired + fire_all(one, 7) + fire_all(two, 7)
         assert fired == 20
     assert_each_due_time_once(one)
+
+
+@pytest.mark.rule("TIME-11")
+def test_a_replacement_that_cannot_be_made_cancels_nothing(store: PersistenceAdapter, clock: ManualClock) -> None:
+    schedule = make(store, overlap="cancel_previous")
+    clock.advance(60)
+    fire(store)
+    change(store, "DELETE FROM job_types")
+    clock.advance(60)
+    assert fire(store).left_out == 1
+    assert [job.status for job in jobs_of(store, schedule)] == [JobStatus.QUEUED]
+
+
+@pytest.mark.rule("TIME-03", "TIME-05")
+def test_many_schedules_after_a_long_downtime_are_judged_in_transactions_of_bounded_size(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    for number in range(12):
+        make(store, f"s{number}", cron="*/5 * * * *", interval_s=None)
+    clock.advance(3 * 86400 + 120)
+    sizes = []
+    while (firing := fire(store)).looked_at:
+        sizes.append(firing.looked_at)
+        assert firing.is_full == (sum(sizes) < 12)
+    assert sum(sizes) == 12 and max(sizes) == 3
+    assert_each_due_time_once(store)

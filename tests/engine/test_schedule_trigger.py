@@ -241,6 +241,27 @@ def test_a_clock_that_went_back_while_nobody_ran_is_noticed_at_the_start(
     assert seen(store, "s").next_run_at == at(600 - 86400)
 
 
+@pytest.mark.rule("TIME-02")
+def test_a_clock_that_is_nudged_to_and_fro_around_the_instant_fires_once(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    """As a leap second, or a correction by half a second, does it."""
+    schedule = make(store, cron="* * * * *", interval_s=None)
+    dice = random.Random(3)
+
+    async def scene() -> None:
+        trigger = ScheduleTrigger(store)
+        for _ in range(400):
+            clock.advance(0.5)
+            clock.jump(dice.choice([-0.5, -0.25, 0, 0, 0, 0.25, 0.5, 1, -1]))
+            await trigger.step()
+
+    asyncio.run(scene())
+    due = [each.due_at for each in occurrences(store, schedule)]
+    assert due == [at(60 * n) for n in range(1, len(due) + 1)] and len(due) >= 2
+    assert_each_due_time_once(store)
+
+
 @pytest.mark.rule("DEC-010")
 def test_plans_from_before_a_change_of_a_zones_rules_are_made_anew_at_the_start(
     store: PersistenceAdapter, clock: ManualClock

@@ -94,3 +94,9 @@ def until(what: str, is_true: Callable[[], object]) -> None:
     while not is_true():
         assert time.monotonic() < ends_at, f"{what}: not within {PATIENCE_S:g} s"
         time.sleep(0.02)
+
+
+def is_closed(client: Client, job_id: str) -> bool:
+    """Whether the handler of a job has really ended."""
+    run = client.get_job(job_id)["run"]
+    return run is not None and run["finished_at"] is not None

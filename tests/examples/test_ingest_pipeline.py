@@ -13,7 +13,7 @@ import pytest
 
 from examples.ingest_pipeline import Index
 from holdbeat import PermanentFailure
-from tests.examples.serving import Holdbeat, serving, until, web_server
+from tests.examples.serving import Holdbeat, is_closed, serving, until, web_server
 
 PAGES = 8
 
@@ -74,7 +74,7 @@ def test_a_cancelled_ingest_is_taken_up_where_it_stopped(pipeline: Holdbeat, sit
     job = pipeline.client.submit("ingest", params)
     until("half of the site is read", lambda: 4 in Site.asked)
     pipeline.client.cancel_job(job["id"], "a deploy")
-    until("the run is closed", lambda: (pipeline.client.get_job(job["id"])["run"] or {}).get("finished_at"))
+    until("the run is closed", lambda: is_closed(pipeline.client, job["id"]))
     Site.gate.set()
     again = pipeline.client.retry_job(job["id"])
     done = pipeline.client.wait_job(again["id"], timeout_s=30)

@@ -15,7 +15,7 @@ import pytest
 
 from examples import story_studio
 from holdbeat.testing import Stage, holdbeat_clock, holdbeat_stage
-from tests.examples.serving import Holdbeat, serving, until, web_server
+from tests.examples.serving import Holdbeat, is_closed, serving, until, web_server
 
 __all__ = ["holdbeat_clock", "holdbeat_stage"]
 
@@ -141,7 +141,7 @@ def test_a_cancelled_generation_hangs_up_on_the_model_and_frees_its_slot(studio:
     until("the model is asked", lambda: Model.busy)
     assert studio.client.cancel_job(job["id"], "wrong prompt")["status"] == "CANCELLED"
     assert Model.hung_up.wait(30)
-    until("the run is closed", lambda: (studio.client.get_job(job["id"])["run"] or {}).get("finished_at"))
+    until("the run is closed", lambda: is_closed(studio.client, job["id"]))
     run = studio.client.get_job(job["id"])["run"]
     assert run is not None
     assert (run["status"], run["error_kind"]) == ("FAILED", "cancelled")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,12 +11,13 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from holdbeat import __version__
 from holdbeat.api import legacy
 from holdbeat.api.docs_page import STYLE, docs_html
 from holdbeat.api.doors import Doors
-from holdbeat.api.problem import answer, problem
+from holdbeat.api.problem import answer, problem, wrong_method
 from holdbeat.api.routers import (
     direct,
     endpoints,
@@ -33,7 +33,7 @@ from holdbeat.api.routers import (
     schedules,
     webhooks,
 )
-from holdbeat.api.routes import Routes
+from holdbeat.api.routes import Routes, Serve
 from holdbeat.api.schemas.base import Problem
 from holdbeat.api.schemas.others import DirectAnswer, DirectRequest
 from holdbeat.api.service import Service
@@ -42,16 +42,24 @@ DESCRIPTION = (
     "A job scheduler that never lets go of a job. Times are UTC instants with milliseconds, durations are seconds, "
     "lists are pages of items with a next_cursor, refusals are application/problem+json."
 )
-_CODES = {404: "not_found", 405: "method_not_allowed"}
-_SENTENCES = {
-    404: "There is nothing at this path. GET /openapi.json lists what there is.",
-    405: "This path does not take that method; the header Allow lists those that it takes.",
-}
 
 
-def create_api(service: Service) -> FastAPI:
+class Api(FastAPI):
+    """FastAPI behind the doors: nothing of it sees a request that they refuse."""
+
+    doors: Doors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.doors(scope, receive, send)
+
+    async def inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What the doors lead to."""
+        await super().__call__(scope, receive, send)
+
+
+def create_api(service: Service) -> Api:
     """The whole API for one service."""
-    app = FastAPI(
+    app = Api(
         title="Holdbeat",
         version=__version__,
         description=DESCRIPTION,
@@ -61,12 +69,13 @@ def create_api(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     mounted = _all_routes(service)
-    _close_words(app, mounted)
+    straight: dict[str, dict[str, Serve]] = {}
     for routes in mounted:
-        routes.mount(app, service)
+        for path, serve_by_method in routes.mount(app, service).items():
+            straight.setdefault(path, {}).update(serve_by_method)
     _document(app, mounted)
     app.add_exception_handler(HTTPException, _refuse_by_router)
-    app.add_middleware(Doors, service=service)
+    app.doors = Doors(app.inside, service, straight)
     return app
 
 
@@ -98,42 +107,16 @@ def _all_routes(service: Service) -> list[Routes]:
     return found
 
 
-def _close_words(app: FastAPI, mounted: list[Routes]) -> None:
-    """Keeps words such as `batch` from being read as ids: with another method their paths are a 405, not a 404."""
-    paths: dict[str, set[str]] = {}
-    for routes in mounted:
-        for path, methods in routes.paths.items():
-            paths.setdefault(path, set()).update(methods)
-    for path, methods in paths.items():
-        if "{" in path:
-            continue
-        parent, _, word = path.rpartition("/")
-        taken = {method for other, found in paths.items() if _reads(other, parent, word) for method in found}
-        if taken - methods:
-            allowed = ", ".join(sorted(methods))
-
-            async def refuse(request: Request, allowed: str = allowed) -> Response:
-                return problem(405, _CODES[405], _SENTENCES[405], headers={"Allow": allowed})
-
-            app.add_route(path, refuse, methods=sorted(taken - methods), include_in_schema=False)
-
-
-def _reads(template: str, parent: str, word: str) -> bool:
-    """Whether a path with parameters would read the word as the value of its last one."""
-    head, _, last = template.rpartition("/")
-    pattern = "[^/]+".join(re.escape(part) for part in re.split(r"\{[^}]*\}", head))
-    return "{" in template and last in ("{id}", word) and re.fullmatch(pattern, parent) is not None
-
-
 async def _refuse_by_router(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    status = error.status_code
-    return problem(
-        status,
-        _CODES.get(status, "refused"),
-        _SENTENCES.get(status, str(error.detail)),
-        headers=dict(error.headers) if error.headers else None,
-    )
+    headers = dict(error.headers) if error.headers else None
+    match error.status_code:
+        case 404:
+            sentence = "There is nothing at this path. GET /openapi.json lists what there is."
+            return problem(404, "not_found", sentence, headers=headers)
+        case 405:
+            return wrong_method((headers or {}).get("Allow", ""))
+    return problem(error.status_code, "refused", str(error.detail), headers=headers)
 
 
 def _document(app: FastAPI, mounted: list[Routes]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -18,7 +18,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from holdbeat.api.problem import Misdirected, problem, refusal
+from holdbeat.api.problem import Misdirected, problem, refusal, wrong_method
+from holdbeat.api.routes import Serve
 from holdbeat.api.service import Service
 from holdbeat.domain.api_key import ApiKey, Scope
 from holdbeat.domain.errors import Forbidden, HoldbeatError, Unauthorized
@@ -45,12 +46,17 @@ SECURITY_HEADERS: list[tuple[bytes, bytes]] = [
 _NO_STORE = (b"cache-control", b"no-store")
 
 
-class Doors:
-    """Pure ASGI middleware around everything that the server offers."""
+Straight = Mapping[str, Mapping[str, Serve]]
+"""For each path without parameters, what serves its methods."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+
+class Doors:
+    """What stands around everything that the server offers, as an ASGI application of its own."""
+
+    def __init__(self, app: ASGIApp, service: Service, straight: Straight) -> None:
         self._app = app
         self._service = service
+        self._straight = straight
         self._hosts = HostList(service.settings)
         self._is_on_loopback = service.settings.is_on_loopback
 
@@ -61,13 +67,29 @@ class Doors:
             return
         answer = _Answer(send, receive)
         try:
-            refused = await self._refused(scope)
-            if refused is None:
+            response = await self._refused(scope)
+            if response is None:
+                known = self._straight.get(scope["path"])
+                if known is not None:
+                    response = await self._go_straight(known, scope, receive, answer.send)
+            if response is None:
                 await self._app(scope, receive, answer.send)
             else:
-                await refused(scope, receive, answer.send)
+                await response(scope, receive, answer.send)
         except Exception as error:
             await self._failed(error, scope, receive, answer)
+
+    async def _go_straight(
+        self, known: Mapping[str, Serve], scope: AsgiScope, receive: Receive, send: Send
+    ) -> Response | None:
+        """Serves a path without parameters, for which no router need search. That keeps words such as `batch` from
+        being read as ids, too: with a method that is not theirs they are a 405."""
+        serve = known.get(scope["method"])
+        if serve is not None:
+            return await serve(Request(scope, receive, send))
+        if scope["path"].startswith(("/api/", "/jobs/")):
+            return wrong_method(", ".join(sorted(known)))
+        return None
 
     async def _refused(self, scope: AsgiScope) -> Response | None:
         """The answer to a request that must not come in; None if it may."""

@@ -98,6 +98,12 @@ def problem(
     return Response(encode({**body, **more}), status, headers, PROBLEM)
 
 
+def wrong_method(allowed: str) -> Response:
+    """The refusal of a method that a path does not take."""
+    sentence = "This path does not take that method; the header Allow lists those that it takes."
+    return problem(405, "method_not_allowed", sentence, headers={"Allow": allowed})
+
+
 def refusal(error: HoldbeatError) -> Response:
     """The answer to a request that Holdbeat refuses on purpose."""
     status = status_of(error)

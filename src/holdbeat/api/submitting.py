@@ -67,7 +67,7 @@ def with_header_key(call: Call, given: dict[str, Any]) -> dict[str, Any]:
 
 async def submit_for(call: Call, submissions: Sequence[Submission]) -> Enqueued:
     """Stores jobs on behalf of the caller: all or none."""
-    if call.scope.covers(Scope.ADMIN) or not _needs_guard(submissions):
+    if not _needs_guard(submissions) or call.scope.covers(Scope.ADMIN):
         return await call.service.store.write(submit, submissions)
     return await call.service.store.write(_guarded_submit, submissions)
 

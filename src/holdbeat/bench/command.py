@@ -17,7 +17,9 @@ import click
 @click.option("--store", help="PostgreSQL to measure on; a schema of its own is made and dropped. Default: SQLite.")
 @click.option("--jobs", type=click.IntRange(100, 10_000_000), default=20_000, show_default=True)
 @click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True)
-@click.option("--workers", type=click.IntRange(1, 16), default=4, show_default=True, help="Processes that share a file.")
+@click.option(
+    "--workers", type=click.IntRange(1, 16), default=4, show_default=True, help="Processes that share a file."
+)
 @click.option("--folder", type=click.Path(file_okay=False, exists=True), help="Disk to measure on.")
 def bench(as_json: bool, store: str | None, jobs: int, rounds: int, workers: int, folder: str | None) -> None:
     """Measure this machine: how fast jobs are stored, run and started.

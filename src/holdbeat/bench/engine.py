@@ -7,6 +7,7 @@ other, and the ratio is taken within the round.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import statistics
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from urllib.parse import quote
 from holdbeat.app import App
 from holdbeat.bench.bare import postgres_life, sqlite_life
 from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.errors import Conflict
 from holdbeat.settings import Settings
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.cancel import cancel_job
@@ -112,6 +114,8 @@ async def measure_postgres(url: str, jobs: int, rounds: int, progress: Progress)
 async def _measure(
     kind: str, fresh: Callable[[], str], bare: Callable[[], float], jobs: int, rounds: int, progress: Progress
 ) -> dict[str, Any]:
+    progress(f"{kind}: an idle worker …")
+    latency, idle, rss_mb = await _idle_worker(fresh())
     progress(f"{kind}: storing jobs …")
     app, _ = bench_app(fresh())
     single = await _enqueue_one_by_one(app, min(jobs, 500))
@@ -123,8 +127,6 @@ async def _measure(
         bares.append(await asyncio.to_thread(bare))
         drains.append(await _drain(fresh(), jobs))
         progress(f"{kind}: round {number + 1}: bare {bares[-1]:,.0f}/s, drained {drains[-1]:,.0f}/s")
-    progress(f"{kind}: an idle worker …")
-    latency, idle = await _idle_worker(fresh())
     progress(f"{kind}: beside a handler that computes …")
     busy_drain, busy_latency = await _beside_a_busy_thread(fresh(), max(1000, jobs // 4))
     return {
@@ -139,7 +141,7 @@ async def _measure(
         "latency_ms": latency,
         "busy_drain_per_s": round(busy_drain),
         "busy_latency_ms": busy_latency,
-        "rss_mb": round(_rss_mb(), 1),
+        "rss_mb": rss_mb,
         "idle_cpu_percent": idle,
     }
 
@@ -176,7 +178,7 @@ def unfinished(app: App) -> int:
 
 
 async def _until_empty(app: App, *, keep: int = 0) -> None:
-    while await asyncio.to_thread(unfinished, app) > keep:
+    while await asyncio.to_thread(unfinished, app) > keep:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 
@@ -197,7 +199,7 @@ async def _probe(app: App, began: dict[int, float], count: int, first: int = 0) 
     for number in range(first, first + count):
         submitted = _clock()
         await app.enqueue("probe", number=number)
-        while number not in began:
+        while number not in began:  # noqa: ASYNC110
             await asyncio.sleep(0.0005)
         found.append((began[number] - submitted) * 1000)
     return found
@@ -208,7 +210,8 @@ def _percentiles(found: list[float]) -> dict[str, float]:
     return {"p50": round(cuts[49], 2), "p95": round(cuts[94], 2), "p99": round(cuts[98], 2)}
 
 
-async def _idle_worker(url: str) -> tuple[dict[str, float], float]:
+async def _idle_worker(url: str) -> tuple[dict[str, float], float, float]:
+    """How soon a job starts on a worker that has nothing to do, and what such a worker costs."""
     app, began = bench_app(url)
     async with app.running():
         await _probe(app, began, 20, first=10_000)
@@ -217,8 +220,9 @@ async def _idle_worker(url: str) -> tuple[dict[str, float], float]:
         cpu, start = time.process_time(), _clock()
         await asyncio.sleep(3)
         idle = 100 * (time.process_time() - cpu) / (_clock() - start)
+        rss_mb = _rss_mb()
     app.close()
-    return latency, round(idle, 2)
+    return latency, round(idle, 2), round(rss_mb, 1)
 
 
 async def _beside_a_busy_thread(url: str, jobs: int) -> tuple[float, dict[str, float]]:
@@ -243,7 +247,8 @@ async def _beside_a_busy_thread(url: str, jobs: int) -> tuple[float, dict[str, f
 
 def _cancel_all(tx: Transaction) -> None:
     for (job_id,) in tx.rows("SELECT id FROM jobs WHERE status = 'RUNNING'"):
-        cancel_job(tx, job_id, "the measurement is over")
+        with contextlib.suppress(Conflict):  # it ended in between
+            cancel_job(tx, job_id, "the measurement is over")
 
 
 async def _drain_by_processes(url: str, jobs: int, count: int) -> float:
@@ -251,10 +256,11 @@ async def _drain_by_processes(url: str, jobs: int, count: int) -> float:
     app, _ = bench_app(url)
     app.store.read_sync(lambda tx: None)
     processes = [
-        subprocess.Popen([sys.executable, "-m", "holdbeat.bench.worker", url, str(SLOTS // count)]) for _ in range(count)
+        subprocess.Popen([sys.executable, "-m", "holdbeat.bench.worker", url, str(SLOTS // count)])
+        for _ in range(count)
     ]
     try:
-        while len(app.store.read_sync(lambda tx: tx.rows("SELECT id FROM workers"))) < count:
+        while len(app.store.read_sync(lambda tx: tx.rows("SELECT id FROM workers"))) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         app.store.write_sync(pause)
         await _enqueue_in_bulk(app, jobs)

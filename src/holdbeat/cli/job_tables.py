@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from holdbeat.cli.output import fields, instant, shown, table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from holdbeat.cli.output import Drawn, fields, instant, shown, table
 
 
-def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> RenderableType:
+def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Drawn:
     return table(
         ("id", "status", "type", "priority", "resource", "attempt", "created", "finished", "note"),
         [
@@ -41,14 +38,14 @@ def _note(job: Mapping[str, Any]) -> str:
     if job["status"] == "CANCELLED":
         return shown(job["cancel_reason"])
     if run is not None and run["error"]:
-        first = str(run["error"]).strip().rpartition("\n")[2]
+        first = str(run["error"]).strip().partition("\n")[0]
         return f"{run['error_kind'] or ''} {shown(first)[:80]}".strip()
     if job["status"] == "QUEUED" and job["not_before"]:
         return f"not before {instant(job['not_before'])}"
     return ""
 
 
-def job_fields(job: Mapping[str, Any]) -> RenderableType:
+def job_fields(job: Mapping[str, Any]) -> Drawn:
     run = job["run"] or {}
     hidden = ("run", "position", "retry_policy", "progress", "permanently_failed")
     lines = {name: value for name, value in job.items() if name not in hidden}
@@ -65,8 +62,8 @@ def job_fields(job: Mapping[str, Any]) -> RenderableType:
     return fields(lines)
 
 
-def queue_table(queue: Mapping[str, Any]) -> list[RenderableType]:
-    drawn: list[RenderableType] = []
+def queue_table(queue: Mapping[str, Any]) -> list[Drawn]:
+    drawn: list[Drawn] = []
     for pause in queue["paused"]:
         what = "Everything" if pause["resource"] is None else f"The resource {shown(pause['resource'])}"
         reason = f" ({shown(pause['reason'])})" if pause["reason"] else ""
@@ -86,8 +83,8 @@ def queue_table(queue: Mapping[str, Any]) -> list[RenderableType]:
     return [*drawn, table(("", "id", "type", "priority", "resource", "created", "waits for"), rows)]
 
 
-def explanation(said: Mapping[str, Any]) -> list[RenderableType]:
-    drawn: list[RenderableType] = [shown(said["summary"])]
+def explanation(said: Mapping[str, Any]) -> list[Drawn]:
+    drawn: list[Drawn] = [shown(said["summary"])]
     drawn += [f"  - {shown(reason['detail'])} [{shown(reason['code'])}]" for reason in said.get("reasons", [])]
     if said.get("estimated_start"):
         drawn.append(f"Estimated start: {instant(said['estimated_start'])}")

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from holdbeat.cli.loading import Lazy
 from holdbeat.cli.local_state import LocalState
 from holdbeat.domain.bounds import line
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.group import GroupMode, OnFailure
-from holdbeat.domain.job import Job
-from holdbeat.domain.submission import Submission
 from holdbeat.domain.views import event_json, group_json, job_json, kept_params, run_json, template_json
-from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs import bulk, lists, templates
-from holdbeat.store.verbs.cancel import cancel_group, cancel_job
-from holdbeat.store.verbs.change import change_job
-from holdbeat.store.verbs.event_log import events_of_job
-from holdbeat.store.verbs.groups import load_group
-from holdbeat.store.verbs.jobs import load_job, load_run
-from holdbeat.store.verbs.manual_retry import retry_job
-from holdbeat.store.verbs.order import move_job, reorder
-from holdbeat.store.verbs.run_output import read_artifact
-from holdbeat.store.verbs.submission import submit, submit_group
+
+if TYPE_CHECKING:
+    from holdbeat.domain import group as domain_group
+    from holdbeat.domain import submission
+    from holdbeat.domain.job import Job
+    from holdbeat.domain.submission import Submission
+    from holdbeat.store.transaction import Transaction
+    from holdbeat.store.verbs import (
+        bulk,
+        cancel,
+        change,
+        event_log,
+        groups,
+        jobs,
+        lists,
+        manual_retry,
+        order,
+        run_output,
+        templates,
+    )  # fmt: skip
+    from holdbeat.store.verbs import submission as submitting
+else:
+    domain_group, submission = Lazy("holdbeat.domain.group"), Lazy("holdbeat.domain.submission")
+    submitting = Lazy("holdbeat.store.verbs.submission")
+    bulk, cancel, change, event_log, groups, jobs, lists, manual_retry, order, run_output, templates = [
+        Lazy(f"holdbeat.store.verbs.{name}")
+        for name in (
+            "bulk", "cancel", "change", "event_log", "groups", "jobs", "lists", "manual_retry", "order", "run_output",
+            "templates",
+        )
+    ]  # fmt: skip
 
 
 def _page(page: Any, shown: Any) -> Any:
@@ -42,15 +60,15 @@ def _bulk(result: bulk.BulkResult) -> Any:
 def _submission(given: Any, place: str = "") -> Submission:
     if not isinstance(given, dict):
         raise Invalid(f"{place.rstrip('.') or 'A job'} must be an object.", code="invalid_body", field=place[:-1])
-    return Submission.read(given, place=place)
+    return submission.Submission.read(given, place=place)
 
 
 class LocalBackend(LocalState):
     # --- jobs ---------------------------------------------------------------------------------------------
 
     def submit_job(self, request: Mapping[str, Any]) -> Any:
-        job = self._write(submit, [_submission(dict(request))]).jobs[0]
-        return job_json(self._read(load_job, job.id))
+        job = self._write(submitting.submit, [_submission(dict(request))]).jobs[0]
+        return job_json(self._read(jobs.load_job, job.id))
 
     def list_jobs(
         self,
@@ -72,19 +90,19 @@ class LocalBackend(LocalState):
         return _page(self._read(lists.list_jobs, filters, limit=limit, cursor=cursor), job_json)
 
     def get_job(self, job_id: str) -> Any:
-        return job_json(self._read(load_job, job_id))
+        return job_json(self._read(jobs.load_job, job_id))
 
     def update_job(self, job_id: str, changes: Mapping[str, Any]) -> Any:
         return job_json(self._write(_change, job_id, dict(changes)))
 
     def cancel_job(self, job_id: str, reason: str | None = None) -> Any:
-        return job_json(self._write(cancel_job, job_id, _reason(reason)))
+        return job_json(self._write(cancel.cancel_job, job_id, _reason(reason)))
 
     def cancel_jobs(self, filter: Mapping[str, Any], *, dry_run: bool = False, reason: str | None = None) -> Any:
         return _bulk(self._write(bulk.cancel_where, filter, _reason(reason), dry_run=dry_run))
 
     def retry_job(self, job_id: str) -> Any:
-        return job_json(self._write(retry_job, job_id))
+        return job_json(self._write(manual_retry.retry_job, job_id))
 
     def retry_job_runs(self, filter: Mapping[str, Any], *, dry_run: bool = False) -> Any:
         return _bulk(self._write(bulk.retry_where, filter, dry_run=dry_run))
@@ -92,7 +110,7 @@ class LocalBackend(LocalState):
     def move_job(
         self, job_id: str, *, before: str | None = None, after: str | None = None, to: str | int | None = None
     ) -> Any:
-        return job_json(self._write(move_job, job_id, before=before, after=after, to=to))
+        return job_json(self._write(order.move_job, job_id, before=before, after=after, to=to))
 
     def explain_job(self, job_id: str) -> Any:
         from holdbeat.observe.explain import explain_job
@@ -103,7 +121,7 @@ class LocalBackend(LocalState):
         return {"items": self._read(_events_of, job_id, limit or 500), "next_cursor": None}
 
     def reorder_queue(self, job_ids: Sequence[str]) -> Any:
-        return {"items": [job_json(job) for job in self._write(reorder, list(job_ids))]}
+        return {"items": [job_json(job) for job in self._write(order.reorder, list(job_ids))]}
 
     # --- runs ---------------------------------------------------------------------------------------------
 
@@ -125,10 +143,10 @@ class LocalBackend(LocalState):
         import json
         from pathlib import Path
 
-        kept = self._read(load_run, run_id).artifacts.get(name)
+        kept = self._read(jobs.load_run, run_id).artifacts.get(name)
         if isinstance(kept, dict) and "value" in kept:
             return json.dumps(kept["value"], ensure_ascii=False, separators=(",", ":")).encode()
-        found = self._read(read_artifact, run_id, name)
+        found = self._read(run_output.read_artifact, run_id, name)
         return found.data if found.data is not None else Path(str(found.path)).read_bytes()
 
     # --- groups -------------------------------------------------------------------------------------------
@@ -137,20 +155,26 @@ class LocalBackend(LocalState):
         for field in request:
             if field not in ("name", "mode", "on_failure", "jobs"):
                 raise Invalid(f"There is no field {field} here.", code="unknown_field", field=field)
-        jobs = request.get("jobs")
-        if not isinstance(jobs, list):
+        given = request.get("jobs")
+        if not isinstance(given, list):
             raise Invalid("jobs must be a list of jobs.", code="invalid_body", field="jobs")
         try:
-            mode, on_failure = GroupMode(request.get("mode", "")), OnFailure(request.get("on_failure", "stop"))
+            mode, on_failure = (
+                domain_group.GroupMode(request.get("mode", "")),
+                domain_group.OnFailure(request.get("on_failure", "stop")),
+            )
         except ValueError:
             raise Invalid(
-                f"mode must be one of {', '.join(GroupMode)}, on_failure one of {', '.join(OnFailure)}.",
+                f"mode must be one of {', '.join(domain_group.GroupMode)}, on_failure one of "
+                f"{', '.join(domain_group.OnFailure)}.",
                 code="unknown_choice",
                 field="mode",
             ) from None
         name = request.get("name")
-        members = [_submission(each, f"jobs[{index}].") for index, each in enumerate(jobs)]
-        made = self._write(submit_group, None if name is None else line(name, "name", 200), mode, on_failure, members)
+        members = [_submission(each, f"jobs[{index}].") for index, each in enumerate(given)]
+        made = self._write(
+            submitting.submit_group, None if name is None else line(name, "name", 200), mode, on_failure, members
+        )
         return group_json(*made)
 
     def list_groups(
@@ -168,10 +192,10 @@ class LocalBackend(LocalState):
         return _page(self._read(lists.list_groups, filters, limit=limit, cursor=cursor), shown)
 
     def get_group(self, group_id: str) -> Any:
-        return group_json(*self._read(load_group, group_id))
+        return group_json(*self._read(groups.load_group, group_id))
 
     def cancel_group(self, group_id: str, reason: str | None = None) -> Any:
-        self._write(cancel_group, group_id, _reason(reason))
+        self._write(cancel.cancel_group, group_id, _reason(reason))
         return self.get_group(group_id)
 
     # --- templates ----------------------------------------------------------------------------------------
@@ -207,9 +231,9 @@ def _reason(reason: str | None) -> str | None:
 
 def _change(tx: Transaction, job_id: str, changes: dict[str, Any]) -> Job:
     if isinstance(changes.get("params"), dict):
-        job = load_job(tx, job_id)
+        job = jobs.load_job(tx, job_id)
         changes = {**changes, "params": kept_params(changes["params"], job.params)}
-    return change_job(tx, job_id, changes)
+    return change.change_job(tx, job_id, changes)
 
 
 def _change_template(tx: Transaction, reference: str, changes: dict[str, Any], version: int | None) -> Any:
@@ -221,5 +245,5 @@ def _change_template(tx: Transaction, reference: str, changes: dict[str, Any], v
 
 
 def _events_of(tx: Transaction, job_id: str, limit: int) -> list[Any]:
-    load_job(tx, job_id)
-    return [event_json(logged.event) for logged in events_of_job(tx, job_id, limit)]
+    jobs.load_job(tx, job_id)
+    return [event_json(logged.event) for logged in event_log.events_of_job(tx, job_id, limit)]

@@ -6,28 +6,43 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from holdbeat.cli.local_schedules import LocalEndpoints, LocalSchedules
+from holdbeat.cli.loading import Lazy
 from holdbeat.domain.bounds import line
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import Job
-from holdbeat.domain.reservation import ReservationStatus
-from holdbeat.domain.submission import check_webhook_url
 from holdbeat.domain.views import delivery_json, event_json, job_json, reservation_json, webhook_json, worker_json
-from holdbeat.domain.webhook import DeliveryStatus
-from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs import deliveries, pauses, reservations, webhooks
-from holdbeat.store.verbs.event_log import latest_cursor, read_events
-from holdbeat.store.verbs.job_types import list_types
-from holdbeat.store.verbs.jobs import load_job
-from holdbeat.store.verbs.queue_list import queue
-from holdbeat.store.verbs.run_output import LogLine, read_logs
-from holdbeat.store.verbs.stats import stats
-from holdbeat.store.verbs.workers import all_workers, live_workers
 
 if TYPE_CHECKING:
+    from holdbeat.cli.local_schedules import LocalEndpoints, LocalSchedules
+    from holdbeat.domain import reservation, submission, webhook
+    from holdbeat.domain.job import Job
     from holdbeat.settings import Settings
     from holdbeat.store.adapter import PersistenceAdapter
+    from holdbeat.store.transaction import Transaction
+    from holdbeat.store.verbs import (
+        deliveries,
+        event_log,
+        job_types,
+        jobs,
+        pauses,
+        queue_list,
+        reservations,
+        run_output,
+        stats,
+        webhooks,
+        workers,
+    )  # fmt: skip
+else:
+    reservation, submission, webhook = [
+        Lazy(f"holdbeat.domain.{name}") for name in ("reservation", "submission", "webhook")
+    ]
+    deliveries, event_log, job_types, jobs, pauses, queue_list, reservations, run_output, stats, webhooks, workers = [
+        Lazy(f"holdbeat.store.verbs.{name}")
+        for name in (
+            "deliveries", "event_log", "job_types", "jobs", "pauses", "queue_list", "reservations", "run_output",
+            "stats", "webhooks", "workers",
+        )
+    ]  # fmt: skip
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,10 +68,14 @@ class LocalState:
 
     @property
     def schedules(self) -> LocalSchedules:
+        from holdbeat.cli.local_schedules import LocalSchedules
+
         return LocalSchedules(self.store)
 
     @property
     def endpoints(self) -> LocalEndpoints:
+        from holdbeat.cli.local_schedules import LocalEndpoints
+
         return LocalEndpoints(self.store, self.settings)
 
     # --- following ----------------------------------------------------------------------------------------
@@ -69,7 +88,7 @@ class LocalState:
         try:
             while True:
                 woken.clear()
-                job = self._read(load_job, job_id)
+                job = self._read(jobs.load_job, job_id)
                 if job.status.is_terminal:
                     if not with_retries or job.retried_by is None:
                         return job_json(job)
@@ -116,21 +135,21 @@ class LocalState:
     ) -> Any:
         count = limit or 50
         start = None if after in (None, "0") else after
-        found = self._read(read_events, start, job_id=job_id, names=list(name) if name else None, limit=count)
+        found = self._read(event_log.read_events, start, job_id=job_id, names=list(name) if name else None, limit=count)
         following = found[-1].cursor if len(found) == count else None
         return {"items": [event_json(each.event) for each in found], "next_cursor": following}
 
     def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
     ) -> Generator[Any, None, None]:
-        place = self._read(latest_cursor) if after is None else None if after == "0" else after
+        place = self._read(event_log.latest_cursor) if after is None else None if after == "0" else after
         names = list(name) if name else None
         woken = threading.Event()
         deaf = self.store.listen(lambda topics: woken.set())
         try:
             while True:
                 woken.clear()
-                found = self._read(read_events, place, job_id=job_id, names=names, limit=PAGE)
+                found = self._read(event_log.read_events, place, job_id=job_id, names=names, limit=PAGE)
                 for logged in found:
                     place = logged.cursor
                     yield event_json(logged.event)
@@ -142,7 +161,7 @@ class LocalState:
     # --- the queue ----------------------------------------------------------------------------------------
 
     def get_queue(self, *, resource: str | None = None, limit: int | None = None, cursor: str | None = None) -> Any:
-        page = self._read(queue, resource, limit=limit, cursor=cursor)
+        page = self._read(queue_list.queue, resource, limit=limit, cursor=cursor)
         return {
             "items": [{**job_json(entry.job), "blocked_by": list(entry.blocked_by)} for entry in page.items],
             "next_cursor": page.next_cursor,
@@ -180,7 +199,7 @@ class LocalState:
     def list_reservations(
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Any:
-        wanted = _choice(ReservationStatus, status)
+        wanted = _choice(reservation.ReservationStatus, status)
         page = self._read(reservations.list_reservations, status=wanted, limit=limit, cursor=cursor)
         return {"items": [reservation_json(each) for each in page.items], "next_cursor": page.next_cursor}
 
@@ -191,7 +210,7 @@ class LocalState:
     # --- webhooks -----------------------------------------------------------------------------------------
 
     def create_webhook(self, url: str, *, events: Sequence[str] | None = None, secret: str | None = None) -> Any:
-        check_webhook_url(url, "url")
+        submission.check_webhook_url(url, "url")
         made = self._write(webhooks.create_webhook, url, list(events or ()), secret)
         return webhook_json(made, with_secret=True)
 
@@ -201,7 +220,7 @@ class LocalState:
 
     def update_webhook(self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None) -> Any:
         if "url" in changes:
-            check_webhook_url(changes["url"], "url")
+            submission.check_webhook_url(changes["url"], "url")
         return webhook_json(self._write(webhooks.patch_webhook, webhook_id, changes, version))
 
     def delete_webhook(self, webhook_id: str) -> None:
@@ -218,7 +237,7 @@ class LocalState:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Any:
-        wanted = _choice(DeliveryStatus, status)
+        wanted = _choice(webhook.DeliveryStatus, status)
         page = self._read(deliveries.list_deliveries, job_id=job_id, status=wanted, limit=limit, cursor=cursor)
         return {"items": [delivery_json(each) for each in page.items], "next_cursor": page.next_cursor}
 
@@ -231,10 +250,10 @@ class LocalState:
     # --- figures ------------------------------------------------------------------------------------------
 
     def stats(self) -> Any:
-        return self._read(stats)
+        return self._read(stats.stats)
 
     def workers(self, *, all: bool | None = None) -> Any:
-        found = self._read(all_workers) if all else self._read(live_workers)
+        found = self._read(workers.all_workers) if all else self._read(workers.live_workers)
         return {"items": [worker_json(each) for each in found], "next_cursor": None}
 
     def job_types(self) -> Any:
@@ -247,17 +266,17 @@ class LocalState:
                 "defaults": each.defaults,
                 "announced_at": None if each.announced_at is None else iso(each.announced_at),
             }
-            for each in self._read(list_types)
+            for each in self._read(job_types.list_types)
         ]
         return {"items": items, "next_cursor": None}
 
 
-def _logs(tx: Transaction, job_id: str, after: int, limit: int) -> tuple[Job, list[LogLine]]:
-    job = load_job(tx, job_id)
-    return job, read_logs(tx, job.run.id, after, limit) if job.run else []
+def _logs(tx: Transaction, job_id: str, after: int, limit: int) -> tuple[Job, list[run_output.LogLine]]:
+    job = jobs.load_job(tx, job_id)
+    return job, run_output.read_logs(tx, job.run.id, after, limit) if job.run else []
 
 
-def _line_json(logged: LogLine) -> dict[str, Any]:
+def _line_json(logged: run_output.LogLine) -> dict[str, Any]:
     return {"sequence": logged.sequence, "at": iso(logged.at), "stream": logged.stream, "text": logged.text}
 
 

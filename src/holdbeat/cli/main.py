@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -46,7 +45,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "migrate": ("holdbeat.cli.care:migrate", "Bring a store's schema up to date."),
     "move-store": ("holdbeat.cli.care:move_store", "Move a store from SQLite to PostgreSQL."),
     "keys": ("holdbeat.cli.keys:keys", "API keys."),
-    "bench": ("holdbeat.bench:bench", "Measure this machine."),
+    "bench": ("holdbeat.bench.command:bench", "Measure this machine."),
     "version": ("holdbeat.cli.main:version", "Print the version."),
 }
 """Each verb: where it lives, and its one line of help, so that `--help` loads none of them."""
@@ -75,6 +74,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
             near = get_close_matches(args[0], VERBS, 1)
             hint = f"Did you mean {near[0]}?" if near else "holdbeat --help lists all."
             ctx.fail(f"There is no verb {args[0]!r}. {hint}")

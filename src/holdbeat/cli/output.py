@@ -1,6 +1,6 @@
 """What verbs print: tables for people, JSON for programs, one escaped line for whatever others have named.
 
-Rich is loaded only to draw. On a terminal a table fits its width; in a pipe nothing is cut or folded.
+Rich is loaded only to draw on a terminal, where a table fits its width. In a pipe nothing is cut or folded.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,7 +32,10 @@ COLOURS = {
     "warning": "yellow",
     "wrong": "red",
 }
-PIPE_WIDTH = 100_000
+
+LEFT_OUT = ("finished", "attempt", "aliases", "version", "resource", "priority", "failures", "last run", "created")
+"""Columns that a narrow terminal does without, the first to go first."""
+FOLDED = 24
 
 
 def print_json(value: Any) -> None:
@@ -69,58 +73,94 @@ def span(seconds: float | None) -> str:
     return ""
 
 
-def console() -> Console:
-    from rich.console import Console
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of values, drawn when it is known where to."""
 
-    is_terminal = sys.stdout.isatty()
-    return Console(
-        width=None if is_terminal else PIPE_WIDTH,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=not is_terminal,
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    whole: Sequence[str] = ("id",)
+    """Columns that are never folded, because people paste them."""
+    has_header: bool = True
+
+    def fitted(self, width: int) -> Table:
+        """The same without its least important columns, if a terminal of this width cannot hold them unfolded."""
+        columns = list(self.columns)
+
+        def needed() -> int:
+            total = 0
+            for index, name in enumerate(self.columns):
+                if name in columns:
+                    longest = max([len(name), *(len(row[index]) for row in self.rows)])
+                    # The last column may be folded.
+                    total += 2 + (longest if index < len(self.columns) - 1 else min(longest, FOLDED))
+            return total - 2
+
+        for name in LEFT_OUT:
+            if needed() > width and name in columns:
+                columns.remove(name)
+        kept = [index for index, name in enumerate(self.columns) if name in columns]
+        rows = [[row[index] for index in kept] for row in self.rows]
+        return Table(columns, rows, self.whole, self.has_header)
+
+
+Drawn = str | Table
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, whole: Sequence[str] = ("id",)) -> Table:
+    """A table of values of others, each on one line."""
+    return Table(columns, [[shown(value) for value in row] for row in rows], whole)
+
+
+def fields(values: Mapping[str, Any]) -> Table:
+    """One thing, a field to a line; those that are empty are left out."""
+    rows = [(name, shown(value)) for name, value in values.items()]
+    return Table(("", " "), [row for row in rows if row[1] not in ("", "{}", "[]")], whole=("",), has_header=False)
+
+
+def say(*drawn: Drawn) -> None:
+    """Prints tables, and text as it is: coloured and folded on a terminal, plain and whole in a pipe."""
+    if sys.stdout.isatty():
+        to = console()
+        for each in drawn:
+            to.print(rich_form(each if isinstance(each, str) or not each.has_header else each.fitted(to.width)))
+        return
+    for each in drawn:
+        click.echo(each if isinstance(each, str) else plain_form(each))
+
+
+def plain_form(drawn: Table) -> str:
+    """A table in columns of plain text, nothing cut."""
+    lines = [list(drawn.columns)] * drawn.has_header + [list(row) for row in drawn.rows]
+    widths = [max((len(line[index]) for line in lines), default=0) for index in range(len(drawn.columns))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, whole: Sequence[str] = ("id",)) -> RenderableType:
-    """A table of values; the columns in `whole` are never folded, because people paste them."""
-    from rich.table import Table
+def rich_form(drawn: Drawn) -> RenderableType:
+    """The same for a terminal."""
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for name in columns:
-        drawn.add_column(name, no_wrap=name in whole, overflow="fold")
-    for row in rows:
-        cells = [shown(value) for value in row]
-        drawn.add_row(*[Text(cell, style=COLOURS.get(cell, "")) for cell in cells])
-    return drawn
+    if isinstance(drawn, str):
+        return Text(drawn)
+    made = RichTable(box=None, pad_edge=False, header_style="bold", show_edge=False, show_header=drawn.has_header)
+    for index, name in enumerate(drawn.columns):
+        is_name = not drawn.has_header and index == 0
+        made.add_column(name, no_wrap=name in drawn.whole, overflow="fold", style="bold" if is_name else "")
+    for row in drawn.rows:
+        made.add_row(*[Text(cell, style=COLOURS.get(cell, "")) for cell in row])
+    return made
 
 
-def fields(values: Mapping[str, Any]) -> RenderableType:
-    """One thing, a field to a line; those that are empty are left out."""
-    from rich.table import Table
-    from rich.text import Text
+def console() -> Console:
+    from rich.console import Console
 
-    drawn = Table(box=None, pad_edge=False, show_header=False, show_edge=False)
-    drawn.add_column(no_wrap=True, style="bold")
-    drawn.add_column(overflow="fold")
-    for name, value in values.items():
-        cell = shown(value)
-        if cell not in ("", "{}", "[]"):
-            drawn.add_row(name, Text(cell, style=COLOURS.get(cell, "")))
-    return drawn
+    return Console(highlight=False, markup=False, emoji=False)
 
 
-def say(*drawn: RenderableType) -> None:
-    """Prints tables, and text as it is."""
-    from rich.text import Text
-
-    to = console()
-    for each in drawn:
-        to.print(Text(each) if isinstance(each, str) else each)
-
-
-def show(value: Any, draw: Callable[[Any], Sequence[RenderableType]], *, as_json: bool) -> None:
+def show(value: Any, draw: Callable[[Any], Sequence[Drawn]], *, as_json: bool) -> None:
     """One answer, for a person or for a program."""
     if as_json:
         print_json(value)
@@ -130,7 +170,7 @@ def show(value: Any, draw: Callable[[Any], Sequence[RenderableType]], *, as_json
 
 def show_list(
     fetch: Callable[[], Any],
-    draw: Callable[[Any], Sequence[RenderableType]],
+    draw: Callable[[Any], Sequence[Drawn]],
     *,
     as_json: bool,
     watch: float | None = None,

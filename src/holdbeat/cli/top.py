@@ -13,7 +13,7 @@ import click
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.figures import resources_table, workers_table
 from holdbeat.cli.job_tables import jobs_table, queue_table
-from holdbeat.cli.output import console, print_json
+from holdbeat.cli.output import Drawn, console, print_json, rich_form, say
 from holdbeat.cli.schedule_verbs import schedules_table
 from holdbeat.cli.verb import JSON, example, reaching
 from holdbeat.domain.errors import Unavailable
@@ -36,17 +36,17 @@ def top(backend: Backend, every: float, once: bool, as_json: bool) -> None:
     if as_json:
         print_json(_look(backend))
         return
-    to = console()
     if once or not sys.stdout.isatty() or not sys.stdin.isatty():
-        to.print(_screen(_look(backend), backend.url))
+        say(*_parts(_look(backend), backend.url))
         return
     from rich.live import Live
 
-    screen = _screen(_look(backend), backend.url)
+    screen = _screen(_parts(_look(backend), backend.url))
+    to = console()
     with contextlib.suppress(KeyboardInterrupt), _keys() as pressed, Live(screen, console=to, screen=True) as live:
         while pressed(every) not in ("q", "Q", "\x03"):
             with contextlib.suppress(Unavailable):
-                live.update(_screen(_look(backend), backend.url))
+                live.update(_screen(_parts(_look(backend), backend.url)))
 
 
 def _look(backend: Backend) -> dict[str, Any]:
@@ -66,22 +66,24 @@ def _next(backend: Backend) -> list[Any]:
     return planned[:SCHEDULES_SHOWN]
 
 
-def _screen(look: dict[str, Any], url: str) -> Group:
-    from rich.console import Group
-    from rich.text import Text
-
-    jobs = look["stats"]["jobs"]
-    counts = "   ".join(f"{name} {amount}" for name, amount in jobs.items())
-    parts: list[Any] = [Text(f"holdbeat   {url}", style="bold"), Text(counts), Text("")]
+def _parts(look: dict[str, Any], url: str) -> list[Drawn]:
+    counts = "   ".join(f"{name} {amount}" for name, amount in look["stats"]["jobs"].items())
+    parts: list[Drawn] = [f"holdbeat   {url}", counts, ""]
     for title, drawn in (
-        ("Slots", [resources_table(look["stats"]["resources"])]),
-        ("Running", [jobs_table(look["running"])]),
-        ("Queue", queue_table(look["queue"])),
-        ("Workers", [workers_table(look["workers"])]),
-        ("Next runs", [schedules_table(look["schedules"])]),
+        ("SLOTS", [resources_table(look["stats"]["resources"])]),
+        ("RUNNING", [jobs_table(look["running"])]),
+        ("QUEUE", queue_table(look["queue"])),
+        ("WORKERS", [workers_table(look["workers"])]),
+        ("NEXT RUNS", [schedules_table(look["schedules"])]),
     ):
-        parts += [Text(title, style="bold underline"), *(Text(d) if isinstance(d, str) else d for d in drawn), Text("")]
-    return Group(*parts)
+        parts += [title, *drawn, ""]
+    return parts
+
+
+def _screen(parts: list[Drawn]) -> Group:
+    from rich.console import Group
+
+    return Group(*[rich_form(part) for part in parts])
 
 
 @contextlib.contextmanager

@@ -35,7 +35,6 @@ log = logging.getLogger("holdbeat.engine")
 
 POLL_S = 1.0
 """How often the dispatcher looks for work that no wake-up told it of. The poll is the truth, wake-ups are a hint."""
-TURNS_AT_ONCE = 4
 RETRY_PAUSE_S = 0.2
 RETRY_PAUSE_MAX_S = 5.0
 TOPICS = frozenset({"ready", "slots", "delayed", "reconnected"})
@@ -176,7 +175,7 @@ class Dispatcher:
 
     def _pump(self) -> None:
         """Starts a turn if there is something for it to do."""
-        if self._by_hand or self._is_paused or len(self._turns) >= TURNS_AT_ONCE:
+        if self._by_hand or self._is_paused or len(self._turns) >= self._store.writers_at_once:
             return
         if self._is_in_doubt:
             # Alone, so that no claim is under way that is not known yet for a better reason.

@@ -32,6 +32,7 @@ LOOK_AGAIN_MAX_S = 30.0
 LOOKS_APART_S = 0.02
 """Wake-ups that come closer than this share one look."""
 NOT_YET_S = 0.001
+CHECKED_AT_ONCE = 100
 CONTENDED = timedelta(milliseconds=5)
 
 
@@ -61,6 +62,8 @@ class ScheduleTrigger(Service):
         self._looked_at = float("-inf")
         self._is_new = True
         self._is_well = True
+        self._unchecked: str | None = ""
+        """The id up to which plans from before the start were checked; None when all were."""
 
     @classmethod
     def for_settings(
@@ -106,6 +109,8 @@ class ScheduleTrigger(Service):
             if not firing.looked_at and self._moments and self._moments[0] > firing.at:
                 # The database's clock is a breath behind our idea of it.
                 break
+        if self._unchecked is not None:
+            await self._check_plans()
         self._is_well = True
         return done
 
@@ -115,10 +120,8 @@ class ScheduleTrigger(Service):
         jumps = await self.watch.look()
         went_back = any(jump.amount_s < 0 for jump in jumps if jump.clock == self.watch.deciding)
         if self._is_new:
-            # While nobody watched, the clock may have gone back, or the rules of a zone may have changed.
+            # While nobody watched, the clock may have gone back too.
             went_back = await self.store.read(is_behind, TOLERANCE_S) or went_back
-            if not went_back:
-                await self._check_plans()
             self._is_new = False
         if jumps:
             self._look_due = True
@@ -126,13 +129,13 @@ class ScheduleTrigger(Service):
             await self._realign()
 
     async def _check_plans(self) -> None:
-        """Compares plans from before the start with the timetables as they are read now."""
-        after_id: str | None = ""
-        while after_id is not None and not self._stopping:
-            found, following = await self.store.read(drifted, after_id, self._batch)
-            if found:
-                await self.store.write(realign, after_id, self._batch, went_back=False)
-            after_id = following
+        """Compares a few plans from before the start with the timetables: the rules of a zone may have changed."""
+        assert self._unchecked is not None
+        found, following = await self.store.read(drifted, self._unchecked, CHECKED_AT_ONCE)
+        if found:
+            await self.store.write(realign, self._unchecked, CHECKED_AT_ONCE, went_back=False)
+            self._look_due = True
+        self._unchecked = following
 
     async def _realign(self) -> None:
         after_id: str | None = ""
@@ -197,7 +200,7 @@ class ScheduleTrigger(Service):
         await super()._rest(pause_s)
 
     def _until_next_s(self) -> float:
-        waits = [POLL_S]
+        waits = [POLL_S if self._unchecked is None else NOT_YET_S]
         if self._moments:
             waits.append(max(NOT_YET_S, (self._moments[0] - self.store.clock.now()).total_seconds()))
         if self._look_due:

@@ -169,6 +169,8 @@ class JobType:
 
     def bind(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments for the function: checked, and converted to the annotated types."""
+        if not params and not self.schema.get("required"):
+            return {}
         validate(self.schema, dict(params))
         kwargs = {}
         for name, value in params.items():

@@ -49,7 +49,8 @@ class StopSignal:
     def __init__(self) -> None:
         # Reentrant, because a signal handler may set it while its own thread is in the middle of doing so.
         self._lock = threading.RLock()
-        self._set = threading.Event()
+        self._waited_for: threading.Event | None = None
+        """Made when the first thread waits: most runs end without one."""
         self._reason: StopReason | None = None
         self._grace_s: float | None = None
         self._callbacks: list[Callable[[], None]] = []
@@ -81,7 +82,8 @@ class StopSignal:
             if not (changes_reason or shortens):
                 return False
             callbacks = list(self._callbacks)
-        self._set.set()
+            if self._waited_for is not None:
+                self._waited_for.set()
         for callback in callbacks:
             try:
                 callback()
@@ -91,7 +93,13 @@ class StopSignal:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Blocks the calling thread until the signal is set, or the time is over; whether it is set."""
-        return self._set.wait(timeout_s)
+        with self._lock:
+            if self._reason is not None:
+                return True
+            if self._waited_for is None:
+                self._waited_for = threading.Event()
+            waited_for = self._waited_for
+        return waited_for.wait(timeout_s)
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Calls `callback` from the setter's thread at every change, and at once if already set.

@@ -117,6 +117,8 @@ class PersistenceAdapter(ABC):
     clock: Clock
     """The clock that decides due-ness and leases: the database's own where there is one."""
     terms: StoreTerms
+    writers_at_once: int = 1
+    """How many transactions of one process can be written side by side."""
     has_shared_clock: bool = False
     """Whether all workers go by one clock, the database's, so that a jump of a machine's own does not matter."""
 

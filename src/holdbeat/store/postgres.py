@@ -120,6 +120,7 @@ class PostgresStore(PersistenceAdapter):
         super().__init__()
         self.url = url
         self.terms = terms
+        self.writers_at_once = writers
         self._own_clock = clock is None
         self.clock = clock or OffsetClock()
         self._refused: HoldbeatError | None = None

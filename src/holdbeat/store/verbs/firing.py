@@ -146,16 +146,17 @@ class _Batch:
                 if decision.action is OverlapAction.SKIP:
                     left_out.append(_skipped(verdict, decision.reason))
                     continue
-                if decision.action is OverlapAction.FIRE_GATED:
+                if decision.action is OverlapAction.FIRE_GATED or (
+                    decision.action is OverlapAction.CANCEL_PREVIOUS and flight.has_running
+                ):
                     hold = Hold.OVERLAPPED
-                elif decision.action is OverlapAction.CANCEL_PREVIOUS:
-                    hold = Hold.OVERLAPPED if flight.has_running else None
-                    self._cancels.append((flight, decision.reason or ""))
                 refusal = self._fire(schedule, verdict, hold, decision.reason)
-                if refusal is None:
-                    has_queued = True
-                else:
+                if refusal is not None:
                     left_out.append(refusal)
+                    continue
+                has_queued = True
+                if decision.action is OverlapAction.CANCEL_PREVIOUS:
+                    self._cancels.append((flight, decision.reason or ""))
         self._leave_out(schedule, left_out)
         schedule.next_run_at = work.next_run_at
         self._timetable.append(schedule)

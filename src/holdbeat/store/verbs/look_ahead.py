@@ -70,7 +70,7 @@ def realign(tx: Transaction, after_id: str = "", limit: int = 500, *, went_back:
     through the schedules in batches: returns where to go on, None at the end. What was fired stays fired: its row
     refuses a second time when its slot comes round again.
     """
-    rows = _planned_after(tx, after_id, limit, " FOR UPDATE")
+    rows = _planned_after(tx, after_id, limit, went_back, " FOR UPDATE")
     changed = []
     for row in rows:
         replanned_one = _realigned(schedule_of(tx, row), tx.now, went_back)
@@ -85,14 +85,17 @@ def realign(tx: Transaction, after_id: str = "", limit: int = 500, *, went_back:
 
 def drifted(tx: Transaction, after_id: str = "", limit: int = 500) -> tuple[bool, str | None]:
     """Whether `realign` would find something in this batch, and where the next one begins. Writes nothing."""
-    rows = _planned_after(tx, after_id, limit)
+    rows = _planned_after(tx, after_id, limit, False)
     found = any(_realigned(schedule_of(tx, row), tx.now, False) is not None for row in rows)
     return found, rows[-1][0] if len(rows) == limit else None
 
 
-def _planned_after(tx: Transaction, after_id: str, limit: int, lock: str = "") -> list[Row]:
+def _planned_after(tx: Transaction, after_id: str, limit: int, went_back: bool, lock: str = "") -> list[Row]:
+    # Without a jump only the rules of a zone can have moved a due time.
+    zoned = "" if went_back else "AND cron IS NOT NULL AND timezone <> 'UTC' "
     return tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules WHERE id > :after AND wake_at IS NOT NULL ORDER BY id LIMIT :limit{lock}",
+        f"SELECT {SCHEDULE} FROM schedules WHERE id > :after AND wake_at IS NOT NULL {zoned}"
+        f"ORDER BY id LIMIT :limit{lock}",
         after=after_id,
         limit=limit,
     )

@@ -15,15 +15,25 @@ function neighbour(row, step) {
   return all[all.indexOf(row) + step];
 }
 
-async function move(row, body) {
+let moves = Promise.resolve();
+
+// The row goes to its new place at once, so that the next key means what the reader sees; the server is told in order.
+function move(row, body, place) {
   const id = row.dataset.job;
-  try {
-    await call("POST", `/api/jobs/${id}/move`, body);
-    await refresh();
-    choose(document.getElementById(`q-${id}`));
-  } catch (error) {
-    toast(error.message, true);
-  }
+  const hadFocus = row.contains(document.activeElement);
+  place(row);
+  if (hadFocus) choose(row);
+  hold();
+  moves = moves.then(async () => {
+    try {
+      await call("POST", `/api/jobs/${id}/move`, body);
+    } catch (error) {
+      toast(error.message, true);
+    } finally {
+      release();
+      refresh();
+    }
+  });
 }
 
 function step(row, direction) {
@@ -33,7 +43,13 @@ function step(row, direction) {
     toast("A job moves only within its priority.", true);
     return;
   }
-  move(row, direction < 0 ? { before: other.dataset.job } : { after: other.dataset.job });
+  if (direction < 0) move(row, { before: other.dataset.job }, () => other.before(row));
+  else move(row, { after: other.dataset.job }, () => other.after(row));
+}
+
+function toEnd(row, to) {
+  const all = rows().filter((each) => each.dataset.priority === row.dataset.priority);
+  move(row, { to }, () => (to === "top" ? all[0].before(row) : all[all.length - 1].after(row)));
 }
 
 function onKey(event) {
@@ -50,8 +66,8 @@ function onKey(event) {
   else if (row && key === "Enter" && event.target === row) location.assign(`/ui/jobs/${row.dataset.job}`);
   else if (canMove && key === "J") { event.preventDefault(); step(row, 1); }
   else if (canMove && key === "K") { event.preventDefault(); step(row, -1); }
-  else if (canMove && key === "t") move(row, { to: "top" });
-  else if (canMove && key === "b") move(row, { to: "bottom" });
+  else if (canMove && key === "t") toEnd(row, "top");
+  else if (canMove && key === "b") toEnd(row, "bottom");
 }
 
 function unmark() {
@@ -82,7 +98,8 @@ function startDragging() {
     event.preventDefault();
     const isBefore = row.classList.contains("drop-before");
     const moved = dragged;
-    setTimeout(() => move(moved, isBefore ? { before: row.dataset.job } : { after: row.dataset.job }));
+    if (isBefore) move(moved, { before: row.dataset.job }, () => row.before(moved));
+    else move(moved, { after: row.dataset.job }, () => row.after(moved));
   });
   document.addEventListener("dragend", () => {
     if (!dragged) return;

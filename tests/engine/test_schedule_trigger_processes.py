@@ -1,4 +1,4 @@
-"""kill -9 between any two statements of firing and of planning: nothing is lost, nothing happens twice."""
+"""Trigger processes that die or have rivals: nothing is lost, nothing happens twice."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from holdbeat.domain.clock import ManualClock, iso
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.recover import find_trouble, recovery_units
-from tests.conformance.acts import OpenStore, claim_all, complete, count
+from tests.conformance.acts import OpenStore, claim_all, complete, count, rows
 from tests.conformance.schedule_acts import assert_each_due_time_once, fire, make, make_adaptive, seen
 from tests.engine.fatal_statement import act_until_killed
+from tests.engine.rival_triggers import fire_through
 
 MOST_STATEMENTS = 40
 _servers = multiprocessing.get_context("forkserver")
-_servers.set_forkserver_preload(["tests.engine.fatal_statement"])
+_servers.set_forkserver_preload(["tests.engine.fatal_statement", "tests.engine.rival_triggers"])
 
 
 @pytest.fixture
@@ -131,3 +132,22 @@ def test_the_end_of_a_chain_killed_before_any_statement_is_planned_once_afterwar
 
     deaths = killed_at_every_statement(open_store.url, clock, "settle", prepare, check)
     assert deaths >= 6
+
+
+@pytest.mark.rule("TIME-02", "TIME-05", "OPS-06")
+@pytest.mark.parametrize("processes", [2, 4])
+def test_trigger_processes_side_by_side_fire_each_due_time_once(
+    open_store: OpenStore, clock: ManualClock, processes: int
+) -> None:
+    store = open_store()
+    for number in range(80):
+        make(store, f"s{number}", interval_s=60, overlap="allow" if number % 2 else "queue_one")
+    instants = [iso(clock.advance(60)) for _ in range(5)]
+    rivals = [_servers.Process(target=fire_through, args=(open_store.url, instants)) for _ in range(processes)]
+    for rival in rivals:
+        rival.start()
+    for rival in rivals:
+        rival.join(90)
+        assert rival.exitcode == 0
+    assert_each_due_time_once(store)
+    assert sum(row[0] for row in rows(store, "SELECT count FROM occurrences")) == 400

@@ -16,7 +16,7 @@ from functools import partial
 import apsw
 import psycopg
 
-from benchmarks.timing import stopwatch
+from holdbeat.domain.clock import SystemClock
 
 _SQLITE_TABLES = """
 CREATE TABLE jobs (
@@ -30,6 +30,7 @@ CREATE TABLE runs (
 );
 """
 _POSTGRES_TABLES = re.sub(r"(\w+_at) TEXT", r"\1 timestamptz", _SQLITE_TABLES)
+_clock = SystemClock().monotonic
 _NOW = "2026-01-01T00:00:00.000Z"
 
 
@@ -40,41 +41,39 @@ def sqlite_life(path: str, jobs: int, batch: int) -> float:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(_SQLITE_TABLES).fetchall()
-        with stopwatch() as watch:
-            for start in range(0, jobs, batch):
-                rows = [(str(uuid.uuid4()), "noop", "{}", number, _NOW) for number in range(start, start + batch)]
-                connection.execute("BEGIN IMMEDIATE")
-                connection.executemany("INSERT INTO jobs VALUES (?, ?, ?, 'QUEUED', 0, ?, ?, NULL)", rows)
-                connection.execute("COMMIT")
-            done = 0
-            while done < jobs:
-                connection.execute("BEGIN IMMEDIATE")
-                found = connection.execute(
-                    "SELECT id, type, params FROM jobs WHERE status = 'QUEUED' "
-                    "ORDER BY priority DESC, position LIMIT ?",
-                    (batch,),
-                ).fetchall()
-                ids = json.dumps([row[0] for row in found])
-                connection.execute(
-                    "UPDATE jobs SET status = 'RUNNING' WHERE id IN (SELECT value FROM json_each(?))", (ids,)
-                )
-                runs = [(str(uuid.uuid4()), row[0], "w", _NOW) for row in found]
-                connection.executemany("INSERT INTO runs (id, job_id, worker_id, started_at) VALUES (?, ?, ?, ?)", runs)
-                connection.execute("COMMIT")
-                connection.execute("BEGIN IMMEDIATE")
-                connection.execute(
-                    "UPDATE runs SET status = 'COMPLETED', finished_at = ?, result = '{\"ok\":1}' "
-                    "WHERE id IN (SELECT value FROM json_each(?))",
-                    (_NOW, json.dumps([run[0] for run in runs])),
-                )
-                connection.execute(
-                    "UPDATE jobs SET status = 'COMPLETED', finished_at = ? "
-                    "WHERE id IN (SELECT value FROM json_each(?))",
-                    (_NOW, ids),
-                )
-                connection.execute("COMMIT")
-                done += len(found)
-        return jobs / watch.elapsed_s
+        began = _clock()
+        for start in range(0, jobs, batch):
+            rows = [(str(uuid.uuid4()), "noop", "{}", number, _NOW) for number in range(start, start + batch)]
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("INSERT INTO jobs VALUES (?, ?, ?, 'QUEUED', 0, ?, ?, NULL)", rows)
+            connection.execute("COMMIT")
+        done = 0
+        while done < jobs:
+            connection.execute("BEGIN IMMEDIATE")
+            found = connection.execute(
+                "SELECT id, type, params FROM jobs WHERE status = 'QUEUED' ORDER BY priority DESC, position LIMIT ?",
+                (batch,),
+            ).fetchall()
+            ids = json.dumps([row[0] for row in found])
+            connection.execute(
+                "UPDATE jobs SET status = 'RUNNING' WHERE id IN (SELECT value FROM json_each(?))", (ids,)
+            )
+            runs = [(str(uuid.uuid4()), row[0], "w", _NOW) for row in found]
+            connection.executemany("INSERT INTO runs (id, job_id, worker_id, started_at) VALUES (?, ?, ?, ?)", runs)
+            connection.execute("COMMIT")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(
+                "UPDATE runs SET status = 'COMPLETED', finished_at = ?, result = '{\"ok\":1}' "
+                "WHERE id IN (SELECT value FROM json_each(?))",
+                (_NOW, json.dumps([run[0] for run in runs])),
+            )
+            connection.execute(
+                "UPDATE jobs SET status = 'COMPLETED', finished_at = ? WHERE id IN (SELECT value FROM json_each(?))",
+                (_NOW, ids),
+            )
+            connection.execute("COMMIT")
+            done += len(found)
+        return jobs / (_clock() - began)
     finally:
         connection.close()
 
@@ -86,9 +85,9 @@ def postgres_life(url: str, jobs: int, batch: int, callers: int) -> float:
     connections = [psycopg.connect(url, autocommit=True) for _ in range(callers)]
     share = jobs // callers // batch * batch
     try:
-        with stopwatch() as watch:
-            in_parallel([partial(_postgres_caller, connection, share, batch) for connection in connections])
-        return share * callers / watch.elapsed_s
+        began = _clock()
+        in_parallel([partial(_postgres_caller, connection, share, batch) for connection in connections])
+        return share * callers / (_clock() - began)
     finally:
         for connection in connections:
             connection.close()
@@ -127,13 +126,13 @@ def sqlite_single_commits(path: str, commits: int) -> float:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(_SQLITE_TABLES).fetchall()
-        with stopwatch() as watch:
-            for number in range(commits):
-                connection.execute(
-                    "INSERT INTO jobs VALUES (?, 'noop', '{}', 'QUEUED', 0, ?, ?, NULL)",
-                    (str(uuid.uuid4()), number, _NOW),
-                )
-        return commits / watch.elapsed_s
+        began = _clock()
+        for number in range(commits):
+            connection.execute(
+                "INSERT INTO jobs VALUES (?, 'noop', '{}', 'QUEUED', 0, ?, ?, NULL)",
+                (str(uuid.uuid4()), number, _NOW),
+            )
+        return commits / (_clock() - began)
     finally:
         connection.close()
 
@@ -142,12 +141,12 @@ def postgres_single_commits(url: str, commits: int) -> float:
     """One-row commits per second on one connection, one after the other."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_POSTGRES_TABLES.encode())
-        with stopwatch() as watch:
-            for number in range(commits):
-                connection.execute(
-                    "INSERT INTO jobs VALUES (%s, 'noop', '{}', 'QUEUED', 0, %s, now())", (str(uuid.uuid4()), number)
-                )
-        return commits / watch.elapsed_s
+        began = _clock()
+        for number in range(commits):
+            connection.execute(
+                "INSERT INTO jobs VALUES (%s, 'noop', '{}', 'QUEUED', 0, %s, now())", (str(uuid.uuid4()), number)
+            )
+        return commits / (_clock() - began)
 
 
 def in_parallel(calls: Sequence[Callable[[], object]]) -> None:

@@ -1,0 +1,1 @@
+"""The installed command, in real processes, on real stores."""

@@ -1,0 +1,94 @@
+"""The command as a person runs it: a process of its own, with nothing inherited but the path to Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WORK = """
+import time
+from holdbeat import App, Context
+
+app = App()
+
+
+@app.job(retries=0)
+async def story(ctx: Context, prompt: str = "a fox", words: int = 3) -> dict:
+    ctx.log("about " + prompt)
+    ctx.log("done")
+    return {"text": " ".join([prompt] * words)}
+
+
+@app.job(retries=0)
+def broken(ctx: Context, why: str = "no reason") -> None:
+    raise ValueError(why)
+
+
+@app.job(resource="slow", timeout="30s")
+async def slow(ctx: Context) -> str:
+    import asyncio
+
+    for number in range(300):
+        ctx.log(f"line {number}")
+        await asyncio.sleep(0.1)
+    return "late"
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+class Command:
+    """`holdbeat` in one folder, on one store."""
+
+    def __init__(self, folder: Path, store: str | None = None) -> None:
+        self.folder = folder
+        self.store = store or f"sqlite:///{folder / 'holdbeat.db'}"
+        (folder / "work.py").write_text(WORK)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDBEAT_", "PYTEST"))}
+        return {**kept, "HOLDBEAT_STORE": self.store, "PYTHONWARNINGS": "error::DeprecationWarning:holdbeat"}
+
+    def start(self, *args: str, **more: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "holdbeat", *args],
+            cwd=self.folder,
+            env={**self.environment, **more.pop("env", {})},
+            stdin=more.pop("stdin", subprocess.PIPE),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **more,
+        )
+
+    def __call__(self, *args: str, code: int = 0, text: str = "", env: dict[str, str] | None = None) -> Answer:
+        """Runs a verb to its end; `code` is what it must end with."""
+        process = self.start(*args, env=env or {})
+        out, err = process.communicate(text, timeout=60)
+        answer = Answer(process.returncode, out, err)
+        assert answer.code == code, f"holdbeat {' '.join(args)} ended {answer.code}:\n{out}\n{err}"
+        assert "Traceback" not in err, err
+        return answer
+
+    def submit(self, *args: str) -> str:
+        """Submits a job and returns its id."""
+        return self("submit", *args).out.strip()

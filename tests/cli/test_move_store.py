@@ -1,0 +1,163 @@
+"""A store moved from SQLite to PostgreSQL is the same store: every row, every counter, every artifact."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import apsw
+import psycopg
+import pytest
+
+from holdbeat.domain.clock import SystemClock
+from holdbeat.store import moving
+from holdbeat.store.moving_artifacts import Artifacts
+from tests.cli.command import Command
+from tests.conformance.acts import open_at
+
+RUN = "01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"
+
+
+def fill(holdbeat: Command, folder: Path) -> Path:
+    """A store with jobs, a chain by hand, a schedule, a group, a template, a run with an artifact in a file."""
+    first = holdbeat.submit("story", 'prompt=über\t"quoted" \\ back', "--priority", "7", "--label", "a=b")
+    holdbeat.submit("story", "--delay", "1h")
+    holdbeat("cancel", first)
+    holdbeat("retry", first)
+    holdbeat("templates", "add", "t", "story")
+    holdbeat("schedules", "add", "s", "story", "--cron", "0 3 * * *")
+    holdbeat("groups", "create", '{"mode": "sequential", "jobs": [{"type": "story"}, {"type": "story"}]}')
+    content = bytes(range(256)) * 10
+    file = folder / "artifacts" / RUN / "picture"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    connection = apsw.Connection(holdbeat.store.removeprefix("sqlite:///"))
+    at = "2026-01-01T00:00:00.000Z"
+    digest = hashlib.sha256(content).hexdigest()
+    connection.execute(
+        "INSERT INTO artifacts (run_id, name, size, sha256, path, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+        (RUN, "picture", len(content), digest, str(file), at),
+    )
+    connection.execute("INSERT INTO run_logs VALUES (?, 1, ?, 'log', 'hello')", (RUN, at))
+    connection.execute("UPDATE counters SET value = 41 WHERE name = 'fence'")
+    connection.close()
+    return file
+
+
+def moved_rows(url: str, table: str) -> int:
+    with psycopg.connect(url) as connection:
+        row = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # type: ignore[arg-type]
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.rule("OPS-02", "DEC-008")
+def test_a_moved_store_answers_as_the_old_one_did_and_goes_on_counting(
+    holdbeat: Command, postgres_url: str, tmp_path: Path
+) -> None:
+    file = fill(holdbeat, tmp_path)
+    before = {
+        words: holdbeat(*words.split(), "--json").json
+        for words in ("jobs", "queue list", "schedules list", "groups list", "templates list", "types")
+    }
+    moved = holdbeat("move-store", postgres_url, "--json").json["tables"]
+    counts = {each["name"]: each["rows"] for each in moved}
+    assert counts["jobs"] == 5 and counts["artifacts"] == 1 and counts["events"] > 0
+    there = Command(tmp_path, postgres_url)
+    for words, answer in before.items():
+        assert there(*words.split(), "--json").json == answer
+    store = open_at(postgres_url, clock=SystemClock())
+    try:
+        assert store.write_sync(lambda tx: tx.next_fences(1)) == 42
+        places = [job["position"] for job in before["jobs"]["items"] if job["priority"] == 7]
+        assert store.write_sync(lambda tx: tx.next_positions({7: 1}))[7][0] > max(places)
+    finally:
+        store.close()
+    with psycopg.connect(postgres_url) as connection:
+        row = connection.execute("SELECT data, path FROM artifacts").fetchone()
+        assert row is not None and bytes(row[0]) == file.read_bytes() and row[1] is None
+        assert connection.execute("SELECT count(*) FROM meta WHERE key LIKE 'move.%'").fetchone() == (0,)
+    last_event = max(event["id"] for event in holdbeat_events(holdbeat))
+    there.submit("story")
+    with psycopg.connect(postgres_url) as connection:
+        newest = connection.execute("SELECT max(id) FROM events").fetchone()
+    assert newest is not None and newest[0] > last_event
+    assert "not empty" in holdbeat("move-store", postgres_url, code=1).err
+
+
+def holdbeat_events(holdbeat: Command) -> list[dict[str, int]]:
+    connection = apsw.Connection(holdbeat.store.removeprefix("sqlite:///"))
+    try:
+        return [{"id": int(str(row[0]))} for row in connection.execute("SELECT id FROM events")]
+    finally:
+        connection.close()
+
+
+@pytest.mark.rule("OPS-02")
+def test_an_interrupted_move_goes_on_where_it_stopped(holdbeat: Command, postgres_url: str, tmp_path: Path) -> None:
+    fill(holdbeat, tmp_path)
+    path = holdbeat.store.removeprefix("sqlite:///")
+    open_at(postgres_url, clock=SystemClock()).close()
+    seen: list[tuple[str, int]] = []
+
+    def stop_at_jobs(table: str, done: int, total: int) -> None:
+        seen.append((table, done))
+        if table == "jobs" and done >= 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        moving.move_store(path, postgres_url, artifacts=Artifacts(None), batch=2, progress=stop_at_jobs)
+    assert moved_rows(postgres_url, "jobs") == 2
+    seen.clear()
+    moved = moving.move_store(
+        path, postgres_url, artifacts=Artifacts(None), batch=2, progress=lambda *step: seen.append(step[:2])
+    )
+    assert next(done for table, done in seen if table == "jobs") == 2
+    assert {each.name: each.rows for each in moved}["jobs"] == 5 == moved_rows(postgres_url, "jobs")
+
+
+@pytest.mark.rule("OPS-02")
+def test_a_move_begun_before_the_source_changed_begins_anew(
+    holdbeat: Command, postgres_url: str, tmp_path: Path
+) -> None:
+    fill(holdbeat, tmp_path)
+    path = holdbeat.store.removeprefix("sqlite:///")
+    open_at(postgres_url, clock=SystemClock()).close()
+
+    def stop(table: str, done: int, total: int) -> None:
+        if table == "jobs" and done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        moving.move_store(path, postgres_url, artifacts=Artifacts(None), progress=stop)
+    holdbeat.submit("story")
+    holdbeat("move-store", postgres_url)
+    assert moved_rows(postgres_url, "jobs") == 6
+
+
+@pytest.mark.rule("OPS-02")
+def test_a_copy_that_differs_a_lost_artifact_and_a_live_worker_end_the_move(
+    holdbeat: Command, postgres_url: str, tmp_path: Path
+) -> None:
+    file = fill(holdbeat, tmp_path)
+    content = file.read_bytes()
+    file.write_bytes(b"changed")
+    assert "not what was recorded" in holdbeat("move-store", postgres_url, code=3).err
+    file.write_bytes(content)
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute(
+            "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN NEW.text = NEW.text || ''!''; RETURN NEW; END'"
+        )
+        connection.execute("CREATE TRIGGER spoil BEFORE INSERT ON run_logs FOR EACH ROW EXECUTE FUNCTION spoil()")
+    assert "differs from the source in run_logs" in holdbeat("move-store", postgres_url, code=3).err
+    connection = apsw.Connection(holdbeat.store.removeprefix("sqlite:///"))
+    soon = "2999-01-01T00:00:00.000Z"
+    connection.execute(
+        "INSERT INTO workers (id, kind, host, pid, slots, started_at, heartbeat_at, expires_at) "
+        "VALUES ('w', 'worker', 'here', 1, 1, ?, ?, ?)",
+        (soon, soon, soon),
+    )
+    connection.close()
+    assert "Stop them" in holdbeat("move-store", postgres_url, code=1).err
+    holdbeat("move-store", "sqlite:///other.db", code=2)

@@ -1,0 +1,173 @@
+"""Verbs that look after a store: what they do, and what they refuse to do to a store that somebody uses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.cli.command import Command
+
+
+def ids(holdbeat: Command) -> list[str]:
+    return [job["id"] for job in holdbeat("jobs", "--json").json["items"]]
+
+
+@pytest.mark.rule("OPS-02")
+def test_a_backup_is_a_verified_copy_and_a_restore_brings_it_back(holdbeat: Command, tmp_path: Path) -> None:
+    first = holdbeat.submit("story")
+    copy = str(tmp_path / "copy.db")
+    assert "verified" in holdbeat("backup", copy).out
+    assert "exists already" in holdbeat("backup", copy, code=1).err
+    holdbeat.submit("story")
+    assert "--force" in holdbeat("restore", copy, code=1).err
+    assert len(ids(holdbeat)) == 2
+    kept = holdbeat("restore", copy, "--force", "--json").json["kept"]
+    assert ids(holdbeat) == [first]
+    assert len(ids(Command(tmp_path, f"sqlite:///{kept}"))) == 2
+    elsewhere = f"sqlite:///{tmp_path / 'new.db'}"
+    holdbeat("restore", copy, "--store", elsewhere)
+    assert holdbeat("show", first, "--store", elsewhere, "--json").json["id"] == first
+
+
+@pytest.mark.rule("OPS-02")
+def test_a_damaged_or_foreign_backup_is_refused_and_the_store_stays(holdbeat: Command, tmp_path: Path) -> None:
+    job_id = holdbeat.submit("story")
+    copy = tmp_path / "copy.db"
+    holdbeat("backup", str(copy))
+    damaged = bytearray(copy.read_bytes())
+    damaged[8192:40_000] = os.urandom(40_000 - 8192)
+    copy.write_bytes(damaged)
+    holdbeat("restore", str(copy), "--force", code=3)
+    foreign = apsw.Connection(str(tmp_path / "foreign.db"))
+    foreign.execute("CREATE TABLE other (id)")
+    foreign.close()
+    assert "no backup of a Holdbeat store" in holdbeat("restore", str(tmp_path / "foreign.db"), "--force", code=3).err
+    (tmp_path / "text.db").write_text("not a database")
+    holdbeat("restore", str(tmp_path / "text.db"), "--force", code=3)
+    holdbeat("restore", str(tmp_path / "missing.db"), "--force", code=4)
+    assert ids(holdbeat) == [job_id]
+
+
+@pytest.mark.rule("OPS-02")
+def test_a_restore_never_overwrites_a_store_that_somebody_uses(holdbeat: Command, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy.db")
+    holdbeat("backup", copy)
+    holdbeat.submit("story")
+    reader = apsw.Connection(holdbeat.store.removeprefix("sqlite:///"))
+    reader.execute("SELECT count(*) FROM jobs").fetchall()
+    try:
+        assert "in use" in holdbeat("restore", copy, "--force", code=1).err
+    finally:
+        reader.close()
+    assert len(ids(holdbeat)) == 1
+    holdbeat("restore", copy, "--force")
+    assert ids(holdbeat) == []
+
+
+@pytest.mark.rule("OPS-02")
+def test_migrate_prints_what_a_store_had_and_a_newer_one_is_refused(holdbeat: Command, tmp_path: Path) -> None:
+    new = ("--store", f"sqlite:///{tmp_path / 'new.db'}")
+    assert holdbeat("migrate", "--check", *new, "--json", code=1).json["version"] == 0
+    assert not (tmp_path / "new.db").exists()
+    assert "(now)" in holdbeat("migrate", *new).out
+    done = holdbeat("migrate", "--check", *new, "--json").json
+    assert done["pending"] == [] and done["version"] == max(each["version"] for each in done["applied"])
+    newer = apsw.Connection(str(tmp_path / "new.db"))
+    newer.execute("INSERT INTO schema_migrations VALUES (9999, 'future', 'x', '2999-01-01T00:00:00.000Z')")
+    newer.close()
+    assert "9999" in holdbeat("migrate", *new, code=3).err
+    assert "9999" in holdbeat("jobs", *new, code=3).err
+
+
+@pytest.mark.rule("OPS-03")
+def test_a_store_that_vanished_is_not_made_anew_by_any_verb(holdbeat: Command) -> None:
+    path = Path(holdbeat.store.removeprefix("sqlite:///"))
+    holdbeat.submit("story")
+    path.write_bytes(b"")
+    for words in (["jobs"], ["submit", "story"], ["keys", "create", "--name", "x"], ["recover"], ["migrate"]):
+        assert "restore" in holdbeat(*words, code=3).err.lower()
+    path.unlink()
+    holdbeat("jobs", code=3)
+    assert not path.exists()
+    checks = holdbeat("doctor", "--json", code=1).json["checks"]
+    assert [check["state"] for check in checks] == ["wrong"]
+
+
+@pytest.mark.rule("OPS-01")
+def test_doctor_says_what_is_in_force_where_it_came_from_and_what_is_wrong(holdbeat: Command, tmp_path: Path) -> None:
+    (tmp_path / "holdbeat.toml").write_text('slots = 3\nport = 7777\nhost = "0.0.0.0"\n')
+    holdbeat.submit("story")
+    answer = holdbeat("doctor", "--json", env={"HOLDBEAT_PORT": "8888"}, code=1).json
+    settings = answer["settings"]
+    assert settings["slots"] == {"value": 3, "origin": "holdbeat.toml"}
+    assert settings["port"] == {"value": 8888, "origin": "environment HOLDBEAT_PORT"}
+    assert settings["lease_s"]["origin"] == "default"
+    assert {"python", "sqlite", "apsw", "psycopg", "holdbeat"} <= answer["versions"].keys()
+    states = {check["name"]: check["state"] for check in answer["checks"]}
+    assert states["doors"] == "wrong" and states["workers"] == "warning"
+    assert {states[name] for name in ("schema", "write", "clock", "disk", "locks", "integrity")} == {"ok"}
+    assert all(check["remedy"] for check in answer["checks"] if check["state"] != "ok")
+    said = holdbeat("doctor", "--store", holdbeat.store, env={"HOLDBEAT_HOST": "127.0.0.1"}).out
+    assert "What to do:" in said and "holdbeat worker" in said
+
+
+@pytest.mark.rule("OPS-01", "SEC-07")
+def test_doctor_looks_at_postgresql_and_hides_its_password(postgres: Command) -> None:
+    head, _, tail = postgres.store.partition("://")
+    user, _, rest = tail.partition("@")
+    with_password = f"{head}://{user.partition(':')[0]}:hunter2@{rest}"
+    answer = postgres("doctor", "--store", with_password, "--json")
+    assert "hunter2" not in answer.out and "[redacted]" in answer.json["settings"]["store"]["value"]
+    assert answer.json["versions"]["postgresql"]
+    assert {check["state"] for check in answer.json["checks"]} == {"ok"}
+    assert "pg_dump" in postgres("backup", "x.db", code=1).err
+    assert "pg_restore" in postgres("restore", "x.db", code=1).err
+
+
+def test_recover_repairs_what_a_killed_worker_left_and_prints_it(holdbeat: Command) -> None:
+    job_id = holdbeat.submit("slow")
+    worker = holdbeat.start("worker", "work:app", "--log-level", "warning", stdin=subprocess.DEVNULL)
+    follower = holdbeat.start("logs", job_id, "-f")
+    assert follower.stdout is not None and follower.stdout.readline().startswith("line")
+    follower.send_signal(signal.SIGINT)
+    out, err = follower.communicate(timeout=30)
+    assert follower.returncode == 130 and "Traceback" not in err
+    worker.kill()
+    worker.communicate()
+    assert holdbeat("show", job_id, "--json").json["status"] == "RUNNING"
+    repaired = holdbeat("recover", "--json").json["repaired"]
+    assert "run of a worker that is gone" in [each["what"] for each in repaired]
+    job = holdbeat("show", job_id, "--json").json
+    assert job["status"] == "FAILED" and job["run"]["error_kind"] == "crash"
+    assert holdbeat("recover").out.strip() == "Nothing had to be repaired."
+
+
+def test_prune_takes_away_only_what_is_old_and_only_with_a_yes(holdbeat: Command) -> None:
+    waiting, ended = holdbeat.submit("story"), holdbeat.submit("story")
+    holdbeat("cancel", ended)
+    assert "Say --yes" in holdbeat("prune", "--older-than-days", "0", code=2).err
+    assert "Nothing is that old." in holdbeat("prune", "--yes").out
+    assert "--older-than-days" in holdbeat("prune", env={"HOLDBEAT_RETENTION_DAYS": "0"}, code=2).err
+    holdbeat("prune", "--older-than-days", "0", "--yes")
+    assert ids(holdbeat) == [waiting]
+
+
+@pytest.mark.rule("SEC-02")
+def test_a_key_is_printed_once_and_only_its_hash_is_kept(holdbeat: Command, tmp_path: Path) -> None:
+    made = holdbeat("keys", "create", "--name", "deploy", "--scope", "read", "--json").json
+    plain = holdbeat("keys", "create", "--name", "other")
+    assert plain.out.startswith("hb_") and "not shown again" in plain.err
+    listed = holdbeat("keys", "list", "--json")
+    assert made["key"] not in listed.out and made["prefix"] in listed.out
+    kept = b"".join(path.read_bytes() for path in tmp_path.glob("holdbeat.db*") if path.is_file())
+    assert made["key"].encode() not in kept and made["prefix"].encode() in kept
+    assert holdbeat("keys", "revoke", made["id"], "--json").json["revoked_at"]
+    holdbeat("keys", "revoke", "01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11", code=4)
+    holdbeat("keys", "create", "--name", "x", "--scope", "root", code=2)
+    fresh = Command(tmp_path, f"sqlite:///{tmp_path / 'fresh.db'}")
+    assert fresh("keys", "create", "--name", "first").out.startswith("hb_")

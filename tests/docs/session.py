@@ -1,0 +1,133 @@
+"""A shell session as a page shows it: typed into a real bash, and its output compared with the page's.
+
+Ids, instants, durations and names of workers differ from day to day: where the page shows one, any will do. `…` stands
+for the rest of a line, and on a line of its own for any lines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+PATIENCE_S = 60.0
+_MARK = "--holdbeat-docs-mark--"
+_VARYING = (
+    (r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", r"[0-9a-f-]{36}"),
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?",
+     r"\\d{4}-\\d\\d-\\d\\d[T ][0-9:.]+(?:Z|[+-][0-9:]+)?"),
+    (r"\b[a-z][\w.]*-\d+-[0-9a-f]{6}\b", r"[\\w.-]+-\\d+-[0-9a-f]{6}"),
+    (r"\d+\.\d+ (ms|s)\b", r"[0-9.]+ \1"),
+    (r"hb_[\w-]{20,}", r"hb_[\\w-]+"),
+    (r"whsec_[\w+/=]{20,}", r"whsec_\\S+"),
+    (r'"(waited_s|ran_s|duration_s)": ?[\d.]+', r'"\1": ?[0-9.e-]+'),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    command: str
+    expected: str
+
+
+def steps_of(text: str) -> list[Step]:
+    """`$ ` begins a command, `> ` goes on with it, everything else is what it prints. A comment ends a page's line."""
+    steps: list[tuple[list[str], list[str]]] = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            steps.append(([line[2:]], []))
+        elif line.startswith("> ") and steps and not steps[-1][1]:
+            steps[-1][0].append(line[2:])
+        elif steps:
+            steps[-1][1].append(line)
+    return [Step("\n".join(command), "\n".join(output).strip("\n")) for command, output in steps]
+
+
+def pattern_of(expected: str) -> re.Pattern[str]:
+    """What the page shows, with everything that varies left open."""
+    lines = []
+    for line in expected.splitlines():
+        if line.strip() == "…":
+            lines.append(r"(?:.*\n)*?")
+            continue
+        pieces = []
+        for piece in line.rstrip().split("…"):
+            at = 0
+            done = ""
+            varying = "|".join(f"(?:{shown})" for shown, _ in _VARYING)
+            for found in re.finditer(varying, piece):
+                done += re.escape(piece[at : found.start()]) + _any_like(found[0])
+                at = found.end()
+            pieces.append(re.sub(r"(?:\\ )+", r"[ ]+", done + re.escape(piece[at:])))
+        lines.append(".*".join(pieces) + r"[ ]*\n")
+    return re.compile("".join(lines))
+
+
+def _any_like(text: str) -> str:
+    for shown, meant in _VARYING:
+        if re.fullmatch(shown, text):
+            return re.sub(shown, meant, text)
+    raise AssertionError(text)
+
+
+class Session:
+    """One bash for a page; what it started in the background ends with it."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDBEAT_")}
+        environment |= {
+            "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
+            "HOLDBEAT_PORT": str(port),
+            "HOLDBEAT_SHUTDOWN_GRACE_S": "0.2",
+            "COLUMNS": "160",
+            "NO_PROXY": "*",
+        }
+        self._output = folder / ".session"
+        with self._output.open("wb") as output:
+            self._bash = subprocess.Popen(
+                ["bash", "--noprofile", "--norc"], cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=output,
+                stderr=subprocess.STDOUT, text=True,
+            )  # fmt: skip
+        self._read = 0
+
+    def type(self, step: Step) -> str:
+        """Runs one command and gives what it printed; a server in the background is waited for."""
+        marked = self._put(step.command)
+        if re.search(r"\bholdbeat (serve|demo)\b.*&\s*(#.*)?$", step.command):
+            log = next(iter(re.findall(r">\s*(\S+\.log)", step.command)), None)
+            assert log is not None, f"send the output of a server to a .log file: {step.command}"
+            self._await(lambda: "serving on" in (self.folder / log).read_text())
+        return marked
+
+    def _put(self, command: str) -> str:
+        assert self._bash.stdin is not None
+        self._bash.stdin.write(f"{command}\necho {_MARK}$?\n")
+        self._bash.stdin.flush()
+        self._await(lambda: f"{_MARK}" in self._rest())
+        text, _, _ = self._rest().partition(_MARK)
+        text = re.sub(r"^bash: line \d+: +\d+ Killed .*\n", "", text, flags=re.MULTILINE)
+        self._read = len(self._output.read_text())
+        return text
+
+    def _rest(self) -> str:
+        text = self._output.read_text()[self._read :]
+        return text if re.search(rf"{_MARK}\d+\n", text) else ""
+
+    def _await(self, is_true: Callable[[], bool]) -> None:
+        ends_at = time.monotonic() + PATIENCE_S
+        while not is_true():
+            assert time.monotonic() < ends_at, f"not within {PATIENCE_S:g} s; so far:\n{self._output.read_text()}"
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """Ends what the page started, and the shell."""
+        self._put("kill $(jobs -p) 2>/dev/null; wait 2>/dev/null")
+        assert self._bash.stdin is not None
+        self._bash.stdin.close()
+        self._bash.wait(10)

@@ -1,0 +1,23 @@
+"""The comparison of sessions is strict where the page is definite, and open only where things vary."""
+
+from __future__ import annotations
+
+from tests.docs.session import Step, pattern_of, steps_of
+
+
+def test_commands_and_what_they_print_are_told_apart() -> None:
+    text = "$ one \\\n> more\nprinted\n\nagain\n$ two\n"
+    assert steps_of(text) == [Step("one \\\nmore", "printed\n\nagain"), Step("two", "")]
+
+
+def test_ids_and_instants_may_differ_and_nothing_else() -> None:
+    shown = pattern_of("01a1e158-766c-7342-9278-31eade45328b  QUEUED  2026-11-15 22:33:53Z")
+    assert shown.fullmatch("01a1e15f-9372-73d0-8fce-c939e6423abe QUEUED    2027-01-01 00:00:00Z  \n")
+    assert not shown.fullmatch("01a1e15f-9372-73d0-8fce-c939e6423abe RUNNING 2027-01-01 00:00:00Z\n")
+    assert not shown.fullmatch("x QUEUED 2027-01-01 00:00:00Z\n")
+
+
+def test_an_ellipsis_is_the_rest_of_a_line_or_any_lines() -> None:
+    assert pattern_of("a …\n…\nz").fullmatch("a b c\nd\ne\nz\n")
+    assert not pattern_of("a …\nz").fullmatch("a b c\nd\nz\n")
+    assert not pattern_of("a\nz").fullmatch("a\nz\nmore\n")

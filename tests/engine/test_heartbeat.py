@@ -1,0 +1,209 @@
+"""The Heartbeat keeps leases alive whatever handlers do, and lets go of what it cannot keep."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+from holdbeat import App, Context
+from holdbeat.domain.clock import ManualClock, SystemClock
+from holdbeat.domain.job import JobStatus
+from holdbeat.domain.lease import LeaseTerms
+from holdbeat.engine.zombie_recovery import ZombieRecovery
+from holdbeat.handlers.stop import StopReason
+from holdbeat.testing import Stage, stage
+from tests.conformance.acts import open_at
+from tests.engine.acting import Outage, event_names, until, value
+
+pytestmark = pytest.mark.asyncio
+
+LEASE_S = 1.5
+
+
+@contextlib.contextmanager
+def another_recoverer(url: str, terms: LeaseTerms) -> Iterator[None]:
+    """Recovery in a thread of its own, as another process would do it."""
+    stopped = threading.Event()
+
+    async def recover() -> None:
+        store = open_at(url)
+        recovery = ZombieRecovery(store, terms, 0.1)
+        while not stopped.is_set():
+            await recovery.step()
+            await asyncio.sleep(0.1)
+        store.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(recover()))
+    thread.start()
+    yield
+    stopped.set()
+    thread.join()
+
+
+@pytest.mark.rule("LEASE-02", "LEASE-01")
+async def test_handlers_that_block_the_loop_or_compute_without_end_keep_their_leases(store_url: str) -> None:
+    app = App(store_url, slots=2, concurrency="unlimited", lease_s=LEASE_S, heartbeat_s=0.3, grace_s=0.5)
+
+    @app.job(retries=2)
+    async def block() -> None:
+        time.sleep(3 * LEASE_S)
+
+    @app.job(retries=2)
+    def compute() -> int:
+        until_then = time.monotonic() + 3 * LEASE_S
+        number = 0
+        while time.monotonic() < until_then:
+            number += 1
+        return number
+
+    handles = await app.enqueue_many([app.call("compute"), app.call("block")])
+    with another_recoverer(store_url, app.settings.lease_terms):
+        async with app.running():
+            ended = [await handle.wait(60) for handle in handles]
+    assert [one.status for one in ended] == [JobStatus.COMPLETED, JobStatus.COMPLETED]
+    assert "zombie.found" not in event_names(app.store)
+    app.close()
+
+
+class Working:
+    """A stage on which one job runs until it is told to end."""
+
+    def __init__(self, on_stage: Stage, told: list[StopReason | None], lease_id: str) -> None:
+        self.stage = on_stage
+        self.told = told
+        self.lease_id = lease_id
+
+    @property
+    def heartbeat(self) -> Any:
+        return self.stage.supervisor.heartbeat
+
+
+@contextlib.asynccontextmanager
+async def working(url: str, folder: Path, clock: Any) -> Any:
+    app = App()
+    told: list[StopReason | None] = []
+
+    @app.job(retries=0)
+    async def work(ctx: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append(ctx._stop.reason)
+
+    async with stage(app, folder, clock, store=url) as on_stage:
+        await app.enqueue("work")
+        (claim,) = await on_stage.supervisor.dispatcher.step()
+        await asyncio.sleep(0)
+        try:
+            yield Working(on_stage, told, claim.lease.id)
+        finally:
+            on_stage.supervisor.dispatcher.tell_all(StopReason.INTERRUPTED)
+            await until(lambda: not on_stage.supervisor.dispatcher.running)
+
+
+class PassingClock:
+    """The real clock, with time that the test lets pass on top."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.more_s = 0.0
+
+    def now(self) -> Any:
+        return self._real.now()
+
+    def monotonic(self) -> float:
+        return float(self._real.monotonic()) + self.more_s
+
+
+@pytest.mark.rule("LEASE-07", "LEASE-04")
+async def test_a_failed_beat_is_tried_again_and_disturbs_nobody_before_the_deadline(
+    store_url: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: Any, caplog: Any
+) -> None:
+    clock = PassingClock(SystemClock())
+    async with working(store_url, tmp_path, clock) as work:
+        assert work.heartbeat.step()
+        outage = Outage(work.stage.app.store, request, monkeypatch)
+        with outage.during(), caplog.at_level(logging.WARNING):
+            assert not await asyncio.to_thread(work.heartbeat.step)
+            assert "it will be tried again" in caplog.text
+            clock.more_s += 200
+            assert not await asyncio.to_thread(work.heartbeat.step)
+            assert not work.told
+        assert work.heartbeat.step()
+        with outage.during():
+            clock.more_s += 299
+            assert not await asyncio.to_thread(work.heartbeat.step)
+            assert not work.told
+            clock.more_s += 1.5
+            assert not await asyncio.to_thread(work.heartbeat.step)
+            await until(lambda: work.told == [StopReason.LOST])
+        await work.stage.step()
+
+
+@pytest.mark.rule("LEASE-04")
+async def test_a_beat_that_hangs_does_not_hide_the_deadline(store_url: str, tmp_path: Path) -> None:
+    """Somebody else holds the database for longer than the lease: the handler is stopped meanwhile, not afterwards."""
+    clock = ManualClock()
+    async with working(store_url, tmp_path, clock) as work:
+        connection: Any
+        if store_url.startswith("sqlite"):
+            connection = apsw.Connection(store_url.removeprefix("sqlite:///"))
+            connection.set_busy_timeout(5000)
+            connection.execute("BEGIN EXCLUSIVE")
+        else:
+            connection = psycopg.connect(store_url)
+            connection.execute("SELECT * FROM leases FOR UPDATE")
+        beating = asyncio.create_task(asyncio.to_thread(work.heartbeat.step))
+        clock.advance(300)
+        await until(lambda: work.told == [StopReason.LOST], 8)
+        assert not beating.done()
+        connection.execute("ROLLBACK")
+        connection.close()
+        await beating
+        await work.stage.step()
+
+
+@pytest.mark.rule("LEASE-04", "LEASE-03")
+async def test_a_worker_that_learns_that_its_lease_is_gone_stops_the_handler(store_url: str, tmp_path: Path) -> None:
+    async with working(store_url, tmp_path, ManualClock()) as work:
+        store = work.stage.app.store
+        store.write_sync(lambda tx: tx.execute("DELETE FROM leases"))
+        assert work.heartbeat.step()
+        await until(lambda: work.told == [StopReason.LOST])
+        await work.stage.supervisor.dispatcher.settle_all()
+        assert "lease.stale_result" in event_names(store)
+
+
+@pytest.mark.rule("LEASE-06", "LEASE-02")
+@pytest.mark.parametrize("hours", [3, -3])
+async def test_a_jump_of_the_wall_clock_is_answered_with_a_beat(store_url: str, tmp_path: Path, hours: int) -> None:
+    clock = ManualClock()
+    async with working(store_url, tmp_path, clock) as work:
+        heartbeat, store = work.heartbeat, work.stage.app.store
+        heartbeat.start()
+        try:
+            await asyncio.sleep(0)
+            expires = "SELECT expires_at FROM leases"
+            before = value(store, expires)
+            await until(lambda: heartbeat._thread is not None and heartbeat._thread.is_alive())
+            await asyncio.sleep(0.1)
+            clock.jump(hours * 3600)
+            await until(lambda: heartbeat.last_beat_at is not None)
+            assert value(store, expires) != before
+        finally:
+            heartbeat.stop()
+        assert not work.told
+        # And recovery, which may look before the beat, leaves the live one alone.
+        assert await work.stage.supervisor.recovery.step() == 0
+
+

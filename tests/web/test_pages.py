@@ -1,0 +1,135 @@
+"""Every page, in light and dark, wide and narrow, with plain names and with names that mean harm."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.api.serving import Served
+from tests.web.conftest import Complaints, keep
+from tests.web.things import paths_of_everything
+
+NAUGHTY = (
+    "<img src=x onerror=document.title='broken'>",
+    "\"><script>document.title='broken'</script>",
+    "'\"`{{7*7}}${7*7}<svg/onload=alert(1)>",
+    "</textarea></pre></script><b>bold</b>",
+    "javascript:alert(1)//",
+    "\u202etxt.exe \u0627\u0644\u0639\u0631\u0628\u064a\u0629 שלום",
+    "Ω≈ç√∫˜µ≤≥÷ ( ͡° ͜ʖ ͡°) 田中さん 👾🙇 Z̮̞̠͙͔ͅḀ̗̞͈̻̗Ḷ͙͎̯̹̞͓G̻O̭̗̮",
+    "'; DROP TABLE jobs; -- %s %n ${jndi:ldap://127.0.0.1/a}",
+    "&lt;b&gt; &amp;amp; \\u003cscript\\u003e",
+)
+
+
+@pytest.mark.rule("SEC-03")
+def test_every_page_renders_without_a_complaint_in_light_and_in_dark(
+    served: Served, page: Page, browser: Browser, complaints: Complaints
+) -> None:
+    paths = paths_of_everything(served)
+    dark = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme="dark").new_page()
+    complaints.listen_to(dark)
+    for path in paths:
+        answer = page.goto(served.url + path)
+        assert answer is not None
+        assert answer.status == 200, path
+        policy = answer.headers["content-security-policy"]
+        assert "unsafe-inline" not in policy
+        assert "script-src 'self'" in policy
+        expect(page.locator("main h1")).not_to_be_empty()
+        assert page.locator("script:not([src]), style, [style], [onclick], [onerror]").count() == 0, path
+    for number, path in enumerate(paths):
+        dark.goto(served.url + path)
+        if number % 4 == 0:
+            keep(dark, f"dark-{number:02d}-{_name(path)}")
+    ground = dark.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert ground != page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    dark.context.close()
+
+
+def test_no_page_scrolls_sideways_on_a_phone(served: Served, browser: Browser, complaints: Complaints) -> None:
+    paths = paths_of_everything(served, "a-name-without-a-single-blank-" * 6)
+    phone = browser.new_context(viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True).new_page()
+    complaints.listen_to(phone)
+    for number, path in enumerate(paths):
+        phone.goto(served.url + path)
+        wide = phone.evaluate("document.documentElement.scrollWidth - innerWidth")
+        if wide > 0 or number % 5 == 0:
+            keep(phone, f"phone-{number:02d}-{_name(path)}")
+        assert wide <= 0, path
+    phone.locator("[data-menu]").tap()
+    expect(phone.get_by_role("link", name="Queue")).to_be_visible()
+    assert complaints == []
+    phone.context.close()
+
+
+@pytest.mark.rule("SEC-03")
+def test_names_that_mean_harm_are_shown_as_they_are_and_do_nothing(served: Served, page: Page) -> None:
+    paths = paths_of_everything(served, " ".join(NAUGHTY[:4])[:150])
+    for naughty in NAUGHTY:
+        job = served.run_job("fail", {"message": naughty}, labels={"about": naughty})
+        page.goto(f"{served.url}/ui/jobs/{job['id']}")
+        expect(page.locator("#params")).to_contain_text(naughty[:12].replace('"', '\\"').replace("\\u", "\\\\u"))
+        assert page.title().endswith(" · Holdbeat")
+    for path in paths:
+        page.goto(served.url + path)
+        assert page.title().endswith(" · Holdbeat"), path
+        assert page.locator("main img, main svg[onload], main b:text-is('bold')").count() == 0, path
+    page.goto(served.url + "/ui/jobs?label=" + "%22%3E%3Cscript%3Ealert(1)%3C/script%3E=1")
+    assert page.locator("main script").count() == 0
+
+
+@pytest.mark.rule("SEC-07")
+def test_no_page_shows_a_secret(served: Served) -> None:
+    for path in paths_of_everything(served, "discreet"):
+        assert "very-secret-token" not in served.client.get(path).text, path
+
+
+@pytest.mark.rule("TIME-08")
+def test_a_timetable_can_be_tried_before_it_is_saved_and_shows_the_jump_of_the_clock(
+    served: Served, page: Page
+) -> None:
+    page.goto(f"{served.url}/ui/schedules")
+    page.get_by_label("Cron").fill("30 2 25-31 3 *")
+    page.get_by_label("Timezone").fill("Europe/Berlin")
+    page.get_by_role("button", name="Show next fires").click()
+    expect(page.locator("#trial tbody tr")).to_have_count(10)
+    expect(page.locator("#trial .badge", has_text="DST gap").first).to_be_visible()
+    page.get_by_label("Cron").fill("61 * * * *")
+    page.get_by_role("button", name="Show next fires").click()
+    expect(page.locator("#trial .notice")).to_contain_text("61")
+
+
+def test_a_page_of_nothing_says_so_and_a_filter_of_nonsense_is_refused(served: Served) -> None:
+    for path in ("/ui/jobs/nonsense", "/ui/groups/01890a5d-ac96-774b-bcce-b302099a8057", "/ui/schedules/none"):
+        answer = served.client.get(path)
+        assert answer.status_code == 404
+        assert "There is no" in answer.text
+    assert served.client.get("/ui/jobs", params={"status": "SLEEPING"}).status_code == 422
+    assert served.client.get("/ui/jobs", params={"cursor": "%00x"}).status_code == 422
+    assert served.client.get("/static/x/../../pages.py").status_code == 404
+
+
+def test_every_page_can_be_reached_by_keys(served: Served, page: Page) -> None:
+    page.goto(served.url)
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    page.wait_for_url("**/ui/queue")
+    page.keyboard.press("?")
+    expect(page.get_by_role("heading", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to content")).to_be_focused()
+
+
+def test_the_reader_s_choice_of_light_or_dark_outlasts_the_page(served: Served, page: Page) -> None:
+    page.goto(served.url)
+    page.get_by_role("button", name="Light or dark").click()
+    page.goto(f"{served.url}/ui/jobs")
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+
+
+def _name(path: str) -> str:
+    return re.sub(r"\W+", "-", path).strip("-")[:20] or "overview"
