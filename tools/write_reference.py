@@ -8,10 +8,12 @@ settings in docs/operations.md.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -24,6 +26,8 @@ API = ROOT / "docs/reference/api.md"
 OPERATIONS = ROOT / "docs/operations.md"
 SETTINGS_BEGIN, SETTINGS_END = "<!-- settings: begin -->", "<!-- settings: end -->"
 MADE = "<!-- Made by `python -m tools.write_reference`: change the program, then run it. -->"
+EVERYWHERE = ("400", "401", "403", "404", "405", "413", "421", "422", "500", "503")
+"""Refusals that the head of the page speaks of."""
 
 MEANINGS = {
     "store": "where everything is kept: `sqlite:///file.db` or `postgresql://…`",
@@ -60,14 +64,19 @@ def settings_table() -> str:
     for field in dataclasses.fields(Settings):
         if field.name == "origins":
             continue
-        default = getattr(Settings(), field.name)
-        low_high = _BOUNDS.get(field.name)
-        bounds = f"{low_high[0]:g} – {low_high[1]:,.0f}" if low_high else ""
-        shown = "" if default in (None, (), {}) else f"`{str(default).lower() if default in (True, False) else default}`"
-        if isinstance(default, int | float) and not isinstance(default, bool):
-            shown = f"`{default:g}`"
-        rows.append(f"| `{field.name}` | {shown} | {bounds} | {MEANINGS[field.name]} |")
+        bounds = _BOUNDS.get(field.name)
+        between = f"{bounds[0]:g} – {bounds[1]:,.0f}" if bounds else ""
+        rows.append(f"| `{field.name}` | {_default(field.name)} | {between} | {MEANINGS[field.name]} |")
     return "\n".join(rows)
+
+
+def _default(name: str) -> str:
+    value = getattr(Settings(), name)
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, int | float):
+        return f"`{value:g}`"
+    return f"`{value}`" if value else ""
 
 
 def operations_page(before: str) -> str:
@@ -87,9 +96,9 @@ def cli_page() -> str:
         "",
         MADE,
         "",
-        "Tables for people, `--json` for programs. Verbs that read and steer work on the store itself, or on a server with",
-        "`--server`. Exit codes: 0 done, 1 refused or failed, 2 wrong input or settings, 3 the store refuses, 4 not found,",
-        "5 not available just now, 130 interrupted.",
+        "Tables for people, `--json` for programs. Verbs that read and steer work on the store itself, or on a server",
+        "with `--server`. Exit codes: 0 done, 1 refused or failed, 2 wrong input or settings, 3 the store refuses,",
+        "4 not found, 5 not available just now, 130 interrupted.",
         "",
     ]
     for name in cli.list_commands(context):
@@ -135,9 +144,10 @@ def _cell(text: str) -> str:
 
 def openapi() -> dict[str, Any]:
     """The API as a server with nothing but defaults describes it."""
-    from holdbeat.api.openapi import describe  # type: ignore[import-not-found,unused-ignore]
+    from holdbeat.api.app import create_api
 
-    described: dict[str, Any] = describe()
+    # Routes are described before any request comes: all that is asked of the service by then are its settings.
+    described: dict[str, Any] = create_api(SimpleNamespace(settings=Settings())).openapi()  # type: ignore[arg-type]
     return described
 
 
@@ -149,8 +159,12 @@ def api_page(described: dict[str, Any]) -> str:
         MADE,
         "",
         "JSON under `/api`. Lists are `{items, next_cursor}` with `limit` (50, at most 500) and `cursor`. Errors are",
-        "`application/problem+json`: `{type, title, status, detail, code, field?}`; the code is stable, the detail says what",
-        "to do. A running server has the same at `/openapi.json`, and readable at `/docs`.",
+        "`application/problem+json`: `{type, title, status, detail, code, field?}`; the code is stable, the detail",
+        "says what to do. A running server has the same at `/openapi.json`, and readable at `/docs`.",
+        "",
+        "Any route may answer 400 (malformed JSON), 401 and 403 (the key), 404, 405, 413 (more than 1 MB), 421",
+        "(unknown Host), 422 (a field is wrong, and `field` names it) and 503 (not available just now, with",
+        "`Retry-After`). Routes that refuse for reasons of their own list those.",
         "",
     ]
     by_tag: dict[str, list[str]] = {}
@@ -160,6 +174,9 @@ def api_page(described: dict[str, Any]) -> str:
             by_tag.setdefault(tag, []).extend(_operation(path, method, operation))
     for tag, lines in by_tag.items():
         parts += [f"## {tag}", "", *lines]
+    parts += ["## Schemas", ""]
+    for name, schema in described["components"]["schemas"].items():
+        parts += _schema(name, schema)
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -181,9 +198,47 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> Iterator[st
     if body:
         yield f"Body: {_schema_name(body)}."
         yield ""
-    answers = [f"{code} {_answer(each)}".strip() for code, each in operation.get("responses", {}).items()]
+    answers = [
+        f"{code} {_answer(each)}".strip()
+        for code, each in operation.get("responses", {}).items()
+        if code not in EVERYWHERE
+    ]
     yield f"Answers: {'; '.join(answers)}."
     yield ""
+
+
+def _schema(name: str, schema: dict[str, Any]) -> Iterator[str]:
+    fields = schema.get("properties", {})
+    yield f"### {name}"
+    yield ""
+    if not fields:
+        yield schema.get("description") or f"{_type(schema).capitalize()}."
+        yield ""
+        return
+    yield "| field | type | |"
+    yield "| --- | --- | --- |"
+    required = schema.get("required", [])
+    for field, of in fields.items():
+        default = f"default `{json.dumps(of['default'])}`" if of.get("default") is not None else ""
+        note = ". ".join(filter(None, ["required" if field in required else default, of.get("description")]))
+        yield f"| `{field}` | {_cell(_type(of))} | {_cell(note)} |"
+    yield ""
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    for several in ("anyOf", "oneOf", "allOf"):
+        if several in schema:
+            return " or ".join(dict.fromkeys(_type(each) for each in schema[several]))
+    if "enum" in schema:
+        return ", ".join(f"`{each}`" for each in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    return str(schema.get("format") or schema.get("type") or "any")
 
 
 def _answer(answer: dict[str, Any]) -> str:
@@ -196,7 +251,7 @@ def _answer(answer: dict[str, Any]) -> str:
 
 def _schema_name(schema: dict[str, Any]) -> str:
     reference = schema.get("$ref", "").rpartition("/")[2]
-    return f"`{reference}`" if reference else ""
+    return f"[{reference}](#{reference.lower()})" if reference else ""
 
 
 def pages() -> dict[Path, str]:

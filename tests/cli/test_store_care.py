@@ -135,7 +135,7 @@ def test_recover_repairs_what_a_killed_worker_left_and_prints_it(holdbeat: Comma
     follower = holdbeat.start("logs", job_id, "-f")
     assert follower.stdout is not None and follower.stdout.readline().startswith("line")
     follower.send_signal(signal.SIGINT)
-    out, err = follower.communicate(timeout=30)
+    _, err = follower.communicate(timeout=30)
     assert follower.returncode == 130 and "Traceback" not in err
     worker.kill()
     worker.communicate()

@@ -24,6 +24,7 @@ def port() -> str:
         return str(probe.getsockname()[1])
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", TESTED, ids=name_of)
 def test_what_a_page_shows_is_what_happens(
     page: Path, port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

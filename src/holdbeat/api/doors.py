@@ -279,9 +279,3 @@ class HostList:
         except ValueError:
             return False
         return literal.is_loopback or name == address
-
-
-def scope_of(request: Request) -> Scope:
-    """What the key of a request may do."""
-    found: Scope = request.scope["holdbeat.scope"]
-    return found

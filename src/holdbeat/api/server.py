@@ -173,6 +173,7 @@ class ApiServer:
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",
             access_log=False,
             proxy_headers=False,
             server_header=False,

@@ -27,6 +27,8 @@ from holdbeat.store.verbs.submission import prepare
 from holdbeat.store.verbs.workers import has_live_worker_for
 
 LOOK_S = 0.5
+EXTEND_S = 5.0
+"""How often the reservations of waiting clients are extended: soon enough to outlive a jump of the wall clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class DirectExecutionHandler(Service):
     def __init__(
         self, store: PersistenceAdapter, owner: str, *, direct_wait_s: float = 300, reservation_s: float = 600
     ) -> None:
-        super().__init__(store, max(0.2, reservation_s / 4))
+        super().__init__(store, min(EXTEND_S, reservation_s / 4))
         self._owner = owner
         self._direct_wait_s = direct_wait_s
         self._reservation_s = reservation_s
@@ -88,6 +90,7 @@ class DirectExecutionHandler(Service):
                 f"No worker that can run {work.type} is alive. Start one with `holdbeat worker`.", code="no_worker"
             )
         patience_s = self._direct_wait_s if wait_s is None else min(wait_s, self._direct_wait_s)
+        until = self.store.clock.monotonic() + patience_s
         woken = asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -102,7 +105,7 @@ class DirectExecutionHandler(Service):
         try:
             # Shielded: a client that goes away just now must not leave a reservation behind that nobody knows of.
             reservation = await asyncio.shield(reserving)
-            return await self._wait(reservation, patience_s, woken)
+            return await self._wait(reservation, patience_s, until, woken)
         except BaseException as error:
             why = error.detail if isinstance(error, HoldbeatError) else "the client went away"
             await asyncio.shield(self._withdraw(reserving, why))
@@ -116,11 +119,11 @@ class DirectExecutionHandler(Service):
             reservation = await reserving
             await self.store.write(cancel_reservation, reservation.id, why)
 
-    async def _wait(self, reservation: Reservation, patience_s: float, woken: asyncio.Event) -> DirectResult:
-        monotonic = self.store.clock.monotonic
-        until = monotonic() + patience_s
+    async def _wait(
+        self, reservation: Reservation, patience_s: float, until: float, woken: asyncio.Event
+    ) -> DirectResult:
         while True:
-            now = monotonic()
+            now = self.store.clock.monotonic()
             reservation = await self.store.read(load_reservation, reservation.id)
             if reservation.status is not ReservationStatus.ACTIVE:
                 return _result(reservation)

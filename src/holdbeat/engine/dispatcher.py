@@ -83,6 +83,8 @@ class Dispatcher:
         self._may_have_work = True
         self._claiming = False
         self._by_hand = False
+        self._company = max(1, worker.slots // 2)
+        """How many endings are worth a turn of their own beside one under way: large turns cost less per job."""
         self._pause_s = 0.0
         self._is_paused = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -185,7 +187,7 @@ class Dispatcher:
         has_room = self._claiming and self._may_have_work and (self._free or self._free_http)
         if not self._ended and not has_room:
             return
-        if self._turns and len(self._ended) < 16 and not has_room:
+        if self._turns and len(self._ended) < self._company and not has_room:
             return  # a few endings wait for company; the turn under way will pump again
         self._begin_turn(self._run_turn(*self._prepare()))
 

@@ -158,7 +158,11 @@ class ScheduleTrigger(Service):
         self._look_due = False
         self._looked_at = self.store.clock.monotonic()
         until = self.store.clock.now() + timedelta(seconds=self._horizon_s)
-        outlook = await self.store.read(look_ahead, until)
+        try:
+            outlook = await self.store.read(look_ahead, until)
+        except BaseException:
+            self._look_due = True
+            raise
         self._known_until = outlook.known_until
         self._moments, self._known = [], set()
         self._remember(outlook.moments)

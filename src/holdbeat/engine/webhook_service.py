@@ -94,8 +94,10 @@ class WebhookService(Service):
         await super().stop()
         if self._on_their_way:
             await asyncio.wait(set(self._on_their_way), timeout=2.0)
-        for task in list(self._on_their_way):
+        left = list(self._on_their_way)
+        for task in left:
             task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         with contextlib.suppress(HoldbeatError):
             await self._write_results()
         await self._outbound.aclose()

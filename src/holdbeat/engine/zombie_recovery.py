@@ -18,6 +18,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.recover import SilentLease, bury_worker, find_trouble, recovery_units
+from holdbeat.store.verbs.reservations import late_reservations
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -46,6 +47,7 @@ class ZombieRecovery(Service):
         self._thorough_at: float | None = None
         self._late: dict[str, tuple[datetime, float]] = {}
         """Leases seen late: their last heartbeat, and since when on the monotonic clock."""
+        self._late_reservations: dict[str, float] = {}
 
     async def step(self) -> int:
         """A full look if it is time for one, or if somebody has died; else nothing."""
@@ -79,11 +81,26 @@ class ZombieRecovery(Service):
             if lease.lease_id not in lost or now - self._late[lease.lease_id][1] >= self._terms.heartbeat_s
         ]
 
+    def _late_for_long(self, reservations: list[str], late: set[str]) -> list[str]:
+        """The same for direct requests whose owner has not ended: it extends them within that time if it lives."""
+        now = self.store.clock.monotonic()
+        self._late_reservations = {one: self._late_reservations.get(one, now) for one in late}
+        return [
+            one
+            for one in reservations
+            if one not in late or now - self._late_reservations[one] >= self._terms.heartbeat_s
+        ]
+
     async def recover(self, dead: frozenset[str] = frozenset(), *, thorough: bool = True) -> int:
         """Repairs everything that can be found now. Returns how many things were repaired."""
         trouble = await self.store.read(find_trouble, self._terms, dead, thorough=thorough)
         if not self.store.has_shared_clock:
-            trouble = replace(trouble, leases=self._silent_for_long(trouble.leases))
+            late = await self.store.read(late_reservations, trouble.reservations, dead) if trouble.reservations else set()
+            trouble = replace(
+                trouble,
+                leases=self._silent_for_long(trouble.leases),
+                reservations=self._late_for_long(trouble.reservations, late),
+            )
         repaired = 0
         still_there = set(trouble.workers)
         for verb, arguments in recovery_units(trouble):

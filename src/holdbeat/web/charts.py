@@ -120,7 +120,7 @@ def lanes(spans: Sequence[Span], since: datetime, now: datetime) -> list[dict[st
     drawn = []
     for worker_id in sorted(workers):
         rows = []
-        for slot in sorted(workers[worker_id]):
+        for slot in sorted(workers[worker_id], key=lambda slot: (slot < 0, abs(slot))):
             bars = []
             for each in workers[worker_id][slot]:
                 left, right = x(each.started_at), x(each.finished_at or now)
@@ -139,7 +139,7 @@ def lanes(spans: Sequence[Span], since: datetime, now: datetime) -> list[dict[st
                         "label": each.type if right - left > 9 * len(each.type) + 16 else "",
                     }
                 )
-            rows.append({"slot": slot, "bars": bars})
+            rows.append({"name": f"slot {slot + 1}" if slot >= 0 else f"http {-slot}", "bars": bars})
         drawn.append({"worker_id": worker_id, "rows": rows})
     return drawn
 

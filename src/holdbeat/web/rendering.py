@@ -7,6 +7,7 @@ style. A state is always an icon and a word, never a colour alone.
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +20,10 @@ from holdbeat.domain.schedule import INDEFINITE
 from holdbeat.observe.wording import counted, span
 
 LONGEST_JSON = 200_000
+_TOLD = re.compile(
+    r"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)(?P<distance> \((?:in [^()]{1,20}|[^()]{1,20} ago|now)\))?"
+    r"|(?P<noun>\b[Jj]ob )(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})"
+)
 
 
 def environment() -> Environment:
@@ -41,7 +46,7 @@ def environment() -> Environment:
         "clock_s": lambda at: _instant(at).timestamp(),
         "iso": lambda at: iso(_instant(at)),
     }
-    made.globals |= {"when": when, "running_for": running_for, "counted": counted, "short": short}
+    made.globals |= {"when": when, "running_for": running_for, "told": told, "counted": counted, "short": short}
     return made
 
 
@@ -93,6 +98,31 @@ def running_for(context: Context, since: datetime | str | None) -> Markup | str:
     return Markup('<time datetime="{}" title="since {}" data-since>{}</time>').format(
         iso(instant), exact(instant), words
     )
+
+
+@pass_context
+def told(context: Context, text: str, own_id: str | None = None) -> Markup:
+    """An explanation for the eye: instants as times that stay true, jobs as links, this job by no number."""
+    parts: list[str | Markup] = []
+    place = 0
+    for match in _TOLD.finditer(text):
+        parts.append(escape(text[place : match.start()]))
+        place = match.end()
+        if match["id"] is None:
+            parts.append(_moment(context, from_iso(match["at"]), match["distance"] is not None))
+        elif match["id"] == own_id:
+            parts.append("This job" if match["noun"] == "Job " else "this job")
+        else:
+            link = Markup('<a href="/ui/jobs/{}">{}{}</a>')
+            parts.append(link.format(match["id"], match["noun"], short(match["id"])))
+    return Markup("").join([*parts, escape(text[place:])])
+
+
+def _moment(context: Context, at: datetime, has_distance: bool) -> Markup:
+    now: datetime = context["now"]
+    words = at.strftime("%H:%M:%S" if at.date() == now.date() else "%Y-%m-%d %H:%M:%S") + " UTC"
+    shown = Markup('<time datetime="{}" title="{}">{}</time>').format(iso(at), exact(at), words)
+    return shown + Markup(" ({})").format(when(context, at)) if has_distance else shown
 
 
 def _pretty(value: Any) -> Markup:

@@ -82,7 +82,7 @@ def find_trouble(
         leases=_silent_leases(tx, terms, dead),
         jobs=_ids(
             tx,
-            "SELECT j.id FROM jobs j LEFT JOIN leases l ON l.job_id = j.id "
+            "SELECT j.id FROM jobs AS j INDEXED BY jobs_running LEFT JOIN leases l ON l.job_id = j.id "
             "WHERE j.status = 'RUNNING' AND l.id IS NULL ORDER BY j.id",
         )
         + (_abandoned_cancels(tx) if thorough else []),
@@ -160,7 +160,8 @@ def _abandoned_cancels(tx: Transaction) -> list[str]:
 
 def _forsaken_reservations(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> list[str]:
     found = tx.rows(
-        "SELECT r.id, r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at FROM direct_reservations r "
+        "SELECT r.id, r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at "
+        "FROM direct_reservations AS r INDEXED BY direct_reservations_active "
         "LEFT JOIN workers w ON w.id = r.owner WHERE r.status = 'ACTIVE' ORDER BY r.id"
     )
     return [row[0] for row in found if _why_expired(tx, row[1:], terms, dead)]

@@ -6,6 +6,7 @@ once, while its lease stays until the handler has really ended, so that no slot 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -61,6 +62,16 @@ def extend(tx: Transaction, owner: str, reservation_s: float) -> list[str]:
         expires_at=tx.now + timedelta(seconds=reservation_s),
     )
     return [row[0] for row in found]
+
+
+def late_reservations(tx: Transaction, ids: Sequence[str], dead_workers: Collection[str]) -> set[str]:
+    """Those of the given reservations that only the clock speaks against: their owner is known and has not ended."""
+    found = tx.rows(
+        "SELECT r.id, r.owner FROM direct_reservations r JOIN workers w ON w.id = r.owner "
+        "WHERE r.id IN :ids AND w.stopped_at IS NULL",
+        ids=ids,
+    )
+    return {row[0] for row in found if row[1] not in dead_workers}
 
 
 def cancel_reservation(tx: Transaction, reservation_id: str, reason: str | None = None) -> Reservation:

@@ -19,7 +19,7 @@ export function startLog() {
     const isAtEnd = place.scrollTop + place.clientHeight >= place.scrollHeight - 30;
     nothing.remove();
     const row = document.createElement("div");
-    row.className = line.stream;
+    row.className = `stream-${line.stream}`;
     const time = document.createElement("time");
     time.dateTime = line.at;
     time.title = line.at;

@@ -1,0 +1,117 @@
+"""Figures, health and the legacy API."""
+
+from __future__ import annotations
+
+import time
+
+import httpx2
+import pytest
+
+from tests.api.conftest import Serve
+from tests.api.serving import FAR, Served, eventually, problem_of
+
+ANY_ID = "0190b5a0-0000-7000-8000-000000000000"
+
+
+# --- figures and health -------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("API-01")
+def test_the_figures_add_up(served: Served, client: httpx2.Client) -> None:
+    served.run_job("echo")
+    found = client.get("/api/stats").json()
+    assert found["jobs"].keys() == {"QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "total"}
+    assert found["jobs"]["total"] == sum(value for name, value in found["jobs"].items() if name != "total")
+    assert found["resources"]["default"].keys() >= {"slots", "used", "waiting", "oldest_wait_s"}
+    assert found["runs"]["last_hour"]["COMPLETED"] >= 1
+    assert {"workers", "zombies_recovered", "stale_results", "schedules"} <= found.keys()
+    workers = client.get("/api/workers").json()["items"]
+    assert [worker["kind"] for worker in workers] == ["serve"]
+    assert "echo" in workers[0]["types"]
+    types = {each["name"]: each for each in client.get("/api/job-types").json()["items"]}
+    assert types["echo"]["schema"]["properties"]["x"]["type"] == "integer"
+    assert types["echo"]["aliases"] == ["parrot"]
+
+
+@pytest.mark.rule("API-05")
+def test_readiness_is_a_probe_of_store_claim_trigger_and_dispatcher(served: Served, client: httpx2.Client) -> None:
+    found = client.get("/readyz").json()
+    assert found["ready"] is True
+    assert found["checks"].keys() == {"server", "store", "trigger", "dispatcher"}
+    assert all(check["ok"] for check in found["checks"].values())
+
+
+@pytest.mark.rule("API-05")
+def test_a_server_whose_store_cannot_write_is_alive_but_not_ready(serve: Serve) -> None:
+    server = serve(has_worker=False)
+    assert server.client.get("/readyz").status_code == 200
+    server.store.close()
+    assert server.client.get("/healthz").status_code == 200
+    began = time.monotonic()
+    problem_of(server.client.get("/readyz"), 503)
+    assert time.monotonic() - began < 12
+
+
+@pytest.mark.rule("OPS-05")
+def test_metrics_come_from_the_hook(serve: Serve) -> None:
+    server = serve(has_worker=False)
+    server.server.service.metrics = lambda: (b"holdbeat_up 1\n", "text/plain; version=0.0.4")
+    answer = server.client.get("/metrics")
+    assert (answer.text, answer.headers["content-type"]) == ("holdbeat_up 1\n", "text/plain; version=0.0.4")
+
+
+# --- legacy -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("CON-004")
+def test_the_legacy_api_works_in_its_old_words_and_says_that_it_goes(served: Served, client: httpx2.Client) -> None:
+    answer = client.post("/jobs/echo/trigger", json={"x": 9})
+    assert answer.status_code == 202
+    assert answer.json()["status"] == "queued"
+    for name in ("deprecation", "sunset", "link"):
+        assert name in answer.headers
+    job_id = answer.json()["job_id"]
+    served.wait_for(job_id)
+    found = client.get(f"/jobs/{job_id}").json()
+    assert (found["job_id"], found["status"], found["result"]) == (job_id, "succeeded", {"x": 9, "text": None})
+    assert job_id in [each["job_id"] for each in client.get("/jobs").json()["jobs"]]
+    assert client.get("/jobs?status=running").status_code == 200
+    problem_of(client.get("/jobs?status=RUNNING"), 422)
+    refused = client.post("/jobs/nope/trigger", json={})
+    problem_of(refused, 422, "unknown_type")
+    assert "deprecation" in refused.headers
+    problem_of(client.post(f"/jobs/{job_id}/cancel"), 409)
+    waiting = served.submit("echo", not_before=FAR)["id"]
+    assert client.post(f"/jobs/{waiting}/cancel").json()["status"] == "cancelled"
+    assert client.get(f"/jobs/{served.run_job('fail')['id']}").json()["status"] == "failed"
+    assert client.get(f"/jobs/{served.run_job('skip')['id']}").json()["status"] == "skipped"
+    assert "/jobs/{type}/trigger" in served.legacy_calls
+
+
+@pytest.mark.rule("CON-004")
+def test_a_legacy_batch_has_a_status_of_its_own(served: Served, client: httpx2.Client) -> None:
+    def status_of(*types: str) -> str:
+        answer = client.post("/jobs/batch/trigger", json={"jobs": [{"type": type_} for type_ in types]})
+        assert answer.status_code == 202
+        path = f"/jobs/batch/{answer.json()['batch_id']}"
+        return str(
+            eventually(
+                lambda: (found := client.get(path).json())["status"] not in ("queued", "running") and found["status"]
+            )
+        )
+
+    assert status_of("echo", "echo") == "succeeded"
+    assert status_of("echo", "fail") == "partial"
+    assert status_of("fail", "fail") == "failed"
+    problem_of(client.post("/jobs/batch/trigger", json={"jobs": []}), 422)
+    problem_of(client.post("/jobs/batch/trigger", json={"jobs": [{"params": {}}]}), 422)
+    problem_of(client.post("/jobs/batch/trigger", json={"jobs": [{"type": "echo", "priority": 1}]}), 422)
+    problem_of(client.get(f"/jobs/batch/{ANY_ID}"), 404)
+
+
+@pytest.mark.rule("CON-004")
+def test_the_legacy_api_can_be_switched_off(serve: Serve) -> None:
+    server = serve(has_worker=False, legacy_api=False)
+    problem_of(server.client.get("/jobs"), 404)
+    problem_of(server.client.post("/jobs/echo/trigger", json={}), 404)
+    assert "/jobs" not in server.client.get("/openapi.json").json()["paths"]

@@ -1,0 +1,128 @@
+"""Webhooks, their deliveries, and secrets that are never shown."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.serving import FAR, Served, eventually, problem_of, unique
+
+ANY_ID = "0190b5a0-0000-7000-8000-000000000000"
+
+
+class Receiver:
+    """Takes messages and remembers them."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                receiver.bodies.append(self.rfile.read(int(self.headers["content-length"])))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *args: Any) -> None:
+                return
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.mark.rule("WEB-04", "SEC-07")
+def test_a_subscription_shows_its_secret_once_and_is_edited_and_rotated(client: httpx2.Client) -> None:
+    made = client.post("/api/webhooks", json={"url": "https://example.org/x", "events": ["job.run.failed"]})
+    assert made.status_code == 201
+    webhook = made.json()
+    assert webhook["secret"].startswith("whsec_")
+    path = f"/api/webhooks/{webhook['id']}"
+    shown = client.get(path).json()
+    assert shown == {**webhook, "secret": "[redacted]"}
+    assert webhook["secret"] not in client.get("/api/webhooks?limit=500").text
+    edited = client.patch(path, json={**{k: shown[k] for k in ("url", "secret")}, "events": [], "enabled": False})
+    assert (edited.status_code, edited.json()["events"], edited.json()["enabled"]) == (200, [], False)
+    problem_of(client.patch(path, json={"enabled": True}, headers={"If-Match": '"1"'}), 412)
+    problem_of(client.patch(path, json={"secret": "whsec_abc"}), 422, "use_rotate")
+    rotated = client.post(f"{path}/rotate").json()
+    assert rotated["secret"].startswith("whsec_")
+    assert rotated["secret"] != webhook["secret"]
+    assert client.delete(path).status_code == 204
+    problem_of(client.get(path), 404)
+    problem_of(client.delete(path), 404)
+
+
+@pytest.mark.rule("WEB-04", "API-02")
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"url": "nope"},
+        {"url": 5},
+        {"url": "https://user:pass@example.org/"},
+        {"url": "https://example.org", "events": ["job.exploded"]},
+        {"url": "https://example.org", "events": "job.run.failed"},
+        {"url": "https://example.org", "secret": "short"},
+        {"url": "https://example.org", "secret": 5},
+        {"url": "https://example.org", "enabled": True},
+    ],
+)
+def test_a_subscription_that_breaks_a_rule_is_refused(client: httpx2.Client, body: dict[str, Any]) -> None:
+    problem_of(client.post("/api/webhooks", json=body), 422)
+
+
+@pytest.mark.rule("WEB-01", "WEB-04", "DEC-009")
+def test_a_delivery_carries_what_the_api_shows_and_can_be_sent_again(served: Served, client: httpx2.Client) -> None:
+    receiver = Receiver()
+    try:
+        job = served.run_job("echo", webhook_url=receiver.url)
+        delivered = eventually(
+            lambda: client.get("/api/deliveries", params={"job_id": job["id"], "status": "DELIVERED"}).json()["items"]
+        )[0]
+        message = delivered["payload"]
+        assert message["type"] == "job.run.completed"
+        assert message["data"]["job"] == job
+        assert message["data"]["run"] == job["run"]
+        again = client.post(f"/api/deliveries/{delivered['id']}/redeliver")
+        assert (again.status_code, again.json()["id"]) == (200, delivered["id"])
+        eventually(lambda: len(receiver.bodies) == 2)
+        assert receiver.bodies[0] == receiver.bodies[1]
+        assert client.get(f"/api/deliveries/{delivered['id']}").status_code == 200
+    finally:
+        receiver.close()
+    problem_of(client.get("/api/deliveries?status=LOST"), 422)
+    problem_of(client.get("/api/deliveries?job_id=x"), 422)
+    problem_of(client.get("/api/deliveries?cursor=x"), 422)
+    problem_of(client.post(f"/api/deliveries/{ANY_ID}/redeliver"), 404)
+
+
+@pytest.mark.rule("SEC-07")
+def test_secret_headers_of_http_jobs_are_never_shown_and_survive_an_edit(served: Served, client: httpx2.Client) -> None:
+    canary = unique("canary")
+    params = {"url": "http://127.0.0.1:1/", "headers": {"Authorization": f"Bearer {canary}", "X-Plain": "yes"}}
+    job = served.submit("http", params, not_before=FAR)
+    path = f"/api/jobs/{job['id']}"
+    assert job["params"]["headers"] == {"Authorization": "[redacted]", "X-Plain": "yes"}
+    edited = client.patch(path, json={"params": {**job["params"], "url": "http://127.0.0.1:2/"}})
+    assert edited.status_code == 200
+
+    def stored(tx: Any) -> str:
+        return str(tx.one("SELECT params FROM jobs WHERE id = :id", id=job["id"])[0])
+
+    assert canary in served.store.read_sync(stored)
+    template = {"name": unique("http"), "type": "http", "default_params": params}
+    made = client.post("/api/job-templates", json=template).json()
+    assert made["default_params"]["headers"]["Authorization"] == "[redacted]"
+    for seen in (path, f"{path}/events", f"{path}/explain", "/api/jobs?limit=500", "/api/queue?limit=500"):
+        assert canary not in client.get(seen).text
+    lost = {"params": {"url": "http://127.0.0.1:2/", "headers": {"Cookie": "[redacted]"}}}
+    problem_of(client.patch(path, json=lost), 422, "nothing_to_keep")

@@ -1,0 +1,55 @@
+"""An App for real worker processes: `holdbeat worker tests.crash.jobs:app --store …`.
+
+Handlers note what they do in a file that a parameter names, one line each, on disk before they go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+from holdbeat import App, Context
+
+app = App()
+
+
+def note(path: str, *words: object) -> None:
+    descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+    os.write(descriptor, (" ".join(map(str, words)) + "\n").encode())
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+@app.job
+async def work(ctx: Context, diary: str, seconds: float = 0.0) -> str:
+    note(diary, "begun", ctx.run_id, ctx.fence, os.getpid())
+    await asyncio.sleep(seconds)
+    note(diary, "ended", ctx.run_id, ctx.fence, os.getpid())
+    return "done"
+
+
+@app.job
+def block(ctx: Context, diary: str, seconds: float = 0.0) -> str:
+    """As `work`, in a thread that does not listen."""
+    note(diary, "begun", ctx.run_id, ctx.fence, os.getpid())
+    time.sleep(seconds)
+    note(diary, "ended", ctx.run_id, ctx.fence, os.getpid())
+    return "done"
+
+
+@app.job
+async def deaf(ctx: Context, diary: str) -> None:
+    """An async handler that swallows every request to end."""
+    note(diary, "begun", ctx.run_id, ctx.fence, os.getpid())
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            note(diary, "told", ctx.run_id)
+
+
+@app.job(retries=0, resource="many")
+async def quick(ctx: Context, diary: str, number: int) -> int:
+    note(diary, "did", number, ctx.run_id, ctx.fence)
+    return number

@@ -1,0 +1,123 @@
+"""Real processes of Holdbeat for tests: started, told, frozen, killed, and always ended with the test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from holdbeat import App
+from holdbeat.store.adapter import PersistenceAdapter
+from tests.engine.acting import rows
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+
+
+def eventually(holds: Callable[[], Any], within_s: float = PATIENCE_S, said: Callable[[], str] = str) -> Any:
+    """Waits until something is so, and returns what was found."""
+    give_up = time.monotonic() + within_s
+    while not (found := holds()):
+        assert time.monotonic() < give_up, f"it did not come to pass\n{said()}"
+        time.sleep(0.02)
+    return found
+
+
+class Process:
+    """One `holdbeat worker` or `holdbeat serve`."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], log: Path) -> None:
+        self._popen = popen
+        self._log = log
+        self.pid = popen.pid
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def send(self, number: signal.Signals) -> None:
+        self._popen.send_signal(number)
+
+    def exit_code(self, within_s: float = PATIENCE_S) -> int:
+        return self._popen.wait(within_s)
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
+        self._popen.wait()
+
+    def end(self) -> None:
+        if self._popen.poll() is None:
+            self.send(signal.SIGCONT)
+            self.kill()
+
+
+class Field:
+    """A store and the processes that work on it."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.diary = str(folder / "diary")
+        self.app = App(url, concurrency="resources:default=1,many=100")
+        from tests.crash.jobs import app as theirs
+
+        self.app._types = theirs._types
+        self._processes: list[Process] = []
+
+    @property
+    def store(self) -> PersistenceAdapter:
+        return self.app.store
+
+    def start(self, verb: str = "worker", *flags: str, ready: bool = True, **settings: Any) -> Process:
+        """Starts a process, and waits until it is on record as a worker."""
+        environment = {
+            **os.environ,
+            "HOLDBEAT_STORE": self.url,
+            "HOLDBEAT_CONCURRENCY": "resources:default=1,many=100",
+            "HOLDBEAT_PORT": "0",
+            **{f"HOLDBEAT_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+        log = self.folder / f"process-{len(self._processes)}.log"
+        with log.open("wb") as stream:
+            popen = subprocess.Popen(
+                [sys.executable, "-m", "holdbeat", verb, "tests.crash.jobs:app", "--store", self.url, *flags],
+                cwd=ROOT, env=environment, stdout=stream, stderr=stream,
+            )  # fmt: skip
+        process = Process(popen, log)
+        self._processes.append(process)
+        if ready:
+            eventually(
+                lambda: rows(self.store, "SELECT id FROM workers WHERE pid = :pid AND stopped_at IS NULL", pid=popen.pid),
+                said=process.said,
+            )
+        return process
+
+    def noted(self, word: str) -> list[list[str]]:
+        path = Path(self.diary)
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line.split() for line in lines if line.startswith(word)]
+
+    def job(self, job_id: str) -> Any:
+        from tests.engine.acting import job
+
+        return job(self.store, job_id)
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.end()
+        self.app.close()
+
+
+@contextlib.contextmanager
+def field(url: str, folder: Path) -> Iterator[Field]:
+    """A field whose processes are ended whatever happens."""
+    made = Field(url, folder)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,99 @@
+"""Draws docs/dashboard.png: `python -m tests.web.picture`.
+
+The work of the demo on a store with an hour behind it. The hour is made by the same verbs, with the clock in hand.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+import httpx2
+from playwright.sync_api import sync_playwright
+
+from holdbeat.demo import CONCURRENCY, fill, flaky_page, free_port, make_app
+from holdbeat.domain.clock import ManualClock, SystemClock
+from holdbeat.domain.job import NewJob, RetryPolicy
+from holdbeat.domain.run import ErrorKind
+from holdbeat.settings import Settings
+from holdbeat.wiring import Composition
+from tests.api.serving import eventually
+from tests.conformance.acts import claim_some, complete, enqueue_all, fail, open_at, skip
+from tests.web.conftest import FLAGS, ROOT, chromium
+
+TARGET = ROOT / "docs" / "dashboard.png"
+KINDS = ("crawl", "embed", "newsletter", "story")
+MOODY = "ConnectionError: 421 4.7.0 the mail server asked us to come back later"
+
+
+def live_through_an_hour(url: str) -> None:
+    dice = random.Random(7)
+    clock = ManualClock(SystemClock().now() - timedelta(minutes=59, seconds=30))
+    store = open_at(url, clock=clock)
+    for minute in range(59):
+        wave = 6 + round(5 * math.sin(minute / 7)) + dice.randint(0, 4)
+        enqueue_all(store, [NewJob(dice.choice(KINDS), retry_policy=RetryPolicy(max_attempts=0))
+                            for _ in range(wave)])  # fmt: skip
+        left = 58.0
+        while claims := claim_some(store, dice.randint(2, 5), worker="studio", types=KINDS):
+            spent = min(left / 2, dice.uniform(2, 3 + wave))
+            clock.advance(spent)
+            left -= spent
+            for taken in claims:
+                chance = dice.random()
+                if chance < 0.04 and minute < 50:
+                    fail(store, taken, ErrorKind.INTERRUPTED, MOODY)
+                elif chance < 0.08:
+                    skip(store, taken)
+                else:
+                    complete(store, taken)
+        clock.advance(left + 2)
+    store.close()
+
+
+def serve(url: str, port: int) -> int:
+    settings = Settings(store=url, port=port, slots=8, http_slots=4, concurrency=CONCURRENCY, shutdown_grace_s=0.5)
+    app = make_app(settings, pace=5, chance=random.Random(11))
+    with flaky_page() as page_url:
+        fill(app, page_url)
+        return Composition().serve(app)
+
+
+def draw() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{Path(folder) / 'holdbeat.db'}"
+        live_through_an_hour(url)
+        port = free_port(0)
+        server = subprocess.Popen([sys.executable, "-m", "tests.web.picture", url, str(port)])
+        address = f"http://127.0.0.1:{port}"
+        try:
+            eventually(lambda: _answers(address), 60)
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+                page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
+                page.goto(address)
+                page.wait_for_timeout(22_000)
+                page.screenshot(path=str(TARGET))
+                browser.close()
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(20)
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx2.get(f"{address}/healthz", trust_env=False).status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        sys.exit(serve(sys.argv[1], int(sys.argv[2])))
+    draw()
