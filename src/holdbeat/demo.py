@@ -26,11 +26,11 @@ from holdbeat.app import App
 from holdbeat.settings import Settings
 from holdbeat.store.verbs.schedules import create_schedule
 
-CONCURRENCY = "resources:default=2,gpu=1,mail=2,tide=1,http=4"
+CONCURRENCY = "resources:default=2,gpu=1,mail=2,desk=1,http=4"
 SUBJECTS = ("a fox", "the sea", "an old clock", "two rivers", "a lighthouse", "the last train", "a paper boat")
 FLAKY_EVERY = 4
 """The demo's own page fails once in so many calls."""
-TIDE_S = 6.0
+DESK_S = 6.0
 
 
 def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | None = None) -> App:
@@ -89,9 +89,9 @@ def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | N
             case 1:
                 raise Skip(f"{month} is closed already")
 
-    @app.job(resource="tide", retries=0)
-    async def tide(ctx: Context) -> None:
-        """Keep the demo alive: bring a little more work, and now and then a direct request."""
+    @app.job(resource="desk", retries=0)
+    async def editor(ctx: Context) -> None:
+        """Bring a little more work, and now and then a direct request: this keeps the demo alive."""
         await app.enqueue_many(
             [
                 app.call(dice.choice(["crawl", "embed"]), site=f"site-{dice.randint(1, 9)}.example"),
@@ -127,7 +127,9 @@ def fill(app: App, page_url: str) -> None:
         mode="sequential",
     )
     store = app.store
-    store.write_sync(create_schedule, {"name": "tide", "interval_s": TIDE_S, "type": "tide", "overlap": "skip"})
+    store.write_sync(
+        create_schedule, {"name": "editor at the desk", "interval_s": DESK_S, "type": "editor", "overlap": "skip"}
+    )
     store.write_sync(
         create_schedule,
         {"name": "nightly books", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "type": "ledger",

@@ -10,7 +10,7 @@ import importlib
 import logging
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.errors import SettingsError, StoreRefused
@@ -31,6 +31,7 @@ SWITCH_INTERVAL_S = 0.0005
 dispatcher would wait ten times as long for its turn."""
 
 EXIT_STORE_REFUSED = 3
+LAST_PATIENCE_S = 1.0
 
 
 class Composition:
@@ -73,10 +74,32 @@ class Composition:
         resources: Sequence[str] | None = None,
     ) -> int:
         """Runs a process until it is told to stop; returns its exit code."""
-        import asyncio
-
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        return asyncio.run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
+        return _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
+
+
+def _run(main: Coroutine[Any, Any, int]) -> int:
+    """Runs to the end of `main`. Unlike asyncio.run it does not wait for ever for a handler that will not end.
+
+    Such a handler's run has been settled by then, and the end of the process ends it.
+    """
+    import asyncio
+
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            _, left = loop.run_until_complete(asyncio.wait(left, timeout=LAST_PATIENCE_S))
+        if left:
+            loop.set_exception_handler(lambda *_: None)
+        else:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
 
 
 def _import_app(path: str) -> App:

@@ -140,7 +140,6 @@ def test_streams_end_when_the_server_shuts_down(serve: Serve) -> None:
     for thread in threads:
         thread.start()
     began.wait(10)
-    server.server._server.should_exit = False  # type: ignore[union-attr]
 
     async def begin_to_stop() -> None:
         server.server.begin_to_stop()

@@ -64,7 +64,7 @@ def test_every_noun_of_the_api_can_be_reached(server: Server) -> None:
         group = client.create_group({"mode": "parallel", "jobs": [{"type": "story"}]})
         assert client.get_group(group["id"])["jobs"] and client.list_groups(limit=1)["items"]
         template = client.create_template({"name": "a/b ü", "type": "story"})
-        assert client.get_template("a/b ü" if False else template["id"])["name"] == "a/b ü"
+        assert client.get_template(template["id"])["name"] == "a/b ü"
         assert client.update_template(template["id"], {"priority": 1}, version=1)["version"] == 2
         with pytest.raises(ProblemError) as stale:
             client.update_template(template["id"], {"priority": 2}, version=1)
@@ -194,7 +194,7 @@ def test_a_stream_that_was_cut_off_goes_on_after_the_last_event_seen() -> None:
             text += "id: 3\nevent: end\ndata: {}\n\n"
         else:
             text += f"id: {number + 1}\nevent: log\ndata: " + '{"half": '
-        return httpx2.Response(200, content=text.encode())
+        return httpx2.Response(200, content=iter([text.encode()]))
 
     with client_of(httpx2.MockTransport(handler)) as client:
         lines = list(client.follow_logs("j"))

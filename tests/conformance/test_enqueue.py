@@ -57,6 +57,14 @@ def test_the_same_request_again_finds_its_job_in_whatever_state(store: Persisten
     assert again.known == {first.jobs[0].id}
 
 
+@pytest.mark.rule("QUE-01")
+def test_a_key_that_stands_twice_in_a_batch_makes_one_new_job(store: PersistenceAdapter) -> None:
+    made = store.write_sync(enqueue, [keyed("key"), keyed("key")])
+    assert made.jobs[0].id == made.jobs[1].id
+    assert made.any_new
+    assert not made.known
+
+
 @pytest.mark.rule("QUE-01", "QUE-02")
 def test_a_key_used_for_another_request_refuses_the_whole_batch(store: PersistenceAdapter) -> None:
     enqueue_all(store, [keyed("key", "one")])

@@ -1,7 +1,8 @@
 """A shell session as a page shows it: typed into a real bash, and its output compared with the page's.
 
-Ids, instants, durations and names of workers differ from day to day: where the page shows one, any will do. `…` stands
-for the rest of a line, and on a line of its own for any lines.
+Instants, durations and names of workers differ from day to day: where the page shows one, any will do. An id stands
+for the one that came in its place when the page showed it first, in commands too. `…` stands for the rest of a line, and
+on a line of its own for any lines.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 PATIENCE_S = 60.0
 _MARK = "--holdbeat-docs-mark--"
+_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 _VARYING = (
-    (r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", r"[0-9a-f-]{36}"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?",
      r"\\d{4}-\\d\\d-\\d\\d[T ][0-9:.]+(?:Z|[+-][0-9:]+)?"),
     (r"\b[a-z][\w.]*-\d+-[0-9a-f]{6}\b", r"[\\w.-]+-\\d+-[0-9a-f]{6}"),
@@ -48,8 +49,21 @@ def steps_of(text: str) -> list[Step]:
     return [Step("\n".join(command), "\n".join(output).strip("\n")) for command, output in steps]
 
 
-def pattern_of(expected: str) -> re.Pattern[str]:
-    """What the page shows, with everything that varies left open."""
+def pattern_of(expected: str, ids: Mapping[str, str] | None = None) -> re.Pattern[str]:
+    """What the page shows, with everything that varies left open; `ids` are those that are known already."""
+    known = {shown: re.escape(real) for shown, real in (ids or {}).items()}
+    varying = "|".join(f"(?:{shown})" for shown in (_ID, *(shown for shown, _ in _VARYING)))
+
+    def any_like(text: str) -> str:
+        if re.fullmatch(_ID, text):
+            if text not in known:
+                name = "id_" + text.replace("-", "")
+                known[text] = f"(?P={name})"
+                return f"(?P<{name}>{_ID})"
+            return known[text]
+        shown, meant = next(each for each in _VARYING if re.fullmatch(each[0], text))
+        return re.sub(shown, meant, text)
+
     lines = []
     for line in expected.splitlines():
         if line.strip() == "…":
@@ -57,22 +71,18 @@ def pattern_of(expected: str) -> re.Pattern[str]:
             continue
         pieces = []
         for piece in line.rstrip().split("…"):
-            at = 0
-            done = ""
-            varying = "|".join(f"(?:{shown})" for shown, _ in _VARYING)
+            at, done = 0, ""
             for found in re.finditer(varying, piece):
-                done += re.escape(piece[at : found.start()]) + _any_like(found[0])
+                done += _spaced(piece[at : found.start()]) + any_like(found[0])
                 at = found.end()
-            pieces.append(re.sub(r"(?:\\ )+", r"[ ]+", done + re.escape(piece[at:])))
+            pieces.append(done + _spaced(piece[at:]))
         lines.append(".*".join(pieces) + r"[ ]*\n")
     return re.compile("".join(lines))
 
 
-def _any_like(text: str) -> str:
-    for shown, meant in _VARYING:
-        if re.fullmatch(shown, text):
-            return re.sub(shown, meant, text)
-    raise AssertionError(text)
+def _spaced(text: str) -> str:
+    """The text itself, except that columns may be wider or narrower."""
+    return re.sub(r"(?:\\ )+", "[ ]+", re.escape(text))
 
 
 class Session:
@@ -95,9 +105,26 @@ class Session:
                 stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
         self._read = 0
+        self._ids: dict[str, str] = {}
 
-    def type(self, step: Step) -> str:
-        """Runs one command and gives what it printed; a server in the background is waited for."""
+    def check(self, step: Step) -> str | None:
+        """Runs one command; says what is wrong if it printed something else than the page shows."""
+        command = step.command
+        for shown, real in self._ids.items():
+            command = command.replace(shown, real)
+        printed = self._type(Step(command, step.expected))
+        if not step.expected:
+            return None
+        found = pattern_of(step.expected, self._ids).fullmatch(printed)
+        if found is None:
+            return f"$ {command}\nprinted\n{printed}\ninstead of\n{step.expected}"
+        for name, real in found.groupdict().items():
+            text = name.removeprefix("id_")
+            self._ids[f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"] = real
+        return None
+
+    def _type(self, step: Step) -> str:
+        """What a command printed; a server in the background is waited for."""
         marked = self._put(step.command)
         if re.search(r"\bholdbeat (serve|demo)\b.*&\s*(#.*)?$", step.command):
             log = next(iter(re.findall(r">\s*(\S+\.log)", step.command)), None)

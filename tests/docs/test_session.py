@@ -21,3 +21,12 @@ def test_an_ellipsis_is_the_rest_of_a_line_or_any_lines() -> None:
     assert pattern_of("a …\n…\nz").fullmatch("a b c\nd\ne\nz\n")
     assert not pattern_of("a …\nz").fullmatch("a b c\nd\nz\n")
     assert not pattern_of("a\nz").fullmatch("a\nz\nmore\n")
+
+
+def test_an_id_that_is_shown_twice_is_the_same_both_times() -> None:
+    one, other = "01a1e158-766c-7342-9278-31eade45328b", "01a1e15f-9372-73d0-8fce-c939e6423abe"
+    twice = pattern_of(f"{one}\n{one}")
+    assert twice.fullmatch(f"{other}\n{other}\n")
+    assert not twice.fullmatch(f"{other}\n{one}\n")
+    assert pattern_of(one, {one: other}).fullmatch(f"{other}\n")
+    assert not pattern_of(one, {one: other}).fullmatch(f"{one}\n")

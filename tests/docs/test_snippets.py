@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT, anchors_of, blocks_of, links_of, name_of, pages
-from tests.docs.session import Session, Step, pattern_of, steps_of
+from tests.docs.session import Session, steps_of
 
 PORT = "7450"
 PAGES = pages()
@@ -47,16 +47,10 @@ def test_what_a_page_shows_is_what_happens(
             else:
                 assert block.language == "console", f"{place}: only python and console can be tested"
                 for step in steps_of(text):
-                    check(session, step, place)
+                    wrong = session.check(step)
+                    assert wrong is None, f"{place}: {wrong}"
     finally:
         session.close()
-
-
-def check(session: Session, step: Step, place: str) -> None:
-    printed = session.type(step)
-    if step.expected:
-        pattern = pattern_of(step.expected)
-        assert pattern.fullmatch(printed), f"{place}: $ {step.command}\nprinted\n{printed}\ninstead of\n{step.expected}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

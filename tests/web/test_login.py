@@ -54,9 +54,7 @@ def test_every_page_leads_to_the_login_until_a_key_is_given(
 
 
 @pytest.mark.rule("SEC-02")
-def test_a_key_that_may_only_read_is_offered_no_change(
-    guarded: Served, page: Page, complaints: list[str]
-) -> None:
+def test_a_key_that_may_only_read_is_offered_no_change(guarded: Served, page: Page, complaints: list[str]) -> None:
     admin = guarded.new_client(guarded.admin_key)
     job = admin.post("/api/jobs", json={"type": "echo", "delay_s": 3600}).json()
     admin.close()
@@ -79,7 +77,7 @@ def test_a_page_of_another_site_can_change_nothing(served: Served, context: Brow
         "http://evil.example/*",
         lambda route: route.fulfill(
             content_type="text/html",
-            body=f"<form id=f method=post enctype='text/plain' action='{served.url}/api/jobs/{job['id']}/cancel'></form>",
+            body=f"<form id=f method=post enctype=text/plain action='{served.url}/api/jobs/{job['id']}/cancel'></form>",
         ),
     )
     other.goto("http://evil.example/")

@@ -29,8 +29,8 @@ def paths_of_everything(served: Served, name: str = "plain") -> list[str]:
     schedule = made(
         client.post(
             "/api/schedules",
-            json={"name": f"{name} {unique('s')}", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "type": "anything",
-                  "params": {"said": name}},
+            json={"name": f"{name} {unique('s')}", "cron": "30 2 * * *", "timezone": "Europe/Berlin",
+                  "type": "anything", "params": {"said": name}},
         )
     )  # fmt: skip
     client.post(f"/api/schedules/{schedule['id']}/trigger").raise_for_status()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdbeat.cli.loading import Lazy
 from holdbeat.cli.local_state import LocalState
 from holdbeat.domain.bounds import line
-from holdbeat.domain.errors import Invalid
+from holdbeat.domain.errors import Invalid, NotFound
 from holdbeat.domain.views import event_json, group_json, job_json, kept_params, run_json, template_json
 
 if TYPE_CHECKING:
@@ -143,11 +143,18 @@ class LocalBackend(LocalState):
         import json
         from pathlib import Path
 
-        kept = self._read(jobs.load_run, run_id).artifacts.get(name)
-        if isinstance(kept, dict) and "value" in kept:
-            return json.dumps(kept["value"], ensure_ascii=False, separators=(",", ":")).encode()
+        result = self._read(jobs.load_run, run_id).result
+        if name == "result" and result is not None:
+            return json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode()
         found = self._read(run_output.read_artifact, run_id, name)
-        return found.data if found.data is not None else Path(str(found.path)).read_bytes()
+        if found.data is not None:
+            return found.data
+        try:
+            return Path(str(found.path)).read_bytes()
+        except OSError as error:
+            raise NotFound(
+                f"The artifact {name!r} of run {run_id} is recorded, but its file is not there any more."
+            ) from error
 
     # --- groups -------------------------------------------------------------------------------------------
 

@@ -277,7 +277,8 @@ def _logs(tx: Transaction, job_id: str, after: int, limit: int) -> tuple[Job, li
 
 
 def _line_json(logged: run_output.LogLine) -> dict[str, Any]:
-    return {"sequence": logged.sequence, "at": iso(logged.at), "stream": logged.stream, "text": logged.text}
+    text = logged.text.removesuffix("\n")
+    return {"sequence": logged.sequence, "at": iso(logged.at), "stream": logged.stream, "text": text}
 
 
 def _choice(kind: Any, value: str | None) -> Any:

@@ -73,12 +73,12 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def nice(peak: float) -> float:
-    """The end of an axis: 1, 2 or 5 times a power of ten, not below the peak."""
+    """The end of an axis: a round number, not below the peak and not far above it."""
     if peak <= 0:
         return 1
     power = 10 ** math.floor(math.log10(peak))
-    found = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= peak)
-    return int(found) if found >= 1 else found
+    found = next(factor * power for factor in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if factor * power >= peak)
+    return int(found) if found == int(found) else round(found, 3)
 
 
 def _ticks(minutes: Sequence[Minute]) -> list[dict[str, Any]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 from holdbeat.domain.clock import iso
+from holdbeat.domain.job import Job
 from holdbeat.domain.views import job_json, run_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.observe.wording import counted, listed
@@ -69,8 +71,6 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         }
         for name, figures in resource_stats(tx).items()
     ]
-    # What nobody uses and nobody waits for comes last.
-    resources.sort(key=lambda each: (not (each["used"] or each["waiting"] or each["paused"]), each["name"]))
     ended = {outcome: sum(minute.ended.get(outcome, 0) for minute in minutes) for outcome in charts.OUTCOMES}
     oldest = [each["oldest_wait_s"] for each in resources if each["oldest_wait_s"] is not None]
     workers = live_workers(tx)
@@ -80,7 +80,8 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         for each in list_runs(tx, {"status": "FAILED"}, limit=6).items
     ]
     return {
-        "resources": resources,
+        "resources": [each for each in resources if not _is_idle(each)],
+        "idle": [each for each in resources if _is_idle(each)],
         "running": sum(each["used"] for each in resources),
         "waiting": sum(each["waiting"] for each in resources),
         "oldest_wait_s": max(oldest, default=None),
@@ -96,6 +97,11 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
     }
 
 
+def _is_idle(resource: dict[str, Any]) -> bool:
+    """Nobody uses it, nobody waits for it, nobody paused it: a line is enough for all of these."""
+    return not (resource["used"] or resource["waiting"] or resource["paused"])
+
+
 def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
     """Everything that a person should look at, what is worst first."""
     since = tx.now - LATELY
@@ -108,16 +114,22 @@ def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
 
     for each in unserved(tx):
         text = f"No worker for {each.type}"
-        note("no_worker", text, f"/ui/queue?resource={each.resource}", f"{counted(each.waiting, 'job')} waiting")
-    for job in failed_for_good(tx, since):
-        error = job_json(job)["run"]
         note(
-            "failed",
-            f"{job.type} failed for good",
-            f"/ui/jobs/{job.id}",
-            (error["error"] or error["error_kind"]) if error else None,
-            job.finished_at,
+            "no_worker",
+            text,
+            f"/ui/queue?{urlencode({'resource': each.resource})}",
+            f"{counted(each.waiting, 'job')} waiting",
         )
+    failed: dict[str, list[Job]] = {}
+    for job in failed_for_good(tx, since, limit=50):
+        failed.setdefault(job.type, []).append(job)
+    for type_, jobs in failed.items():
+        run = job_json(jobs[0])["run"]
+        error = (run["error"] or run["error_kind"]) if run else None
+        is_one = len(jobs) == 1
+        link = f"/ui/jobs/{jobs[0].id}" if is_one else f"/ui/jobs?{urlencode({'status': 'FAILED', 'type': type_})}"
+        text = f"{type_} failed for good" if is_one else f"{type_} failed for good {len(jobs)} times"
+        note("failed", text, link, error, jobs[0].finished_at)
     for schedule in failing_schedules(tx):
         kind = "endpoints" if schedule.endpoint else "schedules"
         note("failing", f"{schedule.name} is failing", f"/ui/{kind}/{schedule.id}",

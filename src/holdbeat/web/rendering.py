@@ -37,6 +37,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "span": _span,
+        "brief": _brief,
         "pretty": _pretty,
         "short": short,
         "bytes": _bytes,
@@ -61,6 +62,13 @@ def _instant(at: datetime | str) -> datetime:
 
 def _span(amount_s: float | None) -> str:
     return "–" if amount_s is None else span(amount_s)
+
+
+def _brief(amount_s: float) -> str:
+    """A duration in one unit, for the end of an axis."""
+    if amount_s < 120:
+        return f"{amount_s:g} s"
+    return f"{amount_s / 60:.0f} min" if amount_s < 7200 else f"{amount_s / 3600:.0f} h"
 
 
 def _clock(at: datetime | str | None) -> str:

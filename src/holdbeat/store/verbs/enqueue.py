@@ -73,13 +73,14 @@ def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqu
     by_request = {id(request): job for request, job in zip(fresh, stored, strict=True)}
     for batch, result in zip(batches, results, strict=True):
         if isinstance(result, Enqueued):
+            made_here = {by_request[id(request)].id for request in batch if id(request) in by_request}
             for request in batch:
                 found = by_request.get(id(request))
                 if found is None:
                     holder = held[request.idempotency_key or ""]
                     found = holder[1] if isinstance(holder[1], Job) else by_request[id(holder[1])]
                 result.jobs.append(found)
-                if id(request) not in by_request:
+                if found.id not in made_here:
                     result.known.add(found.id)
     return results
 

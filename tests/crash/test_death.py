@@ -1,0 +1,108 @@
+"""Workers that die, freeze and thaw: their work is found, and their late word does not count."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from holdbeat.domain.job import JobStatus
+from tests.crash.processes import Field, eventually
+from tests.engine.acting import event_names, rows, value
+
+SHORT_LEASE = {"lease_s": 2, "heartbeat_s": 0.4, "grace_s": 0.5, "recover_s": 0.3}
+
+
+@pytest.mark.rule("LEASE-05", "REC-01", "REC-02", "DEC-007")
+def test_the_work_of_a_killed_worker_is_found_at_once_on_sqlite(sqlite_ground: Field) -> None:
+    """With the default lease of five minutes: the kernel tells of the death, not the clock."""
+    ground = sqlite_ground
+    doomed = ground.start()
+    handle = ground.app.enqueue_sync("work", diary=ground.diary, seconds=60)
+    eventually(lambda: ground.noted("begun"))
+    ground.start()
+    doomed.kill()
+    killed_at = time.monotonic()
+    failed = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found)
+    took_s = time.monotonic() - killed_at
+    assert failed.run.error_kind == "crash"
+    assert failed.run.error.startswith("Crash recovery: the worker")
+    retry = ground.job(failed.retried_by)
+    assert (retry.status, retry.not_before is not None) == (JobStatus.QUEUED, True)
+    assert took_s < 2.0
+    assert value(ground.store, "SELECT count(*) FROM leases") == 0
+
+
+@pytest.mark.rule("REC-01", "LEASE-05")
+def test_on_postgres_the_lease_decides(postgres_url: str, tmp_path: object) -> None:
+    from pathlib import Path
+
+    from tests.crash.processes import field
+
+    with field(postgres_url, Path(str(tmp_path))) as ground:
+        doomed = ground.start(**SHORT_LEASE)
+        handle = ground.app.enqueue_sync("work", diary=ground.diary, seconds=60)
+        eventually(lambda: ground.noted("begun"))
+        ground.start(**SHORT_LEASE)
+        doomed.kill()
+        failed = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found)
+        assert failed.run.error_kind == "lost"
+        assert failed.retried_by is not None
+
+
+@pytest.mark.rule("LEASE-03", "LEASE-04", "REC-01", "DEC-001")
+def test_a_frozen_worker_loses_its_job_to_another_and_its_late_result_is_refused(ground: Field) -> None:
+    frozen = ground.start(**SHORT_LEASE)
+    once = ground.app.with_options(retries={"max_attempts": 1, "base_delay_s": 0.1, "max_delay_s": 1, "jitter": 0})
+    # Long enough to be frozen in, short enough to end right after the thaw, before a beat can stop it.
+    handle = once.enqueue_sync("block", diary=ground.diary, seconds=1.0)
+    eventually(lambda: ground.noted("begun"))
+    frozen.send(signal.SIGSTOP)
+    other = ground.start(**SHORT_LEASE)
+    lost = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found)
+    assert lost.run.error_kind == "lost"
+    retried = eventually(lambda: (found := ground.job(lost.retried_by)).status is JobStatus.COMPLETED and found)
+    frozen.send(signal.SIGCONT)
+    eventually(lambda: "lease.stale_result" in event_names(ground.store, handle.id))
+    again = ground.job(handle.id)
+    assert (again.status, again.run) == (lost.status, lost.run)
+    assert ground.job(retried.id).run == retried.run
+    # Twice executed, and both are on record, each with a fence of its own.
+    assert [line[1] for line in ground.noted("begun")] == [lost.run.id, retried.run.id]
+    assert len(ground.noted("ended")) == 2
+    assert retried.run.fence > lost.run.fence
+    assert value(ground.store, "SELECT count(*) FROM leases") == 0
+    other.send(signal.SIGTERM)
+    assert other.exit_code() == 0
+
+
+@pytest.mark.rule("LEASE-01", "REC-01")
+def test_a_pause_shorter_than_the_lease_costs_nothing(ground: Field) -> None:
+    worker = ground.start(lease_s=8, heartbeat_s=0.5, grace_s=1, recover_s=0.2)
+    handle = ground.app.enqueue_sync("work", diary=ground.diary, seconds=0.5)
+    eventually(lambda: ground.noted("begun"))
+    worker.send(signal.SIGSTOP)
+    ground.start(lease_s=8, heartbeat_s=0.5, grace_s=1, recover_s=0.2)
+    worker.send(signal.SIGCONT)
+    done = eventually(lambda: (found := ground.job(handle.id)).status is not JobStatus.RUNNING and found)
+    assert done.status is JobStatus.COMPLETED
+    assert "zombie.found" not in event_names(ground.store)
+
+
+@pytest.mark.rule("OPS-06", "CAP-02", "DEC-001")
+def test_two_servers_on_one_store_share_the_work_and_one_goes_on_when_the_other_dies(ground: Field) -> None:
+    first, second = ground.start("serve", slots=4), ground.start("serve", slots=4)
+    app = ground.app
+    app.enqueue_many_sync([app.call("quick", diary=ground.diary, number=number) for number in range(60)])
+    eventually(lambda: len(ground.noted("did")) >= 60)
+    first.kill()
+    app.enqueue_many_sync([app.call("quick", diary=ground.diary, number=number) for number in range(60, 90)])
+    eventually(lambda: value(ground.store, "SELECT count(*) FROM jobs WHERE status = 'QUEUED'") == 0)
+    eventually(lambda: {int(line[1]) for line in ground.noted("did")} == set(range(90)))
+    runs = [line[2] for line in ground.noted("did")]
+    assert len(runs) == len(set(runs)) == 90
+    second.send(signal.SIGTERM)
+    assert second.exit_code() == 0
+    left = rows(ground.store, "SELECT status, count(*) FROM jobs GROUP BY status")
+    assert dict(left) == {"COMPLETED": 90}
