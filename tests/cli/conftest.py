@@ -15,6 +15,8 @@ from holdbeat import App
 from holdbeat.settings import Settings
 from tests.cli.command import WORK, Command
 
+CONCURRENCY = "resources:default=4,http=4,slow=2"
+
 
 def announce(store: str) -> None:
     """Makes the store and lets it know the job types, as a first start of the App would."""
@@ -57,7 +59,7 @@ class Server:
             self.process = subprocess.Popen(
                 [*_python(), "-m", "holdbeat", "serve", "work:app", "--port", str(port), "--log-level", "warning"],
                 cwd=command.folder,
-                env={**command.environment, "HOLDBEAT_CONCURRENCY": "resources:default=4,http=4,slow=2"},
+                env={**command.environment, "HOLDBEAT_CONCURRENCY": CONCURRENCY},
                 stdout=log,
                 stderr=log,
             )

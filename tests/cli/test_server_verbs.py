@@ -16,8 +16,14 @@ import httpx2
 import pytest
 
 from holdbeat import Client
+from holdbeat.cli.backend import Backend
+from holdbeat.cli.local import LocalBackend
+from holdbeat.cli.main import exit_code
+from holdbeat.domain.errors import HoldbeatError
+from holdbeat.settings import Settings
+from holdbeat.wiring import Composition
 from tests.cli.command import Command
-from tests.cli.conftest import Server
+from tests.cli.conftest import CONCURRENCY, Server
 
 
 def test_verbs_give_the_same_answer_from_the_store_and_from_the_server(server: Server) -> None:
@@ -28,36 +34,93 @@ def test_verbs_give_the_same_answer_from_the_store_and_from_the_server(server: S
     failed = holdbeat("submit", "broken", "why=two\nlines", "--wait", "--json", env=remote, code=1).json
     assert failed["run"]["error_kind"] == "error"
     holdbeat("schedules", "add", "same", "story", "--cron", "0 3 * * *", env=remote)
-    for words in (
-        ["jobs"],
-        ["jobs", "--json"],
-        ["jobs", "--status", "FAILED", "--type", "broken", "--json"],
-        ["show", done["id"], "--json"],
-        ["show", done["id"], "--events", "--json"],
-        ["show", failed["id"]],
-        ["show", done["id"], "--artifact", "result"],
-        ["logs", done["id"]],
-        ["logs", done["id"], "-f", "--json"],
-        ["queue", "list", "--json"],
-        ["schedules", "list"],
-        ["schedules", "show", "same", "--json"],
-        ["schedules", "preview", "same", "--json"],
-        ["schedules", "occurrences", "same", "--json"],
-        ["types", "--json"],
-    ):
+    for words in (["jobs"], ["show", failed["id"]], ["logs", done["id"], "-f", "--json"], ["schedules", "list"]):
         here, there = holdbeat(*words), holdbeat(*words, env=remote)
         assert (here.out, here.err) == (there.out, there.err), words
     for words, code in (
         (["show", "01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"], 4),
-        (["submit", "stroy"], 2),
         (["retry", done["id"]], 1),
-        (["schedules", "add", "same", "story", "--cron", "0 3 * * *"], 1),
         (["schedules", "add", "bad", "story", "--cron", "61 * * * *"], 2),
-        (["jobs", "--cursor", "nonsense"], 2),
     ):
         here, there = holdbeat(*words, code=code), holdbeat(*words, env=remote, code=code)
         assert here.err == there.err, words
     assert r"two\nlines" in holdbeat("show", failed["id"]).out
+
+
+@pytest.mark.rule("DEC-006")
+def test_store_and_server_answer_every_question_with_the_same_json(server: Server) -> None:
+    settings = Settings.load({"store": server.command.store, "concurrency": CONCURRENCY}, environ={})
+    here = LocalBackend(Composition().open_store(settings), settings)
+    there = Client(server.url)
+    job = there.wait_job(there.submit("story", labels={"team": "x"})["id"])
+    later = there.submit("story", not_before="2999-01-01T00:00:00Z")
+    group = there.create_group({"mode": "sequential", "jobs": [{"type": "story"}, {"type": "story"}]})
+    for member in group["jobs"]:
+        there.wait_job(member["id"])
+    there.create_template({"name": "alike", "type": "story"})
+    there.schedules.create({"name": "alike", "type": "story", "cron": "0 3 * * *"})
+    there.endpoints.create({"name": "like", "url": "http://127.0.0.1:1/", "interval_s": 3600})
+    there.schedules.trigger("alike")
+    there.create_webhook("https://example.org/")
+    assert job["run"] is not None
+    run_id = job["run"]["id"]
+    questions: list[Callable[[Backend], object]] = [
+        lambda each: each.list_jobs(status=["COMPLETED"], type="story", label="team=x", limit=3),
+        lambda each: each.list_jobs(limit=2),
+        lambda each: each.get_job(later["id"]),
+        lambda each: each.job_events(job["id"]),
+        lambda each: each.explain_job(job["id"])["reasons"],
+        lambda each: each.get_logs(job["id"]),
+        lambda each: list(each.follow_logs(job["id"], after=1)),
+        lambda each: each.list_job_runs(status="COMPLETED", limit=3),
+        lambda each: each.get_artifact(run_id, "result"),
+        lambda each: each.get_queue(),
+        lambda each: each.list_groups(limit=1),
+        lambda each: each.get_group(group["id"]),
+        lambda each: each.list_templates(),
+        lambda each: each.get_template("alike"),
+        lambda each: each.list_webhooks(),
+        lambda each: each.list_deliveries(),
+        lambda each: each.list_reservations(limit=2),
+        lambda each: each.job_types(),
+        lambda each: [worker["id"] for worker in each.workers()["items"]],
+        lambda each: each.list_events(after="0", limit=5),
+        lambda each: each.cancel_jobs({"ids": [later["id"]]}, dry_run=True),
+        lambda each: each.retry_job_runs({"status": "FAILED"}, dry_run=True),
+        lambda each: each.schedules.list(limit=2),
+        lambda each: each.schedules.get("alike"),
+        lambda each: each.schedules.occurrences("alike"),
+        lambda each: each.schedules.preview("alike", n=3),
+        lambda each: each.schedules.preview_timetable({"cron": "30 2 * * *", "timezone": "Europe/Vienna", "n": 2}),
+        lambda each: each.endpoints.get("like"),
+        lambda each: each.endpoints.health("like"),
+    ]
+    try:
+        for number, ask in enumerate(questions):
+            assert ask(here) == ask(there), number
+        for refused in (
+            lambda each: each.get_job("nonsense"),
+            lambda each: each.list_jobs(cursor="nonsense"),
+            lambda each: each.submit_job({"type": "stroy"}),
+            lambda each: each.submit_job({"type": "story", "colour": 1}),
+            lambda each: each.retry_job(job["id"]),
+            lambda each: each.cancel_jobs({}),
+            lambda each: each.move_job(later["id"], to="sideways"),
+            lambda each: each.schedules.create({"name": "alike", "type": "story", "cron": "0 3 * * *"}),
+            lambda each: each.schedules.get("like"),
+        ):
+            with pytest.raises(HoldbeatError) as one:
+                refused(here)
+            with pytest.raises(HoldbeatError) as other:
+                refused(there)
+            assert (one.value.code, one.value.detail, exit_code(one.value)) == (
+                other.value.code,
+                other.value.detail,
+                exit_code(other.value),
+            )
+    finally:
+        here.close()
+        there.close()
 
 
 def test_a_direct_request_is_answered_from_the_store_and_from_the_server(server: Server) -> None:

@@ -1,8 +1,8 @@
 """A shell session as a page shows it: typed into a real bash, and its output compared with the page's.
 
 Instants, durations and names of workers differ from day to day: where the page shows one, any will do. An id stands
-for the one that came in its place when the page showed it first, in commands too. `…` stands for the rest of a line, and
-on a line of its own for any lines.
+for the one that came in its place when the page showed it first, in commands too. `…` stands for the rest of a line,
+and on a line of its own for any lines.
 """
 
 from __future__ import annotations

@@ -147,4 +147,4 @@ def _instant(text: str | None, field: str) -> datetime | None:
 
 
 def _fire_json(fire: Fire) -> dict[str, Any]:
-    return {"at": iso(fire.at), "local": fire.local.isoformat(timespec="milliseconds"), "note": fire.note}
+    return {"at": iso(fire.at), "local": fire.local.isoformat(), "note": fire.note}
