@@ -21,7 +21,7 @@ from benchmarks.timing import stopwatch
 from holdbeat.bench.bare import in_parallel
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.ids import IdSource
-from holdbeat.store import postgres, sqlite_file
+from holdbeat.store import postgres_database, sqlite_file
 
 _ID = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})")
 
@@ -125,7 +125,7 @@ def replay_sqlite(recording: Recording, path: str) -> float:
 def record_postgres(live: Callable[[], None]) -> Recording:
     """Writes down what `live` does on every connection that a PostgresStore opens in it."""
     recording = Recording()
-    connect = postgres.connect
+    connect = postgres_database.connect
 
     def recording_connect(url: str) -> psycopg.Connection[Any]:
         connection = connect(url)
@@ -153,7 +153,7 @@ def record_postgres(live: Callable[[], None]) -> Recording:
         connection.cursor_factory = RecordingCursor
         return connection
 
-    with patch.object(postgres, "connect", recording_connect):
+    with patch.object(postgres_database, "connect", recording_connect):
         live()
     # Connections that only migrated or read have no transaction that writes.
     recording.steps = [steps for steps in recording.steps if any(step.sql == "COMMIT" for step in steps)]
@@ -162,7 +162,7 @@ def record_postgres(live: Callable[[], None]) -> Recording:
 
 def replay_postgres(recording: Recording, url: str) -> float:
     """Seconds that the recorded statements take on a new database, on as many connections as were recorded."""
-    connections = [postgres.connect(url) for _ in recording.steps]
+    connections = [postgres_database.connect(url) for _ in recording.steps]
     try:
         with stopwatch() as watch:
             in_parallel(

@@ -46,7 +46,7 @@ def fill(holdbeat: Command, folder: Path) -> Path:
 
 def moved_rows(url: str, table: str) -> int:
     with psycopg.connect(url) as connection:
-        row = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # type: ignore[arg-type]
+        row = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
     assert row is not None
     return int(row[0])
 
@@ -151,13 +151,13 @@ def test_a_copy_that_differs_a_lost_artifact_and_a_live_worker_end_the_move(
         )
         connection.execute("CREATE TRIGGER spoil BEFORE INSERT ON run_logs FOR EACH ROW EXECUTE FUNCTION spoil()")
     assert "differs from the source in run_logs" in holdbeat("move-store", postgres_url, code=3).err
-    connection = apsw.Connection(holdbeat.store.removeprefix("sqlite:///"))
+    source = apsw.Connection(holdbeat.store.removeprefix("sqlite:///"))
     soon = "2999-01-01T00:00:00.000Z"
-    connection.execute(
+    source.execute(
         "INSERT INTO workers (id, kind, host, pid, slots, started_at, heartbeat_at, expires_at) "
         "VALUES ('w', 'worker', 'here', 1, 1, ?, ?, ?)",
         (soon, soon, soon),
     )
-    connection.close()
+    source.close()
     assert "Stop them" in holdbeat("move-store", postgres_url, code=1).err
     holdbeat("move-store", "sqlite:///other.db", code=2)

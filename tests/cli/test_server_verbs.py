@@ -91,24 +91,26 @@ def test_store_and_server_answer_every_question_with_the_same_json(server: Serve
         lambda each: each.schedules.get("alike"),
         lambda each: each.schedules.occurrences("alike"),
         lambda each: each.schedules.preview("alike", n=3),
+        lambda each: each.schedules.explain("alike")["state"],
         lambda each: each.schedules.preview_timetable({"cron": "30 2 * * *", "timezone": "Europe/Vienna", "n": 2}),
         lambda each: each.endpoints.get("like"),
         lambda each: each.endpoints.health("like"),
     ]
+    refusals: list[Callable[[Backend], object]] = [
+        lambda each: each.get_job("nonsense"),
+        lambda each: each.list_jobs(cursor="nonsense"),
+        lambda each: each.submit_job({"type": "stroy"}),
+        lambda each: each.submit_job({"type": "story", "colour": 1}),
+        lambda each: each.retry_job(job["id"]),
+        lambda each: each.cancel_jobs({}),
+        lambda each: each.move_job(later["id"], to="sideways"),
+        lambda each: each.schedules.create({"name": "alike", "type": "story", "cron": "0 3 * * *"}),
+        lambda each: each.schedules.get("like"),
+    ]
     try:
         for number, ask in enumerate(questions):
             assert ask(here) == ask(there), number
-        for refused in (
-            lambda each: each.get_job("nonsense"),
-            lambda each: each.list_jobs(cursor="nonsense"),
-            lambda each: each.submit_job({"type": "stroy"}),
-            lambda each: each.submit_job({"type": "story", "colour": 1}),
-            lambda each: each.retry_job(job["id"]),
-            lambda each: each.cancel_jobs({}),
-            lambda each: each.move_job(later["id"], to="sideways"),
-            lambda each: each.schedules.create({"name": "alike", "type": "story", "cron": "0 3 * * *"}),
-            lambda each: each.schedules.get("like"),
-        ):
+        for refused in refusals:
             with pytest.raises(HoldbeatError) as one:
                 refused(here)
             with pytest.raises(HoldbeatError) as other:

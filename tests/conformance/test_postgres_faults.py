@@ -13,7 +13,8 @@ import pytest
 from holdbeat.domain.errors import StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.postgres import PostgresStore, _Link
+from holdbeat.store.postgres import PostgresStore
+from holdbeat.store.postgres_database import Link
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.claim import Vacancy, claim
 from holdbeat.store.verbs.enqueue import enqueue
@@ -93,7 +94,7 @@ def test_a_transaction_whose_traces_are_missing_was_not_committed_whoever_has_it
 ) -> None:
     store = open_store()
     assert isinstance(store, PostgresStore)
-    link = _Link(open_store.url)
+    link = Link(open_store.url)
     seen: list[tuple[str, Transaction]] = []
 
     def note(tx: Transaction) -> None:

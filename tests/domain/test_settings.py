@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,16 +72,17 @@ def test_a_file_that_is_not_toml_is_refused_by_its_name(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_an_impossible_value_is_refused_with_the_name_of_its_setting(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
-        load(**{name: value})
+        Settings.load(environ={f"HOLDBEAT_{name.upper()}": value})
 
 
 def test_an_unknown_setting_is_refused_with_the_one_that_was_meant(tmp_path: Path) -> None:
-    for attempt in (
+    attempts: list[Callable[[], Settings]] = [
         lambda: load(slotz="1"),
         lambda: load({"slotz": 1}),
         lambda: load(file=toml(tmp_path, "slotz = 1")),
         lambda: Settings().with_changes(slotz=1),
-    ):
+    ]
+    for attempt in attempts:
         with pytest.raises(SettingsError, match="Did you mean slots") as refused:
             attempt()
         assert refused.value.field == "slotz"
@@ -123,11 +125,12 @@ def test_a_preset_stands_for_heartbeat_and_lease_from_any_source(
 
 @pytest.mark.rule("LEASE-01")
 def test_a_heartbeat_that_is_not_shorter_than_the_lease_is_refused() -> None:
-    for attempt in (
+    attempts: list[Callable[[], Settings]] = [
         lambda: load(heartbeat_s="300"),
         lambda: load(lease_s="20"),
         lambda: Settings().with_changes(heartbeat_s=300),
-    ):
+    ]
+    for attempt in attempts:
         with pytest.raises(SettingsError, match="heartbeat"):
             attempt()
 

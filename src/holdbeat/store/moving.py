@@ -20,7 +20,7 @@ from psycopg import sql
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreRefused
 from holdbeat.store.moving_artifacts import Artifacts
-from holdbeat.store.postgres import connect as connect_postgres
+from holdbeat.store.postgres_database import connect as connect_postgres
 from holdbeat.store.sqlite_file import connect as connect_sqlite
 from holdbeat.store.sqlite_file import translated
 

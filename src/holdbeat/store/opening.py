@@ -17,9 +17,7 @@ def sqlite_path(url: str) -> str | None:
     return None
 
 
-def open_store(
-    url: str, terms: StoreTerms, *, clock: Clock | None = None, create: bool = True
-) -> PersistenceAdapter:
+def open_store(url: str, terms: StoreTerms, *, clock: Clock | None = None, create: bool = True) -> PersistenceAdapter:
     """Opens the store that `url` names and brings its schema up to date.
 
     `sqlite:///relative.db`, `sqlite:////absolute.db`, a plain path, or `postgresql://…`.

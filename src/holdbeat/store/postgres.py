@@ -7,7 +7,6 @@ that nothing is done twice and nothing that was done is reported as failed.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import random
 import threading
@@ -18,13 +17,12 @@ from typing import Any
 
 import psycopg
 from psycopg import errors as pg
-from psycopg.types.string import TextLoader
 
-from holdbeat.domain.clock import Clock, OffsetClock, iso, to_millis
+from holdbeat.domain.clock import Clock, OffsetClock, to_millis
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, reply
-from holdbeat.store.migrate import TABLE, pending
 from holdbeat.store.postgres_bell import PostgresBell
+from holdbeat.store.postgres_database import Link, open_database
 from holdbeat.store.postgres_transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
 
@@ -37,14 +35,9 @@ RACES_MAX = 12
 """How often a unit that lost a race of locks is run again."""
 PATIENCE_S = 8.0
 """How long a unit waits for the database to come back before its caller hears of it."""
-MIGRATION_LOCK = 7450001
 
 _OUTAGES = (psycopg.OperationalError, psycopg.InterfaceError, StoreDown)
 _RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
-_SESSION = (
-    "SET TimeZone = 'UTC'; SET synchronous_commit = on; SET statement_timeout = '60s'; "
-    "SET idle_in_transaction_session_timeout = '30s'; SET jit = off; SET plan_cache_mode = auto"
-)
 
 
 class _Calls:
@@ -82,26 +75,9 @@ class _Calls:
             self._changed.notify_all()
 
 
-def connect(url: str) -> psycopg.Connection[Row]:
-    """A connection with the house's settings."""
-    connection = psycopg.connect(
-        url,
-        autocommit=True,
-        connect_timeout=5,
-        keepalives_idle=10,
-        tcp_user_timeout=15000,
-        application_name="holdbeat",
-    )
-    connection.adapters.register_loader("json", TextLoader)
-    # A batch is written with a text for each pattern of columns that hold one value, so there are many of them.
-    connection.prepared_max = 400
-    connection.execute(_SESSION)
-    return connection
-
-
 _Performed = tuple[list[Any], frozenset[str], list[Row]]
 """Results, wake-ups, and the Events that were committed."""
-_Perform = Callable[["_Link", list[Work]], _Performed]
+_Perform = Callable[["Link", list[Work]], _Performed]
 
 
 class PostgresStore(PersistenceAdapter):
@@ -125,7 +101,7 @@ class PostgresStore(PersistenceAdapter):
         self.clock = clock or OffsetClock()
         self._refused: HoldbeatError | None = None
         self._closed = False
-        self._types: ColumnTypes = _open(url, create=create, clock=self.clock)
+        self._types: ColumnTypes = open_database(url, create=create, clock=self.clock)
         self._bell = PostgresBell(url, self.tell)
         self._writing = _Calls()
         self._reading = _Calls()
@@ -195,7 +171,7 @@ class PostgresStore(PersistenceAdapter):
     # --- the threads -------------------------------------------------------------------------------------
 
     def _loop(self, calls: _Calls, read_only: bool) -> None:
-        link = _Link(self.url)
+        link = Link(self.url)
         perform = self._read if read_only else self._write
         while (taken := calls.take()) is not None:
             works = [work for work in taken if work.begin()]
@@ -203,7 +179,7 @@ class PostgresStore(PersistenceAdapter):
                 self._answer(perform, link, works)
         link.close()
 
-    def _answer(self, perform: _Perform, link: _Link, works: list[Work]) -> None:
+    def _answer(self, perform: _Perform, link: Link, works: list[Work]) -> None:
         try:
             results, wakes, committed = self._patiently(lambda: perform(link, works), link)
         except Exception as error:
@@ -222,7 +198,7 @@ class PostgresStore(PersistenceAdapter):
             self.tell(wakes)
             self._bell.ring(wakes)
 
-    def _patiently(self, perform: Callable[[], Any], link: _Link) -> Any:
+    def _patiently(self, perform: Callable[[], Any], link: Link) -> Any:
         """Runs a unit again after lost races and lost connections, within bounds."""
         races = 0
         until = self.clock.monotonic() + PATIENCE_S
@@ -244,7 +220,7 @@ class PostgresStore(PersistenceAdapter):
                 time.sleep(random.uniform(pause_s / 2, pause_s))
                 pause_s = min(pause_s * 2, 1.0)
 
-    def _write(self, link: _Link, works: list[Work]) -> _Performed:
+    def _write(self, link: Link, works: list[Work]) -> _Performed:
         connection = link.get()
         commit_sent = False
         xid = ""
@@ -285,7 +261,7 @@ class PostgresStore(PersistenceAdapter):
             raise
         return results, frozenset(tx.wakes), tx.written
 
-    def _was_committed(self, link: _Link, xid: str, tx: PostgresTransaction) -> bool:
+    def _was_committed(self, link: Link, xid: str, tx: PostgresTransaction) -> bool:
         """What became of a COMMIT whose answer was lost. Asks until the database knows."""
         pause_s = 0.05
         until = self.clock.monotonic() + 4 * PATIENCE_S
@@ -309,7 +285,7 @@ class PostgresStore(PersistenceAdapter):
             pause_s = min(pause_s * 2, 1.0)
 
     @staticmethod
-    def _left_its_traces(link: _Link, tx: PostgresTransaction) -> bool:
+    def _left_its_traces(link: Link, tx: PostgresTransaction) -> bool:
         """Whether the Events of a committed transaction are there.
 
         A server that crashed may give the id of a transaction that it lost to the next one.
@@ -322,7 +298,7 @@ class PostgresStore(PersistenceAdapter):
         )
         return found.fetchone() is not None
 
-    def _read(self, link: _Link, works: list[Work]) -> _Performed:
+    def _read(self, link: Link, works: list[Work]) -> _Performed:
         connection = link.get()
         results = []
         for work in works:
@@ -363,75 +339,3 @@ class PostgresStore(PersistenceAdapter):
             case psycopg.OperationalError() | psycopg.InterfaceError():
                 return StoreDown(f"The database cannot be reached; nothing was stored ({error}). Try again.")
         return error
-
-
-class _Link:
-    """One thread's connection: made when needed, dropped when broken."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._connection: psycopg.Connection[Row] | None = None
-
-    def get(self) -> psycopg.Connection[Row]:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self._url)
-        return self._connection
-
-    def roll_back(self) -> None:
-        if self._connection is None:
-            return
-        try:
-            self._connection.execute("ROLLBACK")
-        except psycopg.Error:
-            self.drop()
-
-    def drop(self) -> None:
-        if self._connection is not None:
-            with contextlib.suppress(psycopg.Error):
-                self._connection.close()
-            self._connection = None
-
-    close = drop
-
-
-def _open(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
-    """Migrates the schema and reads the types of its columns."""
-    try:
-        connection = connect(url)
-    except psycopg.OperationalError as error:
-        raise StoreDown(f"The database cannot be reached ({error}). Check --store and that the server runs.") from error
-    with contextlib.closing(connection):
-        migrate(connection, create=create, at=iso(clock.now()))
-        if isinstance(clock, OffsetClock):
-            asked = clock.monotonic()
-            row = connection.execute("SELECT clock_timestamp()").fetchone()
-            assert row is not None
-            clock.sample(row[0], asked=asked, answered=clock.monotonic())
-        types: dict[str, dict[str, str]] = {}
-        for table, column, kind in connection.execute(
-            "SELECT table_name, column_name, udt_name FROM information_schema.columns "
-            "WHERE table_schema = ANY(current_schemas(false))"
-        ):
-            types.setdefault(table, {})[column] = kind
-        return types
-
-
-def migrate(connection: psycopg.Connection[Row], *, create: bool, at: str) -> None:
-    """Brings the schema up to date; a lock lets one process do it while others wait and find it done."""
-    with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
-        found = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
-        there = bool(found and found[0])
-        if not there and not create:
-            raise StoreRefused(
-                "There is no Holdbeat store in this database yet. Start `holdbeat serve` on it to make one.",
-                code="store_missing",
-            )
-        connection.execute(TABLE)
-        applied = [(int(v), str(c)) for v, c in connection.execute("SELECT version, checksum FROM schema_migrations")]
-        for migration in pending("postgres", applied):
-            connection.execute(migration.sql.encode())
-            connection.execute(
-                "INSERT INTO schema_migrations VALUES (%s, %s, %s, %s)",
-                [migration.version, migration.name, migration.checksum, at],
-            )

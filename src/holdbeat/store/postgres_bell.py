@@ -59,9 +59,7 @@ class PostgresBell:
             try:
                 if connection is None or connection.closed:
                     connection = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
-                connection.execute(
-                    "SELECT pg_notify(%s, %s)", [CHANNEL, f"{self._me}:{','.join(sorted(topics))}"]
-                )
+                connection.execute("SELECT pg_notify(%s, %s)", [CHANNEL, f"{self._me}:{','.join(sorted(topics))}"])
                 self._closed.wait(0.002)
             except psycopg.Error as error:
                 log.warning("wake-up not sent: %s", error)
@@ -77,9 +75,7 @@ class PostgresBell:
         pause_s = 0.1
         while not self._closed.is_set():
             try:
-                with psycopg.connect(
-                    self._url, autocommit=True, connect_timeout=5, keepalives_idle=10
-                ) as connection:
+                with psycopg.connect(self._url, autocommit=True, connect_timeout=5, keepalives_idle=10) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     pause_s = 0.1
                     self._rung(frozenset({"reconnected"}))

@@ -81,7 +81,7 @@ def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
             )
         case apsw.FullError():
             return StoreDown(
-                f"The disk of the store {path} is full; nothing was stored. Free some space: Holdbeat goes on by itself.",
+                f"The disk of the store {path} is full; nothing was stored. Free some space: it goes on by itself.",
                 code="disk_full",
             )
         case apsw.IOError():
@@ -219,9 +219,7 @@ def _applied(connection: apsw.Connection) -> list[tuple[int, str]] | None:
     there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_migrations'").fetchall()
     if not there:
         return None
-    return [
-        (int(v), str(c)) for v, c in connection.execute("SELECT version, checksum FROM schema_migrations")
-    ]
+    return [(int(v), str(c)) for v, c in connection.execute("SELECT version, checksum FROM schema_migrations")]
 
 
 def backup(path: str, target: str, progress: Callable[[int, int], None] | None = None) -> None:
@@ -229,9 +227,7 @@ def backup(path: str, target: str, progress: Callable[[int, int], None] | None =
     try:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
-        raise Conflict(
-            f"{target} exists already. Name a new file for the backup.", code="target_exists"
-        ) from None
+        raise Conflict(f"{target} exists already. Name a new file for the backup.", code="target_exists") from None
     try:
         source = connect(path)
         copy = apsw.Connection(target)

@@ -52,17 +52,13 @@ def load_group(tx: Transaction, group_id: str) -> tuple[JobGroup, list[Job]]:
     row = tx.one(f"SELECT {GROUP} FROM job_groups WHERE id = :id", id=group_id)
     if row is None:
         raise NotFound(f"There is no job group {group_id}.", group_id=group_id)
-    ids = [
-        r[0] for r in tx.rows("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)
-    ]
+    ids = [r[0] for r in tx.rows("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)]
     return group_of(tx, row), load_jobs(tx, ids)
 
 
 def step_groups(tx: Transaction, group_ids: Sequence[str], outbox: Outbox) -> None:
     """Lets each group do what its policy says now, and ends it if that was all (INV-006)."""
-    for row in tx.rows(
-        f"SELECT {GROUP} FROM job_groups WHERE id IN :ids ORDER BY id FOR UPDATE", ids=group_ids
-    ):
+    for row in tx.rows(f"SELECT {GROUP} FROM job_groups WHERE id IN :ids ORDER BY id FOR UPDATE", ids=group_ids):
         group = group_of(tx, row)
         if group.status.is_terminal:
             continue
@@ -128,9 +124,7 @@ def _cancel(tx: Transaction, ids: Sequence[str], reason: str, group_id: str, out
         now=tx.now,
         reason=reason,
     )
-    for job_id, webhook_url in tx.rows(
-        "SELECT id, webhook_url FROM jobs WHERE id IN :ids ORDER BY id", ids=ids
-    ):
+    for job_id, webhook_url in tx.rows("SELECT id, webhook_url FROM jobs WHERE id IN :ids ORDER BY id", ids=ids):
         tx.record(events.JOB_CANCELLED, job_id=job_id, group_id=group_id, reason=reason)
         outbox.tell_job("job.cancelled", job_id, webhook_url)
 
@@ -156,9 +150,7 @@ def _skip(tx: Transaction, ids: Sequence[str], reason: str, group_id: str, outbo
         ],
     )  # fmt: skip
     for row, run_id in zip(rows, run_ids, strict=True):
-        tx.record(
-            events.RUN_ENDED, job_id=row[0], run_id=run_id, group_id=group_id, status="SKIPPED", reason=reason
-        )
+        tx.record(events.RUN_ENDED, job_id=row[0], run_id=run_id, group_id=group_id, status="SKIPPED", reason=reason)
         outbox.tell_job("job.run.skipped", row[0], row[5])
 
 
