@@ -14,9 +14,7 @@ from tests.postgres import PostgresServer
 
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default")
-)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default"))
 
 SKIPPED = pytest.StashKey[dict[str, str]]()
 
@@ -40,9 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanted = set(config.getoption("--rule") or ())
     if wanted:
-        proving = [
-            item for item in items if any(wanted & set(mark.args) for mark in item.iter_markers("rule"))
-        ]
+        proving = [item for item in items if any(wanted & set(mark.args) for mark in item.iter_markers("rule"))]
         kept = set(proving)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = proving
@@ -65,11 +61,7 @@ class NothingIsSkipped:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if (
-            self._skipped
-            and not self._is_worker
-            and session.exitstatus in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
-        ):
+        if self._skipped and not self._is_worker and session.exitstatus in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -77,9 +69,7 @@ class NothingIsSkipped:
             terminalreporter.section("tests that did not run", red=True)
             for nodeid, reason in sorted(self._skipped.items()):
                 terminalreporter.line(f"{nodeid}: {reason}")
-            terminalreporter.line(
-                "No test may be skipped or expected to fail; the run counts as failed.", red=True
-            )
+            terminalreporter.line("No test may be skipped or expected to fail; the run counts as failed.", red=True)
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:

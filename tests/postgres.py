@@ -147,9 +147,7 @@ class PostgresServer:
                 return
             if not first:
                 break
-        raise PostgresMissing(
-            f"PostgreSQL from {self._binaries} does not start; its log ends:\n{self._log_tail()}"
-        )
+        raise PostgresMissing(f"PostgreSQL from {self._binaries} does not start; its log ends:\n{self._log_tail()}")
 
     def stop(self, mode: StopMode = "fast") -> None:
         """Ends the server and keeps its data; `immediate` ends it as a crash would."""
@@ -187,16 +185,12 @@ class PostgresServer:
 
     def _administer(self, statement: str) -> None:
         try:
-            with psycopg.connect(
-                self._external or self.url(), autocommit=True, connect_timeout=10
-            ) as connection:
+            with psycopg.connect(self._external or self.url(), autocommit=True, connect_timeout=10) as connection:
                 connection.execute(statement.encode())
         except psycopg.OperationalError as error:
             if not self._external:
                 raise
-            raise PostgresMissing(
-                f"The server that HOLDBEAT_TEST_PG names does not answer: {error}"
-            ) from error
+            raise PostgresMissing(f"The server that HOLDBEAT_TEST_PG names does not answer: {error}") from error
 
     def _initialise(self) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="holdbeat-pg-"))

@@ -48,9 +48,7 @@ def test_what_was_committed_survives_an_immediate_restart_on_the_same_address(
         assert connection.execute("SELECT value FROM thing").fetchone() == (7,)
 
 
-def test_a_stopped_server_refuses_until_it_is_started(
-    postgres_server: PostgresServer, postgres_url: str
-) -> None:
+def test_a_stopped_server_refuses_until_it_is_started(postgres_server: PostgresServer, postgres_url: str) -> None:
     postgres_server.stop()
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(postgres_url, connect_timeout=5)

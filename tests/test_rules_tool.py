@@ -89,8 +89,7 @@ def test_a_rule_may_be_proven_before_it_is_called_built(project: Project) -> Non
         ('class TestA:\n    @pytest.mark.rule("X-1")\n    def test_b(self): ...', "m::TestA::test_b"),
         ('pytestmark = pytest.mark.rule("X-1")\nTestMachine = Machine.TestCase', "m::TestMachine"),
         (
-            '@pytest.mark.parametrize("a", [pytest.param(1, marks=pytest.mark.rule("X-1"))])\n'
-            "def test_a(a): ...",
+            '@pytest.mark.parametrize("a", [pytest.param(1, marks=pytest.mark.rule("X-1"))])\ndef test_a(a): ...',
             "m::test_a",
         ),
     ],

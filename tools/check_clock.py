@@ -17,9 +17,7 @@ PACKAGE = ROOT / "src" / "holdbeat"
 ALLOWED = Path("domain/clock.py")
 
 CLOCKS = frozenset(
-    f"time.{name}{suffix}"
-    for name in ("time", "monotonic", "perf_counter", "clock_gettime")
-    for suffix in ("", "_ns")
+    f"time.{name}{suffix}" for name in ("time", "monotonic", "perf_counter", "clock_gettime") for suffix in ("", "_ns")
 ) | {
     "time.localtime",
     "time.gmtime",
@@ -96,9 +94,7 @@ def main(package: Path = PACKAGE) -> int:
             continue
         for reading in readings(path.read_text(encoding="utf-8")):
             failed = True
-            print(
-                f"{path}:{reading.line}: reads {reading.name}; take the time from a Clock that is handed in"
-            )
+            print(f"{path}:{reading.line}: reads {reading.name}; take the time from a Clock that is handed in")
     return int(failed)
 
 

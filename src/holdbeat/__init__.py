@@ -1,11 +1,11 @@
 """Holdbeat: a job scheduler that never lets go of a job.
 
-    from holdbeat import App, Context
+from holdbeat import App, Context
 
-    app = App()
+app = App()
 
-    @app.job(resource="ollama", timeout="10m", retries=3)
-    async def story(ctx: Context, prompt: str, words: int = 500) -> dict: ...
+@app.job(resource="ollama", timeout="10m", retries=3)
+async def story(ctx: Context, prompt: str, words: int = 500) -> dict: ...
 """
 
 from __future__ import annotations

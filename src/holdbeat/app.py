@@ -1,13 +1,13 @@
 """App: the Python face of Holdbeat. Job types are registered here, and jobs enqueued, run and waited for.
 
-    app = App()                          # ./holdbeat.db, or App("postgresql://…")
+app = App()                          # ./holdbeat.db, or App("postgresql://…")
 
-    @app.job(retries=3)
-    async def story(ctx: Context, prompt: str) -> dict: ...
+@app.job(retries=3)
+async def story(ctx: Context, prompt: str) -> dict: ...
 
-    job = await app.enqueue(story, prompt="a fox")
-    async with app.running():            # in a script, a FastAPI lifespan, a test
-        done = await job.wait()
+job = await app.enqueue(story, prompt="a fox")
+async with app.running():            # in a script, a FastAPI lifespan, a test
+    done = await job.wait()
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.clock import Clock
+from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.ids import IdSource
@@ -31,7 +32,6 @@ from holdbeat.domain.submission import Submission
 from holdbeat.domain.template import JobTemplate
 from holdbeat.engine.queue_manager import QueueManager
 from holdbeat.engine.supervisor import Supervisor, announcement
-from holdbeat.domain.duration import duration_s
 from holdbeat.handlers.http_handler import http_job_type
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outbound import Outbound
@@ -332,9 +332,7 @@ class App:
         """`template` for programs without an event loop."""
         return self._origin.store.write_sync(save_template, name, self.type_name(target), fields)
 
-    async def direct(
-        self, target: Callable[..., Any] | str, /, *, wait_s: float | None = None, **params: Any
-    ) -> Any:
+    async def direct(self, target: Callable[..., Any] | str, /, *, wait_s: float | None = None, **params: Any) -> Any:
         """Runs a job type in the next free slot, ahead of the queue, and returns its result."""
         app = self._origin
         supervisor = app._supervisor

@@ -126,9 +126,7 @@ def _import_app(path: str) -> App:
     return app
 
 
-async def _serve(
-    app: App, *, has_worker: bool, has_api: bool, kind: str, resources: Sequence[str] | None
-) -> int:
+async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resources: Sequence[str] | None) -> int:
     import asyncio
 
     from holdbeat.engine.supervisor import Supervisor

@@ -189,7 +189,7 @@ def test_groups_templates_and_webhooks_have_their_verbs(holdbeat: Command) -> No
     assert holdbeat("deliveries", "list", "--json").json["items"] == []
 
 
-def test_schedules_and_endpoints_have_the_same_verbs(holdbeat: Command) -> None:
+def test_schedules_can_be_made_steered_explained_and_deleted(holdbeat: Command) -> None:
     made = holdbeat("schedules", "add", "nightly", "story", "words=2", "--cron", "0 3 * * *", "--json").json
     assert made["cron"] == "0 3 * * *" and made["params"] == {"words": 2}
     assert "nightly" in holdbeat("schedules", "list").out
@@ -209,6 +209,8 @@ def test_schedules_and_endpoints_have_the_same_verbs(holdbeat: Command) -> None:
     holdbeat("schedules", "delete", "nightly", "--yes")
     holdbeat("schedules", "show", "nightly", code=4)
 
+
+def test_endpoints_have_the_same_verbs_and_keep_their_secrets(holdbeat: Command) -> None:
     added = ("endpoints", "add", "shop", "http://127.0.0.1:1/", "--interval", "5m", "--header", "Authorization=secret")
     assert holdbeat(*added, "--json").json["headers"] == {"Authorization": "[redacted]"}
     assert "secret" not in holdbeat("endpoints", "show", "shop", "--json").out

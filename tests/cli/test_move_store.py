@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.errors import StoreRefused, TooLarge
 from holdbeat.store import moving
 from holdbeat.store.moving_artifacts import Artifacts
 from tests.cli.command import Command
@@ -161,3 +162,24 @@ def test_a_copy_that_differs_a_lost_artifact_and_a_live_worker_end_the_move(
     source.close()
     assert "Stop them" in holdbeat("move-store", postgres_url, code=1).err
     holdbeat("move-store", "sqlite:///other.db", code=2)
+
+
+@pytest.mark.rule("OPS-02")
+def test_artifacts_go_to_a_shared_folder_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "old" / RUN / "picture"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"content")
+    columns = ("run_id", "name", "size", "sha256", "path", "data", "created_at")
+    row = (RUN, "picture", 7, hashlib.sha256(b"content").hexdigest(), str(file), None, "2026-01-01T00:00:00.000Z")
+    artifacts = Artifacts(str(tmp_path / "shared"))
+    moved = dict(zip(columns, artifacts.moved("artifacts", columns, row), strict=True))
+    assert Path(moved["path"]).read_bytes() == b"content" and Path(moved["path"]).is_relative_to(tmp_path / "shared")
+    assert artifacts.moved("artifacts", columns, row) == [moved[name] for name in columns]
+    Path(moved["path"]).unlink()
+    file.write_bytes(b"changed")
+    with pytest.raises(StoreRefused, match="not what was recorded"):
+        artifacts.moved("artifacts", columns, row)
+    assert not Path(moved["path"]).exists()
+    too_large = (RUN, "film", 10**9, "x", str(file), None, "2026-01-01T00:00:00.000Z")
+    with pytest.raises(TooLarge, match="artifact_dir"):
+        Artifacts(None).moved("artifacts", columns, too_large)

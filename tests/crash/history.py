@@ -32,7 +32,7 @@ def judge(store: PersistenceAdapter, diary: Path, me: str) -> list[Violation]:
         # Retention takes due times away by their own age, before or after their jobs.
         *(() if _of(entries, "pruning") else _occurrences(store)),
     ]
-    problems = getattr(store, "integrity_problems", list)()
+    problems: list[str] = getattr(store, "integrity_problems", list)()
     return violations + [Violation(f"broken: integrity: {problem}") for problem in problems]
 
 

@@ -103,7 +103,7 @@ def arm_wire(countdown: Countdown) -> None:
             exchange(self, generator, *args, **kwargs)
         return die()
 
-    psycopg.Connection.wait = counted  # type: ignore[method-assign]
+    psycopg.Connection.wait = counted  # type: ignore[method-assign,assignment]
 
 
 def arm(url: str, countdown: Countdown) -> object:

@@ -14,7 +14,8 @@ from typing import Any
 
 from holdbeat import App
 from holdbeat.store.adapter import PersistenceAdapter
-from tests.engine.acting import rows
+from tests.crash import jobs
+from tests.engine.acting import job, rows
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -64,35 +65,37 @@ class Field:
         self.folder = folder
         self.diary = str(folder / "diary")
         self.app = App(url, concurrency="resources:default=1,many=100")
-        from tests.crash.jobs import app as theirs
-
-        self.app._types = theirs._types
+        self.app._types = jobs.app._types
         self._processes: list[Process] = []
 
     @property
     def store(self) -> PersistenceAdapter:
         return self.app.store
 
-    def start(self, verb: str = "worker", *flags: str, ready: bool = True, **settings: Any) -> Process:
+    def start(
+        self, verb: str = "worker", *flags: str, ready: bool = True, program: str = "holdbeat", **settings: Any
+    ) -> Process:
         """Starts a process, and waits until it is on record as a worker."""
         environment = {
             **os.environ,
             "HOLDBEAT_STORE": self.url,
             "HOLDBEAT_CONCURRENCY": "resources:default=1,many=100",
             "HOLDBEAT_PORT": "0",
-            **{f"HOLDBEAT_{name.upper()}": str(value) for name, value in settings.items()},
+            **{name if name.isupper() else f"HOLDBEAT_{name.upper()}": str(value) for name, value in settings.items()},
         }
         log = self.folder / f"process-{len(self._processes)}.log"
         with log.open("wb") as stream:
             popen = subprocess.Popen(
-                [sys.executable, "-m", "holdbeat", verb, "tests.crash.jobs:app", "--store", self.url, *flags],
+                [sys.executable, "-m", program, verb, "tests.crash.jobs:app", "--store", self.url, *flags],
                 cwd=ROOT, env=environment, stdout=stream, stderr=stream,
             )  # fmt: skip
         process = Process(popen, log)
         self._processes.append(process)
         if ready:
             eventually(
-                lambda: rows(self.store, "SELECT id FROM workers WHERE pid = :pid AND stopped_at IS NULL", pid=popen.pid),
+                lambda: rows(
+                    self.store, "SELECT id FROM workers WHERE pid = :pid AND stopped_at IS NULL", pid=popen.pid
+                ),
                 said=process.said,
             )
         return process
@@ -103,8 +106,6 @@ class Field:
         return [line.split() for line in lines if line.startswith(word)]
 
     def job(self, job_id: str) -> Any:
-        from tests.engine.acting import job
-
         return job(self.store, job_id)
 
     def close(self) -> None:

@@ -34,7 +34,9 @@ def run_campaign(engine: str, points: int, parts: int, server: PostgresServer | 
     for process in running:
         out, _ = process.communicate()
         for name, value in json.loads(out.splitlines()[-1]).items():
-            total[name] = max(total.get(name, 0), value) if name == "seconds" else total.get(name, type(value)()) + value
+            total[name] = (
+                max(total.get(name, 0), value) if name == "seconds" else total.get(name, type(value)()) + value
+            )
     return total
 
 

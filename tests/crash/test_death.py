@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 import signal
+import threading
 import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdbeat.domain.job import JobStatus
-from tests.crash.processes import Field, eventually
+from tests.crash.processes import Field, eventually, field
 from tests.engine.acting import event_names, rows, value
 
-SHORT_LEASE = {"lease_s": 2, "heartbeat_s": 0.4, "grace_s": 0.5, "recover_s": 0.3}
+SHORT_LEASE: dict[str, Any] = {"lease_s": 2, "heartbeat_s": 0.4, "grace_s": 0.5, "recover_s": 0.3}
 
 
 @pytest.mark.rule("LEASE-05", "REC-01", "REC-02", "DEC-007")
@@ -35,12 +43,8 @@ def test_the_work_of_a_killed_worker_is_found_at_once_on_sqlite(sqlite_ground: F
 
 
 @pytest.mark.rule("REC-01", "LEASE-05")
-def test_on_postgres_the_lease_decides(postgres_url: str, tmp_path: object) -> None:
-    from pathlib import Path
-
-    from tests.crash.processes import field
-
-    with field(postgres_url, Path(str(tmp_path))) as ground:
+def test_on_postgres_the_lease_decides(postgres_url: str, tmp_path: Path) -> None:
+    with field(postgres_url, tmp_path) as ground:
         doomed = ground.start(**SHORT_LEASE)
         handle = ground.app.enqueue_sync("work", diary=ground.diary, seconds=60)
         eventually(lambda: ground.noted("begun"))
@@ -107,3 +111,55 @@ def test_two_servers_on_one_store_share_the_work_and_one_goes_on_when_the_other_
     # What the first had done and not yet said when it was killed is on record as failed, for a reason.
     ends = set(rows(ground.store, "SELECT DISTINCT status, error_kind FROM job_runs"))
     assert ends <= {("COMPLETED", None), ("FAILED", "crash"), ("FAILED", "lost")}
+
+
+@pytest.mark.rule("DIR-02", "DEC-004", "LEASE-05")
+def test_a_direct_request_dies_with_the_process_in_which_its_client_waits(sqlite_ground: Field) -> None:
+    ground = sqlite_ground
+    ground.start()
+    asker = ground.start("serve", "--no-worker")
+    current = ground.app.enqueue_sync("work", diary=ground.diary, seconds=5)
+    eventually(lambda: ground.noted("begun"))
+    client = threading.Thread(target=_ask, args=(asker.said, ground.diary), daemon=True)
+    client.start()
+    eventually(
+        lambda: rows(ground.store, "SELECT id FROM direct_reservations WHERE status = 'ACTIVE'"), said=asker.said
+    )
+    queued = ground.app.enqueue_sync("work", diary=ground.diary)
+    asker.kill()
+    eventually(lambda: ground.job(queued.id).status is JobStatus.COMPLETED)
+    assert ground.job(current.id).status is JobStatus.COMPLETED
+    ((status, granted_at),) = rows(ground.store, "SELECT status, granted_at FROM direct_reservations")
+    assert (status, granted_at) == ("EXPIRED", None)
+    assert len(ground.noted("begun")) == 2
+    assert value(ground.store, "SELECT count(*) FROM leases") == 0
+    client.join(10)
+
+
+def _ask(said: Callable[[], str], diary: str) -> None:
+    address = eventually(lambda: re.search(r"serving on (http://\S+?)[\"\s]", said() + "\n"))[1]
+    body = json.dumps({"params": {"diary": diary}}).encode()
+    request = urllib.request.Request(
+        f"{address}/api/direct/work", body, {"content-type": "application/json"}, method="POST"
+    )
+    with contextlib.suppress(OSError):
+        urllib.request.urlopen(request, timeout=30).read()
+
+
+@pytest.mark.rule("LEASE-06", "OPS-06")
+@pytest.mark.parametrize("hours", [5, -5])
+def test_a_jump_of_the_wall_clock_neither_kills_nor_doubles_live_work(sqlite_ground: Field, hours: int) -> None:
+    """Two real processes whose machine's clock is set by hours while one of them works."""
+    ground = sqlite_ground
+    shift = ground.folder / "shift"
+    shift.write_text("0")
+    settings: dict[str, Any] = {"lease_s": 20, "heartbeat_s": 1, "grace_s": 5, "recover_s": 0.2, "slots": 1}
+    for _ in range(2):
+        ground.start(program="tests.crash.shifted", HB_SHIFT=str(shift), **settings)
+    handle = ground.app.enqueue_sync("work", diary=ground.diary, seconds=4)
+    eventually(lambda: ground.noted("begun"))
+    shift.write_text(str(hours * 3600))
+    done = eventually(lambda: (found := ground.job(handle.id)).finished_at and found)
+    assert done.status is JobStatus.COMPLETED
+    assert len(ground.noted("begun")) == 1
+    assert "zombie.found" not in event_names(ground.store)

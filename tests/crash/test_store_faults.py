@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_nothing_acknowledged_is_lost_when_postgres_crashes_under_load(
 ) -> None:
     crashes = 12 if campaign == "long" else 2
     with field(postgres_url, tmp_path) as ground:
-        lease = {"lease_s": 20, "heartbeat_s": 1, "grace_s": 2, "recover_s": 0.5}
+        lease: dict[str, Any] = {"lease_s": 20, "heartbeat_s": 1, "grace_s": 2, "recover_s": 0.5}
         workers = [ground.start(slots=4, **lease) for _ in range(2)]
         acknowledged: list[str] = []
         stopped = threading.Event()

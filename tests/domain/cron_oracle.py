@@ -44,9 +44,7 @@ class Walking:
         if term == "l":
             return day.day == last
         if term == "lw":
-            return day == max(
-                d for n in range(1, last + 1) if (d := day.replace(day=n)).isoweekday() not in (6, 7)
-            )
+            return day == max(d for n in range(1, last + 1) if (d := day.replace(day=n)).isoweekday() not in (6, 7))
         return day.day in numbers(term, 1, 31)
 
     def _weekday_term(self, term: str, day: date) -> bool:

@@ -364,9 +364,7 @@ def test_outbound_allow_opens_exactly_what_it_names(
     assert (verdict is None) is is_permitted
 
 
-@pytest.mark.parametrize(
-    "entry", ["", "10.0.0.0/33", "10.0.0.1/8", "a:b:c", "host:0", "host:99999", "host:x", "1.2.3"]
-)
+@pytest.mark.parametrize("entry", ["", "10.0.0.0/33", "10.0.0.1/8", "a:b:c", "host:0", "host:99999", "host:x", "1.2.3"])
 def test_an_entry_of_outbound_allow_that_means_nothing_is_a_settings_error(entry: str) -> None:
     with pytest.raises(SettingsError, match="outbound_allow"):
         OutboundPolicy(False, (entry,))

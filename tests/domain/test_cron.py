@@ -112,9 +112,7 @@ def test_shifted_times_and_ordinary_ones_come_in_order_and_once() -> None:
         "2026-03-08T03:45-04:00",
         "2026-03-09T02:00-04:00",
     ]
-    assert walls("45 2 * * *", "America/New_York", "2026-03-08T03:10-04:00", "shift", 1) == [
-        "2026-03-08T03:45-04:00"
-    ]
+    assert walls("45 2 * * *", "America/New_York", "2026-03-08T03:10-04:00", "shift", 1) == ["2026-03-08T03:45-04:00"]
 
 
 @pytest.mark.rule("TIME-01")

@@ -97,9 +97,7 @@ def test_fires_around_a_turn_of_the_clocks_are_those_of_brute_force(
 @pytest.mark.rule("DEC-003", "TIME-01")
 @pytest.mark.parametrize("dst", list(Dst))
 @pytest.mark.parametrize("turn", TURNS, ids=" ".join)
-def test_every_start_around_a_turn_of_the_clocks_finds_the_same_fires(
-    turn: tuple[str, str], dst: Dst
-) -> None:
+def test_every_start_around_a_turn_of_the_clocks_finds_the_same_fires(turn: tuple[str, str], dst: Dst) -> None:
     zone = zone_of(turn[0])
     begin = datetime.fromisoformat(turn[1]).replace(tzinfo=UTC) - BEFORE
     end = begin + timedelta(minutes=MINUTES) - BLIND
@@ -125,9 +123,7 @@ def test_matching_days_are_those_of_brute_force(day: str, month: str, weekday: s
     cron = parsed(text)
     begin = datetime.fromisoformat(f"{start}T00:00+00:00")
     walking = cron_oracle.Walking(text)
-    expected = [
-        at for n in range(1, 800) if walking.matches((at := begin + timedelta(days=n)).replace(tzinfo=None))
-    ]
+    expected = [at for n in range(1, 800) if walking.matches((at := begin + timedelta(days=n)).replace(tzinfo=None))]
     fires = cron.fires(begin, zone_of("UTC"), Dst.VIXIE)
     assert [fire.at for fire in islice(fires, len(expected))] == expected
 

@@ -173,9 +173,7 @@ def test_no_text_raises_anything_but_the_refusal(text: str) -> None:
 @given(
     st.lists(
         st.lists(
-            st.sampled_from(
-                ["*", "0", "1", "5", "7", "12", "59", "L", "W", "#", "-", "/", ",", "JAN", "sun"]
-            ),
+            st.sampled_from(["*", "0", "1", "5", "7", "12", "59", "L", "W", "#", "-", "/", ",", "JAN", "sun"]),
             min_size=1,
             max_size=6,
         ).map("".join),

@@ -74,9 +74,7 @@ def test_for_a_day_after_a_rotation_both_secrets_sign_and_then_the_new_one_alone
     assert wh.signing_secrets(hook, now=at(0)) == (OTHER, SECRET)
     assert wh.signing_secrets(hook, now=at(24 * 3600 - 0.001)) == (OTHER, SECRET)
     assert wh.signing_secrets(hook, now=at(24 * 3600)) == (OTHER,)
-    headers = wh.signed_headers(
-        wh.signing_secrets(hook, now=NOW), message_id="m", now=SystemClock().now(), body=b"{}"
-    )
+    headers = wh.signed_headers(wh.signing_secrets(hook, now=NOW), message_id="m", now=SystemClock().now(), body=b"{}")
     assert headers["webhook-signature"].count("v1,") == 2
     for secret in (SECRET, OTHER):
         assert Verifier(secret).verify(b"{}", headers) == {}
@@ -177,17 +175,13 @@ def test_the_jitter_handed_in_scales_the_wait() -> None:
 @pytest.mark.parametrize("status_code", [200, 201, 202, 204, 299])
 def test_any_2xx_delivers(status_code: int) -> None:
     verdict = judge_attempt(attempts=4, now=NOW, jitter=1, status_code=status_code, retry_after="60")
-    done = wh.after_attempt(
-        delivery(locked_by="w", locked_until=NOW), verdict, now=NOW, status_code=status_code
-    )
+    done = wh.after_attempt(delivery(locked_by="w", locked_until=NOW), verdict, now=NOW, status_code=status_code)
     assert (done.status, done.delivered_at, done.next_attempt_at) == (DeliveryStatus.DELIVERED, NOW, None)
     assert (done.locked_by, done.locked_until, done.last_error) == (None, None, None)
 
 
 @pytest.mark.rule("WEB-03")
-@pytest.mark.parametrize(
-    "status_code", [101, 300, 301, 302, 303, 304, 307, 308, 400, 404, 429, 500, 503, 599]
-)
+@pytest.mark.parametrize("status_code", [101, 300, 301, 302, 303, 304, 307, 308, 400, 404, 429, 500, 503, 599])
 def test_anything_else_is_a_failure_that_is_retried(status_code: int) -> None:
     verdict = judge_attempt(attempts=1, now=NOW, jitter=1, status_code=status_code)
     assert (verdict.status, verdict.next_attempt_at) == (DeliveryStatus.PENDING, at(1))

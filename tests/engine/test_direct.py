@@ -225,9 +225,7 @@ async def test_those_who_wait_are_answered_when_the_server_ends(store_url: str, 
 
 @pytest.mark.rule("LEASE-06", "REC-01")
 @pytest.mark.parametrize("hours", [3, -3])
-async def test_recovery_after_a_jump_takes_nothing_from_a_worker_that_beats(
-    tmp_path: Path, hours: int
-) -> None:
+async def test_recovery_after_a_jump_takes_nothing_from_a_worker_that_beats(tmp_path: Path, hours: int) -> None:
     """On SQLite the machine's own clock decides; on PostgreSQL its jumps do not reach the database."""
     gate = asyncio.Event()
     app = noting([], gate)

@@ -56,7 +56,7 @@ async def test_handlers_that_block_the_loop_or_compute_without_end_keep_their_le
 
     @app.job(retries=2)
     async def block() -> None:
-        time.sleep(3 * LEASE_S)
+        time.sleep(3 * LEASE_S)  # noqa: ASYNC251
 
     @app.job(retries=2)
     def compute() -> int:
@@ -205,5 +205,3 @@ async def test_a_jump_of_the_wall_clock_is_answered_with_a_beat(store_url: str, 
         assert not work.told
         # And recovery, which may look before the beat, leaves the live one alone.
         assert await work.stage.supervisor.recovery.step() == 0
-
-

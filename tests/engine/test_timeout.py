@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ async def test_a_run_beyond_its_timeout_ends_failed_however_the_handler_behaves(
         await asyncio.Event().wait()
 
     async def block() -> str:
-        time.sleep(0.6)
+        time.sleep(0.6)  # noqa: ASYNC251
         return "too late"
 
     async def return_all_the_same() -> str:
@@ -43,7 +44,7 @@ async def test_a_run_beyond_its_timeout_ends_failed_however_the_handler_behaves(
             ctx.checkpoint()
             time.sleep(0.01)
 
-    functions = {"async": wait, "blocking": block, "returning": return_all_the_same, "thread": look}
+    functions: dict[str, Any] = {"async": wait, "blocking": block, "returning": return_all_the_same, "thread": look}
     params = {}
     if manner == "process":
         app.job_with(engine_jobs.deaf, name="late", isolation="process", timeout=1.5, cancel_grace=0.2, retries=0)

@@ -112,6 +112,14 @@ def test_a_page_of_nothing_says_so_and_a_filter_of_nonsense_is_refused(served: S
     assert served.client.get("/static/x/../../pages.py").status_code == 404
 
 
+def test_an_event_of_an_endpoint_leads_to_the_endpoint(served: Served) -> None:
+    path = next(path for path in paths_of_everything(served, "led") if path.startswith("/ui/endpoints/"))
+    by_event = served.client.get(path.replace("endpoints", "schedules"))
+    assert by_event.status_code == 200
+    assert "Test call" in by_event.text
+    assert served.client.get("/ui/endpoints/none").status_code == 404
+
+
 def test_every_page_can_be_reached_by_keys(served: Served, page: Page) -> None:
     page.goto(served.url)
     page.keyboard.press("g")

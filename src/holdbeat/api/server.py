@@ -118,6 +118,25 @@ class _Server(uvicorn.Server):
         yield
 
 
+def http_config(app: ASGIApp) -> uvicorn.Config:
+    """How every application of this house is served."""
+    return uvicorn.Config(
+        app,
+        http=PatientlyTimed,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACEFUL_S,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        backlog=BACKLOG,
+    )
+
+
 class ApiServer:
     """Binds, serves and stops; one per process."""
 
@@ -167,22 +186,7 @@ class ApiServer:
         """Returns once connections are accepted."""
         await self.check_doors()
         assert self._socket is not None
-        config = uvicorn.Config(
-            self.app,
-            http=PatientlyTimed,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="error",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=GRACEFUL_S,
-            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-            backlog=BACKLOG,
-        )
-        self._server = _Server(config)
+        self._server = _Server(http_config(self.app))
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="holdbeat-api")
         while not self._server.started:
             if self._task.done():

@@ -255,10 +255,8 @@ async def _drain_by_processes(url: str, jobs: int, count: int) -> float:
     """Jobs per second of `count` worker processes on one store, from the first claim to the last settle."""
     app, _ = bench_app(url)
     app.store.read_sync(lambda tx: None)
-    processes = [
-        subprocess.Popen([sys.executable, "-m", "holdbeat.bench.worker", url, str(SLOTS // count)])
-        for _ in range(count)
-    ]
+    command = [sys.executable, "-m", "holdbeat.bench.worker", url, str(SLOTS // count)]
+    processes = [subprocess.Popen(command) for _ in range(count)]  # noqa: ASYNC220
     try:
         while len(app.store.read_sync(lambda tx: tx.rows("SELECT id FROM workers"))) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)

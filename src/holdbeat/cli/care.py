@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,8 @@ def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, a
         gone = store.write_sync(prune_batch, before)
         for path in gone.paths:
             Path(path).unlink(missing_ok=True)
+            with suppress(OSError):  # the folder of a run goes with its last artifact
+                Path(path).parent.rmdir()
         counts.update(gone.counts)
         if not gone.rows:
             break

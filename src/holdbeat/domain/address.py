@@ -139,9 +139,7 @@ class Target:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def judge(
-    ip: str | Address, *, allow: OutboundPolicy, host: str | None = None, port: int | None = None
-) -> str | None:
+def judge(ip: str | Address, *, allow: OutboundPolicy, host: str | None = None, port: int | None = None) -> str | None:
     """Why this address must not be called, or None. `host` is the name that resolved to it, if any."""
     address = _unmapped(ip_address(ip) if isinstance(ip, str) else ip)
     for candidate in (address, *_embedded(address)):

@@ -61,9 +61,7 @@ def text_of(value: object) -> str:
     if not isinstance(value, str):
         raise invalid_cron("A cron expression is a text of five fields, such as '30 9 * * 1-5'.")
     if len(value) > MAX_LENGTH:
-        raise invalid_cron(
-            f"A cron expression may have at most {MAX_LENGTH} characters; this one has {len(value)}."
-        )
+        raise invalid_cron(f"A cron expression may have at most {MAX_LENGTH} characters; this one has {len(value)}.")
     return value
 
 
@@ -87,9 +85,7 @@ def _fields(text: str) -> list[str]:
     fields = [field for field in re.split("[ \t]", text) if field]
     if len(fields) == 1 and fields[0].startswith("@"):
         if fields[0] not in NICKNAMES:
-            raise invalid_cron(
-                f"{_shown(fields[0])} is not a known nickname; use one of {', '.join(NICKNAMES)}."
-            )
+            raise invalid_cron(f"{_shown(fields[0])} is not a known nickname; use one of {', '.join(NICKNAMES)}.")
         fields = NICKNAMES[fields[0]].split()
     if len(fields) != len(_FIELDS):
         raise invalid_cron(

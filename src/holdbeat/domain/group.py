@@ -114,9 +114,7 @@ class GroupFailurePolicy:
             if not member.has_ended:
                 gate = (member.tip_id,) if member.is_gated else ()
                 return gate, (), ""
-            went_wrong = (
-                member.status in (JobStatus.FAILED, JobStatus.CANCELLED) and not member.ended_by_policy
-            )
+            went_wrong = member.status in (JobStatus.FAILED, JobStatus.CANCELLED) and not member.ended_by_policy
             if went_wrong and self.on_failure is not OnFailure.CONTINUE:
                 rest = tuple(m for m in ordered[index + 1 :] if m.status is JobStatus.QUEUED)
                 reason = PREDECESSOR_FAILED if member.status is JobStatus.FAILED else PREDECESSOR_CANCELLED
@@ -132,19 +130,15 @@ class GroupFailurePolicy:
     @staticmethod
     def _status(ordered: Sequence[Member], cancelled: set[Member], skipped: set[Member]) -> GroupStatus:
         going_away = cancelled | skipped
-        if not all(
-            member.has_ended or (member in going_away and not member.holds_lease) for member in ordered
-        ):
+        if not all(member.has_ended or (member in going_away and not member.holds_lease) for member in ordered):
             started = any(m.ever_ran or m.status is not JobStatus.QUEUED for m in ordered)
             return GroupStatus.RUNNING if started else GroupStatus.QUEUED
         tips = [member for member in ordered if member not in going_away]
         if len(tips) == len(ordered) and all(
-            m.status is JobStatus.COMPLETED or (m.status is JobStatus.SKIPPED and not m.ended_by_policy)
-            for m in tips
+            m.status is JobStatus.COMPLETED or (m.status is JobStatus.SKIPPED and not m.ended_by_policy) for m in tips
         ):
             return GroupStatus.COMPLETED
         by_request = all(
-            m.status is JobStatus.CANCELLED or (m.status is JobStatus.SKIPPED and m.ended_by_policy)
-            for m in tips
+            m.status is JobStatus.CANCELLED or (m.status is JobStatus.SKIPPED and m.ended_by_policy) for m in tips
         )
         return GroupStatus.CANCELLED if by_request else GroupStatus.PARTIAL

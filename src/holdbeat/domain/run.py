@@ -30,9 +30,7 @@ class ErrorKind(StrEnum):
     REJECTED = "rejected"
 
 
-COUNTED_KINDS = frozenset(
-    {ErrorKind.ERROR, ErrorKind.EXIT, ErrorKind.TIMEOUT, ErrorKind.CRASH, ErrorKind.LOST}
-)
+COUNTED_KINDS = frozenset({ErrorKind.ERROR, ErrorKind.EXIT, ErrorKind.TIMEOUT, ErrorKind.CRASH, ErrorKind.LOST})
 """Failures that use up an attempt."""
 
 NEVER_RETRIED_KINDS = frozenset({ErrorKind.CANCELLED, ErrorKind.REJECTED})

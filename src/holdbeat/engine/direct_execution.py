@@ -152,5 +152,3 @@ def _result(reservation: Reservation) -> DirectResult:
         waited_s=round((granted - reservation.requested_at).total_seconds(), 3),
         ran_s=round((finished - granted).total_seconds(), 3),
     )
-
-

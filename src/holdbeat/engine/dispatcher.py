@@ -207,9 +207,7 @@ class Dispatcher:
             http, self._free_http = self._free_http, []
             for _, slot in ended:
                 (http if slot < 0 else free).append(slot)
-            vacancy = Vacancy(
-                self._worker.id, free, http, self._worker.types, self._worker.resources, self._terms
-            )
+            vacancy = Vacancy(self._worker.id, free, http, self._worker.types, self._worker.resources, self._terms)
             self._may_have_work = False
         return ended, vacancy, self._store.clock.monotonic()
 
@@ -254,9 +252,7 @@ class Dispatcher:
         self._is_in_doubt = False
         self._may_have_work = True
 
-    def _suspect(
-        self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None, error: Exception
-    ) -> None:
+    def _suspect(self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None, error: Exception) -> None:
         """One result that cannot be stored must not hold up the others: finds it, and lets its run end FAILED."""
         if not ended:
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
@@ -32,14 +34,20 @@ class Retention(Service):
         total = 0
         while not self._stopping:
             gone = await self.store.write(prune, before, BATCH)
-            for path in gone.paths:
-                file = Path(path)
-                file.unlink(missing_ok=True)
-                if file.parent.is_dir() and not any(file.parent.iterdir()):
-                    file.parent.rmdir()
+            if gone.paths:
+                await asyncio.to_thread(_remove, gone.paths)
             total += gone.rows
             if not gone.rows:
                 break
         if total:
             log.info("retention took away %d rows", total)
         return total
+
+
+def _remove(paths: Iterable[str]) -> None:
+    """Removes files of artifacts, and the folder of a run with its last one."""
+    for path in paths:
+        file = Path(path)
+        file.unlink(missing_ok=True)
+        if file.parent.is_dir() and not any(file.parent.iterdir()):
+            file.parent.rmdir()

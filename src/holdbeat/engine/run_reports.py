@@ -18,7 +18,14 @@ from typing import Any
 from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.lease import Lease
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.run_output import ArtifactEntry, LogEntry, ProgressEntry, append_logs, progress, store_artifact
+from holdbeat.store.verbs.run_output import (
+    ArtifactEntry,
+    LogEntry,
+    ProgressEntry,
+    append_logs,
+    progress,
+    store_artifact,
+)
 
 log = logging.getLogger("holdbeat.engine")
 

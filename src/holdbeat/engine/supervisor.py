@@ -76,9 +76,7 @@ class Supervisor:
         self.reports = RunReports(store, artifact_folder(store, settings))
         handlers = {name: make_handler(job_type) for job_type in job_types for name in job_type.names}
         executor = Executor(handlers, self.reports, store.clock, on_overdue=self._overdue)
-        self.dispatcher = Dispatcher(
-            store, self.worker, executor, terms, on_refused=self._refused, recorder=recorder
-        )
+        self.dispatcher = Dispatcher(store, self.worker, executor, terms, on_refused=self._refused, recorder=recorder)
         self.heartbeat = Heartbeat(
             store, self.worker.id, terms, self.dispatcher.running, self._tell_from_thread, recorder=recorder
         )
@@ -169,7 +167,9 @@ class Supervisor:
             for entry in self.dispatcher.held:
                 self.dispatcher.give_up_on(
                     entry,
-                    Outcome.failed(ErrorKind.INTERRUPTED, "Interrupted by a shutdown; the handler did not end in time."),
+                    Outcome.failed(
+                        ErrorKind.INTERRUPTED, "Interrupted by a shutdown; the handler did not end in time."
+                    ),
                 )
             self._hurry.clear()
             if not await self._drained(SETTLE_PATIENCE_S):
@@ -195,9 +195,7 @@ class Supervisor:
         task.add_done_callback(self._background.discard)
 
 
-def _note(
-    tx: Transaction, name: str, worker_id: str, job_id: str | None = None, run_id: str | None = None
-) -> None:
+def _note(tx: Transaction, name: str, worker_id: str, job_id: str | None = None, run_id: str | None = None) -> None:
     tx.record(name, worker_id=worker_id, job_id=job_id, run_id=run_id)
 
 

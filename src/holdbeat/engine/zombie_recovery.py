@@ -95,7 +95,9 @@ class ZombieRecovery(Service):
         """Repairs everything that can be found now. Returns how many things were repaired."""
         trouble = await self.store.read(find_trouble, self._terms, dead, thorough=thorough)
         if not self.store.has_shared_clock:
-            late = await self.store.read(late_reservations, trouble.reservations, dead) if trouble.reservations else set()
+            late = (
+                await self.store.read(late_reservations, trouble.reservations, dead) if trouble.reservations else set()
+            )
             trouble = replace(
                 trouble,
                 leases=self._silent_for_long(trouble.leases),

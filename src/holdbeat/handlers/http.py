@@ -126,9 +126,7 @@ def validate_http_params(params: Mapping[str, Any], policy: OutboundPolicy | Non
         raise Invalid(f"timeout_s must be above 0 and at most {MAX_TIMEOUT_S:g} seconds.", field="timeout_s")
     kilobytes = params.get("max_response_kb", DEFAULT_RESPONSE_KB)
     if not _is_number(kilobytes) or not 1 <= kilobytes <= MAX_RESPONSE_KB or kilobytes % 1:
-        raise Invalid(
-            f"max_response_kb must be a whole number from 1 to {MAX_RESPONSE_KB}.", field="max_response_kb"
-        )
+        raise Invalid(f"max_response_kb must be a whole number from 1 to {MAX_RESPONSE_KB}.", field="max_response_kb")
     return HttpParams(
         url=url,
         method=method,
@@ -139,9 +137,7 @@ def validate_http_params(params: Mapping[str, Any], policy: OutboundPolicy | Non
     )
 
 
-async def call_http(
-    outbound: Outbound, params: Mapping[str, Any], *, timeout_s: float | None = None
-) -> dict[str, Any]:
+async def call_http(outbound: Outbound, params: Mapping[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
     """Makes the call and returns {status_code, headers, body, truncated, duration_s}; raises HttpFailure.
 
     The deadline is the job's own `timeout_s` param, or what is left to the run if that is less.
@@ -181,9 +177,7 @@ async def call_http(
 
 
 def _result(answer: Answer) -> dict[str, Any]:
-    headers = {
-        name: REDACTED if name in _SECRET_ANSWER_HEADERS else value for name, value in answer.headers.items()
-    }
+    headers = {name: REDACTED if name in _SECRET_ANSWER_HEADERS else value for name, value in answer.headers.items()}
     result = {
         "status_code": answer.status_code,
         "headers": headers,
@@ -223,11 +217,7 @@ def _checked_headers(headers: Any) -> dict[str, str]:
             raise Invalid(f"The header {name} is given twice.", field="headers")
         seen.add(lower)
         # The value may be a secret, so the sentence does not repeat it.
-        if (
-            not isinstance(value, str)
-            or len(value) > MAX_HEADER_LENGTH
-            or not re.fullmatch(_HEADER_VALUE, value)
-        ):
+        if not isinstance(value, str) or len(value) > MAX_HEADER_LENGTH or not re.fullmatch(_HEADER_VALUE, value):
             raise Invalid(f"The header {name} must be one line of printable ASCII text.", field="headers")
     return dict(headers)
 

@@ -53,9 +53,7 @@ class HttpHandler:
         except HoldbeatError as error:
             return Outcome.failed(ErrorKind.REJECTED, storable_text(str(error), MAX_ERROR_LENGTH))
         except Exception as error:
-            return Outcome.failed(
-                ErrorKind.ERROR, storable_text(f"{type(error).__name__}: {error}", MAX_ERROR_LENGTH)
-            )
+            return Outcome.failed(ErrorKind.ERROR, storable_text(f"{type(error).__name__}: {error}", MAX_ERROR_LENGTH))
 
 
 def http_job_type(outbound: Outbound) -> JobType:

@@ -137,9 +137,7 @@ class _VettedBackend(httpcore2.AsyncNetworkBackend):
         error: Exception | None = None
         for address in addresses:
             try:
-                self._opened = await self._sockets.connect_tcp(
-                    address, port, share_s, local_address, socket_options
-                )
+                self._opened = await self._sockets.connect_tcp(address, port, share_s, local_address, socket_options)
                 return self._opened
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as caught:
                 error = caught
@@ -157,9 +155,7 @@ class _VettedBackend(httpcore2.AsyncNetworkBackend):
             try:
                 found = await self._resolver.resolve(host, port)
             except (OSError, UnicodeError) as error:
-                raise OutboundFailure(
-                    f"The host {host} could not be resolved: {error}.", "connect"
-                ) from error
+                raise OutboundFailure(f"The host {host} could not be resolved: {error}.", "connect") from error
         name = host if literal is None else None
         verdicts = {ip: judge(ip, allow=self._policy, host=name, port=port) for ip in found}
         vetted = [ip for ip, refusal in verdicts.items() if refusal is None]
@@ -225,9 +221,7 @@ class Outbound:
             tls = _tls_cause(error)
             if tls is not None:
                 raise OutboundFailure(f"TLS failed: {tls}", "tls") from error
-            raise OutboundFailure(
-                f"The connection failed: {error or type(error).__name__}", "connect"
-            ) from error
+            raise OutboundFailure(f"The connection failed: {error or type(error).__name__}", "connect") from error
 
     async def aclose(self) -> None:
         """Refuses further calls. Those under way end by their own deadline or by cancellation."""

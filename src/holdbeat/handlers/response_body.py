@@ -89,9 +89,7 @@ class BodyReader:
         if not is_json and not is_text:
             name = storable(self._type)[:128] or "the body"
             return self._dropped(f"body not kept: {name} is neither JSON nor text")
-        text = storable(
-            codecs.getincrementaldecoder(self._charset)("replace").decode(self._kept, not self.truncated)
-        )
+        text = storable(codecs.getincrementaldecoder(self._charset)("replace").decode(self._kept, not self.truncated))
         text = text.removeprefix("\ufeff")
         if is_json and not self.truncated:
             try:

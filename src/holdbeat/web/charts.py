@@ -139,9 +139,14 @@ def lanes(spans: Sequence[Span], since: datetime, now: datetime) -> list[dict[st
                         "label": each.type if right - left > 9 * len(each.type) + 16 else "",
                     }
                 )
-            rows.append({"name": f"slot {slot + 1}" if slot >= 0 else f"http {-slot}", "bars": bars})
+            rows.append({"name": slot_name(slot), "bars": bars})
         drawn.append({"worker_id": worker_id, "rows": rows})
     return drawn
+
+
+def slot_name(slot: int) -> str:
+    """A slot as people count: from one, and the lane for http apart."""
+    return f"slot {slot + 1}" if slot >= 0 else f"http {-slot}"
 
 
 def _is_free(lane: Sequence[Span], wanted: Span, now: datetime) -> bool:

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.schedule import INDEFINITE
 from holdbeat.observe.wording import counted, span
+from holdbeat.web.charts import slot_name
 
 LONGEST_JSON = 200_000
 _TOLD = re.compile(
@@ -47,7 +48,14 @@ def environment() -> Environment:
         "clock_s": lambda at: _instant(at).timestamp(),
         "iso": lambda at: iso(_instant(at)),
     }
-    made.globals |= {"when": when, "running_for": running_for, "told": told, "counted": counted, "short": short}
+    made.globals |= {
+        "when": when,
+        "running_for": running_for,
+        "told": told,
+        "counted": counted,
+        "slot_name": slot_name,
+        "short": short,
+    }
     return made
 
 

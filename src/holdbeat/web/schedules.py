@@ -62,19 +62,22 @@ def read_endpoints(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def read_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return _read_one(tx, ask, is_endpoint=False)
+    return _read_one(tx, ask, endpoint=None)
 
 
 def read_endpoint(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return _read_one(tx, ask, is_endpoint=True)
+    return _read_one(tx, ask, endpoint=True)
 
 
-def _read_one(tx: Transaction, ask: Ask, *, is_endpoint: bool) -> dict[str, Any]:
-    explanation = explain_schedule(tx, ask.path["id"], endpoint=is_endpoint)
+def _read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None) -> dict[str, Any]:
+    """One of either kind: who follows an event to its schedule need not know which it is."""
+    explanation = explain_schedule(tx, ask.path["id"], endpoint=endpoint)
     schedule = explanation.schedule
+    is_endpoint = schedule.endpoint is not None
     page = list_occurrences(tx, schedule.id, limit=20, cursor=ask.text("cursor"))
     return {
         "title": schedule.name,
+        "menu": "endpoints" if is_endpoint else "schedules",
         "schedule": endpoint_json(schedule) if is_endpoint else schedule_json(schedule),
         "is_endpoint": is_endpoint,
         "api": f"/api/{'endpoints' if is_endpoint else 'schedules'}/{schedule.id}",

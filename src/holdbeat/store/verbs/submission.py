@@ -117,7 +117,7 @@ def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[E
     return results
 
 
-submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many)
+submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many, keeps_company=True)
 
 
 def submit_group(
