@@ -29,7 +29,7 @@ __all__ = [
 
 _HOMES = {
     "App": "holdbeat.app",
-    "JobHandle": "holdbeat.app",
+    "JobHandle": "holdbeat.job_handle",
     "AsyncClient": "holdbeat.client",
     "Client": "holdbeat.client",
     "Cancelled": "holdbeat.handlers.context",
@@ -40,10 +40,11 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from holdbeat.app import App, JobHandle
+    from holdbeat.app import App
     from holdbeat.client import AsyncClient, Client
     from holdbeat.domain.errors import HoldbeatError
     from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, Skip
+    from holdbeat.job_handle import JobHandle
 
 
 def __getattr__(name: str) -> Any:

@@ -17,16 +17,15 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
 from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.clock import Clock
-from holdbeat.domain.duration import duration_s
+from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.ids import IdSource
-from holdbeat.domain.job import Job, RetryPolicy
+from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.template import JobTemplate
@@ -36,20 +35,16 @@ from holdbeat.handlers.http_handler import http_job_type
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outbound import Outbound
 from holdbeat.handlers.shell import shell_job_type
+from holdbeat.job_handle import JobHandle
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.opening import open_store
 from holdbeat.store.transaction import StoreTerms
 from holdbeat.store.verbs.job_types import announce
-from holdbeat.store.verbs.jobs import load_job
 from holdbeat.store.verbs.templates import save_template
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Duration = float | str | timedelta
-
-LOOK_S = 0.25
-"""How often a waiter looks by itself, should a wake-up get lost."""
 
 
 class DirectFailed(HoldbeatError):
@@ -65,65 +60,6 @@ class Call:
     type: str
     params: Mapping[str, Any]
     options: Mapping[str, Any]
-
-
-class JobHandle:
-    """A Job that was enqueued: its snapshot, and how to wait for its end."""
-
-    def __init__(self, app: App, job: Job) -> None:
-        self._app = app
-        self.job = job
-        self.id = job.id
-
-    def __repr__(self) -> str:
-        return f"<JobHandle {self.id} {self.job.type} {self.job.status}>"
-
-    async def wait(self, timeout: Duration | None = None) -> Job:
-        """Waits until the job and its automatic retries have ended, and returns the last of them.
-
-        Raises TimeoutError if that takes longer; the job goes on.
-        """
-        woken = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def heard(topics: frozenset[str]) -> None:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(woken.set)
-
-        deaf = self._app.store.listen(heard)
-        try:
-            async with asyncio.timeout(None if timeout is None else duration_s(timeout)):
-                while not (job := await self._app.store.read(_tip, self.id)).status.is_terminal:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(woken.wait(), LOOK_S)
-                    woken.clear()
-        finally:
-            deaf()
-        self.job = job
-        return job
-
-    def wait_sync(self, timeout: Duration | None = None) -> Job:
-        """`wait` for programs without an event loop."""
-        clock = self._app.store.clock
-        until = None if timeout is None else clock.monotonic() + duration_s(timeout)
-        woken = threading.Event()
-        deaf = self._app.store.listen(lambda topics: woken.set())
-        try:
-            while not (job := self._app.store.read_sync(_tip, self.id)).status.is_terminal:
-                if until is not None and clock.monotonic() >= until:
-                    raise TimeoutError(f"job {self.id} has not ended yet")
-                woken.wait(LOOK_S)
-                woken.clear()
-        finally:
-            deaf()
-        self.job = job
-        return job
-
-
-def _tip(tx: Any, job_id: str) -> Job:
-    from holdbeat.store.verbs.cancel import tip_of
-
-    return load_job(tx, tip_of(tx, job_id))
 
 
 class App:
@@ -284,7 +220,7 @@ class App:
             return self.enqueue_many_sync(calls)
         store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
         enqueued = await QueueManager(store).submit([_submission(call) for call in calls])
-        return [JobHandle(app, job) for job in enqueued.jobs]
+        return [JobHandle(app.store, job) for job in enqueued.jobs]
 
     def enqueue_many_sync(self, calls: Sequence[Call]) -> list[JobHandle]:
         """`enqueue_many` for programs without an event loop."""
@@ -295,7 +231,7 @@ class App:
         enqueued = (
             queue.submit_sync(submissions) if connection is None else queue.submit_joined(connection, submissions)
         )
-        return [JobHandle(app, job) for job in enqueued.jobs]
+        return [JobHandle(app.store, job) for job in enqueued.jobs]
 
     # --- groups, templates, direct requests --------------------------------------------------------------
 
@@ -312,7 +248,7 @@ class App:
         group, jobs = await QueueManager(app.store).submit_group(
             name, GroupMode(mode), OnFailure(on_failure), [_submission(call) for call in calls]
         )
-        return group, [JobHandle(app, job) for job in jobs]
+        return group, [JobHandle(app.store, job) for job in jobs]
 
     def group_sync(
         self, calls: Sequence[Call], *, name: str | None = None, mode: str = "sequential", on_failure: str = "stop"
@@ -322,7 +258,7 @@ class App:
         group, jobs = QueueManager(app.store).submit_group_sync(
             name, GroupMode(mode), OnFailure(on_failure), [_submission(call) for call in calls]
         )
-        return group, [JobHandle(app, job) for job in jobs]
+        return group, [JobHandle(app.store, job) for job in jobs]
 
     async def template(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:
         """Makes or changes the template of that name. Fields are those of a JobTemplate, e.g. default_params."""

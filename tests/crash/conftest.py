@@ -8,15 +8,26 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.databases import Databases
 from tests.crash.processes import Field, field
+from tests.postgres import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def databases(postgres_server: PostgresServer) -> Databases:
+    """Migrated, empty databases, used again once they are wiped."""
+    return Databases(postgres_server)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'crash.db'}"
-    else:
-        yield request.getfixturevalue("postgres_url")
+        return
+    databases: Databases = request.getfixturevalue("databases")
+    url = databases.take()
+    yield url
+    databases.give_back(url)
 
 
 @pytest.fixture

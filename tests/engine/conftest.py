@@ -9,13 +9,24 @@ from typing import Any
 import pytest
 
 from holdbeat.testing import holdbeat_clock, holdbeat_stage
+from tests.conformance.databases import Databases
+from tests.postgres import PostgresServer
 
 __all__ = ["holdbeat_clock", "holdbeat_stage"]
+
+
+@pytest.fixture(scope="session")
+def databases(postgres_server: PostgresServer) -> Databases:
+    """Migrated, empty databases, used again once they are wiped: making one costs more than most tests."""
+    return Databases(postgres_server)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'engine.db'}"
-    else:
-        yield request.getfixturevalue("postgres_url")
+        return
+    databases: Databases = request.getfixturevalue("databases")
+    url = databases.take()
+    yield url
+    databases.give_back(url)

@@ -8,12 +8,15 @@ from datetime import timedelta
 
 from holdbeat.domain.errors import Invalid
 
+Duration = float | str | timedelta
+"""What may stand where a duration is asked for."""
+
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|[smhdw])")
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 
 
-def duration_s(value: float | str | timedelta, *, field: str = "duration") -> float:
+def duration_s(value: Duration, *, field: str = "duration") -> float:
     """Seconds; refuses what is negative, endless or not understood."""
     amount: float | None = None
     if isinstance(value, timedelta):

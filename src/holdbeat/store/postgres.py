@@ -11,7 +11,6 @@ import logging
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,7 @@ from holdbeat.domain.clock import Clock, OffsetClock, to_millis
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, reply
 from holdbeat.store.postgres_bell import PostgresBell
+from holdbeat.store.postgres_calls import Calls
 from holdbeat.store.postgres_database import Link, open_database
 from holdbeat.store.postgres_transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
@@ -30,7 +30,6 @@ log = logging.getLogger("holdbeat.store")
 
 WRITERS = 4
 READERS = 2
-SHARED_COMMIT_MAX = 512
 RACES_MAX = 12
 """How often a unit that lost a race of locks is run again."""
 PATIENCE_S = 8.0
@@ -38,41 +37,6 @@ PATIENCE_S = 8.0
 
 _OUTAGES = (psycopg.OperationalError, psycopg.InterfaceError, StoreDown)
 _RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
-
-
-class _Calls:
-    """What waits to be done. A coalesced verb takes all its waiting calls with it."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Work] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
-
-    def put(self, work: Work) -> None:
-        with self._changed:
-            self._waiting.append(work)
-            self._changed.notify()
-
-    def take(self) -> list[Work] | None:
-        with self._changed:
-            while not self._waiting:
-                if self._closed:
-                    return None
-                self._changed.wait()
-            first = self._waiting.popleft()
-            works = [first]
-            if isinstance(first.verb, Coalesced) and self._waiting:
-                others: deque[Work] = deque()
-                for work in self._waiting:
-                    same = work.verb is first.verb and len(works) < SHARED_COMMIT_MAX
-                    (works if same else others).append(work)
-                self._waiting = others
-            return works
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
 
 
 _Performed = tuple[list[Any], frozenset[str], list[Row]]
@@ -103,8 +67,8 @@ class PostgresStore(PersistenceAdapter):
         self._closed = False
         self._types: ColumnTypes = open_database(url, create=create, clock=self.clock)
         self._bell = PostgresBell(url, self.tell)
-        self._writing = _Calls()
-        self._reading = _Calls()
+        self._writing = Calls(self.clock.monotonic)
+        self._reading = Calls(self.clock.monotonic)
         self._threads = [
             threading.Thread(target=self._loop, args=(calls, read_only), name=name, daemon=True)
             for calls, read_only, name, count in (
@@ -170,10 +134,11 @@ class PostgresStore(PersistenceAdapter):
 
     # --- the threads -------------------------------------------------------------------------------------
 
-    def _loop(self, calls: _Calls, read_only: bool) -> None:
+    def _loop(self, calls: Calls, read_only: bool) -> None:
         link = Link(self.url)
         perform = self._read if read_only else self._write
-        while (taken := calls.take()) is not None:
+        taken: list[Work] | None = None
+        while (taken := calls.take(taken[0] if taken else None)) is not None:
             works = [work for work in taken if work.begin()]
             if works:
                 self._answer(perform, link, works)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from holdbeat.domain.concurrency import PolicyKind
 from holdbeat.domain.group import GroupStatus
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, reservation_json
@@ -51,13 +52,17 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
 def read_jobs(tx: Transaction, ask: Ask) -> dict[str, Any]:
     filters = ask.filters(*JOB_FILTERS)
     page = list_jobs(tx, filters, limit=50, cursor=ask.text("cursor"))
+    types = list_types(tx)
+    resources = {each.defaults.get("resource", "default") for each in types}
+    if tx.terms.concurrency.kind is PolicyKind.RESOURCES:
+        resources |= set(tx.terms.concurrency.slots)
     return {
         "filters": filters,
         "jobs": [job_json(job) for job in page.items],
         "next_cursor": page.next_cursor,
         "statuses": list(JobStatus),
-        "types": [each.name for each in list_types(tx)],
-        "resources": sorted(resource_stats(tx)),
+        "types": [each.name for each in types],
+        "resources": sorted(resources | {filters.get("resource", "default")}),
     }
 
 

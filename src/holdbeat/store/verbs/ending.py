@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdbeat.domain import events
+from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Job, JobEvent, JobStatus, transition
 from holdbeat.domain.params import dumps
 from holdbeat.domain.retry import RetryController, automatic_retry
@@ -158,7 +159,7 @@ def decide_failures(tx: Transaction, failed: Sequence[tuple[Job, ErrorKind]], ou
             schedule_id=job.schedule_id,
             retry_of=job.id,
             reason=reason,
-            not_before=request.not_before.isoformat() if request.not_before else None,
+            not_before=iso(request.not_before) if request.not_before else None,
         )
     if verdicts:
         tx.execute("UPDATE jobs SET permanently_failed = :yes WHERE id IN :ids", ids=verdicts, yes=True)

@@ -1,0 +1,74 @@
+"""JobHandle: a Job that was enqueued, and how to wait for its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+from holdbeat.domain.duration import Duration, duration_s
+from holdbeat.domain.job import Job
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.cancel import tip_of
+from holdbeat.store.verbs.jobs import load_job
+
+LOOK_S = 0.25
+"""How often a waiter looks by itself, should a wake-up get lost."""
+
+
+class JobHandle:
+    """A Job that was enqueued: its snapshot, and how to wait for its end."""
+
+    def __init__(self, store: PersistenceAdapter, job: Job) -> None:
+        self._store = store
+        self.job = job
+        self.id = job.id
+
+    def __repr__(self) -> str:
+        return f"<JobHandle {self.id} {self.job.type} {self.job.status}>"
+
+    async def wait(self, timeout: Duration | None = None) -> Job:
+        """Waits until the job and its automatic retries have ended, and returns the last of them.
+
+        Raises TimeoutError if that takes longer; the job goes on.
+        """
+        woken = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def heard(topics: frozenset[str]) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(woken.set)
+
+        deaf = self._store.listen(heard)
+        try:
+            async with asyncio.timeout(None if timeout is None else duration_s(timeout)):
+                while not (job := await self._store.read(_tip, self.id)).status.is_terminal:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(woken.wait(), LOOK_S)
+                    woken.clear()
+        finally:
+            deaf()
+        self.job = job
+        return job
+
+    def wait_sync(self, timeout: Duration | None = None) -> Job:
+        """`wait` for programs without an event loop."""
+        clock = self._store.clock
+        until = None if timeout is None else clock.monotonic() + duration_s(timeout)
+        woken = threading.Event()
+        deaf = self._store.listen(lambda topics: woken.set())
+        try:
+            while not (job := self._store.read_sync(_tip, self.id)).status.is_terminal:
+                if until is not None and clock.monotonic() >= until:
+                    raise TimeoutError(f"job {self.id} has not ended yet")
+                woken.wait(LOOK_S)
+                woken.clear()
+        finally:
+            deaf()
+        self.job = job
+        return job
+
+
+def _tip(tx: Transaction, job_id: str) -> Job:
+    return load_job(tx, tip_of(tx, job_id))

@@ -1,0 +1,99 @@
+"""The calls that wait for a connection to PostgreSQL, and which of them go together.
+
+Guards the price of a commit: few large transactions cost the interpreter half of what many small ones do. So calls
+that keep company wait for the end of the transaction of their kind that is under way, and then go with one commit; but
+not for long, because one that is stuck behind a lock must not hold up the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from holdbeat.store.adapter import Coalesced, Work
+
+SHARED_COMMIT_MAX = 512
+COMPANY_S = 0.0
+"""How long a call that keeps company waits beside a transaction of its kind, before it begins one of its own."""
+
+
+class Calls:
+    """What waits to be done. A coalesced verb takes all its waiting calls with it."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._waiting: deque[Work] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._begun: dict[Any, list[float]] = {}
+        """Of each verb that keeps company: when its transactions under way began."""
+        self._is_watched = False
+        """Whether a thread waits to begin a transaction beside one of its kind that takes long."""
+
+    def put(self, work: Work) -> None:
+        with self._changed:
+            self._waiting.append(work)
+            # Whoever has one of its kind under way will take it: no thread need wake up for it.
+            if not (self._is_watched and work.verb in self._begun):
+                self._changed.notify()
+
+    def take(self, finished: Work | None = None) -> list[Work] | None:
+        """The next calls, once there are some; None when all is done. `finished` is one of those taken before."""
+        with self._changed:
+            if finished is not None:
+                self._end(finished)
+            while True:
+                index, patience_s = self._next()
+                if index is not None:
+                    return self._taken(index)
+                if self._closed:
+                    return None
+                if patience_s is None or self._is_watched:
+                    self._changed.wait()
+                else:
+                    self._is_watched = True
+                    self._changed.wait(patience_s)
+                    self._is_watched = False
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _next(self) -> tuple[int | None, float | None]:
+        """The place of the first call that may begin; if there is none, how long until one may."""
+        if not self._begun or self._closed:
+            return (0 if self._waiting else None), None
+        now = self._monotonic()
+        patience_s = None
+        for index, work in enumerate(self._waiting):
+            begun = self._begun.get(work.verb)
+            if begun is None or now >= begun[-1] + COMPANY_S:
+                return index, None
+            patience_s = begun[-1] + COMPANY_S - now
+        return None, patience_s
+
+    def _taken(self, index: int) -> list[Work]:
+        first = self._waiting[index]
+        del self._waiting[index]
+        works = [first]
+        if not isinstance(first.verb, Coalesced):
+            return works
+        if self._waiting:
+            others: deque[Work] = deque()
+            for work in self._waiting:
+                same = work.verb is first.verb and len(works) < SHARED_COMMIT_MAX
+                (works if same else others).append(work)
+            self._waiting = others
+        if first.verb.keeps_company:
+            self._begun.setdefault(first.verb, []).append(self._monotonic())
+        return works
+
+    def _end(self, work: Work) -> None:
+        begun = self._begun.get(work.verb)
+        if begun is not None:
+            begun.pop(0)
+            if not begun:
+                del self._begun[work.verb]
