@@ -11,28 +11,28 @@ from typing import Any
 import click
 
 from holdbeat.cli.output import instant, print_json, say, table
-from holdbeat.cli.verb import JSON, example, on_store
+from holdbeat.cli.verb import JSON, example, on_store, ListingGroup
 from holdbeat.domain.bounds import line
 from holdbeat.domain.clock import iso
 
 
-@click.group(epilog=example("holdbeat keys create --name dashboard --scope read"))
+@click.group(cls=ListingGroup, epilog=example("holdbeat keys create --name dashboard --scope read"))
 def keys() -> None:
     """API keys of servers on this store."""
 
 
 @keys.command("create", epilog=example("holdbeat keys create --name deploy --scope write"))
-@click.option("--name", required=True, help="Whose key it is; shown in lists.")
+@click.option("--name", help="Whose key it is; shown in lists (the name of its scope).")
 @click.option("--scope", type=click.Choice(["read", "write", "admin"]), default="write", help="What it may do (write).")
 @JSON
 @on_store(create=True)
-def create(settings: Any, store: Any, name: str, scope: str, as_json: bool) -> None:
+def create(settings: Any, store: Any, name: str | None, scope: str, as_json: bool) -> None:
     """Make a key and print it, this once."""
     from holdbeat.domain.api_key import KEY_BYTES, Scope, new_key
     from holdbeat.store.verbs.api_keys import create_api_key
 
     key = new_key(secrets.token_bytes(KEY_BYTES))
-    made = store.write_sync(create_api_key, line(name, "name", 200), Scope(scope), key)
+    made = store.write_sync(create_api_key, line(name or scope, "name", 200), Scope(scope), key)
     if as_json:
         print_json({**_key_json(made), "key": key})
         return

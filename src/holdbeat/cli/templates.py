@@ -9,10 +9,10 @@ import click
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.given import DURATION, json_object, labels, params_of, without_none
 from holdbeat.cli.output import fields, instant, show, show_list, table
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, Function, example, reaching
+from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, Function, example, reaching, ListingGroup
 
 
-@click.group(epilog=example("holdbeat templates add nightly story words=500", "holdbeat templates list"))
+@click.group(cls=ListingGroup, epilog=example("holdbeat templates add nightly story words=500", "holdbeat templates list"))
 def templates() -> None:
     """Named defaults from which jobs are made."""
 

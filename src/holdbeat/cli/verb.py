@@ -28,6 +28,15 @@ LIMIT = click.option("--limit", type=click.IntRange(1, 500), help="How many at m
 CURSOR = click.option("--cursor", help="Go on where the list before ended.")
 
 
+class ListingGroup(click.Group):
+    """A family of verbs that lists when none of them is named: `holdbeat queue --json` is `holdbeat queue list --json`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
 def example(*lines: str) -> str:
     """Examples at the end of a verb's help, exactly as they are typed."""
     title = "Example:" if len(lines) == 1 else "Examples:"

@@ -9,12 +9,12 @@ import click
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.given import without_none
 from holdbeat.cli.output import fields, instant, show, show_list, table
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, example, reaching
+from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, example, reaching, ListingGroup
 
 _EVENT = click.option("--event", "events", multiple=True, help="Only this event; may be repeated. Without it: all.")
 
 
-@click.group(epilog=example("holdbeat webhooks add https://example.org/hook --event job.run.failed"))
+@click.group(cls=ListingGroup, epilog=example("holdbeat webhooks add https://example.org/hook --event job.run.failed"))
 def webhooks() -> None:
     """Subscriptions: who is told how jobs end."""
 
@@ -90,7 +90,7 @@ def delete(backend: Backend, webhook_id: str) -> None:
     backend.delete_webhook(webhook_id)
 
 
-@click.group(epilog=example("holdbeat deliveries list --status FAILED", "holdbeat deliveries redeliver DELIVERY"))
+@click.group(cls=ListingGroup, epilog=example("holdbeat deliveries list --status FAILED", "holdbeat deliveries redeliver DELIVERY"))
 def deliveries() -> None:
     """Webhook messages on their way, arrived, or given up."""
 
