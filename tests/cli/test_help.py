@@ -69,6 +69,13 @@ def test_an_unknown_verb_is_refused_with_the_one_that_was_meant(tmp_path: Path) 
     assert "Did you mean submit?" in Command(tmp_path)("sumbit", code=2).err
 
 
+def test_a_family_of_verbs_lists_when_none_of_them_is_named(holdbeat: Command) -> None:
+    for family in ("queue", "schedules", "endpoints", "groups", "templates", "webhooks", "deliveries", "keys"):
+        assert holdbeat(family).out == holdbeat(family, "list").out
+        assert holdbeat(family, "--json").json["items"] == []
+        assert "Usage:" in holdbeat(family, "-h").out
+
+
 def test_no_verb_loads_what_it_does_not_need() -> None:
     names = [name for name in VERBS if name not in (*OF_OTHERS, "serve", "worker")]
     program = (

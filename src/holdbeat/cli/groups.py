@@ -11,12 +11,14 @@ from holdbeat.cli.backend import Backend
 from holdbeat.cli.given import json_object
 from holdbeat.cli.job_tables import jobs_table
 from holdbeat.cli.output import fields, instant, show, show_list, table
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, example, reaching, ListingGroup
+from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
 
 STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "PARTIAL", "CANCELLED")
 
 
-@click.group(cls=ListingGroup, epilog=example("holdbeat groups create @group.json", "holdbeat groups list --status RUNNING"))
+@click.group(
+    cls=ListingGroup, epilog=example("holdbeat groups create @group.json", "holdbeat groups list --status RUNNING")
+)
 def groups() -> None:
     """Several jobs with a common fate."""
 

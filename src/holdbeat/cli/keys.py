@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from holdbeat.cli.output import instant, print_json, say, table
-from holdbeat.cli.verb import JSON, example, on_store, ListingGroup
+from holdbeat.cli.verb import JSON, ListingGroup, example, on_store
 from holdbeat.domain.bounds import line
 from holdbeat.domain.clock import iso
 

@@ -10,10 +10,12 @@ import click
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.job_tables import jobs_table, queue_table
 from holdbeat.cli.output import instant, show, show_list, shown
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, example, reaching, ListingGroup
+from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
 
 
-@click.group(cls=ListingGroup, epilog=example("holdbeat queue list --resource ollama", "holdbeat queue pause --reason 'upgrade'"))
+@click.group(
+    cls=ListingGroup, epilog=example("holdbeat queue list --resource ollama", "holdbeat queue pause --reason 'upgrade'")
+)
 def queue() -> None:
     """Read the queue in its order, reorder it, pause it."""
 

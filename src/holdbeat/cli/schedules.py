@@ -11,12 +11,12 @@ from holdbeat.cli.backend import Backend, ScheduleBackend
 from holdbeat.cli.given import DURATION, json_object, json_text, labels, params_of, without_none
 from holdbeat.cli.output import fields, instant, show, show_list
 from holdbeat.cli.schedule_verbs import NAME, add_common
-from holdbeat.cli.verb import JSON, WATCH, Function, example, reaching, ListingGroup
+from holdbeat.cli.verb import JSON, WATCH, Function, ListingGroup, example, reaching
 
 
 @click.group(
     cls=ListingGroup,
-    epilog=example("holdbeat schedules add nightly story --cron '0 3 * * *'", "holdbeat schedules explain nightly")
+    epilog=example("holdbeat schedules add nightly story --cron '0 3 * * *'", "holdbeat schedules explain nightly"),
 )
 def schedules() -> None:
     """When jobs are made: cron or interval."""
@@ -26,7 +26,7 @@ def schedules() -> None:
     cls=ListingGroup,
     epilog=example(
         "holdbeat endpoints add shop https://example.org/health --interval 5m", "holdbeat endpoints health shop"
-    )
+    ),
 )
 def endpoints() -> None:
     """HTTP calls on schedules that adapt."""

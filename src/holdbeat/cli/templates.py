@@ -9,10 +9,12 @@ import click
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.given import DURATION, json_object, labels, params_of, without_none
 from holdbeat.cli.output import fields, instant, show, show_list, table
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, Function, example, reaching, ListingGroup
+from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, Function, ListingGroup, example, reaching
 
 
-@click.group(cls=ListingGroup, epilog=example("holdbeat templates add nightly story words=500", "holdbeat templates list"))
+@click.group(
+    cls=ListingGroup, epilog=example("holdbeat templates add nightly story words=500", "holdbeat templates list")
+)
 def templates() -> None:
     """Named defaults from which jobs are made."""
 

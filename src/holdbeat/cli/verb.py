@@ -29,7 +29,7 @@ CURSOR = click.option("--cursor", help="Go on where the list before ended.")
 
 
 class ListingGroup(click.Group):
-    """A family of verbs that lists when none of them is named: `holdbeat queue --json` is `holdbeat queue list --json`."""
+    """A family of verbs that lists when none of them is named: `queue --json` is `queue list --json`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):

@@ -9,7 +9,7 @@ import click
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.given import without_none
 from holdbeat.cli.output import fields, instant, show, show_list, table
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, example, reaching, ListingGroup
+from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
 
 _EVENT = click.option("--event", "events", multiple=True, help="Only this event; may be repeated. Without it: all.")
 
@@ -90,7 +90,10 @@ def delete(backend: Backend, webhook_id: str) -> None:
     backend.delete_webhook(webhook_id)
 
 
-@click.group(cls=ListingGroup, epilog=example("holdbeat deliveries list --status FAILED", "holdbeat deliveries redeliver DELIVERY"))
+@click.group(
+    cls=ListingGroup,
+    epilog=example("holdbeat deliveries list --status FAILED", "holdbeat deliveries redeliver DELIVERY"),
+)
 def deliveries() -> None:
     """Webhook messages on their way, arrived, or given up."""
 

@@ -15,7 +15,7 @@ from typing import Any
 from holdbeat.store.adapter import Coalesced, Work
 
 SHARED_COMMIT_MAX = 512
-COMPANY_S = 0.0
+COMPANY_S = 0.02
 """How long a call that keeps company waits beside a transaction of its kind, before it begins one of its own."""
 
 

@@ -1,0 +1,62 @@
+"""A worker that lives is never taken for dead, however closely it is watched (LEASE-05)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdbeat.store.sqlite_neighbours import SignsOfLife
+from tests.crash.processes import ROOT
+
+WATCHER = """
+import sys
+from pathlib import Path
+from holdbeat.store.sqlite_neighbours import SignsOfLife
+life = SignsOfLife(Path(sys.argv[1]))
+print("watching", flush=True)
+found = set()
+while not Path(sys.argv[2]).exists():
+    found |= life.known_dead()
+print(sorted(found))
+"""
+
+
+@pytest.mark.rule("LEASE-05")
+def test_nobody_is_taken_for_dead_while_announcing_itself(tmp_path: Path) -> None:
+    folder, done = tmp_path / "workers", tmp_path / "done"
+    life = SignsOfLife(folder)
+    watcher = subprocess.Popen(
+        [sys.executable, "-c", WATCHER, str(folder), str(done)], cwd=ROOT / "src", stdout=subprocess.PIPE, text=True
+    )
+    assert watcher.stdout is not None
+    assert watcher.stdout.readline() == "watching\n"
+    for number in range(2000):
+        life.announce(f"worker-{number}")
+        life.withdraw(f"worker-{number}")
+    done.touch()
+    out, _ = watcher.communicate(timeout=60)
+    assert out.strip() == "[]"
+
+
+@pytest.mark.rule("LEASE-05")
+def test_the_dead_are_known_at_once_and_the_living_are_not_among_them(tmp_path: Path) -> None:
+    folder = tmp_path / "workers"
+    life = SignsOfLife(folder)
+    life.announce("alive")
+    code = (
+        "import sys; from pathlib import Path; from holdbeat.store.sqlite_neighbours import SignsOfLife; "
+        "SignsOfLife(Path(sys.argv[1])).announce('doomed'); print('ready', flush=True); sys.stdin.read()"
+    )
+    doomed = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], cwd=ROOT / "src", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert doomed.stdout is not None
+    doomed.stdout.readline()
+    assert life.known_dead() == frozenset()
+    doomed.kill()
+    doomed.wait()
+    assert life.known_dead() == frozenset({"doomed"})
+    life.withdraw("alive")

@@ -1,0 +1,80 @@
+"""What handlers say is kept, survives an outage, and counts only while the lease is held."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdbeat import App, Context
+from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import JobStatus
+from holdbeat.testing import stage
+from tests.engine.acting import Outage, job, rows, until, value
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.rule("LEASE-03", "EXE-03")
+async def test_a_handler_without_its_lease_can_report_nothing(store_url: str, tmp_path: Path) -> None:
+    app = App()
+    gate = asyncio.Event()
+    refusals: list[str] = []
+
+    @app.job(retries=0)
+    async def speak(ctx: Context) -> None:
+        await gate.wait()
+        ctx.progress(0.9, "late")
+        ctx.log("late words")
+        try:
+            await asyncio.to_thread(ctx.artifact, "late.txt", b"late")
+        except Invalid as error:
+            refusals.append(error.code)
+
+    async with stage(app, tmp_path, ManualClock(), store=store_url, artifact_dir=str(tmp_path / "kept")) as on_stage:
+        await app.enqueue("speak")
+        await on_stage.supervisor.dispatcher.step()
+        app.store.write_sync(lambda tx: tx.execute("DELETE FROM leases"))
+        gate.set()
+        await until(lambda: not on_stage.supervisor.dispatcher.running)
+        await on_stage.supervisor.dispatcher.settle_all()
+        assert refusals == ["lease_lost"]
+        for table in ("progress", "run_logs", "artifacts"):
+            assert value(app.store, f"SELECT count(*) FROM {table}") == 0
+        assert [path for path in (tmp_path / "kept").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.rule("EXE-03")
+async def test_words_that_could_not_be_written_are_kept_in_order_until_they_can(
+    store_url: str, request: pytest.FixtureRequest, monkeypatch: Any
+) -> None:
+    app = App(store_url)
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    @app.job(retries=0)
+    async def speak(ctx: Context) -> None:
+        ctx.log("before")
+        begun.set()
+        await gate.wait()
+        ctx.log("after")
+
+    async with app.running():
+        outage = Outage(app.store, request, monkeypatch)
+        handle = await app.enqueue("speak")
+        await asyncio.wait_for(begun.wait(), 20)
+        supervisor = app._supervisor
+        assert supervisor is not None
+        with outage.during():
+            gate.set()
+            await until(lambda: supervisor.dispatcher._pause_s > 0 or not supervisor.reports.is_empty)
+        done = await handle.wait(30)
+        assert done.status is JobStatus.COMPLETED
+        await supervisor.reports.flush()
+    lines = [row[0] for row in rows(app.store, "SELECT text FROM run_logs ORDER BY sequence")]
+    # What was said before the end is there; words whose run was settled first are dropped, never put elsewhere.
+    assert lines in (["before\n", "after\n"], ["before\n"])
+    assert job(app.store, handle.id).status is JobStatus.COMPLETED
+    app.close()
