@@ -116,11 +116,13 @@ async def post(port: int, pid: int, connections: int, seconds: float) -> dict[st
 class Listener(asyncio.Protocol):
     """One stream: how many events had arrived when. The first one keeps the text, to know when each thing happened."""
 
-    def __init__(self, path: str, port: int, keeps: bool) -> None:
+    def __init__(self, path: str, port: int, jobs: int, keeps: bool) -> None:
+        self._jobs = jobs
         self._request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept: text/event-stream\r\n\r\n".encode()
         self._tail = b""
         self._parts: list[bytes] | None = [] if keeps else None
-        self.has_begun = False
+        self.has_begun = asyncio.Event()
+        self.has_all = asyncio.Event()
         self.ended = 0
         self.total = 0
         self.arrivals: list[tuple[float, int]] = []
@@ -130,7 +132,8 @@ class Listener(asyncio.Protocol):
         transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        self.has_begun = self.has_begun or b": holdbeat events" in data
+        if b": holdbeat events" in data:
+            self.has_begun.set()
         if self._parts is not None:
             self._parts.append(data)
         text = self._tail + data
@@ -141,6 +144,8 @@ class Listener(asyncio.Protocol):
         if ended:
             self.ended += ended
             self.arrivals.append((time.time(), self.ended))
+            if self.ended >= self._jobs:
+                self.has_all.set()
 
     def happened(self) -> list[float]:
         """When the runs ended, in the order of the stream."""
@@ -158,19 +163,19 @@ async def listen(port: int, listeners: int, jobs: int, patience_s: float) -> dic
     streams: list[Listener] = []
     for number in range(listeners):
         _, stream = await loop.create_connection(
-            lambda keeps=number == 0: Listener("/api/events", port, keeps),  # type: ignore[misc]
+            lambda keeps=number == 0: Listener("/api/events", port, jobs, keeps),  # type: ignore[misc]
             "127.0.0.1",
             port,
         )
         streams.append(stream)
     async with asyncio.timeout(patience_s):
-        while not all(stream.has_begun for stream in streams):
-            await asyncio.sleep(0.05)
+        for stream in streams:
+            await stream.has_begun.wait()
     print("listening", flush=True)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
-            while not all(stream.ended >= jobs for stream in streams):
-                await asyncio.sleep(0.1)
+            for stream in streams:
+                await stream.has_all.wait()
     happened = streams[0].happened()
     lags = []
     for stream in streams:

@@ -33,7 +33,7 @@ def test_nobody_is_taken_for_dead_while_announcing_itself(tmp_path: Path) -> Non
     )
     assert watcher.stdout is not None
     assert watcher.stdout.readline() == "watching\n"
-    for number in range(2000):
+    for number in range(1000):
         life.announce(f"worker-{number}")
         life.withdraw(f"worker-{number}")
     done.touch()
@@ -57,6 +57,6 @@ def test_the_dead_are_known_at_once_and_the_living_are_not_among_them(tmp_path: 
     doomed.stdout.readline()
     assert life.known_dead() == frozenset()
     doomed.kill()
-    doomed.wait()
+    doomed.communicate()
     assert life.known_dead() == frozenset({"doomed"})
     life.withdraw("alive")

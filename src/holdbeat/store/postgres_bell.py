@@ -80,7 +80,7 @@ class PostgresBell:
                     pause_s = 0.1
                     self._rung(frozenset({"reconnected"}))
                     while not self._closed.is_set():
-                        for notice in connection.notifies(timeout=1.0, stop_after=1):
+                        for notice in connection.notifies(timeout=1.0):
                             sender, _, topics = notice.payload.partition(":")
                             if sender != self._me:
                                 self._rung(frozenset(topics.split(",")))

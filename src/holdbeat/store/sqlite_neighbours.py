@@ -58,11 +58,12 @@ class SignsOfLife:
 
     def withdraw(self, worker_id: str) -> None:
         path = str(self._folder / worker_id)
+        # In this order: an unlocked file that still has its name means a death.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         descriptor = _HELD_HERE.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
 
     def is_known_dead(self, worker_id: str) -> bool:
         path = str(self._folder / worker_id)
@@ -74,11 +75,12 @@ class SignsOfLife:
             return False
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Withdrawn between our opening and our locking: it went in peace.
+            return os.fstat(descriptor).st_nlink > 0
         except OSError:
             return False
         finally:
             os.close(descriptor)
-        return True
 
     def known_dead(self) -> frozenset[str]:
         return frozenset(name for name in os.listdir(self._folder) if self.is_known_dead(name))
