@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from holdbeat import App, Context, PermanentFailure, Skip
-from holdbeat.app import JobHandle
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.job import Job, RetryPolicy
 from holdbeat.domain.webhook import judge_attempt
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.stop import StopReason
+from holdbeat.job_handle import JobHandle
 from holdbeat.store.verbs.cancel import cancel_job
 from holdbeat.store.verbs.deliveries import DeliveryResult, finish_deliveries, take_deliveries
 from holdbeat.store.verbs.manual_retry import retry_job
