@@ -59,9 +59,13 @@ class Server:
         self.pid = self._process.pid
 
     def wait_until_ready(self) -> None:
+        """Returns once anything is answered: the port is taken some time before that."""
         until = time.monotonic() + PATIENCE_S
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+            with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+                connection.request("GET", "/healthz")
+                connection.getresponse()
                 return
             if self._process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError("a server did not start; what it said stands above")

@@ -47,6 +47,9 @@ class Diary:
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
 
+    def close(self) -> None:
+        os.close(self._descriptor)
+
     def write(self, kind: str, **entry: Any) -> None:
         os.write(self._descriptor, (json.dumps({"kind": kind, "pid": os.getpid(), **entry}) + "\n").encode())
         os.fdatasync(self._descriptor)
@@ -204,8 +207,11 @@ async def on_stage(url: str, folder: Path, birth: datetime) -> AsyncIterator[Lif
     diary = Diary(folder / "diary")
     gate = asyncio.Event()
     clock = ManualClock(birth)
-    async with stage(make_app(diary, gate), folder, clock, store=url, **SETTINGS) as ready:
-        yield Life(ready, diary, gate)
+    try:
+        async with stage(make_app(diary, gate), folder, clock, store=url, **SETTINGS) as ready:
+            yield Life(ready, diary, gate)
+    finally:
+        diary.close()
 
 
 async def live(url: str, folder: Path) -> None:

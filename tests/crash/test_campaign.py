@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from holdbeat.store.transaction import Transaction
+from tests.crash.history import judge
+from tests.crash.life import BIRTH, on_stage
 from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
-SHORT = {"sqlite": 24, "postgres": 8}
+SHORT = {"sqlite": 16, "postgres": 8}
 LONG = {"sqlite": 1600, "postgres": 400}
 
 
@@ -67,32 +70,23 @@ def test_a_process_killed_at_any_step_loses_nothing_and_doubles_nothing(
 
 
 @pytest.mark.rule("DEC-008")
-def test_the_judge_notices_a_lost_job_a_silent_double_and_a_missing_retry(tmp_path: Path) -> None:
+@pytest.mark.asyncio
+async def test_the_judge_notices_a_lost_job_a_silent_double_and_a_missing_retry(tmp_path: Path) -> None:
     """A campaign is worth as much as its judge: each kind of violation, made by hand, is found."""
-    import asyncio
+    diary = tmp_path / "diary"
+    async with on_stage(f"sqlite:///{tmp_path / 'life.db'}", tmp_path, BIRTH) as life:
+        await life.submit("work", "first")
+        await life.submit("stumble", "second")
+        await life.stage.drain()
+        await life.stage.advance(10)
+        me = life.stage.supervisor.worker.id
+        assert judge(life.store, diary, me) == []
 
-    from tests.crash.history import judge
-    from tests.crash.life import BIRTH, Diary, on_stage
+        def spoil(tx: Transaction) -> None:
+            tx.execute("DELETE FROM jobs WHERE idempotency_key = 'first'")
+            tx.execute("UPDATE jobs SET retried_by = NULL WHERE status = 'FAILED'")
 
-    async def tamper() -> tuple[list[str], list[str]]:
-        url = f"sqlite:///{tmp_path / 'life.db'}"
-        async with on_stage(url, tmp_path, BIRTH) as life:
-            await life.submit("work", "first")
-            await life.submit("stumble", "second")
-            await life.stage.drain()
-            await life.stage.advance(10)
-            me = life.stage.supervisor.worker.id
-            clean = judge(life.store, tmp_path / "diary", me)
-
-            def spoil(tx: Any) -> None:
-                tx.execute("DELETE FROM jobs WHERE idempotency_key = 'first'")
-                tx.execute("UPDATE jobs SET retried_by = NULL WHERE status = 'FAILED'")
-
-            life.store.write_sync(spoil)
-            Diary(tmp_path / "diary").write("begun", run="unknown", fence=99, job="unknown", name="x")
-            return [str(v) for v in clean], [str(v) for v in judge(life.store, tmp_path / "diary", me)]
-
-    clean, spoiled = asyncio.run(tamper())
-    assert clean == []
-    kinds = {sentence.partition(":")[0] for sentence in spoiled}
+        await life.store.write(spoil)
+        life.diary.write("begun", run="unknown", fence=99, job="unknown", name="x")
+        kinds = {sentence.partition(":")[0] for sentence in judge(life.store, diary, me)}
     assert kinds == {"lost", "double", "broken"}

@@ -81,6 +81,33 @@ def test_a_frozen_worker_loses_its_job_to_another_and_its_late_result_is_refused
     assert other.exit_code() == 0
 
 
+@pytest.mark.rule("LEASE-03", "DEC-007", "DEC-001")
+def test_two_workers_frozen_in_turn_and_thawed_together_settle_nothing(sqlite_ground: Field) -> None:
+    ground = sqlite_ground
+    policy = {"max_attempts": 2, "base_delay_s": 0.1, "max_delay_s": 1, "jitter": 0}
+    first = ground.start(**SHORT_LEASE)
+    handle = ground.app.with_options(retries=policy).enqueue_sync("block", diary=ground.diary, seconds=1.0)
+    eventually(lambda: len(ground.noted("begun")) == 1)
+    first.send(signal.SIGSTOP)
+    second = ground.start(**SHORT_LEASE)
+    eventually(lambda: len(ground.noted("begun")) == 2)
+    second.send(signal.SIGSTOP)
+    ground.start(**SHORT_LEASE)
+    chain = [handle.id]
+    for _ in range(2):
+        chain.append(eventually(lambda: ground.job(chain[-1]).retried_by))
+    eventually(lambda: ground.job(chain[-1]).status is JobStatus.COMPLETED)
+    before = [ground.job(job_id).run for job_id in chain]
+    first.send(signal.SIGCONT)
+    second.send(signal.SIGCONT)
+    eventually(lambda: event_names(ground.store).count("lease.stale_result") == 2)
+    assert [ground.job(job_id).run for job_id in chain] == before
+    assert [run.error_kind for run in before] == ["lost", "lost", None]
+    assert [line[1] for line in ground.noted("begun")] == [run.id for run in before]
+    assert len(ground.noted("ended")) == 3
+    assert value(ground.store, "SELECT count(*) FROM leases") == 0
+
+
 @pytest.mark.rule("LEASE-01", "REC-01")
 def test_a_pause_shorter_than_the_lease_costs_nothing(ground: Field) -> None:
     worker = ground.start(lease_s=8, heartbeat_s=0.5, grace_s=1, recover_s=0.2)

@@ -27,6 +27,8 @@ from holdbeat.store.verbs.submission import prepare
 from holdbeat.store.verbs.workers import has_live_worker_for
 
 LOOK_S = 0.5
+AT_ONCE_S = 0.5
+"""Even who will not wait must give a worker the time to take a slot that is free."""
 EXTEND_S = 5.0
 """How often the reservations of waiting clients are extended: soon enough to outlive a jump of the wall clock."""
 
@@ -90,6 +92,7 @@ class DirectExecutionHandler(Service):
                 f"No worker that can run {work.type} is alive. Start one with `holdbeat worker`.", code="no_worker"
             )
         patience_s = self._direct_wait_s if wait_s is None else min(wait_s, self._direct_wait_s)
+        patience_s = max(patience_s, AT_ONCE_S)
         until = self.store.clock.monotonic() + patience_s
         woken = asyncio.Event()
         loop = asyncio.get_running_loop()

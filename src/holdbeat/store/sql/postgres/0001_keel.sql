@@ -393,3 +393,40 @@ CREATE TRIGGER job_runs_end_is_written_once
     BEFORE UPDATE OF finished_at, status, exit_code, error, error_kind, artifacts ON job_runs FOR EACH ROW
     WHEN (old.status IS NOT NULL)
     EXECUTE FUNCTION refuse_change('INV-002: a run that has ended never changes');
+
+-- Whoever changes a delay or a priority by hand changes what the claim goes by: hold and effective_priority follow.
+-- A delay that is over by then is found by the next claim.
+CREATE FUNCTION hold_follows() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.hold := CASE WHEN new.not_before IS NULL THEN 0 ELSE 1 END;
+    RETURN new;
+END
+$$;
+CREATE TRIGGER jobs_hold_follows BEFORE UPDATE OF not_before ON jobs FOR EACH ROW
+    WHEN (new.status = 'QUEUED' AND new.hold IN (0, 1) AND new.hold = old.hold
+      AND new.not_before IS DISTINCT FROM old.not_before)
+    EXECUTE FUNCTION hold_follows();
+
+CREATE FUNCTION rank_follows() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.effective_priority := new.priority;
+    RETURN new;
+END
+$$;
+CREATE TRIGGER jobs_rank_follows BEFORE UPDATE OF priority ON jobs FOR EACH ROW
+    WHEN (new.status = 'QUEUED' AND new.priority <> old.priority AND new.effective_priority = old.effective_priority)
+    EXECUTE FUNCTION rank_follows();
+
+-- Whoever writes a plan by hand writes next_run_at alone: wake_at follows.
+CREATE FUNCTION wake_follows() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.wake_at := CASE
+        WHEN NOT new.enabled OR new.next_run_at IS NULL THEN NULL
+        WHEN new.replan_at < new.next_run_at THEN new.replan_at
+        ELSE new.next_run_at END;
+    RETURN new;
+END
+$$;
+CREATE TRIGGER schedules_wake_follows BEFORE UPDATE OF next_run_at ON schedules FOR EACH ROW
+    WHEN (new.next_run_at IS DISTINCT FROM old.next_run_at AND new.wake_at IS NOT DISTINCT FROM old.wake_at)
+    EXECUTE FUNCTION wake_follows();

@@ -72,6 +72,19 @@ BEGIN
     SELECT RAISE(ABORT, 'the wheel turns forward only: a job never goes back');
 END;
 
+-- Whoever changes a delay or a priority by hand changes what the claim goes by: hold and effective_priority follow.
+-- A delay that is over by then is found by the next claim.
+CREATE TRIGGER jobs_hold_follows AFTER UPDATE OF not_before ON jobs
+    WHEN new.status = 'QUEUED' AND new.hold IN (0, 1) AND new.hold = old.hold AND new.not_before IS NOT old.not_before
+BEGIN
+    UPDATE jobs SET hold = (new.not_before IS NOT NULL) WHERE id = new.id;
+END;
+CREATE TRIGGER jobs_rank_follows AFTER UPDATE OF priority ON jobs
+    WHEN new.status = 'QUEUED' AND new.priority <> old.priority AND new.effective_priority = old.effective_priority
+BEGIN
+    UPDATE jobs SET effective_priority = new.priority WHERE id = new.id;
+END;
+
 CREATE TABLE job_runs (
     id TEXT PRIMARY KEY NOT NULL,
     job_id TEXT NOT NULL UNIQUE,
@@ -206,6 +219,17 @@ CREATE INDEX schedules_wake ON schedules (wake_at, id) WHERE wake_at IS NOT NULL
 CREATE INDEX schedules_template ON schedules (template_id) WHERE template_id IS NOT NULL;
 -- What recovery looks through: adaptive schedules that are in flight, or have lost their plan.
 CREATE INDEX schedules_unplanned ON schedules (id) WHERE enabled = 1 AND adaptive = 1 AND wake_at IS NULL;
+
+-- Whoever writes a plan by hand writes next_run_at alone: wake_at follows.
+CREATE TRIGGER schedules_wake_follows AFTER UPDATE OF next_run_at ON schedules
+    WHEN new.next_run_at IS NOT old.next_run_at AND new.wake_at IS old.wake_at
+BEGIN
+    UPDATE schedules SET wake_at = CASE
+        WHEN new.enabled = 0 OR new.next_run_at IS NULL THEN NULL
+        WHEN new.replan_at < new.next_run_at THEN new.replan_at
+        ELSE new.next_run_at END
+    WHERE id = new.id;
+END;
 
 CREATE TABLE occurrences (
     id TEXT PRIMARY KEY NOT NULL,
