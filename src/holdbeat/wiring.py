@@ -18,6 +18,7 @@ from holdbeat.domain.errors import SettingsError, StoreRefused
 if TYPE_CHECKING:
     import asyncio
 
+    from holdbeat.api.own_loop import OwnLoop
     from holdbeat.app import App
     from holdbeat.engine.service import Service
     from holdbeat.engine.supervisor import Supervisor
@@ -162,17 +163,20 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     )
     app._supervisor = supervisor
     server: Any = None
+    api_loop: OwnLoop | None = None
     if metrics is not None:
+        from holdbeat.api.own_loop import OwnLoop
         from holdbeat.api.server import ApiServer
         from holdbeat.web.pages import install
 
+        api_loop = OwnLoop("holdbeat-api")
         server = ApiServer(
             supervisor,
             add_dashboard=install,
             metrics=metrics.exposition,
             count_legacy_call=metrics.legacy_called,
         )
-        await server.check_doors()
+        await api_loop.run(server.check_doors())
     ends = asyncio.Event()
     code = 0
 
@@ -186,16 +190,17 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     supervisor.on_refused = refused
     _obey_signals(ends, supervisor)
     await supervisor.start()
-    if server is not None:
-        await server.start()
+    if api_loop is not None:
+        await api_loop.run(server.start())
         log.info("serving on %s", server.address)
     await ends.wait()
     log.info("shutting down; a second signal ends the patience")
-    if server is not None:
-        server.begin_to_stop()
+    if api_loop is not None:
+        api_loop.call(server.begin_to_stop)
     await supervisor.stop(0.0 if code else None)
-    if server is not None:
-        await server.stop()
+    if api_loop is not None:
+        await api_loop.run(server.stop())
+        api_loop.close()
     app.close()
     return code
 

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from holdbeat.domain.clock import Clock, OffsetClock, to_millis
+from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, reply
 from holdbeat.store.postgres_bell import PostgresBell
@@ -67,8 +67,8 @@ class PostgresStore(PersistenceAdapter):
         self._closed = False
         self._types: ColumnTypes = open_database(url, create=create, clock=self.clock)
         self._bell = PostgresBell(url, self.tell)
-        self._writing = Calls(self.clock.monotonic)
-        self._reading = Calls(self.clock.monotonic)
+        self._writing = Calls(SystemClock().monotonic)
+        self._reading = Calls(SystemClock().monotonic)
         self._threads = [
             threading.Thread(target=self._loop, args=(calls, read_only), name=name, daemon=True)
             for calls, read_only, name, count in (

@@ -1,0 +1,82 @@
+"""Calls that keep company share the next transaction of their kind, and are never held up by one that is stuck."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from holdbeat.domain.submission import Submission
+from holdbeat.store.adapter import PersistenceAdapter, Work
+from holdbeat.store.postgres import PostgresStore
+from holdbeat.store.postgres_calls import COMPANY_S, Calls
+from holdbeat.store.verbs.enqueue import enqueue
+from holdbeat.store.verbs.job_types import AnnouncedType, announce
+from holdbeat.store.verbs.submission import submit
+from tests.conformance.acts import OpenStore
+from tests.conformance.test_shared_commit import hand_in
+
+
+class Watch:
+    """What the calls look at; it stands still unless the test moves it."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def submission() -> Work:
+    return Work(submit, ([Submission(type="a")],), {})
+
+
+@pytest.mark.rule("DEC-008")
+def test_submissions_wait_for_the_one_under_way_and_then_go_together() -> None:
+    calls = Calls(Watch())
+    first, second, third, other = submission(), submission(), submission(), Work(enqueue, ([],), {})
+    calls.put(first)
+    assert calls.take() == [first]
+    for work in (second, third, other):
+        calls.put(work)
+    assert calls.take() == [other], "what is of another kind passes by"
+    assert calls.take(finished=first) == [second, third]
+
+
+@pytest.mark.rule("DEC-008")
+def test_a_submission_that_takes_long_holds_up_no_other() -> None:
+    watch = Watch()
+    calls = Calls(watch)
+    stuck, later, last = submission(), submission(), submission()
+    calls.put(stuck)
+    assert calls.take() == [stuck]
+    calls.put(later)
+    watch.now_s += COMPANY_S
+    assert calls.take() == [later]
+    calls.put(last)
+    assert calls.take(finished=later) == [last] or pytest.fail("only the stuck one is under way, and for long")
+
+
+def test_what_waits_when_the_store_closes_is_done_all_the_same() -> None:
+    calls = Calls(Watch())
+    first, second = submission(), submission()
+    calls.put(first)
+    assert calls.take() == [first]
+    calls.put(second)
+    calls.close()
+    assert calls.take() == [second]
+    assert calls.take() is None
+
+
+@pytest.mark.rule("QUE-01")
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_key_that_somebody_holds_open_delays_no_other_submission(open_store: OpenStore, store_url: str) -> None:
+    store: PersistenceAdapter = open_store()
+    assert isinstance(store, PostgresStore)
+    store.write_sync(announce, [AnnouncedType("a")])
+    with psycopg.connect(store_url) as somebody:
+        somebody.execute("SELECT pg_advisory_xact_lock(hashtextextended('key:held', 7450))")
+        waiting = hand_in(store, submit, [Submission(type="a", idempotency_key="held", request_hash="h")])
+        for _ in range(20):
+            assert hand_in(store, submit, [Submission(type="a")]).result(20).jobs
+        assert not waiting.done()
+        somebody.rollback()
+    assert waiting.result(20).jobs
