@@ -13,6 +13,7 @@ import itertools
 import os
 import pwd
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -121,7 +122,7 @@ class PostgresServer:
 
     def create_database(self, template: str | None = None) -> str:
         """Makes a database with a name of its own, empty or as a copy of `template`, and gives its URL."""
-        name = f"holdbeat_{os.getpid()}_{next(self._numbers)}"
+        name = f"holdbeat_{os.getpid()}_{secrets.token_hex(3)}_{next(self._numbers)}"
         self._administer(f'CREATE DATABASE "{name}" TEMPLATE "{template or "template0"}"')
         return self.url(name)
 

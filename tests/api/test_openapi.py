@@ -60,7 +60,7 @@ def test_every_route_of_the_contract_is_there(served: Served) -> None:
         ("POST", ""), ("GET", ""), ("GET", "/{id}"), ("PATCH", "/{id}"), ("DELETE", "/{id}"), ("POST", "/{id}/enable"),
         ("POST", "/{id}/disable"), ("POST", "/{id}/trigger"), ("POST", "/{id}/pause"), ("POST", "/{id}/resume"),
         ("POST", "/{id}/reset-failures"), ("POST", "/{id}/hints"), ("DELETE", "/{id}/hints"),
-        ("GET", "/{id}/occurrences"), ("GET", "/{id}/explain"), ("GET", "/{id}/preview"),
+        ("GET", "/{id}/occurrences"), ("GET", "/{id}/explain"), ("GET", "/{id}/preview"), ("POST", "/preview"),
     ]  # fmt: skip
     wanted = {(method, prefix + path) for method, path in steered for prefix in ("/api/schedules", "/api/endpoints")}
     wanted |= {
@@ -74,7 +74,7 @@ def test_every_route_of_the_contract_is_there(served: Served) -> None:
         ("POST", "/api/job-templates"), ("GET", "/api/job-templates"), ("GET", "/api/job-templates/{id}"),
         ("PATCH", "/api/job-templates/{id}"), ("DELETE", "/api/job-templates/{id}"), ("POST", "/api/job-groups"),
         ("GET", "/api/job-groups"), ("GET", "/api/job-groups/{id}"), ("POST", "/api/job-groups/{id}/cancel"),
-        ("POST", "/api/schedules/preview"), ("POST", "/api/endpoints/{id}/test"), ("GET", "/api/endpoints/{id}/health"),
+        ("POST", "/api/endpoints/{id}/test"), ("GET", "/api/endpoints/{id}/health"),
         ("POST", "/api/direct/{type}"), ("GET", "/api/reservations"), ("POST", "/api/reservations/{id}/cancel"),
         ("POST", "/api/webhooks"), ("GET", "/api/webhooks"), ("GET", "/api/webhooks/{id}"),
         ("PATCH", "/api/webhooks/{id}"), ("DELETE", "/api/webhooks/{id}"), ("POST", "/api/webhooks/{id}/rotate"),

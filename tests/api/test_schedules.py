@@ -159,6 +159,7 @@ def test_a_preview_marks_gaps_and_folds_before_and_after_saving(client: httpx2.C
     ).json()["items"]
     assert fold[0]["note"] == "fold"
     assert len(client.post("/api/schedules/preview", json={"interval_s": 60}).json()["items"]) == 10
+    assert len(client.post("/api/endpoints/preview", json={"interval_s": 60, "n": 2}).json()["items"]) == 2
     saved = make(client, interval_s=None, cron="30 2 * * *")
     assert len(client.get(f"/api/schedules/{saved['id']}/preview?n=3").json()["items"]) == 3
     problem_of(client.get(f"/api/schedules/{saved['id']}/preview?n=0"), 422)

@@ -15,6 +15,11 @@ from holdbeat.store.verbs.submission import submit
 from tests.conformance.acts import OpenStore
 from tests.conformance.test_shared_commit import hand_in
 
+IN_THE_QUEUE = (
+    "SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+    "WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted"
+)
+
 
 class Watch:
     """What the calls look at; it stands still unless the test moves it."""
@@ -52,7 +57,7 @@ def test_a_submission_that_takes_long_holds_up_no_other() -> None:
     watch.now_s += COMPANY_S
     assert calls.take() == [later]
     calls.put(last)
-    assert calls.take(finished=later) == [last] or pytest.fail("only the stuck one is under way, and for long")
+    assert calls.take(finished=later) == [last], "only the stuck one is under way, and it has been for long"
 
 
 def test_what_waits_when_the_store_closes_is_done_all_the_same() -> None:
@@ -75,6 +80,9 @@ def test_a_key_that_somebody_holds_open_delays_no_other_submission(open_store: O
     with psycopg.connect(store_url) as somebody:
         somebody.execute("SELECT pg_advisory_xact_lock(hashtextextended('key:held', 7450))")
         waiting = hand_in(store, submit, [Submission(type="a", idempotency_key="held", request_hash="h")])
+        # Those that were handed in together with it would share its transaction, and its wait.
+        while somebody.execute(IN_THE_QUEUE).fetchone() is None:
+            assert not waiting.done()
         for _ in range(20):
             assert hand_in(store, submit, [Submission(type="a")]).result(20).jobs
         assert not waiting.done()

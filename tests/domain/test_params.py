@@ -160,7 +160,7 @@ WELL_FORMED = [
     (b'{"\\u0000": 1}', "invalid_text"),
     (b'["\\ud800"]', "invalid_text"),
     (b'["\\udc00\\ud800"]', "invalid_text"),
-    (b"[" * 65 + b"]" * 65, "too_deep"),
+    (b"[" * 68 + b"]" * 68, "too_deep"),
     (b"[" * 100_000 + b"]" * 100_000, "too_deep"),
     (b'{"a": [ ' * 50_000 + b'"\\u00e9\\n", -1.5e3 , true' + b" ] } " * 50_000, "too_deep"),
     (b'{"a":{"b":1},"c":' * 50_000 + b"[]" + b"}" * 50_000, "too_deep"),

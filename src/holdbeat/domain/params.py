@@ -16,6 +16,8 @@ from typing import Any
 from holdbeat.domain.errors import Invalid, Malformed
 
 MAX_DEPTH = 64
+ENVELOPE_DEPTH = 3
+"""What a body may wrap around params of the greatest depth: {jobs: [{params}]}."""
 MAX_PARAMS_BYTES = 262_144
 MAX_LABELS = 64
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
@@ -254,7 +256,7 @@ def loads_strict(body: bytes | str, *, field: str = "body") -> Any:
             raise _too_deep(field, MAX_DEPTH) from None
     if reader.complaint is not None:
         raise reader.complaint
-    check_json(value, field=field, max_bytes=None)
+    check_json(value, field=field, max_depth=MAX_DEPTH + ENVELOPE_DEPTH, max_bytes=None)
     return value
 
 

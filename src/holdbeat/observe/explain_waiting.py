@@ -35,7 +35,7 @@ from holdbeat.store.verbs.pauses import list_pauses
 from holdbeat.store.verbs.workers import live_workers
 
 JOBS_AHEAD = "jobs_ahead"
-WORKERS_BUSY = "workers_busy"
+WORKERS_BUSY = Blocker.WORKERS_BUSY.value
 NEXT = "next"
 
 Reason = dict[str, Any]

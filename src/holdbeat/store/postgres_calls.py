@@ -27,8 +27,9 @@ class Calls:
         self._waiting: deque[Work] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._begun: dict[Any, list[float]] = {}
-        """Of each verb that keeps company: when its transactions under way began."""
+        self._begun: dict[Any, dict[Work, float]] = {}
+        """Of each verb that keeps company: when its transactions under way began, the newest last, each under the first
+        of its calls."""
         self._is_watched = False
         """Whether a thread waits to begin a transaction beside one of its kind that takes long."""
 
@@ -40,7 +41,7 @@ class Calls:
                 self._changed.notify()
 
     def take(self, finished: Work | None = None) -> list[Work] | None:
-        """The next calls, once there are some; None when all is done. `finished` is one of those taken before."""
+        """The next calls, once there are some; None when all is done. `finished` is the first of those taken before."""
         with self._changed:
             if finished is not None:
                 self._end(finished)
@@ -70,9 +71,11 @@ class Calls:
         patience_s = None
         for index, work in enumerate(self._waiting):
             begun = self._begun.get(work.verb)
-            if begun is None or now >= begun[-1] + COMPANY_S:
+            if begun is None:
                 return index, None
-            patience_s = begun[-1] + COMPANY_S - now
+            patience_s = next(reversed(begun.values())) + COMPANY_S - now
+            if patience_s <= 0:
+                return index, None
         return None, patience_s
 
     def _taken(self, index: int) -> list[Work]:
@@ -88,12 +91,12 @@ class Calls:
                 (works if same else others).append(work)
             self._waiting = others
         if first.verb.keeps_company:
-            self._begun.setdefault(first.verb, []).append(self._monotonic())
+            self._begun.setdefault(first.verb, {})[first] = self._monotonic()
         return works
 
     def _end(self, work: Work) -> None:
         begun = self._begun.get(work.verb)
         if begun is not None:
-            begun.pop(0)
+            begun.pop(work, None)
             if not begun:
                 del self._begun[work.verb]

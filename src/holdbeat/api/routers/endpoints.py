@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from holdbeat.api.call import Call
 from holdbeat.api.problem import answer
+from holdbeat.api.routers.schedules import preview_schedule_timetable
 from holdbeat.api.routers.steering import Kind, add_routes
 from holdbeat.api.routes import Routes
 from holdbeat.api.schemas.schedules import (
@@ -15,6 +16,8 @@ from holdbeat.api.schemas.schedules import (
     EndpointPage,
     EndpointRequest,
     EndpointTest,
+    Preview,
+    PreviewRequest,
 )
 from holdbeat.domain.views import endpoint_json, redacted_headers
 from holdbeat.engine.endpoint_test import try_endpoint
@@ -22,6 +25,14 @@ from holdbeat.store.verbs.endpoints import endpoint_health
 
 routes = Routes("endpoints")
 _KIND = Kind("endpoint", "/api/endpoints", True, endpoint_json, Endpoint, EndpointPage, EndpointRequest, EndpointChange)
+
+
+@routes.post("/api/endpoints/preview", body=PreviewRequest, answers={200: Preview})
+async def preview_endpoint_timetable(call: Call) -> Response:
+    """Show the next due times of a cron expression or an interval before it is saved, gaps and folds marked."""
+    return await preview_schedule_timetable(call)
+
+
 add_routes(routes, _KIND)
 
 

@@ -24,6 +24,7 @@ class Blocker(StrEnum):
     RESOURCE_FULL = "resource_full"
     RESERVATION_WAITING = "reservation_waiting"
     NO_WORKER = "no_worker"
+    WORKERS_BUSY = "workers_busy"
 
 
 def can_serve(worker: Worker, resource: str, type_: str) -> bool:
@@ -50,6 +51,23 @@ class Blockers:
             [(row[0], row[1], row[2]) for row in waiting],
         )
         self.workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
+        held = tx.rows(
+            "SELECT worker_id, sum(CASE WHEN slot < 0 THEN 1 ELSE 0 END), count(*) FROM leases GROUP BY worker_id"
+        )
+        self._held = {row[0]: (int(row[1]), int(row[2]) - int(row[1])) for row in held}
+
+    def _has_free_slot(self, worker: Worker, resource: str) -> bool:
+        http, others = self._held.get(worker.id, (0, 0))
+        return http < worker.http_slots if resource == HTTP_RESOURCE else others < worker.slots
+
+    def with_workers(self, job: Job) -> tuple[Blocker, ...]:
+        """The same, and if nothing else does, whether every worker that could run it has its hands full."""
+        found = self.of(job)
+        if found:
+            return found
+        able = [worker for worker in self.workers if can_serve(worker, job.resource, job.type)]
+        busy = not any(self._has_free_slot(worker, job.resource) for worker in able)
+        return (Blocker.WORKERS_BUSY,) if busy else ()
 
     def of(self, job: Job) -> tuple[Blocker, ...]:
         """All that keeps a QUEUED job from running now, what is nearest to it first."""

@@ -57,7 +57,7 @@ def queue(
         following = cursors.write(
             last.priority, last.position, iso(last.created_at), last.id, renumberings(tx, last.priority)
         )
-    return Page([QueueEntry(job, blockers.of(job)) for job in jobs], following)
+    return Page([QueueEntry(job, blockers.with_workers(job)) for job in jobs], following)
 
 
 def _place(tx: Transaction, key: list[Any]) -> _Place:
