@@ -358,3 +358,13 @@ def test_a_worker_that_serves_other_resources_or_stops_is_none_for_the_job(store
     hire(store)
     change(store, "UPDATE workers SET stopping_at = started_at")
     assert store.read_sync(queue).items[0].blocked_by == ("no_worker",)
+
+
+@pytest.mark.rule("INV-003", "INV-004")
+def test_a_job_whose_workers_have_their_hands_full_says_so(store: PersistenceAdapter) -> None:
+    hire(store, slots=1)
+    enqueue_one(store)
+    claim_one(store, worker="live")
+    waiting = enqueue_one(store, resource="other")
+    found = {entry.job.id: entry.blocked_by for entry in store.read_sync(queue).items}
+    assert found[waiting.id] == ("workers_busy",)
