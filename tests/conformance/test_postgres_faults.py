@@ -114,6 +114,7 @@ def test_a_transaction_whose_traces_are_missing_was_not_committed_whoever_has_it
 def test_backends_that_are_terminated_lose_and_double_nothing(open_store: OpenStore) -> None:
     store = open_store(clock=None)
     stop = threading.Event()
+    struck = threading.Event()
 
     def terminate_all() -> int:
         killed = 0
@@ -124,10 +125,16 @@ def test_backends_that_are_terminated_lose_and_double_nothing(open_store: OpenSt
                     "AND pid <> pg_backend_pid() AND application_name = 'holdbeat'"
                 )
                 killed += len(found.fetchall())
+                if killed >= 3:
+                    struck.set()
         return killed
 
     def enqueue_some(number: int) -> list[str]:
-        return [enqueue_one(store, params={"n": [number, each]}).id for each in range(25)]
+        """At least 25, and on until some were struck, however fast the machine is."""
+        ids: list[str] = []
+        while len(ids) < 25 or not struck.is_set():
+            ids.append(enqueue_one(store, params={"n": [number, len(ids)]}).id)
+        return ids
 
     killing = in_background(terminate_all)
     try:
@@ -138,7 +145,7 @@ def test_backends_that_are_terminated_lose_and_double_nothing(open_store: OpenSt
     assert not [found for found in said if isinstance(found, Exception)]
     ids = sorted(job_id for found in said if isinstance(found, list) for job_id in found)
     assert [row[0] for row in rows(store, "SELECT id FROM jobs ORDER BY id")] == ids
-    assert len(ids) == 100
+    assert len(ids) >= 100
 
 
 @pytest.mark.rule("DEC-008", "OPS-06")
