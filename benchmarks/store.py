@@ -23,6 +23,7 @@ from benchmarks import flat, lives
 from benchmarks.replay import Recording, record_postgres, record_sqlite, replay_postgres, replay_sqlite
 from benchmarks.timing import Rounds, progress
 from holdbeat.bench import bare
+from holdbeat.interpreter import tune
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.postgres import PostgresStore
 from holdbeat.store.sqlite import SqliteStore
@@ -195,6 +196,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--part", choices=("life", "enqueue", "flat"), action="append", help="only this part")
     parser.add_argument("--folder", help="where the SQLite files go; must be on a disk")
     options = parser.parse_args(argv)
+    tune()
     extent = QUICK if options.quick else FULL
     if options.jobs:
         extent = Extent(options.jobs, extent.rounds, extent.commits, extent.many, extent.few, extent.claims)

@@ -26,6 +26,7 @@ from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.schedule_edit import created
 from holdbeat.domain.steering import replanned
 from holdbeat.engine.schedule_trigger import ScheduleTrigger
+from holdbeat.interpreter import tune
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.postgres import PostgresStore
 from holdbeat.store.sqlite import SqliteStore
@@ -273,7 +274,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--folder", help="where the SQLite files go; must be on a disk")
     options = parser.parse_args(argv)
     extent = QUICK if options.quick else FULL
-    sys.setswitchinterval(0.0005)
+    tune()
     with contextlib.ExitStack() as stack:
         if options.store != "postgres":
             folder = Path(

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdbeat")
 
-SWITCH_INTERVAL_S = 0.0005
-"""A handler that computes in Python holds the interpreter for this long at a time; with Python's 5 ms the
-dispatcher would wait ten times as long for its turn."""
-
 EXIT_STORE_REFUSED = 3
 LAST_PATIENCE_S = 1.0
 
@@ -75,7 +71,9 @@ class Composition:
         resources: Sequence[str] | None = None,
     ) -> int:
         """Runs a process until it is told to stop; returns its exit code."""
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        from holdbeat.interpreter import tune
+
+        tune()
         return _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
 
 

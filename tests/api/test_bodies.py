@@ -156,3 +156,13 @@ def test_text_from_outside_never_becomes_a_second_line_in_the_log(
         served.client.post("/api/job-groups", json={"mode": "parallel", "name": name, "jobs": [{"type": "echo"}]}), 422
     )
     assert not any("\n\x1b[31mFORGED" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.rule("SEC-06")
+def test_params_may_be_64_levels_deep_however_the_body_wraps_them(served: Served) -> None:
+    def job(levels: int) -> str:
+        return f'{{"type":"anything","params":{{"v":{"[" * (levels - 1)}{"]" * (levels - 1)}}}}}'
+
+    for path, wrapped in (("/api/jobs", "{}"), ("/api/jobs/batch", '{{"jobs":[{}]}}')):
+        assert send(served.client, wrapped.format(job(64)).encode(), path).status_code == 201
+        problem_of(send(served.client, wrapped.format(job(65)).encode(), path), 422)

@@ -30,6 +30,9 @@ def bench(as_json: bool, store: str | None, jobs: int, rounds: int, workers: int
     Example: holdbeat bench --json --jobs 50000
     """
     from holdbeat.bench.engine import measure_postgres, measure_sqlite
+    from holdbeat.interpreter import tune
+
+    tune()
 
     def progress(text: str) -> None:
         click.echo(text, err=True)

@@ -228,8 +228,6 @@ async def _idle_worker(url: str) -> tuple[dict[str, float], float, float]:
 async def _beside_a_busy_thread(url: str, jobs: int) -> tuple[float, dict[str, float]]:
     """A handler that computes in Python, beside it no-op jobs."""
     app, began = bench_app(url)
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(0.0005)
     try:
         await app.enqueue("busy", seconds=30.0)
         await _enqueue_in_bulk(app, jobs)
@@ -240,7 +238,6 @@ async def _beside_a_busy_thread(url: str, jobs: int) -> tuple[float, dict[str, f
             latency = _percentiles(await _probe(app, began, 50))
             app.store.write_sync(_cancel_all)
     finally:
-        sys.setswitchinterval(before)
         app.close()
     return drained, latency
 
@@ -255,7 +252,7 @@ async def _drain_by_processes(url: str, jobs: int, count: int) -> float:
     """Jobs per second of `count` worker processes on one store, from the first claim to the last settle."""
     app, _ = bench_app(url)
     app.store.read_sync(lambda tx: None)
-    command = [sys.executable, "-m", "holdbeat.bench.worker", url, str(SLOTS // count)]
+    command = [sys.executable, "-m", "holdbeat.bench.worker", url, str(SLOTS)]
     processes = [subprocess.Popen(command) for _ in range(count)]  # noqa: ASYNC220
     try:
         while len(app.store.read_sync(lambda tx: tx.rows("SELECT id FROM workers"))) < count:  # noqa: ASYNC110

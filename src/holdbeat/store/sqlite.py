@@ -30,6 +30,8 @@ SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
 
 READERS = 2
+RING_EVERY_S = 0.005
+"""Busy processes tell each other of their commits this often at the most; a quiet one tells at once."""
 
 
 class SqliteStore(PersistenceAdapter):
@@ -56,6 +58,9 @@ class SqliteStore(PersistenceAdapter):
         self._turn: WriteTurn | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         self._life: SignsOfLife | None = None
         self._doorbell: Doorbell | None = None
+        self._unrung: set[str] = set()
+        self._monotonic = SystemClock().monotonic
+        self._rung_at = 0.0
         if self.path != MEMORY:
             beside = Path(f"{self.path}-run")
             beside.mkdir(mode=0o700, exist_ok=True)
@@ -149,7 +154,11 @@ class SqliteStore(PersistenceAdapter):
     def _write_loop(self) -> None:
         last = False
         while not last:
-            waiting = [self._writing.get()]
+            try:
+                waiting = [self._writing.get(timeout=RING_EVERY_S if self._unrung else None)]
+            except queue.Empty:
+                self._ring()
+                continue
             with contextlib.suppress(queue.Empty):
                 while len(waiting) < SHARED_COMMIT_MAX:
                     waiting.append(self._writing.get_nowait())
@@ -157,6 +166,8 @@ class SqliteStore(PersistenceAdapter):
             works = [work for work in waiting if work is not None and work.begin()]
             if works:
                 self._commit(works)
+        if self._unrung:
+            self._ring()
 
     def _commit(self, works: list[Work]) -> None:
         if self._refused is not None:
@@ -177,8 +188,16 @@ class SqliteStore(PersistenceAdapter):
         if wakes:
             topics = frozenset(wakes)
             self.tell(topics)
-            if self._doorbell is not None:
-                self._doorbell.ring(topics)
+            self._unrung |= topics
+            if self._monotonic() - self._rung_at >= RING_EVERY_S:
+                self._ring()
+
+    def _ring(self) -> None:
+        """Tells the neighbours what has gathered: at once after a pause, but never more often than they can use."""
+        topics, self._unrung = frozenset(self._unrung), set()
+        self._rung_at = self._monotonic()
+        if self._doorbell is not None:
+            self._doorbell.ring(topics)
 
     def _give_up(self, works: list[Work], error: Exception) -> None:
         """Nothing of this transaction is stored; everyone in it hears why."""
