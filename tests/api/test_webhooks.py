@@ -126,3 +126,15 @@ def test_secret_headers_of_http_jobs_are_never_shown_and_survive_an_edit(served:
         assert canary not in client.get(seen).text
     lost = {"params": {"url": "http://127.0.0.1:2/", "headers": {"Cookie": "[redacted]"}}}
     problem_of(client.patch(path, json=lost), 422, "nothing_to_keep")
+
+
+@pytest.mark.rule("SEC-04")
+@pytest.mark.parametrize("host", ["169.254.169.254", "0xa9fea9fe", "[::ffff:169.254.169.254]", "0.0.0.0", "[fe80::1]"])
+def test_an_address_that_is_never_called_is_refused_when_it_is_given(client: httpx2.Client, host: str) -> None:
+    url = f"http://{host}/latest/meta-data"
+    problem_of(client.post("/api/webhooks", json={"url": url}), 422, "forbidden_target")
+    endpoint = {"name": unique("endpoint"), "url": url, "interval_s": 60}
+    problem_of(client.post("/api/endpoints", json=endpoint), 422, "forbidden_target")
+    kept = client.post("/api/endpoints", json={**endpoint, "url": "http://127.0.0.1:9/"}).json()
+    problem_of(client.patch(f"/api/endpoints/{kept['id']}", json={"url": url}), 422, "forbidden_target")
+    client.delete(f"/api/endpoints/{kept['id']}")

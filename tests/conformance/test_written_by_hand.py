@@ -10,7 +10,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.planning import replan_orphans
 from holdbeat.store.verbs.schedules import set_hints
-from tests.conformance.acts import change, claim_all, enqueue_one, ids_of
+from tests.conformance.acts import change, claim_all, claim_one, enqueue_one, ids_of
 from tests.conformance.schedule_acts import fire_all, make, make_adaptive, seen, verdicts, wake_at
 
 
@@ -61,3 +61,24 @@ def test_a_delay_or_a_priority_that_was_changed_by_hand_counts(store: Persistenc
     assert ids_of(claim_all(store)) == [raised.id, first.id, delayed.id]
     clock.advance(3601)
     assert ids_of(claim_all(store, worker="another")) == [held.id]
+
+
+@pytest.mark.rule("INV-004", "DEC-005")
+def test_a_job_that_was_written_into_the_table_stands_where_its_columns_say(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    enqueue_one(store)
+    now = store.clock.now()
+    for name, priority, not_before in (("urgent", 7, None), ("later", 9, now + timedelta(hours=1))):
+        change(
+            store,
+            "INSERT INTO jobs (id, type, priority, position, not_before, created_at) "
+            "VALUES (:id, 'noop', :priority, 100, :not_before, :now)",
+            id=name,
+            priority=priority,
+            not_before=not_before,
+            now=now,
+        )
+    assert ids_of([claim_one(store, worker="first")]) == ["urgent"]
+    clock.advance(3601)
+    assert ids_of([claim_one(store, worker="second")]) == ["later"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdbeat.domain.address import check_url
 from holdbeat.handlers.outbound import Outbound
 from holdbeat.observe.readiness import Readiness
 from holdbeat.settings import Settings
@@ -53,3 +54,8 @@ class Service:
             dispatcher_beat=self.supervisor.dispatcher.behind_s,
             is_stopping=lambda: self.is_stopping or self.supervisor.is_stopping,
         )
+
+    def check_target(self, url: object) -> None:
+        """Refuses an address that this server would never call (SEC-04); names are judged when they are called."""
+        if isinstance(url, str):
+            check_url(url, self.outbound.policy)

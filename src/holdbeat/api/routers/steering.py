@@ -93,6 +93,8 @@ def _add_record(routes: Routes, kind: Kind) -> None:
     @_named(f"create_{noun}", f"Make a {noun}.")
     async def create(call: Call) -> Response:
         given = await call.object()
+        if kind.is_endpoint:
+            call.service.check_target(given.get("url"))
         is_admin = call.scope.covers(Scope.ADMIN)
         return kind.answer(await call.service.store.write(_create, given, kind.is_endpoint, is_admin), 201)
 
@@ -124,6 +126,8 @@ def _add_record(routes: Routes, kind: Kind) -> None:
     async def update(call: Call) -> Response:
         reference, version = call.path("id"), call.expected_version()
         changes = await call.object()
+        if kind.is_endpoint:
+            call.service.check_target(changes.get("url"))
         is_admin = call.scope.covers(Scope.ADMIN)
         return kind.answer(
             await call.service.store.write(_change, reference, changes, version, kind.is_endpoint, is_admin)

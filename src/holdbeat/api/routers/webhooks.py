@@ -52,6 +52,7 @@ async def create_webhook(call: Call) -> Response:
     """Subscribe to events. The answer shows the secret, once."""
     given = await call.fields(("url", "events", "secret"), required=("url",))
     url = check_webhook_url(given["url"], "url")
+    call.service.check_target(url)
     webhook = await call.service.store.write(create, url, _events(given), _secret(given))
     return _answer(webhook, 201, with_secret=True)
 
@@ -93,7 +94,7 @@ async def update_webhook(call: Call) -> Response:
     if changes.pop("secret", REDACTED) != REDACTED:
         raise Invalid("A secret is not changed but rotated: use …/rotate.", code="use_rotate", field="secret")
     if "url" in changes:
-        check_webhook_url(changes["url"], "url")
+        call.service.check_target(check_webhook_url(changes["url"], "url"))
     if "events" in changes:
         changes["events"] = _events(changes)
     if not isinstance(changes.get("enabled", True), bool):

@@ -417,6 +417,17 @@ CREATE TRIGGER jobs_rank_follows BEFORE UPDATE OF priority ON jobs FOR EACH ROW
     WHEN (new.status = 'QUEUED' AND new.priority <> old.priority AND new.effective_priority = old.effective_priority)
     EXECUTE FUNCTION rank_follows();
 
+CREATE FUNCTION written_by_hand() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.effective_priority := new.priority;
+    new.hold := greatest(new.hold, CASE WHEN new.not_before IS NULL THEN 0 ELSE 1 END);
+    RETURN new;
+END
+$$;
+CREATE TRIGGER jobs_written_by_hand BEFORE INSERT ON jobs FOR EACH ROW
+    WHEN (new.effective_priority <> new.priority OR (new.hold = 0 AND new.not_before IS NOT NULL))
+    EXECUTE FUNCTION written_by_hand();
+
 -- Whoever writes a plan by hand writes next_run_at alone: wake_at follows.
 CREATE FUNCTION wake_follows() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -84,6 +84,12 @@ CREATE TRIGGER jobs_rank_follows AFTER UPDATE OF priority ON jobs
 BEGIN
     UPDATE jobs SET effective_priority = new.priority WHERE id = new.id;
 END;
+CREATE TRIGGER jobs_written_by_hand AFTER INSERT ON jobs
+    WHEN new.effective_priority <> new.priority OR (new.hold = 0 AND new.not_before IS NOT NULL)
+BEGIN
+    UPDATE jobs SET effective_priority = new.priority, hold = max(new.hold, new.not_before IS NOT NULL)
+    WHERE id = new.id;
+END;
 
 CREATE TABLE job_runs (
     id TEXT PRIMARY KEY NOT NULL,
