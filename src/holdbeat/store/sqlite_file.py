@@ -7,6 +7,7 @@ replaced is refused with a sentence, and never silently made anew.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,8 +110,20 @@ def _reach(path: str) -> apsw.Connection:
     return connection
 
 
+def _use_wal(connection: apsw.Connection) -> None:
+    """Switches to write-ahead logging. SQLite does not wait for others who do the same to a new file: so we do."""
+    for attempt in range(BUSY_TIMEOUT_MS // 10):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            return
+        except apsw.BusyError:
+            if attempt == BUSY_TIMEOUT_MS // 10 - 1:
+                raise
+            time.sleep(0.01)
+
+
 def _settled(connection: apsw.Connection) -> apsw.Connection:
-    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    _use_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = OFF")
     connection.execute("PRAGMA temp_store = MEMORY")
