@@ -23,8 +23,13 @@ from holdbeat.domain.lease import PRESETS, LeaseTerms
 
 FILE = "holdbeat.toml"
 PREFIX = "HOLDBEAT_"
-_NOT_SETTINGS = frozenset({"HOLDBEAT_CONFIG", "HOLDBEAT_SERVER", "HOLDBEAT_KEY", "HOLDBEAT_APP", "HOLDBEAT_RUN_ID"})
-"""Environment variables of ours that name other things."""
+_NOT_SETTINGS = frozenset(
+    {
+        "HOLDBEAT_CONFIG", "HOLDBEAT_SERVER", "HOLDBEAT_KEY", "HOLDBEAT_APP",
+        "HOLDBEAT_RUN_ID", "HOLDBEAT_JOB_ID", "HOLDBEAT_FENCE", "HOLDBEAT_ATTEMPT",
+    }
+)  # fmt: skip
+"""Environment variables of ours that name other things; the second line is what a shell job is handed."""
 
 
 @dataclass(frozen=True, slots=True)

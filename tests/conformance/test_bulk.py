@@ -141,8 +141,7 @@ def test_work_that_was_cancelled_and_still_runs_is_not_retried(store: Persistenc
     cancel(store, job.id)
     assert store.write_sync(retry_where, {"ids": [job.id]}).matched == 0
     fail(store, taken, ErrorKind.CANCELLED)
-    assert taken.run is not None
-    assert store.write_sync(retry_where, {"ids": [taken.run.id]}).matched == 1
+    assert store.write_sync(retry_where, {"ids": [taken.lease.id]}).matched == 1
 
 
 @pytest.mark.rule("RET-04")

@@ -60,7 +60,8 @@ def test_params_cannot_change_once_a_job_has_left_the_queue(store: PersistenceAd
 def test_params_can_change_while_queued_and_the_run_gets_the_new_ones(store: PersistenceAdapter) -> None:
     job_id = brought_to(store, JobStatus.QUEUED)
     change(store, "UPDATE jobs SET params = '{\"n\": 2}' WHERE id = :id", id=job_id)
-    run = claim_one(store).run
+    claim_one(store)
+    run = look(store, job_id).run
     assert run is not None
     assert run.params_snapshot == {"n": 2}
 

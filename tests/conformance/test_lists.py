@@ -71,9 +71,8 @@ def test_jobs_come_newest_first_and_whole(store: PersistenceAdapter) -> None:
     taken = claim_one(store)
     page = store.read_sync(list_jobs)
     assert (ids(page), page.next_cursor) == ([second.id, first.id], None)
-    assert taken.run is not None
     assert page.items[1].run is not None
-    assert (page.items[1].run.id, page.items[1].worker_id) == (taken.run.id, "w")
+    assert (page.items[1].run.id, page.items[1].worker_id) == (taken.lease.id, "w")
 
 
 @pytest.mark.rule("API-03")

@@ -40,8 +40,7 @@ def test_a_failed_run_is_retried_from_its_snapshot_at_the_end_of_its_priority(st
     taken = claim_one(store)
     fail(store, taken)
     waiting = enqueue_one(store, priority=4)
-    assert taken.run is not None
-    retry = store.write_sync(retry_run, taken.run.id)
+    retry = store.write_sync(retry_run, taken.lease.id)
     assert (retry.params, retry.priority, retry.labels, retry.retry_policy) == ({"n": 1}, 4, {"a": "b"}, ONCE)
     assert (retry.retry_of, retry.retry_kind, retry.attempt) == (job.id, "manual", 1)
     assert (retry.idempotency_key, retry.not_before, retry.run) == (None, None, None)
@@ -92,12 +91,11 @@ def test_what_is_completed_or_unfinished_is_refused(store: PersistenceAdapter) -
         store.write_sync(retry_job, job.id)
     assert refusal.value.code == "not_finished"
     taken = claim_one(store)
-    assert taken.run is not None
     with pytest.raises(Conflict):
-        store.write_sync(retry_run, taken.run.id)
+        store.write_sync(retry_run, taken.lease.id)
     complete(store, taken)
     with pytest.raises(Conflict) as refusal:
-        store.write_sync(retry_run, taken.run.id)
+        store.write_sync(retry_run, taken.lease.id)
     assert refusal.value.code == "already_completed"
     with pytest.raises(NotFound):
         store.write_sync(retry_job, "nobody")

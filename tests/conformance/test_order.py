@@ -22,6 +22,7 @@ from tests.conformance.acts import (
     enqueue_all,
     enqueue_one,
     ids_of,
+    look,
 )
 
 TYPES = ("a", "b", "c")
@@ -208,8 +209,9 @@ def test_what_is_paused_is_not_claimed_and_goes_on_where_it_stood(
 def test_a_claim_writes_job_run_and_lease_together(store: PersistenceAdapter, clock: ManualClock) -> None:
     enqueue_one(store, "a", params={"n": 1}, resource="gpu")
     (found,) = claim_some(store, 1, worker="w1", first_slot=4)
-    job, run, lease = found.job, found.run, found.lease
+    job, lease = found.job, found.lease
     assert job is not None
+    run = look(store, job.id).run
     assert run is not None
     assert (job.status, job.started_at, job.worker_id) == ("RUNNING", clock.now(), "w1")
     assert (run.job_id, run.params_snapshot, run.fence, run.status) == (job.id, {"n": 1}, lease.fence, None)

@@ -97,8 +97,8 @@ def test_a_dead_workers_run_ends_crashed_and_is_retried(store: PersistenceAdapte
     after = look(store, job.id)
     assert after.status is JobStatus.FAILED
     assert after.finished_at == clock.now()
-    assert after.run is not None and taken.run is not None
-    assert after.run.id == taken.run.id
+    assert after.run is not None
+    assert after.run.id == taken.lease.id
     assert (after.run.status, after.run.error_kind) == (RunStatus.FAILED, ErrorKind.CRASH)
     assert after.run.error is not None
     assert after.run.error.startswith("Crash recovery:")

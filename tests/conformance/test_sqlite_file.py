@@ -6,17 +6,21 @@ import os
 import random
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
 import pytest
 
 from holdbeat.domain.clock import ManualClock
-from holdbeat.domain.errors import Conflict, StoreRefused
+from holdbeat.domain.errors import Conflict, StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
 from holdbeat.store.sqlite import SqliteStore
+from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import claim_all, complete, count, enqueue_all, enqueue_one, open_at, rows
+from tests.conformance.races import HeldOpen
 
 PAGE = 4096
 SOMEBODY_ELSE = 65534
@@ -252,3 +256,42 @@ def test_every_connection_writes_ahead_and_waits_for_the_disk(path: Path) -> Non
     assert asked == ["wal", 2]
     assert path.stat().st_mode & 0o777 == 0o600
     store.close()
+
+
+@pytest.mark.rule("DEC-008")
+def test_a_caller_interrupted_in_the_middle_stores_nothing_and_holds_nobody_up(path: Path) -> None:
+    store, neighbour = opened(path), opened(path)
+    job = enqueue_one(store)
+    before = count(store, "jobs")
+
+    def interrupted(tx: Transaction) -> None:
+        tx.execute("UPDATE jobs SET priority = 77")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.write_sync(interrupted)
+    enqueue_one(neighbour)
+    enqueue_one(store)
+    assert rows(store, "SELECT priority FROM jobs WHERE id = :id", id=job.id) == [(0,)]
+    assert count(store, "jobs") == before + 2
+    store.close()
+    neighbour.close()
+
+
+@pytest.mark.rule("DEC-008")
+def test_a_waiting_caller_writes_with_its_own_hand_unless_somebody_writes(path: Path) -> None:
+    store = opened(path)
+
+    def who(tx: Transaction) -> str:
+        return threading.current_thread().name
+
+    assert store.write_sync(who) == threading.current_thread().name
+    with ThreadPoolExecutor(1) as pool, HeldOpen(store, who):
+        waiting = pool.submit(store.write_sync, who)
+        while store._writing.empty():
+            assert not waiting.done()
+    assert waiting.result(20) == "holdbeat-writer"
+    store.close()
+    with pytest.raises(StoreDown) as refusal:
+        store.write_sync(who)
+    assert refusal.value.code == "store_closed"

@@ -33,28 +33,27 @@ class IdSource:
         """`count` ids, each greater than all before it."""
         delta = now - EPOCH
         millis = delta.days * 86_400_000 + delta.seconds * 1000 + delta.microseconds // 1000
-        ids = []
+        ids: list[str] = []
         # One draw for all: asking the system for randomness costs more than the id.
         noise = f"{self._random_bits(48 * count):0{12 * count}x}"
         with self._lock:
             if millis > self._millis:
                 self._millis = millis
                 self._counter = self._random_bits(_COUNTER_BITS - 2)
-            head = _head(self._millis)
-            for start in range(0, 12 * count, 12):
-                self._counter += 1
-                if self._counter >> _COUNTER_BITS:
+            while len(ids) < count:
+                counter = self._counter + 1
+                if counter >> _COUNTER_BITS:
                     self._millis += 1
-                    self._counter = 0
-                    head = _head(self._millis)
-                counter = self._counter
-                ids.append(f"{head}-7{counter >> 14:03x}-{0x8000 | counter & 0x3FFF:04x}-{noise[start : start + 12]}")
+                    counter = 0
+                # As many as differ only in the low bits of the counter.
+                done, low = len(ids), 0x8000 | counter & 0x3FFF
+                run = min(count - done, 0xC000 - low)
+                digits = f"{self._millis:012x}"
+                front = f"{digits[:8]}-{digits[8:]}-7{counter >> 14:03x}-"
+                starts = range(12 * done, 12 * (done + run), 12)
+                ids += [f"{front}{low + n:x}-{noise[start : start + 12]}" for n, start in enumerate(starts)]
+                self._counter = counter + run - 1
         return ids
-
-
-def _head(millis: int) -> str:
-    digits = f"{millis:012x}"
-    return f"{digits[:8]}-{digits[8:]}"
 
 
 def is_id(text: str) -> bool:

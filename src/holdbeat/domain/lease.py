@@ -12,7 +12,7 @@ from holdbeat.domain.bounds import YEAR_S
 from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.job import Job
 from holdbeat.domain.reservation import Reservation
-from holdbeat.domain.run import JobRun, Outcome
+from holdbeat.domain.run import Outcome
 
 HTTP_RESOURCE = "http"
 """Calls on this resource have a lane of their own in every worker; its slots are numbered below zero."""
@@ -72,11 +72,10 @@ PRESETS = {
 
 @dataclass(slots=True)
 class Claim:
-    """What a worker gets from a claim: a lease, and either a Job with its run or a direct request."""
+    """What a worker gets from a claim: a lease, whose id is the run's, and either a Job or a direct request."""
 
     lease: Lease
     job: Job | None = None
-    run: JobRun | None = None
     reservation: Reservation | None = None
 
 

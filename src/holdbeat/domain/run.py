@@ -58,7 +58,7 @@ class JobRun:
         return self.artifacts.get("result")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """How one execution ended. The Executor ends with exactly one of these."""
 

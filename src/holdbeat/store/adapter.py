@@ -138,6 +138,10 @@ class PersistenceAdapter(ABC):
     def submit(self, work: Work, *, read_only: bool) -> None:
         """Hands a call to the engine, which answers once the result is durable."""
 
+    def write_waiting(self, work: Work) -> None:
+        """`submit` for a write whose caller does nothing else until it is answered."""
+        self.submit(work, read_only=False)
+
     async def _wait_for(self, work: Work, *, read_only: bool) -> Any:
         timer = self.timer
         began = self.clock.monotonic() if timer is not None else 0.0
@@ -165,7 +169,7 @@ class PersistenceAdapter(ABC):
     def write_sync(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`write` for threads and scripts without an event loop."""
         work = Work(verb, args, kwargs)
-        self.submit(work, read_only=False)
+        self.write_waiting(work)
         assert work.future is not None
         result: T = work.future.result()
         return result

@@ -1,7 +1,8 @@
-"""SqliteStore: one file, one writer thread that shares its commits, readers beside it.
+"""SqliteStore: one file, one writer at a time that shares its commits, readers beside it.
 
-Guards DEC-008: nobody is told "stored" before the fsync. All that waits when the writer turns to its queue goes
-into one transaction, each unit in a savepoint of its own; an idle store commits at once.
+Guards DEC-008: nobody is told "stored" before the fsync. All that waits when the writer thread turns to its queue
+goes into one transaction, each unit in a savepoint of its own; an idle store commits at once. Whoever holds the pen
+writes: the writer thread, or a thread that would only have waited for it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,6 @@ SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
 
 READERS = 2
-RING_EVERY_S = 0.005
-"""Busy processes tell each other of their commits this often at the most; a quiet one tells at once."""
 
 
 class SqliteStore(PersistenceAdapter):
@@ -53,14 +52,12 @@ class SqliteStore(PersistenceAdapter):
         self._closed = False
         self._writing: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._reading: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._pen = threading.Lock()
         self._connection = open_file(self.path, create=create)
         self._identity = FileIdentity(self.path)
         self._turn: WriteTurn | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         self._life: SignsOfLife | None = None
         self._doorbell: Doorbell | None = None
-        self._unrung: set[str] = set()
-        self._monotonic = SystemClock().monotonic
-        self._rung_at = 0.0
         if self.path != MEMORY:
             beside = Path(f"{self.path}-run")
             beside.mkdir(mode=0o700, exist_ok=True)
@@ -80,13 +77,17 @@ class SqliteStore(PersistenceAdapter):
 
     def submit(self, work: Work, *, read_only: bool) -> None:
         if self._refused is not None:
-            reply([(work, self._refused)])
+            _fail([work], self._refused)
         elif self._closed:
-            reply([(work, StoreDown("The store has been closed.", code="store_closed"))])
+            _fail([work], _closed_store())
         elif read_only and self.path != MEMORY:
             self._reading.put(work)
         else:
             self._writing.put(work)
+
+    def write_waiting(self, work: Work) -> None:
+        if self._refused is not None or self._closed or not self._write_here(work):
+            self.submit(work, read_only=False)
 
     def joined(self, connection: Any) -> Transaction:
         if not isinstance(connection, apsw.Connection) or not connection.in_transaction:
@@ -125,7 +126,8 @@ class SqliteStore(PersistenceAdapter):
             self._reading.put(None)
         for thread in self._threads:
             thread.join()
-        self._connection.close()
+        with self._pen:
+            self._connection.close()
         if isinstance(self._turn, WriteTurn):
             self._turn.close()
         if self._doorbell is not None:
@@ -154,20 +156,32 @@ class SqliteStore(PersistenceAdapter):
     def _write_loop(self) -> None:
         last = False
         while not last:
-            try:
-                waiting = [self._writing.get(timeout=RING_EVERY_S if self._unrung else None)]
-            except queue.Empty:
-                self._ring()
-                continue
+            waiting = [self._writing.get()]
             with contextlib.suppress(queue.Empty):
                 while len(waiting) < SHARED_COMMIT_MAX:
                     waiting.append(self._writing.get_nowait())
             last = None in waiting
             works = [work for work in waiting if work is not None and work.begin()]
             if works:
-                self._commit(works)
-        if self._unrung:
-            self._ring()
+                with self._pen:
+                    self._commit(works)
+
+    def _write_here(self, work: Work) -> bool:
+        """Commits in the caller's own thread, which waits anyway, if nobody else writes or waits to."""
+        if self._pen.locked() or not self._writing.empty():
+            return False
+        try:
+            with self._pen:
+                if self._closed:
+                    _fail([work], _closed_store())
+                elif work.begin():
+                    self._commit([work])
+        except BaseException:
+            # Ctrl-C in the middle. What was not committed is not stored, and the neighbours get their turn.
+            with self._pen:
+                self._roll_back()
+            raise
+        return True
 
     def _commit(self, works: list[Work]) -> None:
         if self._refused is not None:
@@ -182,34 +196,30 @@ class SqliteStore(PersistenceAdapter):
         except Exception as error:
             self._give_up(works, error)
             return
+        # First whoever can begin something: a caller who has the interpreter's lock back does not soon give it away.
+        if wakes:
+            if self._doorbell is not None:
+                self._doorbell.ring(wakes)
+            self.tell(frozenset(wakes))
+        reply(done)
         if committed:
             self.witnessed(committed)
-        reply(done)
-        if wakes:
-            topics = frozenset(wakes)
-            self.tell(topics)
-            self._unrung |= topics
-            if self._monotonic() - self._rung_at >= RING_EVERY_S:
-                self._ring()
-
-    def _ring(self) -> None:
-        """Tells the neighbours what has gathered: at once after a pause, but never more often than they can use."""
-        topics, self._unrung = frozenset(self._unrung), set()
-        self._rung_at = self._monotonic()
-        if self._doorbell is not None:
-            self._doorbell.ring(topics)
 
     def _give_up(self, works: list[Work], error: Exception) -> None:
         """Nothing of this transaction is stored; everyone in it hears why."""
-        with contextlib.suppress(apsw.Error):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+        self._roll_back()
         answer: Exception = translated(error, self.path) if isinstance(error, apsw.Error) else error
         if isinstance(answer, StoreRefused):
             self._refused = answer
         _fail(works, answer)
         if self._refused is not None:
             self.tell(frozenset({"refused"}))
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(apsw.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        self._turn.__exit__(None, None, None)
 
     def _run_all(self, works: list[Work]) -> tuple[list[tuple[Work, Any]], set[str], list[Row]]:
         done: list[tuple[Work, Any]] = []
@@ -288,3 +298,7 @@ def _many(verb: Coalesced[Any, Any], batches: list[Any], tx: Transaction) -> lis
 
 def _fail(works: list[Work], error: Exception) -> None:
     reply((work, error) for work in works)
+
+
+def _closed_store() -> StoreDown:
+    return StoreDown("The store has been closed.", code="store_closed")

@@ -13,8 +13,12 @@ import os
 import socket
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from holdbeat.domain.clock import SystemClock
+
+RING_EVERY_S = 0.005
 
 _HELD_HERE: dict[str, int] = {}
 """Sign-of-life files of this process. POSIX locks end when *any* descriptor of the file is closed, so a file
@@ -89,7 +93,8 @@ class SignsOfLife:
 class Doorbell:
     """Wake-ups between processes: a datagram socket each, in a folder that all of them can find.
 
-    The folder lies in the system's temporary directory, since a socket's path may not be long.
+    The folder lies in the system's temporary directory, since a socket's path may not be long. A quiet process rings
+    at once; a busy one gathers what it has to tell, since its neighbours cannot use more.
     """
 
     def __init__(self, store_path: str, rung: Callable[[frozenset[str]], None]) -> None:
@@ -103,6 +108,12 @@ class Doorbell:
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
         self._lock = threading.Lock()
+        self._monotonic = SystemClock().monotonic
+        self._rung_at = 0.0
+        self._untold: set[str] = set()
+        self._ringer: threading.Thread | None = None
+        self._is_due = threading.Event()
+        self._is_closed = threading.Event()
 
     def answer(self) -> None:
         """Begins to listen; until somebody here waits for something there is no need to."""
@@ -129,21 +140,44 @@ class Doorbell:
                 return
             self._rung(frozenset(message.decode().split(",")))
 
-    def ring(self, topics: frozenset[str]) -> None:
-        """Tells every other process; a full or dead socket is nobody's loss."""
+    def ring(self, topics: Iterable[str]) -> None:
+        """Tells every other process, now or within RING_EVERY_S."""
+        with self._lock:
+            if not self._has_neighbours():
+                return
+            self._untold.update(topics)
+            if self._monotonic() - self._rung_at >= RING_EVERY_S:
+                self._send()
+                return
+            if self._ringer is None:
+                self._ringer = threading.Thread(target=self._ring_later, name="holdbeat-ringer", daemon=True)
+                self._ringer.start()
+            self._is_due.set()
+
+    def _ring_later(self) -> None:
+        while not self._is_closed.wait(RING_EVERY_S):
+            with self._lock:
+                self._is_due.clear()
+                if self._untold:
+                    self._send()
+            self._is_due.wait()
+
+    def _has_neighbours(self) -> bool:
         try:
             changed_at = os.stat(self._folder).st_mtime_ns
         except FileNotFoundError:
-            return
+            return False
         if changed_at != self._seen_at:
             self._seen_at = changed_at
-            self._others = [str(entry) for entry in self._folder.iterdir()]
-        if not self._others:
-            return
-        message = ",".join(sorted(topics)).encode()
+            self._others = [str(entry) for entry in self._folder.iterdir() if str(entry) != self._own]
+        return bool(self._others)
+
+    def _send(self) -> None:
+        """A full or dead socket is nobody's loss."""
+        message = ",".join(sorted(self._untold)).encode()
+        self._untold.clear()
+        self._rung_at = self._monotonic()
         for other in self._others:
-            if other == self._own:
-                continue
             try:
                 self._sender.sendto(message, other)
             except BlockingIOError:
@@ -153,7 +187,14 @@ class Doorbell:
                     os.unlink(other)
 
     def close(self) -> None:
+        """Tells what is still untold, and listens no more."""
+        self._is_closed.set()
+        self._is_due.set()
+        if self._ringer is not None:
+            self._ringer.join()
         with self._lock:
+            if self._untold:
+                self._send()
             if self._socket is not None and self._own is not None:
                 with contextlib.suppress(OSError):
                     self._sender.sendto(b"!", self._own)

@@ -44,9 +44,14 @@ time: a busy thread beside it then made the writer wait for every single row."""
 
 
 @lru_cache(maxsize=512)
-def _insertion(table: str, names: tuple[str, ...], count: int) -> str:
-    row = f"({', '.join('?' * len(names))})"
-    return f"INSERT INTO {table} ({', '.join(names)}) VALUES {', '.join([row] * count)}"
+def _insertion(table: str, fixed: tuple[str, ...], varied: tuple[str, ...], count: int) -> str:
+    """An INSERT of so many rows, whose first parameters are the values that all of them share."""
+    shared = [f"?{number}" for number in range(1, len(fixed) + 1)]
+    rows = []
+    for row in range(count):
+        first = len(fixed) + row * len(varied) + 1
+        rows.append(f"({', '.join([*shared, *(f'?{number}' for number in range(first, first + len(varied)))])})")
+    return f"INSERT INTO {table} ({', '.join(fixed + varied)}) VALUES {', '.join(rows)}"
 
 
 class SqliteTransaction(Transaction):
@@ -83,27 +88,25 @@ class SqliteTransaction(Transaction):
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         if not rows:
             return
-        names = []
-        used: list[Sequence[Any]] = []
+        fixed: dict[str, Any] = {}
+        varied: dict[str, Sequence[Any]] = {}
         for name, column in zip(columns, zip(*rows, strict=True), strict=True):
-            known = column[0]
-            if known is None:
-                if column.count(None) == len(column):
-                    continue
-                known = next(value for value in column if value is not None)
-            if isinstance(known, datetime):
-                if column.count(known) == len(column):
-                    column = (_written(known),) * len(column)
-                else:
-                    column = tuple([None if value is None else _written(value) for value in column])
-            names.append(name)
-            used.append(column)
-        given = list(zip(*used, strict=True))
+            first = column[0]
+            if column.count(first) == len(column):
+                if first is not None:
+                    fixed[name] = _written(first) if isinstance(first, datetime) else first
+            elif isinstance(first or next(value for value in column if value is not None), datetime):
+                varied[name] = [None if value is None else _written(value) for value in column]
+            else:
+                varied[name] = column
+        shared, names = tuple(fixed), tuple(varied)
+        values = list(chain.from_iterable(zip(*varied.values(), strict=True)))
         done = 0
         for size in _CHUNKS:
-            while len(given) - done >= size:
-                text = _insertion(table, tuple(names), size)
-                self.connection.execute(text, tuple(chain.from_iterable(given[done : done + size])))
+            while len(rows) - done >= size:
+                text = _insertion(table, shared, names, size)
+                given = values[done * len(names) : (done + size) * len(names)]
+                self.connection.execute(text, (*fixed.values(), *given))
                 done += size
 
     def time(self, value: Any) -> datetime | None:

@@ -15,10 +15,9 @@ from holdbeat.domain.concurrency import Capacity, PolicyKind
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import HTTP_RESOURCE, Claim, Lease, LeaseTerms
 from holdbeat.domain.reservation import Reservation
-from holdbeat.domain.run import JobRun
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.ageing import AT_ONCE, raise_the_waiting
-from holdbeat.store.verbs.rows import JOB, JOB_FIELDS, RESERVATION, job_of, reservation_of
+from holdbeat.store.verbs.rows import JOB, RESERVATION, job_of, reservation_of
 
 EVERYTHING = "*"
 """The pause that covers all resources."""
@@ -172,32 +171,36 @@ def _capacity(tx: Transaction, lanes: list[Lane], waiting: list[Reservation]) ->
     return Capacity(policy, used, [(r.resource, r.type, 1) for r in waiting])
 
 
-_CANDIDATE = (
-    "SELECT {fence}effective_priority, position, created_at, id, resource, type{job} FROM jobs INDEXED BY jobs_ready "
-    "WHERE status = 'QUEUED' AND hold = 0 AND resource = {of}resource AND type = {of}type "
-    "ORDER BY effective_priority DESC, position, created_at, id LIMIT {of}places"
+_READY_IN_LANE = (
+    "SELECT {columns} FROM jobs INDEXED BY jobs_ready "
+    "WHERE status = 'QUEUED' AND hold = 0 AND resource = {lane}resource AND type = {lane}type "
+    "ORDER BY effective_priority DESC, position, created_at, id LIMIT {lane}places"
 )
-_WHOLE = "".join(f", {name} AS job_{name}" for name in JOB_FIELDS)
-# On PostgreSQL the fence comes with the candidate: that of one who is not chosen after all is never used.
-_WITH_FENCES = (
-    "SELECT nextval('fences'), c.* FROM rows(:lanes; resource text, type text, places int) AS lane, "
-    "LATERAL ({} FOR UPDATE SKIP LOCKED) AS c"
-)
-_CANDIDATES = {
-    ("sqlite", False): _CANDIDATE.format(fence="NULL, ", of=":", job=""),
-    ("sqlite", True): _CANDIDATE.format(fence="NULL, ", of=":", job=_WHOLE),
-    ("postgres", False): _WITH_FENCES.format(_CANDIDATE.format(fence="", of="lane.", job="")),
-    ("postgres", True): _WITH_FENCES.format(_CANDIDATE.format(fence="", of="lane.", job=_WHOLE)),
-}
-_FENCE, _ID, _RESOURCE, _TYPE, _JOB = 0, 4, 5, 6, 7
-"""Columns of a candidate; from _JOB on the whole job, where there is but one lane and all candidates may be chosen."""
+_ORDER = "effective_priority, position, created_at, id, resource, type"
+_ID, _RESOURCE, _TYPE = 3, 4, 5
+_FENCE = -1
+"""The last column of a candidate. SQLite reserves fences for the chosen; on PostgreSQL they come with the candidates,
+and that of one who is not chosen after all is never used."""
 
 
-def _candidates(tx: Transaction, lanes: list[tuple[str, str, int]]) -> list[Row]:
+def _candidates_of(dialect: str, columns: str) -> str:
+    if dialect == "sqlite":
+        return _READY_IN_LANE.format(columns=f"{columns}, NULL", lane=":")
+    return (
+        "SELECT c.*, nextval('fences') FROM rows(:lanes; resource text, type text, places int) AS lane, "
+        f"LATERAL ({_READY_IN_LANE.format(columns=columns, lane='lane.')} FOR UPDATE SKIP LOCKED) AS c"
+    )
+
+
+_CANDIDATES = {dialect: _candidates_of(dialect, _ORDER) for dialect in ("sqlite", "postgres")}
+_WHOLE_CANDIDATES = {dialect: _candidates_of(dialect, JOB) for dialect in ("sqlite", "postgres")}
+
+
+def _candidates(tx: Transaction, texts: dict[str, str], lanes: list[tuple[str, str, int]]) -> list[Row]:
     """The first jobs of each lane, as many as could be started there."""
-    text = _CANDIDATES[tx.dialect, len(lanes) == 1]
+    text = texts[tx.dialect]
     if tx.dialect == "postgres":
-        return tx.rows(text, lanes=lanes) if lanes else []
+        return tx.rows(text, lanes=lanes)
     found = []
     for resource, type_, places in lanes:
         found += tx.rows(text, resource=resource, type=type_, places=places)
@@ -206,8 +209,8 @@ def _candidates(tx: Transaction, lanes: list[tuple[str, str, int]]) -> list[Row]
 
 def _choose(
     tx: Transaction, lanes: list[Lane], capacity: Capacity, slots: list[int], http_slots: list[int]
-) -> list[tuple[Row, int]]:
-    """The candidates to start, each with its slot, in the order of INV-004 over all lanes."""
+) -> list[tuple[Row, int, int | None]]:
+    """The jobs to start (rows of JOB), each with its slot and fence, in the order of INV-004 over all lanes."""
     wanted = []
     for resource, type_ in lanes:
         places = len(http_slots if resource == HTTP_RESOURCE else slots)
@@ -215,19 +218,27 @@ def _choose(
         count = places if free is None else min(places, free)
         if count:
             wanted.append((resource, type_, count))
-    found = _candidates(tx, wanted)
-    if len(wanted) > 1:
-        found.sort(key=lambda row: (-row[1], row[2], row[3], row[4]))
+    if not wanted:
+        return []
+    if len(wanted) == 1:
+        # No other lane competes: whatever is found has its place.
+        free_slots = http_slots if wanted[0][0] == HTTP_RESOURCE else slots
+        whole = _candidates(tx, _WHOLE_CANDIDATES, wanted)
+        return [(row, slot, row[_FENCE]) for row, slot in zip(whole, reversed(free_slots), strict=False)]
+    found = _candidates(tx, _CANDIDATES, wanted)
+    found.sort(key=lambda row: (-row[0], row[1], row[2], row[3]))
     chosen = []
-    unlimited = tx.terms.concurrency.kind is PolicyKind.UNLIMITED
     for row in found:
         resource, type_ = row[_RESOURCE], row[_TYPE]
-        places_left = http_slots if resource == HTTP_RESOURCE else slots
-        if places_left and (unlimited or capacity.free_for_jobs(resource, type_) != 0):
-            if not unlimited:
-                capacity.take(resource, type_)
-            chosen.append((row, places_left.pop()))
-    return chosen
+        free_slots = http_slots if resource == HTTP_RESOURCE else slots
+        if free_slots and capacity.free_for_jobs(resource, type_) != 0:
+            capacity.take(resource, type_)
+            chosen.append((row[_ID], free_slots.pop(), row[_FENCE]))
+    if not chosen:
+        return []
+    ids = [job_id for job_id, _, _ in chosen]
+    jobs = {row[0]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=ids)}
+    return [(jobs[job_id], slot, fence) for job_id, slot, fence in chosen]
 
 
 _LEASE_COLUMNS = (
@@ -288,20 +299,16 @@ def _grant(tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, i
     return claims
 
 
-def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[Row, int]]) -> list[Claim]:
+def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[Row, int, int | None]]) -> list[Claim]:
     if not chosen:
         return []
     now = tx.now
-    ids = [row[_ID] for row, _ in chosen]
-    if len(chosen[0][0]) > _JOB:
-        rows = {row[_ID]: row[_JOB:] for row, _ in chosen}
-    else:
-        rows = {row[0]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=ids)}
-    tx.execute("UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE id IN :ids", now=now, ids=ids)
-    fences = [row[_FENCE] for row, _ in chosen]
-    if fences[0] is None:
-        first = tx.next_fences(len(chosen))
-        fences = list(range(first, first + len(chosen)))
+    tx.execute(
+        "UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE id IN :ids",
+        now=now,
+        ids=[row[0] for row, _, _ in chosen],
+    )
+    next_fence = tx.next_fences(len(chosen)) if chosen[0][2] is None else 0
     expires_at = vacancy.terms.expiry(now)
     worker_id = vacancy.worker_id
     claims = []
@@ -309,16 +316,17 @@ def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[Row, int]]) -> 
     leases = []
     note = tx.events.append
     groups = set()
-    for job_id, (_, slot), fence, run_id in zip(ids, chosen, fences, tx.new_ids(len(chosen)), strict=True):
-        row = rows[job_id]
+    for (row, slot, given), run_id in zip(chosen, tx.new_ids(len(chosen)), strict=True):
+        fence = given
+        if fence is None:
+            fence, next_fence = next_fence, next_fence + 1
         job = job_of(tx, row)
-        job.status, job.started_at = JobStatus.RUNNING, now
-        type_, resource, group_id = job.type, job.resource, job.group_id
-        run = JobRun(run_id, job_id, job.template_id, job.params, worker_id, fence, now)
+        job_id, type_, resource, group_id, template_id = job.id, job.type, job.resource, job.group_id, job.template_id
         lease = Lease(run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id)
-        job.worker_id, job.heartbeat_at, job.lease_expires_at, job.run = worker_id, now, expires_at, run
-        claims.append(Claim(lease, job, run))
-        runs.append((run_id, job_id, type_, resource, job.template_id, row[2], worker_id, slot, fence, now))
+        job.status, job.started_at = JobStatus.RUNNING, now
+        job.worker_id, job.heartbeat_at, job.lease_expires_at = worker_id, now, expires_at
+        claims.append(Claim(lease, job))
+        runs.append((run_id, job_id, type_, resource, template_id, row[2], worker_id, slot, fence, now))
         leases.append((run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at))
         if group_id:
             groups.add(group_id)

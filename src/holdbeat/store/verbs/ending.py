@@ -84,6 +84,7 @@ def end_runs(tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None =
     if not endings:
         return
     outbox = outbox or Outbox(tx)
+    is_followed = bool(outbox.subscribers())
     runs = []
     jobs = []
     now = tx.now
@@ -103,7 +104,8 @@ def end_runs(tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None =
                 job.status, told = transition(job.status, _EVENT_OF[outcome.status]), _TOLD_AS[outcome.status]
             job.finished_at = now
             jobs.append((job.id, job.status, now))
-            outbox.tell_job(told, job.id, job.webhook_url)
+            if job.webhook_url or is_followed:
+                outbox.tell_job(told, job.id, job.webhook_url)
             if outcome.status is RunStatus.FAILED:
                 assert isinstance(job, Job)
                 failed.append((job, outcome.error_kind or ErrorKind.ERROR))

@@ -25,5 +25,5 @@ def held_claims(tx: Transaction, worker_id: str) -> list[Claim]:
         job = jobs.get(lease.job_id or "")
         reservation = reservations.get(lease.reservation_id or "")
         if job is not None or reservation is not None:
-            claims.append(Claim(lease, job, job.run if job else None, reservation))
+            claims.append(Claim(lease, job, reservation))
     return claims

@@ -36,15 +36,18 @@ class Outbox:
     def tell_group(self, group_id: str) -> None:
         self._groups.append(group_id)
 
+    def subscribers(self) -> Sequence[Row]:
+        """Who is told of every job, not only of one that names a webhook of its own."""
+        if self._subscriptions is None:
+            self._subscriptions = self._tx.rows(SUBSCRIPTIONS, yes=True)
+        return self._subscriptions
+
     def write(self) -> None:
         if not self._jobs and not self._groups:
             return
         tx = self._tx
         subscriptions = [
-            (webhook_id, url, json.loads(events) if events else None)
-            for webhook_id, url, events in (
-                tx.rows(SUBSCRIPTIONS, yes=True) if self._subscriptions is None else self._subscriptions
-            )
+            (webhook_id, url, json.loads(events) if events else None) for webhook_id, url, events in self.subscribers()
         ]
         wanted = [entry for entry in self._jobs if entry[2] or (subscriptions and _targets(subscriptions, entry[0]))]
         rows: list[tuple[Any, ...]] = []
