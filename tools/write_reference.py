@@ -53,6 +53,8 @@ MEANINGS = {
     "outbound_allow": "private or loopback hosts and networks that HTTP jobs and webhooks may call",
     "allowed_hosts": "names by which the server may be called besides its address",
     "artifact_dir": "folder for artifacts that all workers share",
+    "metrics_host": "address of `metrics_port`; there are no keys on it",
+    "metrics_port": "a port for `/metrics` of a process without an API, such as `holdbeat worker`; 0 takes a free one",
     "log_level": "`debug`, `info`, `warning` or `error`",
     "log_format": "`text`, or `json` with one object to a line",
 }

@@ -23,6 +23,7 @@ __all__ = [
     "HoldbeatError",
     "JobHandle",
     "PermanentFailure",
+    "RetryPolicy",
     "Skip",
     "__version__",
 ]
@@ -37,12 +38,14 @@ _HOMES = {
     "PermanentFailure": "holdbeat.handlers.context",
     "Skip": "holdbeat.handlers.context",
     "HoldbeatError": "holdbeat.domain.errors",
+    "RetryPolicy": "holdbeat.domain.job",
 }
 
 if TYPE_CHECKING:
     from holdbeat.app import App
     from holdbeat.client import AsyncClient, Client
     from holdbeat.domain.errors import HoldbeatError
+    from holdbeat.domain.job import RetryPolicy
     from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, Skip
     from holdbeat.job_handle import JobHandle
 

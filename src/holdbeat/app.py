@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, overload
 
-from holdbeat.domain.address import OutboundPolicy
+from holdbeat.call import OPTIONS, Call, choice, connection_of, refuse_connection, submission_of
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
@@ -27,39 +27,35 @@ from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.reservation import ReservationOutcome
-from holdbeat.domain.submission import Submission
+from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.template import JobTemplate
 from holdbeat.engine.queue_manager import QueueManager
 from holdbeat.engine.supervisor import Supervisor, announcement
+from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.http_handler import http_job_type
 from holdbeat.handlers.job_type import JobType
-from holdbeat.handlers.outbound import Outbound
 from holdbeat.handlers.shell import shell_job_type
 from holdbeat.job_handle import JobHandle
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.opening import open_store
 from holdbeat.store.transaction import StoreTerms
-from holdbeat.store.verbs.job_types import announce
+from holdbeat.store.verbs.job_types import AnnouncedType, announce
+from holdbeat.store.verbs.schedules import save_named_schedule
 from holdbeat.store.verbs.templates import save_template
+
+__all__ = ["App", "Call", "DirectFailed"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Target = Callable[..., Any] | str | JobTemplate
+"""What a job is made of: a function of the App, the name of a job type, or a template."""
 
 
 class DirectFailed(HoldbeatError):
     """A direct request ended otherwise than COMPLETED."""
 
     default_code = "direct_failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A job type with its params, not yet enqueued: what groups and batches are made of."""
-
-    type: str
-    params: Mapping[str, Any]
-    options: Mapping[str, Any]
 
 
 class App:
@@ -79,6 +75,7 @@ class App:
         self._store: PersistenceAdapter | None = None
         self._is_announced = False
         self._lock = threading.RLock()
+        self._pid = os.getpid()
         self._supervisor: Supervisor | None = None
         self._options: dict[str, Any] = {}
 
@@ -124,16 +121,17 @@ class App:
                     code="bad_job_type",
                     field="name",
                 )
-        for name in job_type.names:
-            self._types[name] = job_type
-        if job_type.function is not None:
-            self._by_function[job_type.function] = job_type
-        self._is_announced = False
+        with self._lock:
+            for name in job_type.names:
+                self._types[name] = job_type
+            if job_type.function is not None:
+                self._by_function[job_type.function] = job_type
+            self._is_announced = False
 
     @property
     def job_types(self) -> list[JobType]:
         """All job types this App can run, the built-in ones included."""
-        outbound = Outbound(OutboundPolicy(self.settings.is_on_loopback, self.settings.outbound_allow))
+        outbound = WatchedOutbound(self.settings, lambda: self._origin.store)
         own = list({id(job_type): job_type for job_type in self._types.values()}.values())
         built_in = [http_job_type(outbound)]
         if self.settings.allow_shell:
@@ -158,17 +156,48 @@ class App:
     @property
     def store(self) -> PersistenceAdapter:
         """The store, opened and told of this App's job types."""
-        with self._lock:
-            if self._store is None:
-                terms = StoreTerms(IdSource(), self.settings.concurrency_policy, self.settings.aging_s)
-                self._store = open_store(self.settings.store, terms, clock=self._clock)
-            if not self._is_announced:
-                self._is_announced = True
-                self._store.write_sync(announce, [announcement(job_type) for job_type in self.job_types])
-            return self._store
+        app = self._at_home()
+        with app._lock:
+            store = app._opened()
+            if not app._is_announced:
+                store.write_sync(announce, app._announcements())
+                app._is_announced = True
+            return store
+
+    def _at_home(self) -> App:
+        """The App itself, in its own process: a forked child leaves the store to its parent and opens one anew."""
+        app = self._origin
+        if app._pid != os.getpid():
+            app._pid = os.getpid()
+            app._lock = threading.RLock()
+            app._store = None
+            app._is_announced = False
+            app._supervisor = None
+        return app
+
+    def _opened(self) -> PersistenceAdapter:
+        if self._store is None:
+            terms = StoreTerms(IdSource(), self.settings.concurrency_policy, self.settings.aging_s)
+            self._store = open_store(self.settings.store, terms, clock=self._clock)
+        return self._store
+
+    def _announcements(self) -> list[AnnouncedType]:
+        return [announcement(job_type) for job_type in self.job_types]
+
+    def _joining(self, connection: Any) -> PersistenceAdapter:
+        """The store, its job types made known inside the caller's transaction: one beside it would wait for its end."""
+        app = self._at_home()
+        with app._lock:
+            store = app._opened()
+            if not app._is_announced:
+                announce(store.joined(connection), app._announcements())
+            return store
 
     def close(self) -> None:
         """Closes the store; it is opened again when it is needed."""
+        app = self._at_home()
+        if app is not self:
+            return app.close()
         with self._lock:
             if self._store is not None:
                 self._store.close()
@@ -187,10 +216,10 @@ class App:
         `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `retries`,
         `cancel_grace`, and `connection`: your own open transaction, which the jobs then live and die with.
         """
-        unknown = options.keys() - _OPTIONS
+        unknown = options.keys() - OPTIONS
         if unknown:
             raise Invalid(
-                f"There is no option {min(unknown)}. Options are: {', '.join(sorted(_OPTIONS))}.", field=min(unknown)
+                f"There is no option {min(unknown)}. Options are: {', '.join(sorted(OPTIONS))}.", field=min(unknown)
             )
         twin = object.__new__(App)
         twin.__dict__ = {**self.__dict__, "_options": {**self._options, **options}, "_original": self._origin}
@@ -201,39 +230,53 @@ class App:
         original: App = self.__dict__.get("_original", self)
         return original
 
-    def call(self, target: Callable[..., Any] | str, /, **params: Any) -> Call:
+    def call(self, target: Target, /, **params: Any) -> Call:
         """A job to be: for `enqueue_many` and `group`."""
+        if isinstance(target, JobTemplate):
+            return self.call_template(target.id, **params)
         return Call(self.type_name(target), params, self._options)
 
-    async def enqueue(self, target: Callable[..., Any] | str, /, **params: Any) -> JobHandle:
+    def call_template(self, name: str, /, **params: Any) -> Call:
+        """A job to be, made from the template of that name or id; params go over the template's own."""
+        return Call(None, params, self._options, name)
+
+    async def enqueue_template(self, name: str, /, **params: Any) -> JobHandle:
+        """`enqueue` from the template of that name or id."""
+        return (await self.enqueue_many([self.call_template(name, **params)]))[0]
+
+    def enqueue_template_sync(self, name: str, /, **params: Any) -> JobHandle:
+        """`enqueue_template` for programs without an event loop."""
+        return self.enqueue_many_sync([self.call_template(name, **params)])[0]
+
+    async def enqueue(self, target: Target, /, **params: Any) -> JobHandle:
         """Stores one job. When this returns it is on disk and will run."""
         return (await self.enqueue_many([self.call(target, **params)]))[0]
 
-    def enqueue_sync(self, target: Callable[..., Any] | str, /, **params: Any) -> JobHandle:
+    def enqueue_sync(self, target: Target, /, **params: Any) -> JobHandle:
         """`enqueue` for programs without an event loop."""
         return self.enqueue_many_sync([self.call(target, **params)])[0]
 
     async def enqueue_many(self, calls: Sequence[Call]) -> list[JobHandle]:
         """Stores several jobs in one transaction: all or none."""
-        app = self._origin
-        if self._options.get("connection") is not None:
+        app = self._at_home()
+        if connection_of(self._options, calls) is not None:
             return self.enqueue_many_sync(calls)
         store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
-        enqueued = await QueueManager(store).submit([_submission(call) for call in calls])
-        return [JobHandle(app.store, job) for job in enqueued.jobs]
+        enqueued = await QueueManager(store).submit([submission_of(call) for call in calls])
+        return [JobHandle(store, job) for job in enqueued.jobs]
 
     def enqueue_many_sync(self, calls: Sequence[Call]) -> list[JobHandle]:
         """`enqueue_many` for programs without an event loop."""
-        app = self._origin
-        submissions = [_submission(call) for call in calls]
-        connection = self._options.get("connection")
-        queue = QueueManager(app.store)
+        submissions = [submission_of(call) for call in calls]
+        connection = connection_of(self._options, calls)
+        store = self.store if connection is None else self._joining(connection)
+        queue = QueueManager(store)
         enqueued = (
             queue.submit_sync(submissions) if connection is None else queue.submit_joined(connection, submissions)
         )
-        return [JobHandle(app.store, job) for job in enqueued.jobs]
+        return [JobHandle(store, job) for job in enqueued.jobs]
 
-    # --- groups, templates, direct requests --------------------------------------------------------------
+    # --- groups, templates, schedules, direct requests ---------------------------------------------------
 
     async def group(
         self,
@@ -244,34 +287,64 @@ class App:
         on_failure: str = "stop",
     ) -> tuple[JobGroup, list[JobHandle]]:
         """Stores several jobs with a common fate."""
-        app = self._origin
-        group, jobs = await QueueManager(app.store).submit_group(
-            name, GroupMode(mode), OnFailure(on_failure), [_submission(call) for call in calls]
-        )
-        return group, [JobHandle(app.store, job) for job in jobs]
+        if connection_of(self._options, calls) is not None:
+            return self.group_sync(calls, name=name, mode=mode, on_failure=on_failure)
+        app = self._at_home()
+        policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
+        members = [submission_of(call) for call in calls]
+        store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
+        group, jobs = await QueueManager(store).submit_group(name, *policy, members)
+        return group, [JobHandle(store, job) for job in jobs]
 
     def group_sync(
         self, calls: Sequence[Call], *, name: str | None = None, mode: str = "sequential", on_failure: str = "stop"
     ) -> tuple[JobGroup, list[JobHandle]]:
         """`group` for programs without an event loop."""
-        app = self._origin
-        group, jobs = QueueManager(app.store).submit_group_sync(
-            name, GroupMode(mode), OnFailure(on_failure), [_submission(call) for call in calls]
+        policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
+        members = [submission_of(call) for call in calls]
+        connection = connection_of(self._options, calls)
+        store = self.store if connection is None else self._joining(connection)
+        queue = QueueManager(store)
+        group, jobs = (
+            queue.submit_group_sync(name, *policy, members)
+            if connection is None
+            else queue.submit_group_joined(connection, name, *policy, members)
         )
-        return group, [JobHandle(app.store, job) for job in jobs]
+        return group, [JobHandle(store, job) for job in jobs]
 
     async def template(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:
         """Makes or changes the template of that name. Fields are those of a JobTemplate, e.g. default_params."""
-        return await self._origin.store.write(save_template, name, self.type_name(target), fields)
+        refuse_connection(self._options, "A template")
+        return await self.store.write(save_template, name, self.type_name(target), fields)
 
     def template_sync(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:
         """`template` for programs without an event loop."""
-        return self._origin.store.write_sync(save_template, name, self.type_name(target), fields)
+        refuse_connection(self._options, "A template")
+        return self.store.write_sync(save_template, name, self.type_name(target), fields)
+
+    async def schedule(self, name: str, target: Target, /, *, every: Duration | None = None, **fields: Any) -> Schedule:
+        """Makes the schedule of that name, or changes it to what is given; declaring it again changes nothing.
+
+        Give `cron` or `every`, and what else a Schedule has: `params`, `timezone`, `adaptive`, `overlap`, …
+        """
+        return await self.store.write(save_named_schedule, name, self._scheduled(target, every, fields))
+
+    def schedule_sync(self, name: str, target: Target, /, *, every: Duration | None = None, **fields: Any) -> Schedule:
+        """`schedule` for programs without an event loop."""
+        return self.store.write_sync(save_named_schedule, name, self._scheduled(target, every, fields))
+
+    def _scheduled(self, target: Target, every: Duration | None, fields: dict[str, Any]) -> dict[str, Any]:
+        refuse_connection(self._options, "A schedule")
+        if every is not None:
+            fields["interval_s"] = duration_s(every, field="every")
+        if isinstance(target, JobTemplate):
+            return {**fields, "template_id": target.id}
+        return {**fields, "type": self.type_name(target)}
 
     async def direct(self, target: Callable[..., Any] | str, /, *, wait_s: float | None = None, **params: Any) -> Any:
         """Runs a job type in the next free slot, ahead of the queue, and returns its result."""
-        app = self._origin
-        supervisor = app._supervisor
+        refuse_connection(self._options, "A direct request")
+        supervisor = self._at_home()._supervisor
         if supervisor is None:
             raise Conflict(
                 "Direct requests need a running App: use `async with app.running():`, or ask a server with "
@@ -290,7 +363,7 @@ class App:
 
     def direct_sync(self, target: Callable[..., Any] | str, /, *, wait_s: float | None = None, **params: Any) -> Any:
         """`direct` for a thread beside the loop in which the App runs."""
-        app = self._origin
+        app = self._at_home()
         loop = app._supervisor._loop if app._supervisor is not None else None
         if loop is None:
             raise Conflict("Direct requests need a running App.", code="not_running")
@@ -324,30 +397,3 @@ class App:
         finally:
             await supervisor.stop()
             self._supervisor = None
-
-
-_OPTIONS = frozenset(
-    {
-        "priority", "resource", "not_before", "delay", "timeout", "key", "labels", "webhook_url", "retries",
-        "cancel_grace", "connection",
-    }
-)  # fmt: skip
-
-
-def _submission(call: Call) -> Submission:
-    """A Call in the form that every way in uses."""
-    options = call.options
-    given: dict[str, Any] = {"type": call.type, "params": dict(call.params)}
-    for name in ("priority", "resource", "not_before", "labels", "webhook_url"):
-        given[name] = options.get(name)
-    given["idempotency_key"] = options.get("key")
-    for name, field in (("delay", "delay_s"), ("timeout", "timeout_s")):
-        if options.get(name) is not None:
-            given[field] = duration_s(options[name], field=name)
-    if "cancel_grace" in options:
-        grace = options["cancel_grace"]
-        given["cancel_grace_s"] = None if grace is None else duration_s(grace, field="cancel_grace")
-    retries = options.get("retries")
-    if retries is not None:
-        given["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
-    return Submission.read(given)

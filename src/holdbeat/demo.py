@@ -10,8 +10,12 @@ from __future__ import annotations
 import asyncio
 import http.server
 import logging
+import os
 import random
+import shlex
+import shutil
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -25,6 +29,7 @@ from holdbeat import Context, PermanentFailure, Skip
 from holdbeat.app import App
 from holdbeat.settings import Settings
 from holdbeat.store.verbs.schedules import create_schedule
+from holdbeat.store.verbs.webhooks import create_webhook
 
 CONCURRENCY = "resources:default=2,gpu=1,mail=2,desk=1,http=4"
 SUBJECTS = ("a fox", "the sea", "an old clock", "two rivers", "a lighthouse", "the last train", "a paper boat")
@@ -140,6 +145,7 @@ def fill(app: App, page_url: str) -> None:
         {"name": "shop front", "url": page_url, "interval_s": 10, "min_interval_s": 5, "max_interval_s": 120},
         endpoint=True,
     )
+    store.write_sync(create_webhook, page_url, ["job.permanently_failed", "group.finished", "job.run.skipped"])
 
 
 class _FlakyPage(http.server.BaseHTTPRequestHandler):
@@ -157,6 +163,12 @@ class _FlakyPage(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def do_POST(self) -> None:
+        """Takes the demo's own webhooks."""
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(204)
+        self.end_headers()
+
     def log_message(self, format: str, *args: Any) -> None:
         """Says nothing: the dashboard shows these calls."""
 
@@ -165,7 +177,7 @@ class _FlakyPage(http.server.BaseHTTPRequestHandler):
 def flaky_page() -> Iterator[str]:
     """Serves the page on a free port of this machine; its URL."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _FlakyPage)
-    thread = threading.Thread(target=server.serve_forever, name="holdbeat-demo-page", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="holdbeat-demo-page", daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/shop"
@@ -204,7 +216,7 @@ def demo(obj: Any, port: int) -> None:
             concurrency=CONCURRENCY,
             lease_s=60,
             heartbeat_s=10,
-            shutdown_grace_s=1,
+            shutdown_grace_s=0.5,
         )
         app = make_app(settings)
         fill(app, page_url)
@@ -215,13 +227,25 @@ def demo(obj: Any, port: int) -> None:
         for command in _commands(address):
             click.echo(f"  {command}")
         code = obj.serve(app)
+    click.echo("\nEnded. The store is gone, and with it all that was in it.")
     if code:
         raise SystemExit(code)
 
 
 def _commands(address: str) -> list[str]:
+    program = program_words(Path(sys.argv[0]), shutil.which("holdbeat"), Path.cwd())
     return [
-        f"holdbeat direct title prompt='a fox' --server {address}",
-        f"holdbeat submit story prompt='you' --wait --server {address}",
-        f"holdbeat top --server {address}",
+        f"{program} direct title prompt='a fox' --server {address}",
+        f"{program} submit story prompt='you' --wait --server {address}",
+        f"{program} top --server {address}",
     ]
+
+
+def program_words(started: Path, found: str | None, here: Path) -> str:
+    """How another terminal calls the program that runs here: by its name where that leads to it, else by its path."""
+    if started.name != "holdbeat":
+        return "holdbeat"
+    path = started if started.is_absolute() else here / started
+    if found is not None and os.path.realpath(found) == os.path.realpath(path):
+        return "holdbeat"
+    return shlex.quote(str(path.relative_to(here)) if path.is_relative_to(here) else str(path))

@@ -1,4 +1,4 @@
-"""JobHandle: a Job that was enqueued, and how to wait for its end."""
+"""JobHandle: a Job that was enqueued, and how to wait for its end or to cancel it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.job import Job
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.cancel import tip_of
+from holdbeat.store.verbs.cancel import cancel_job, tip_of
 from holdbeat.store.verbs.jobs import load_job
 
 LOOK_S = 0.25
@@ -18,7 +18,7 @@ LOOK_S = 0.25
 
 
 class JobHandle:
-    """A Job that was enqueued: its snapshot, and how to wait for its end."""
+    """A Job that was enqueued: its snapshot, and how to wait for its end or to cancel it."""
 
     def __init__(self, store: PersistenceAdapter, job: Job) -> None:
         self._store = store
@@ -68,6 +68,19 @@ class JobHandle:
             deaf()
         self.job = job
         return job
+
+    async def cancel(self, reason: str | None = None) -> Job:
+        """Cancels the job, or the automatic retry that it has come to, and returns that.
+
+        A job that waits never runs; the handler of one that runs is told to end. Raises Conflict if it has ended.
+        """
+        self.job = await self._store.write(cancel_job, self.id, reason)
+        return self.job
+
+    def cancel_sync(self, reason: str | None = None) -> Job:
+        """`cancel` for programs without an event loop."""
+        self.job = self._store.write_sync(cancel_job, self.id, reason)
+        return self.job
 
 
 def _tip(tx: Transaction, job_id: str) -> Job:

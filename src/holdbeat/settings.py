@@ -57,6 +57,8 @@ class Settings:
     outbound_allow: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     artifact_dir: str | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
     log_level: str = "info"
     log_format: str = "text"
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -121,6 +123,7 @@ _FIELDS = {entry.name: entry for entry in dataclasses.fields(Settings) if entry.
 
 _BOUNDS: dict[str, tuple[float, float]] = {
     "port": (0, 65535),
+    "metrics_port": (0, 65535),
     "slots": (0, 4096),
     "http_slots": (0, 4096),
     "lease_s": (0.05, 86_400),
@@ -183,10 +186,10 @@ def _checked(name: str, value: Any, origin: str) -> Any:
             return _names(value)
         if isinstance(default, bool):
             return _truth(value)
-        if isinstance(default, int) and name in ("port", "slots", "http_slots", "trigger_batch"):
-            return _bounded(name, int(str(value)) if not isinstance(value, int) else value)
+        if name in _WHOLE:
+            return _bounded(name, _whole(value))
         if isinstance(default, int | float):
-            return _bounded(name, float(value))
+            return _bounded(name, _number(value))
         if not isinstance(value, str) or not value.strip():
             raise ValueError("it must be text")
         if name == "log_level" and value not in ("debug", "info", "warning", "error"):
@@ -196,6 +199,25 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         return value
     except (ValueError, TypeError) as error:
         raise SettingsError(f"{name} = {value!r} ({origin}) is not possible: {error}.", field=name) from error
+
+
+_WHOLE = ("port", "slots", "http_slots", "trigger_batch", "metrics_port")
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, int):
+        return value
+    try:
+        return int(str(value))
+    except ValueError:
+        raise ValueError("it must be a whole number") from None
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (ValueError, TypeError):
+        raise ValueError("it must be a number") from None
 
 
 def _bounded(name: str, value: float) -> float:

@@ -8,24 +8,24 @@
 
 Nothing is pretended: jobs are rows in a SQLite file, handlers really run, and retries, groups, schedules and webhooks
 follow as they do in production. Only time stands still until `advance` lets it pass.
+
+pytest loads this by itself wherever Holdbeat is installed, so it imports nothing of Holdbeat before it is used.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdbeat.app import App
-from holdbeat.domain.clock import ManualClock
-from holdbeat.domain.job import Job
-from holdbeat.engine.supervisor import Supervisor
-from holdbeat.store.verbs.jobs import load_job
-from holdbeat.store.verbs.workers import register_worker
+if TYPE_CHECKING:
+    from holdbeat.app import App
+    from holdbeat.domain.clock import ManualClock
+    from holdbeat.domain.job import Job
+    from holdbeat.engine.supervisor import Supervisor
 
 ROUNDS_MAX = 100_000
 
@@ -40,6 +40,8 @@ class Stage:
 
     async def step(self) -> int:
         """Claims and starts what may run now, waits until it has ended, and settles it. Returns how many ran."""
+        import asyncio
+
         dispatcher = self.supervisor.dispatcher
         claims = await dispatcher.step()
         while dispatcher.running:
@@ -66,6 +68,8 @@ class Stage:
 
     async def job(self, job_id: str) -> Job:
         """The job as it stands now, with its run."""
+        from holdbeat.store.verbs.jobs import load_job
+
         return await self.app.store.read(load_job, job_id)
 
     async def _fire(self) -> int:
@@ -79,7 +83,10 @@ class Stage:
 @contextlib.asynccontextmanager
 async def stage(app: App, folder: Path, clock: ManualClock | None = None, **changes: Any) -> AsyncIterator[Stage]:
     """Puts an App on a temporary store, or on the one named by `store`. Its own settings are restored afterwards."""
+    from holdbeat.domain.clock import ManualClock
     from holdbeat.engine.schedule_trigger import ScheduleTrigger
+    from holdbeat.engine.supervisor import Supervisor
+    from holdbeat.store.verbs.workers import register_worker
 
     clock = clock or ManualClock()
     before = (app.settings, app._clock)
@@ -112,6 +119,8 @@ async def stage(app: App, folder: Path, clock: ManualClock | None = None, **chan
 @pytest.fixture
 def holdbeat_clock() -> ManualClock:
     """The clock of `holdbeat_stage`: it moves only when told to."""
+    from holdbeat.domain.clock import ManualClock
+
     return ManualClock()
 
 

@@ -40,13 +40,26 @@ class Composition:
         return Settings.load(flags)
 
     def open_store(self, settings: Settings, *, create: bool = False) -> PersistenceAdapter:
-        """The store by itself, for commands that read and change it directly."""
+        """The store by itself, for commands that read and change it directly.
+
+        They go by the terms of the workers there, whatever their own settings say; a new store knows the job types
+        that every App has.
+        """
         from holdbeat.domain.ids import IdSource
         from holdbeat.store.opening import open_store
         from holdbeat.store.transaction import StoreTerms
+        from holdbeat.store.verbs.terms_in_force import terms_in_force
 
         terms = StoreTerms(IdSource(), settings.concurrency_policy, settings.aging_s)
-        return open_store(settings.store, terms, create=create)
+        store = open_store(settings.store, terms, create=create)
+        try:
+            store.terms = store.read_sync(terms_in_force)
+            if create:
+                _announce_built_in(store, settings)
+        except BaseException:
+            store.close()
+            raise
+        return store
 
     def load_app(self, path: str | None, flags: Mapping[str, Any]) -> App:
         """The App that `module:name` names, with the flags over its own settings; without a path an empty one."""
@@ -75,6 +88,17 @@ class Composition:
 
         tune()
         return _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
+
+
+def _announce_built_in(store: PersistenceAdapter, settings: Settings) -> None:
+    """Lets a new store know what every worker can run, so that its jobs can be submitted before one has started."""
+    from holdbeat.app import App
+    from holdbeat.engine.supervisor import announcement
+    from holdbeat.store.inspection import is_untouched
+    from holdbeat.store.verbs.job_types import announce
+
+    if store.read_sync(is_untouched):
+        store.write_sync(announce, [announcement(each) for each in App(settings=settings).job_types])
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:
@@ -134,11 +158,16 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     settings = app.settings
     store = await asyncio.to_thread(lambda: app.store)
     metrics = None
-    if has_api:
+    metrics_server = None
+    if has_api or settings.metrics_port is not None:
         # Here alone are metrics asked for: an embedding program need not load what renders them.
         from holdbeat.observe.metrics import Metrics
 
         metrics = Metrics(store)
+        if not has_api and settings.metrics_port is not None:
+            from holdbeat.observe.metrics_server import MetricsServer
+
+            metrics_server = MetricsServer(settings.metrics_host, settings.metrics_port, metrics.exposition)
     recorder = metrics or SILENT
     services: list[Service] = []
     if kind == "serve":
@@ -162,7 +191,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     app._supervisor = supervisor
     server: Any = None
     api_loop: OwnLoop | None = None
-    if metrics is not None:
+    if has_api and metrics is not None:
         from holdbeat.api.own_loop import OwnLoop
         from holdbeat.api.server import ApiServer
         from holdbeat.web.pages import install
@@ -191,6 +220,9 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     if api_loop is not None:
         await api_loop.run(server.start())
         log.info("serving on %s", server.address)
+    if metrics_server is not None:
+        metrics_server.start()
+        log.info("metrics on %s", metrics_server.address)
     await ends.wait()
     log.info("shutting down; a second signal ends the patience")
     if api_loop is not None:
@@ -199,6 +231,8 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     if api_loop is not None:
         await api_loop.run(server.stop())
         api_loop.close()
+    if metrics_server is not None:
+        metrics_server.close()
     app.close()
     return code
 

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from holdbeat.domain.errors import SettingsError
 from tests.api.conftest import Serve
 from tests.api.serving import Served, eventually, open_gate, problem_of, unique
 
@@ -91,3 +92,73 @@ def test_a_waiting_direct_request_can_be_cancelled(served: Served, client: httpx
     problem_of(client.post(f"/api/reservations/{found[0]['id']}/cancel"), 409, "already_ended")
     open_gate(gate)
     served.wait_for(job["id"])
+
+
+@pytest.mark.rule("DIR-06", "DIR-04")
+def test_a_direct_request_that_a_shutdown_interrupts_is_a_503_that_invites_nobody_to_repeat_it(serve: Serve) -> None:
+    server = serve(shutdown_grace_s=0)
+    with ThreadPoolExecutor() as pool, server.new_client() as own:
+        asked = pool.submit(own.post, "/api/direct/hold", json={"params": {"gate": unique("never")}})
+        eventually(
+            lambda: [
+                each
+                for each in server.client.get("/api/reservations?status=ACTIVE").json()["items"]
+                if each["granted_at"]
+            ]
+        )
+        server.run(server.supervisor.stop(0))
+        answer = asked.result(20)
+    said = problem_of(answer, 503, "interrupted")
+    assert said["error_kind"] == "interrupted"
+    assert "retry-after" not in answer.headers
+
+
+@pytest.mark.rule("API-06", "DIR-01")
+def test_a_waiting_direct_request_is_explained_and_told_when_it_will_start(serve: Serve) -> None:
+    server = serve()
+    first, second = unique("gate"), unique("gate")
+    open_gate(first)
+    server.run_job("narrow_hold", {"gate": first})
+    holder = server.submit("narrow_hold", {"gate": second})
+    server.wait_for(holder["id"], "RUNNING")
+    with ThreadPoolExecutor() as pool, server.new_client() as own:
+        asked = pool.submit(own.post, "/api/direct/narrow_hold", json={"params": {"gate": first}})
+        waiting = eventually(lambda: server.client.get("/api/reservations?status=ACTIVE").json()["items"])[0]
+        path = f"/api/reservations/{waiting['id']}"
+        assert waiting["estimated_start"] is not None
+        assert server.client.get(path).json()["estimated_start"] is not None
+        explained = server.client.get(f"{path}/explain").json()
+        assert explained["state"] == "ACTIVE"
+        assert explained["estimated_start"] is not None
+        assert "resource_full" in [each["code"] for each in explained["reasons"]]
+        open_gate(second)
+        assert asked.result(20).status_code == 200
+    ended = server.client.get(f"{path}/explain").json()
+    assert (ended["state"], ended["estimated_start"]) == ("RELEASED", None)
+    assert server.client.get(path).json()["estimated_start"] is None
+    problem_of(server.client.get(f"/api/reservations/{ANY_ID}/explain"), 404)
+    problem_of(server.client.get("/api/reservations/nonsense/explain"), 404)
+
+
+@pytest.mark.rule("OPS-01", "DIR-05")
+@pytest.mark.parametrize(
+    "path",
+    ["/api/jobs", "/api/new", "/jobs", "/jobs/x/trigger", "/healthz", "/login", "/static/x", "/docs", "/", "//x",
+     "/x/{id}", "/x y", "/x?y=1", "/x/../api/jobs", "/x/", "/é"],
+)  # fmt: skip
+def test_an_extra_path_that_would_hide_another_or_is_none_is_refused_at_the_start(
+    new_store_url: Any, path: str
+) -> None:
+    with pytest.raises(SettingsError, match="direct_routes") as refused:
+        Served(new_store_url(), has_worker=False, direct_routes={path: "echo"})
+    assert refused.value.field == "direct_routes"
+
+
+@pytest.mark.rule("DIR-05")
+def test_several_extra_paths_may_lead_to_one_type(serve: Serve) -> None:
+    server = serve(direct_routes={"/one/echo": "echo", "/two-echo": "echo", "/two_echo": "echo"})
+    for path in ("/one/echo", "/two-echo", "/two_echo"):
+        assert server.client.post(path, json={"params": {"x": 3}}).json()["result"] == {"x": 3, "text": None}
+    document = server.client.get("/openapi.json").json()["paths"]
+    names = [operation["operationId"] for methods in document.values() for operation in methods.values()]
+    assert len(names) == len(set(names))

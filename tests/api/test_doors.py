@@ -104,7 +104,9 @@ def test_a_key_that_may_only_read_changes_nothing_anywhere(locked: Served) -> No
             if path.startswith(STREAMS) or path in OPEN_PATHS:
                 continue
             answer = reader.request(method, path)
-            if method == "GET":
+            if path == "/api/webhooks/secret":
+                problem_of(answer, 403, "needs_admin")
+            elif method == "GET":
                 assert answer.status_code not in (401, 403), path
             else:
                 problem_of(answer, 403, "needs_write")
@@ -201,6 +203,88 @@ def test_a_session_ends_with_its_key(locked: Served) -> None:
         stored = next(each for each in locked.store.read_sync(list_api_keys) if key.startswith(each.prefix))
         locked.store.write_sync(revoke_api_key, stored.id)
         eventually(lambda: browser.get("/api/jobs").status_code == 401)
+
+
+@pytest.mark.rule("SEC-02")
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "a=b c; {}",
+        '{{"theme": "dark"}}; {}',
+        "[x]=1; {}; y",
+        "={}; {}",
+        '{}; "',
+        "a,b; {}",
+        'x="; {}',
+        "holdbeat_session=old; {}",
+    ],
+)
+def test_a_session_is_found_beside_cookies_of_others_however_odd(locked: Served, beside: str) -> None:
+    key = locked.add_key(Scope.READ, unique("browser"))
+    with locked.new_client() as browser:
+        cookie = browser.post("/login", json={"key": key}).headers["set-cookie"].partition(";")[0]
+    header = beside.replace("{}", cookie) if "{{" not in beside else f'{{"theme": "dark"}}; {cookie}'
+    with locked.new_client() as other:
+        assert other.get("/api/jobs", headers={"Cookie": header}).status_code == 200
+        assert other.get("/api/jobs", headers={"Cookie": header.replace(cookie, "x=y")}).status_code == 401
+
+
+@pytest.mark.rule("SEC-06")
+@pytest.mark.parametrize("body", ["&".join(f"f{n}=1" for n in range(50)), "key=%ff&" * 20, "%", "=" * 1000, "key"])
+def test_a_login_form_of_any_shape_is_answered_without_a_fault(locked: Served, body: str) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = locked.client.post("/login", content=body, headers=headers)
+    assert answer.status_code in (303, 422), answer.text
+    if answer.status_code == 422:
+        problem_of(answer, 422, "invalid_form")
+
+
+# --- methods ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("API-01")
+def test_the_header_allow_names_every_method_that_a_path_takes(served: Served) -> None:
+    by_path: dict[str, set[str]] = {}
+    for method, path in routes(served):
+        by_path.setdefault(path, set()).add(method)
+    assert by_path[f"/api/jobs/{ANY_ID}"] == {"GET", "PATCH"}
+    for path, methods in by_path.items():
+        if path.startswith("/jobs/"):
+            continue
+        answer = served.client.put(path)
+        problem_of(answer, 405, "method_not_allowed")
+        wanted = methods | ({"HEAD"} if "GET" in methods else set())
+        assert {each.strip() for each in answer.headers["allow"].split(",")} >= wanted, path
+
+
+@pytest.mark.rule("API-01", "API-05")
+def test_head_answers_like_get_without_a_body(served: Served) -> None:
+    """On one connection, so that a body that was sent after all would be taken for the next answer."""
+    job = served.run_job("echo")
+    paths = [
+        "/healthz", "/readyz", "/metrics", "/openapi.json", "/api/jobs", f"/api/jobs/{job['id']}", "/api/events",
+        f"/api/jobs/{job['id']}/logs?follow=true", f"/api/job-runs/{job['run']['id']}/artifacts/result", "/jobs",
+        f"/api/jobs/{ANY_ID}", "/nothing",
+    ]  # fmt: skip
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=10)
+    for path in paths:
+        connection.request("HEAD", path)
+        head = connection.getresponse()
+        assert head.read() == b""
+        if "follow" in path or path == "/api/events":
+            assert (head.status, head.getheader("content-type")) == (200, "text/event-stream; charset=utf-8")
+            continue
+        connection.request("GET", path)
+        whole = connection.getresponse()
+        body = whole.read()
+        assert (head.status, head.getheader("content-type")) == (whole.status, whole.getheader("content-type")), path
+        if path != "/readyz":
+            assert int(head.getheader("content-length") or 0) == len(body), path
+    connection.request("HEAD", "/api/direct/echo")
+    refused = connection.getresponse()
+    refused.read()
+    assert (refused.status, refused.getheader("allow")) == (405, "POST")
+    connection.close()
 
 
 # --- shell --------------------------------------------------------------------------------------------------

@@ -135,6 +135,18 @@ def test_a_hundred_parallel_posts_with_one_key_make_one_job(served: Served) -> N
     assert sorted(status for status, _ in found) == [200] * 99 + [201]
 
 
+@pytest.mark.rule("QUE-01")
+def test_a_batch_shows_the_jobs_that_it_finds_as_they_are_now(served: Served) -> None:
+    keyed = {"type": "echo", "params": {"x": 1}, "idempotency_key": unique("key")}
+    made = served.client.post("/api/jobs/batch", json={"jobs": [keyed]}).json()["items"][0]
+    ended = served.wait_for(made["id"], "COMPLETED")
+    fresh = {"type": "echo", "params": {"x": 1}, "not_before": FAR}
+    found = served.client.post("/api/jobs/batch", json={"jobs": [fresh, keyed]}).json()["items"]
+    assert found[1]["run"]["id"] == ended["run"]["id"]
+    assert found[1] == ended
+    assert found[0]["run"] is None
+
+
 @pytest.mark.rule("QUE-02")
 def test_a_batch_is_stored_whole_or_not_at_all(client: httpx2.Client) -> None:
     label = unique("batch")

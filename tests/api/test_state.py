@@ -52,6 +52,43 @@ def test_a_server_whose_store_cannot_write_is_alive_but_not_ready(serve: Serve) 
     assert time.monotonic() - began < 12
 
 
+@pytest.mark.rule("API-05", "SEC-02")
+def test_the_process_answers_while_its_store_is_away_and_says_nothing_about_the_store(serve: Serve) -> None:
+    server = serve(has_worker=False, is_key_needed=True)
+    server.store.close()
+    server.server.service.keys._is_stale = True
+    began = time.monotonic()
+    assert server.client.get("/healthz").json() == {"status": "ok"}
+    assert server.client.head("/healthz").status_code == 200
+    assert time.monotonic() - began < 2
+    said = problem_of(server.client.get("/api/jobs"), 503)
+    assert "does not answer" in said["detail"]
+    assert server.settings.store not in str(said)
+    assert "127.0.0.1" not in str(said)
+
+
+@pytest.mark.rule("API-03")
+def test_workers_and_job_types_come_in_pages(served: Served, client: httpx2.Client) -> None:
+    whole = client.get("/api/job-types?limit=500").json()
+    assert whole["next_cursor"] is None
+    seen, cursor = [], None
+    while True:
+        query = {"limit": "3"} | ({"cursor": cursor} if cursor else {})
+        page = client.get("/api/job-types", params=query).json()
+        assert len(page["items"]) <= 3
+        seen += [each["name"] for each in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == [each["name"] for each in whole["items"]] == sorted(seen)
+    for query_text in ("limit=1", "limit=1&all=true"):
+        page = client.get(f"/api/workers?{query_text}").json()
+        assert len(page["items"]) == 1
+    problem_of(client.get("/api/workers?cursor=x"), 422, "bad_cursor")
+    problem_of(client.get("/api/job-types?cursor=x"), 422, "bad_cursor")
+    problem_of(client.get("/api/workers?limit=0"), 422)
+
+
 @pytest.mark.rule("OPS-05")
 def test_metrics_come_from_the_hook(serve: Serve) -> None:
     server = serve(has_worker=False)
@@ -107,6 +144,28 @@ def test_a_legacy_batch_has_a_status_of_its_own(served: Served, client: httpx2.C
     problem_of(client.post("/jobs/batch/trigger", json={"jobs": [{"params": {}}]}), 422)
     problem_of(client.post("/jobs/batch/trigger", json={"jobs": [{"type": "echo", "priority": 1}]}), 422)
     problem_of(client.get(f"/jobs/batch/{ANY_ID}"), 404)
+
+
+@pytest.mark.rule("CON-004")
+@pytest.mark.parametrize(
+    ("method", "path", "status", "counted"),
+    [
+        ("GET", "/jobs?foo=1", 422, "/jobs"),
+        ("GET", f"/jobs/{ANY_ID}?foo=1", 422, "/jobs/{id}"),
+        ("PUT", "/jobs", 405, "/jobs"),
+        ("DELETE", f"/jobs/{ANY_ID}", 405, "/jobs/{id}"),
+        ("GET", "/jobs/batch/trigger", 405, "/jobs/batch/trigger"),
+        ("POST", "/jobs/echo/trigger?x=1", 422, "/jobs/{type}/trigger"),
+    ],
+)
+def test_what_the_legacy_api_refuses_says_too_that_it_goes_and_is_counted(
+    served: Served, method: str, path: str, status: int, counted: str
+) -> None:
+    before = served.legacy_calls.count(counted)
+    refused = served.client.request(method, path)
+    problem_of(refused, status)
+    assert {"deprecation", "sunset", "link"} <= {*refused.headers}
+    assert served.legacy_calls.count(counted) == before + 1
 
 
 @pytest.mark.rule("CON-004")

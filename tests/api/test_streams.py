@@ -12,7 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from holdbeat.client import Client
 from tests.api.conftest import Serve
+from tests.api.relay import Relay
 from tests.api.serving import Served, eventually, open_gate, problem_of, unique
 
 Message = dict[str, str]
@@ -23,7 +25,8 @@ def messages(lines: Iterator[str]) -> Iterator[Message]:
     message: Message = {}
     for line in lines:
         if not line:
-            if message:
+            # One without data only says where the stream stands.
+            if "data" in message:
                 yield message
             message = {}
         elif not line.startswith(":"):
@@ -84,6 +87,88 @@ def test_a_live_stream_shows_what_happens_from_now_on(served: Served) -> None:
     thread.join(10)
     assert found[0]["event"] == "run.ended"
     assert json.loads(found[0]["data"])["job_id"] == job["id"]
+
+
+@pytest.mark.rule("API-04")
+def test_who_is_cut_off_before_the_first_event_misses_nothing(served: Served) -> None:
+    query = {"name": "run.ended"}
+    with served.new_client() as own, own.stream("GET", "/api/events", params=query) as stream:
+        lines = stream.iter_lines()
+        place = next(line for line in lines if line.startswith("id: ")).removeprefix("id: ")
+    job = served.run_job("echo")
+    seen = take(served, "/api/events", 1, {"Last-Event-ID": place}, **query)
+    assert json.loads(seen[0]["data"])["job_id"] == job["id"]
+
+
+@pytest.mark.rule("API-04")
+def test_the_client_hears_what_happened_while_it_was_cut_off_before_the_first_event(served: Served) -> None:
+    """The line to the server is cut by a relay right after the stream's beginning, and a job ends meanwhile."""
+    jobs: list[dict[str, Any]] = []
+
+    def first_connection(heard: bytes) -> bool:
+        if b"id: " not in heard:
+            return False
+        jobs.append(served.run_job("echo"))
+        return True
+
+    relay = Relay(served.server.port, first_connection)
+    try:
+        with Client(relay.url) as client:
+            event = next(client.events(name=["run.ended"]))
+    finally:
+        relay.close()
+    assert event["job_id"] == jobs[0]["id"]
+
+
+@pytest.mark.rule("API-04", "API-02")
+@pytest.mark.parametrize("place", ["x", "-1", "1-2", "99999999999999999999", "1 2"])
+def test_a_log_goes_on_only_from_an_id_that_it_gave(served: Served, place: str) -> None:
+    job = served.run_job("draw")
+    path = f"/api/jobs/{job['id']}/logs?follow=true"
+    refused = served.client.get(path, headers={"Last-Event-ID": place})
+    assert problem_of(refused, 422, "invalid_cursor")["field"] == "Last-Event-ID"
+
+
+@pytest.mark.rule("API-03", "API-04")
+def test_the_log_of_events_is_read_to_its_end_and_then_polled_by_the_id_of_its_last_event(served: Served) -> None:
+    def page(**query: Any) -> dict[str, Any]:
+        answer = served.client.get("/api/events", params=query, headers={"Accept": "application/json"})
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    job = served.run_job("echo")
+    whole = eventually(lambda: (found := page(after="0", job_id=job["id"], limit=500)["items"])[-1:] and found)
+    pages, cursor = [], "0"
+    while cursor is not None:
+        found = page(cursor=cursor, job_id=job["id"], limit=2)
+        pages += found["items"]
+        cursor = found["next_cursor"]
+    assert [event["id"] for event in pages[: len(whole)]] == [event["id"] for event in whole]
+    assert page(after=str(pages[-1]["id"]), job_id=job["id"])["items"] == []
+    assert [event["id"] for event in page(after=str(whole[0]["id"]), job_id=job["id"])["items"]] == [
+        event["id"] for event in pages[1:]
+    ]
+    problem_of(served.client.get("/api/events?after=0&cursor=0", headers={"Accept": "application/json"}), 422)
+
+
+@pytest.mark.rule("API-03")
+def test_the_events_of_a_job_come_in_pages_too(served: Served) -> None:
+    job = served.run_job("echo")
+    path = f"/api/jobs/{job['id']}/events"
+    whole = served.client.get(path).json()
+    assert len(whole["items"]) > 2
+    assert whole["next_cursor"] is None
+    seen: list[Any] = []
+    cursor: str | None = None
+    while True:
+        found = served.client.get(path, params={"limit": 1} | ({"cursor": cursor} if cursor else {})).json()
+        seen += found["items"]
+        cursor = found["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == whole["items"]
+    problem_of(served.client.get(f"{path}?cursor=x"), 422, "bad_cursor")
 
 
 @pytest.mark.rule("API-04", "API-02")

@@ -9,6 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from holdbeat.domain.api_key import Scope
+from holdbeat.domain.webhook import new_secret, sign
+from tests.api.conftest import Serve
 from tests.api.serving import FAR, Served, eventually, problem_of, unique
 
 ANY_ID = "0190b5a0-0000-7000-8000-000000000000"
@@ -19,12 +22,17 @@ class Receiver:
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.status = 204
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                receiver.headers.append({name.lower(): value for name, value in self.headers.items()})
+                receiver.paths.append(self.path)
                 receiver.bodies.append(self.rfile.read(int(self.headers["content-length"])))
-                self.send_response(204)
+                self.send_response(500 if self.path.endswith("/broken") else receiver.status)
                 self.end_headers()
 
             def log_message(self, *args: Any) -> None:
@@ -103,6 +111,85 @@ def test_a_delivery_carries_what_the_api_shows_and_can_be_sent_again(served: Ser
     problem_of(client.get("/api/deliveries?job_id=x"), 422)
     problem_of(client.get("/api/deliveries?cursor=x"), 422)
     problem_of(client.post(f"/api/deliveries/{ANY_ID}/redeliver"), 404)
+
+
+@pytest.mark.rule("WEB-02")
+def test_a_message_to_a_plain_url_is_verified_with_the_server_s_own_secret_and_over_its_rotation(
+    served: Served, client: httpx2.Client
+) -> None:
+    receiver = Receiver()
+
+    def is_signed_with(number: int, secret: str) -> bool:
+        headers = receiver.headers[number]
+        signature = sign(
+            secret,
+            message_id=headers["webhook-id"],
+            timestamp=int(headers["webhook-timestamp"]),
+            body=receiver.bodies[number],
+        )
+        return signature in headers["webhook-signature"].split(" ")
+
+    try:
+        first = client.get("/api/webhooks/secret").json()
+        assert first["secret"].startswith("whsec_")
+        assert client.get("/api/webhooks/secret").json() == first
+        served.run_job("echo", webhook_url=receiver.url)
+        eventually(lambda: len(receiver.bodies) == 1)
+        assert is_signed_with(0, first["secret"])
+        second = client.post("/api/webhooks/secret/rotate").json()
+        assert second["previous_secret"] == first["secret"]
+        assert second["secret"] != first["secret"]
+        assert second["rotated_at"] is not None
+        served.run_job("echo", webhook_url=receiver.url)
+        eventually(lambda: len(receiver.bodies) == 2)
+        assert is_signed_with(1, first["secret"])
+        assert is_signed_with(1, second["secret"])
+    finally:
+        receiver.close()
+    given = new_secret(bytes(range(32)))
+    assert client.post("/api/webhooks/secret/rotate", json={"secret": given}).json()["secret"] == given
+    problem_of(client.post("/api/webhooks/secret/rotate", json={"secret": "short"}), 422)
+    problem_of(client.post("/api/webhooks/secret/rotate", json={"colour": 1}), 422)
+    assert given not in client.get("/api/events?after=0&limit=500", headers={"Accept": "application/json"}).text
+
+
+@pytest.mark.rule("WEB-02", "SEC-02")
+def test_only_an_admin_sees_or_rotates_the_server_s_own_secret(serve: Serve) -> None:
+    server = serve(has_worker=False, is_key_needed=True)
+    with server.new_client(server.add_key(Scope.WRITE)) as writer, server.new_client(server.admin_key) as admin:
+        for answer in (writer.get("/api/webhooks/secret"), writer.post("/api/webhooks/secret/rotate")):
+            problem_of(answer, 403, "needs_admin")
+            assert "whsec_" not in answer.text
+        assert admin.get("/api/webhooks/secret").status_code == 200
+
+
+@pytest.mark.rule("WEB-04", "DEC-009")
+def test_a_subscription_that_was_corrected_gets_what_is_pending_and_what_is_replayed(
+    served: Served, client: httpx2.Client
+) -> None:
+    receiver = Receiver()
+    wrong, right = f"{receiver.url}/broken", f"{receiver.url}/right"
+    webhook = client.post("/api/webhooks", json={"url": wrong, "events": ["job.run.skipped"]}).json()
+    path = f"/api/webhooks/{webhook['id']}"
+    try:
+        job = served.run_job("skip")
+
+        def delivery(status: str) -> Any:
+            return client.get("/api/deliveries", params={"job_id": job["id"], "status": status}).json()["items"]
+
+        pending = eventually(lambda: [each for each in delivery("PENDING") if each["attempts"]])[0]
+        assert client.patch(path, json={"url": right}).status_code == 200
+        assert client.get(f"/api/deliveries/{pending['id']}").json()["url"] == right
+        delivered = eventually(lambda: delivery("DELIVERED"))[0]
+        assert (delivered["id"], delivered["url"], receiver.paths[-1]) == (pending["id"], right, "/hook/right")
+        assert client.patch(path, json={"url": f"{receiver.url}/third"}).status_code == 200
+        assert client.get(f"/api/deliveries/{pending['id']}").json()["url"] == right, "where it went stays on record"
+        again = client.post(f"/api/deliveries/{pending['id']}/redeliver").json()
+        assert again["url"] == f"{receiver.url}/third"
+        eventually(lambda: receiver.paths[-1] == "/hook/third")
+    finally:
+        client.delete(path)
+        receiver.close()
 
 
 @pytest.mark.rule("SEC-07")

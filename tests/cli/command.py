@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -92,3 +93,29 @@ class Command:
     def submit(self, *args: str) -> str:
         """Submits a job and returns its id."""
         return self("submit", *args).out.strip()
+
+    def beside_a_terminal(self, *args: str) -> tuple[Answer, str]:
+        """Runs a verb whose error output is a terminal; also gives what was drawn there."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdbeat", *args],
+            cwd=self.folder,
+            env={**self.environment, "TERM": "xterm", "COLUMNS": "100"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            text=True,
+        )
+        os.close(theirs)
+        drawn = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            drawn += part
+        out, _ = process.communicate(timeout=60)
+        os.close(ours)
+        return Answer(process.returncode, out, ""), drawn.decode()

@@ -77,7 +77,12 @@ def test_every_noun_of_the_api_can_be_reached(server: Server) -> None:
         client.delete_webhook(hook["id"])
         assert client.list_deliveries(limit=1)["items"] == [] and client.workers()["items"]
         assert client.direct("story", {"words": 1})["result"] == {"text": "a fox"}
-        assert client.list_reservations(limit=1)["items"][0]["outcome"] == "COMPLETED"
+        request = client.list_reservations(limit=1)["items"][0]
+        assert (request["outcome"], request["estimated_start"]) == ("COMPLETED", None)
+        assert client.explain_reservation(request["id"])["state"] == "RELEASED"
+        own = client.webhook_secret()
+        assert client.rotate_webhook_secret()["previous_secret"] == own["secret"]
+        assert client.job_events(jobs[0]["id"], limit=1)["next_cursor"]
         assert {each["name"] for each in client.job_types()["items"]} >= {"story", "broken", "http"}
         assert client.list_events(after="0", limit=2)["next_cursor"]
         made = client.schedules.create({"name": "by client", "type": "story", "interval_s": 3600})
@@ -169,6 +174,20 @@ def test_what_never_reached_the_server_or_was_put_off_is_sent_again() -> None:
         assert client.cancel_job("j")["id"] == "j"
 
 
+@pytest.mark.rule("DIR-04", "DIR-06")
+@pytest.mark.parametrize("code", ["no_worker", "interrupted"])
+def test_a_refusal_that_waiting_does_not_change_is_told_at_once(code: str) -> None:
+    seen: list[str] = []
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.url.path)
+        return httpx2.Response(503, headers={"Retry-After": "1"}, json={"detail": "Nobody is there.", "code": code})
+
+    with client_of(httpx2.MockTransport(handler)) as client, pytest.raises(ProblemError, match="Nobody"):
+        client.direct("story")
+    assert len(seen) == 1
+
+
 def test_a_server_that_stays_away_is_unavailable_and_one_that_is_none_is_a_problem() -> None:
     def busy(request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(503, json={"detail": "Not ready.", "code": "not_ready"})
@@ -203,12 +222,13 @@ def test_a_stream_that_was_cut_off_goes_on_after_the_last_event_seen() -> None:
 
 
 def test_messages_are_the_same_however_the_bytes_are_cut() -> None:
-    text = ': hi\r\n\r\nid: 7\nevent: x\ndata: {"a":\ndata: "\u2028é"}\n\ndata: 1\n\n'.encode()
+    text = ': hi\r\n\r\n: here\nid: 6\n\nid: 7\nevent: x\ndata: {"a":\ndata: "\u2028é"}\n\ndata: 1\n\n'.encode()
     whole = MessageReader().feed(text)
     reader = MessageReader()
     assert [message for byte in text for message in reader.feed(bytes([byte]))] == whole
     assert [(m.event, m.id, m.data) for m in whole] == [
         (COMMENT, None, "hi"),
+        (COMMENT, "6", "here"),
         ("x", "7", {"a": "\u2028é"}),
         ("message", "7", 1),
     ]

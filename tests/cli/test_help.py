@@ -141,3 +141,45 @@ def test_shells_can_complete_verbs(tmp_path: Path, shell: str) -> None:
         },
     )
     assert "submit" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("schedules pre", "preview"),
+        ("endpoints he", "health"),
+        ("queue re", "reorder"),
+        ("keys re", "revoke"),
+        ("reservations ca", "cancel"),
+        ("queue list --res", "--resource"),
+    ],
+)
+def test_shells_can_complete_the_verbs_below_a_noun(tmp_path: Path, typed: str, offered: str) -> None:
+    done = subprocess.run(
+        [Path(sys.executable).parent / "holdbeat"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={
+            **Command(tmp_path).environment,
+            "_HOLDBEAT_COMPLETE": "bash_complete",
+            "COMP_WORDS": f"holdbeat {typed}",
+            "COMP_CWORD": str(len(typed.split())),
+        },
+    )
+    assert offered in [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("words", [["jobs"], ["queue"], ["schedules"], ["endpoints"], ["stats"], ["reservations"]])
+def test_a_list_loads_neither_an_event_loop_nor_what_changes_things(holdbeat: Command, words: list[str]) -> None:
+    unneeded = ("asyncio", "ssl", "holdbeat.store.verbs.submission", "holdbeat.engine", *HEAVY)
+    program = (
+        f"import sys\nfrom holdbeat.wiring import main\nsys.argv = ['holdbeat', *{words!r}]\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        f"print([name for name in {unneeded!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=holdbeat.environment
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

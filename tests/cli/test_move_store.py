@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import time
 from pathlib import Path
 
 import apsw
@@ -183,3 +185,16 @@ def test_artifacts_go_to_a_shared_folder_whole_or_not_at_all(tmp_path: Path) -> 
     too_large = (RUN, "film", 10**9, "x", str(file), None, "2026-01-01T00:00:00.000Z")
     with pytest.raises(TooLarge, match="artifact_dir"):
         Artifacts(None).moved("artifacts", columns, too_large)
+
+
+@pytest.mark.rule("OPS-02", "OPS-06")
+def test_a_worker_that_was_killed_does_not_hold_the_move_up(holdbeat: Command, postgres_url: str) -> None:
+    worker = holdbeat.start("worker", "work:app", stdin=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while not holdbeat("workers", "--json").json["items"]:
+        assert time.monotonic() < until and worker.poll() is None
+    assert "Stop them" in holdbeat("move-store", postgres_url, code=1).err
+    worker.kill()
+    worker.communicate()
+    assert len(holdbeat("workers", "--json").json["items"]) == 1
+    assert "the same, row by row" in holdbeat("move-store", postgres_url).out

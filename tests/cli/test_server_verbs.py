@@ -19,11 +19,15 @@ from holdbeat import Client
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.local import LocalBackend
 from holdbeat.cli.main import exit_code
+from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.settings import Settings
+from holdbeat.store.verbs.endpoints import create_endpoint
+from holdbeat.store.verbs.schedules import create_schedule
 from holdbeat.wiring import Composition
 from tests.cli.command import Command
 from tests.cli.conftest import CONCURRENCY, Server
+from tests.conformance.acts import open_at
 
 
 def test_verbs_give_the_same_answer_from_the_store_and_from_the_server(server: Server) -> None:
@@ -60,7 +64,7 @@ def test_store_and_server_answer_every_question_with_the_same_json(server: Serve
     there.create_template({"name": "alike", "type": "story"})
     there.schedules.create({"name": "alike", "type": "story", "cron": "0 3 * * *"})
     there.endpoints.create({"name": "like", "url": "http://127.0.0.1:1/", "interval_s": 3600})
-    there.schedules.trigger("alike")
+    there.wait_job(there.schedules.trigger("alike")["id"])
     there.create_webhook("https://example.org/")
     assert job["run"] is not None
     run_id = job["run"]["id"]
@@ -91,7 +95,8 @@ def test_store_and_server_answer_every_question_with_the_same_json(server: Serve
         lambda each: each.schedules.get("alike"),
         lambda each: each.schedules.occurrences("alike"),
         lambda each: each.schedules.preview("alike", n=3),
-        lambda each: each.schedules.explain("alike")["state"],
+        lambda each: {**each.schedules.explain("alike"), "summary": None, "reasons": None},
+        lambda each: each.schedules.list(order="next_run"),
         lambda each: each.schedules.preview_timetable({"cron": "30 2 * * *", "timezone": "Europe/Vienna", "n": 2}),
         lambda each: each.endpoints.get("like"),
         lambda each: each.endpoints.health("like"),
@@ -191,6 +196,19 @@ def test_top_prints_once_in_a_pipe_and_ends_with_q_on_a_terminal(server: Server)
     assert process.returncode == 0 and err == b""
 
 
+def test_top_shows_the_next_runs_however_many_schedules_there_are(holdbeat: Command) -> None:
+    store = open_at(holdbeat.store, clock=SystemClock())
+    try:
+        store.write_sync(create_schedule, {"name": "early", "type": "story", "interval_s": 600})
+        store.write_sync(create_endpoint, {"name": "call", "url": "http://127.0.0.1:9/", "interval_s": 700})
+        for number in range(110):
+            store.write_sync(create_schedule, {"name": f"n{number}", "type": "story", "interval_s": 90_000})
+    finally:
+        store.close()
+    shown = [each["name"] for each in holdbeat("top", "--json").json["schedules"]]
+    assert shown[:3] == ["early", "call", "n0"] and len(shown) == 8
+
+
 def test_colours_are_for_terminals_alone(server: Server) -> None:
     holdbeat = server.command
     assert "\x1b" not in holdbeat("jobs").out
@@ -248,3 +266,80 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+@pytest.mark.rule("API-06")
+def test_direct_requests_are_listed_explained_and_cancelled_alike_from_store_and_server(server: Server) -> None:
+    holdbeat = server.command
+    at = ("--server", server.url)
+    answered = holdbeat("direct", "story", "prompt=x", "--json", *at).json["reservation_id"]
+    waiting = [holdbeat.start("direct", "slow", *at) for _ in range(3)]
+    until = time.monotonic() + 60
+    try:
+        while len(active := holdbeat("reservations", "--status", "ACTIVE", "--json").json["items"]) < 3 or (
+            not any(each["granted_at"] for each in active)
+        ):
+            assert time.monotonic() < until
+        last = next(each["id"] for each in active if each["granted_at"] is None)
+        for words in (["reservations", "show", answered], ["reservations", "--status", "RELEASED", "--json"]):
+            assert holdbeat(*words).out == holdbeat(*words, *at).out
+        for where in ((), at):
+            assert "ended COMPLETED" in holdbeat("explain", answered, *where).out
+        listed = holdbeat("reservations", *at).out
+        assert answered in listed and "COMPLETED" in listed and "has its slot" in listed
+        why = [holdbeat("explain", last, *where, "--json").json for where in ((), at)]
+        assert [reason["code"] for reason in why[0]["reasons"]] == [reason["code"] for reason in why[1]["reasons"]]
+        assert "has waited" in why[0]["summary"] and "has waited" in holdbeat("explain", last).out
+        holdbeat("reservations", "cancel", last, "--reason", "enough")
+        holdbeat("reservations", "cancel", next(each["id"] for each in active if each["id"] != last), *at)
+        nobody = "01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"
+        for where in ((), at):
+            assert "no job and no direct request" in holdbeat("explain", nobody, *where, code=4).err
+    finally:
+        for each in active:
+            holdbeat.start("reservations", "cancel", each["id"]).communicate(timeout=60)
+        for process in waiting:
+            process.communicate(timeout=60)
+
+
+def test_store_and_server_refuse_the_same_things_in_the_same_words(server: Server) -> None:
+    holdbeat = server.command
+    at = ("--server", server.url)
+    for words in (
+        ["endpoints", "add", "meta", "http://169.254.169.254/x", "--interval", "1h"],
+        ["webhooks", "add", "http://169.254.169.254/x"],
+        ["groups", "create", "{}"],
+        ["groups", "create", '{"mode": "sequential"}'],
+        ["groups", "create", '{"mode": "odd", "jobs": []}'],
+        ["groups", "create", '{"modes": "sequential", "jobs": []}'],
+        ["groups", "create", '{"mode": "parallel", "on_failure": "odd", "jobs": []}'],
+        ["groups", "create", '{"mode": "parallel", "jobs": 5}'],
+    ):
+        here, there = holdbeat(*words, code=2), holdbeat(*words, *at, code=2)
+        assert here.err == there.err and here.err.startswith("holdbeat: "), words
+    holdbeat("endpoints", "add", "itself", f"{server.url}/healthz", "--interval", "1h")
+    edit = ["endpoints", "edit", "itself", "--url", "http://169.254.169.254/x"]
+    assert holdbeat(*edit, code=2).err == holdbeat(*edit, *at, code=2).err
+    tried = [holdbeat("endpoints", "test", "itself", "--json", *where).json for where in ((), at)]
+    assert tried[0].keys() == tried[1].keys() and tried[0]["status_code"] == tried[1]["status_code"] == 200
+    keys = [holdbeat("submit", "story", "--json", *where).json["idempotency_key"] for where in ((), at)]
+    assert all(keys) and len(set(keys)) == 2
+
+
+def test_a_name_may_contain_what_separates_the_parts_of_a_path(server: Server) -> None:
+    holdbeat = server.command
+    at = ("--server", server.url)
+    holdbeat("schedules", "add", "a/b", "story", "--interval", "1h", *at)
+    holdbeat("schedules", "add", "a/b c%2Fd?e#f", "story", "--interval", "1h")
+    holdbeat("templates", "add", "x/y", "story")
+    for words in (
+        ["schedules", "show", "a/b"],
+        ["schedules", "show", "a/b c%2Fd?e#f"],
+        ["templates", "show", "x/y"],
+        ["schedules", "preview", "a/b", "-n", "1"],
+    ):
+        assert holdbeat(*words).out == holdbeat(*words, *at).out
+    holdbeat("schedules", "pause", "a/b", *at)
+    holdbeat("schedules", "delete", "a/b", "--yes", *at)
+    holdbeat("schedules", "show", "a/b", code=4)
+    holdbeat("schedules", "delete", "a/b c%2Fd?e#f", "--yes", *at)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
 import pytest
 
+from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.errors import Conflict
+from holdbeat.store import restoring, sqlite_file
 from tests.cli.command import Command
+from tests.conformance.acts import change, open_at
 
 
 def ids(holdbeat: Command) -> list[str]:
@@ -116,6 +121,27 @@ def test_doctor_says_what_is_in_force_where_it_came_from_and_what_is_wrong(holdb
     assert "What to do:" in said and "holdbeat worker" in said
 
 
+@pytest.mark.rule("OPS-01")
+def test_doctor_names_schedules_that_cannot_be_planned(holdbeat: Command) -> None:
+    holdbeat("schedules", "add", "nightly", "story", "--cron", "0 3 * * *", "--timezone", "Europe/Vienna")
+
+    def look() -> dict[str, str]:
+        found = holdbeat("doctor", "--quick", "--json").json["checks"]
+        return next(each for each in found if each["name"] == "schedules")
+
+    assert look()["state"] == "ok"
+    store = open_at(holdbeat.store, clock=SystemClock())
+    try:
+        change(store, "UPDATE schedules SET timezone = 'Mars/Phobos'")
+        assert look()["state"] == "warning" and "Mars/Phobos" in look()["detail"] and "tzdata" in look()["remedy"]
+        change(store, "UPDATE schedules SET trouble = 'its zone is gone'")
+    finally:
+        store.close()
+    assert look()["detail"] == "Schedule nightly cannot be planned: its zone is gone"
+    assert "cannot be planned: its zone is gone" in holdbeat("schedules", "explain", "nightly").out
+    assert "its zone is gone" in holdbeat("schedules", "show", "nightly").out
+
+
 @pytest.mark.rule("OPS-01", "SEC-07")
 def test_doctor_looks_at_postgresql_and_hides_its_password(postgres: Command) -> None:
     head, _, tail = postgres.store.partition("://")
@@ -171,3 +197,52 @@ def test_a_key_is_printed_once_and_only_its_hash_is_kept(holdbeat: Command, tmp_
     holdbeat("keys", "create", "--name", "x", "--scope", "root", code=2)
     fresh = Command(tmp_path, f"sqlite:///{tmp_path / 'fresh.db'}")
     assert fresh("keys", "create", "--name", "first").out.startswith("hb_")
+
+
+@pytest.mark.rule("OPS-02")
+def test_a_backup_or_restore_that_cannot_be_written_is_refused_in_words(holdbeat: Command, tmp_path: Path) -> None:
+    assert "/nope does not exist" in holdbeat("backup", "/nope/x.db", code=1).err
+    copy = str(tmp_path / "copy.db")
+    holdbeat("backup", copy)
+    assert "/nope does not exist" in holdbeat("restore", copy, "--store", "sqlite:////nope/x.db", code=1).err
+    (tmp_path / "file").write_text("no folder")
+    assert "Make it first" in holdbeat("backup", str(tmp_path / "file" / "x.db"), code=1).err
+    assert "Make it first" in holdbeat("restore", copy, "--store", f"sqlite:///{tmp_path}/file/x.db", code=1).err
+
+
+@pytest.mark.rule("OPS-02")
+def test_a_backup_has_its_name_only_when_it_is_whole(holdbeat: Command, tmp_path: Path) -> None:
+    path = holdbeat.store.removeprefix("sqlite:///")
+    target = str(tmp_path / "copies" / "half.db")
+    (tmp_path / "copies").mkdir()
+
+    def interrupted(done: int, total: int) -> None:
+        assert not os.path.exists(target)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sqlite_file.backup(path, target, interrupted)
+    assert os.listdir(tmp_path / "copies") == []
+
+    def taken(done: int, total: int) -> None:
+        Path(target).write_text("somebody was faster")
+
+    with pytest.raises(Conflict, match="exists already"):
+        sqlite_file.backup(path, target, taken)
+    assert Path(target).read_text() == "somebody was faster" and os.listdir(tmp_path / "copies") == ["half.db"]
+    with pytest.raises(KeyboardInterrupt):
+        restoring.restore(_copied(path, tmp_path), f"{tmp_path}/copies/new.db", now=NOW, progress=_interrupt)
+    assert os.listdir(tmp_path / "copies") == ["half.db"]
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _interrupt(done: int, total: int) -> None:
+    raise KeyboardInterrupt
+
+
+def _copied(path: str, folder: Path) -> str:
+    made = str(folder / "whole.db")
+    sqlite_file.backup(path, made)
+    return made

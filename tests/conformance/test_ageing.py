@@ -8,13 +8,17 @@ import pytest
 
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.group import GroupMode, OnFailure
+from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.change import change_job
 from tests.conformance.acts import (
     OpenStore,
     claim_all,
     claim_one,
     claim_some,
     complete,
+    count,
+    enqueue_all,
     enqueue_one,
     fail,
     ids_of,
@@ -103,3 +107,69 @@ def test_without_aging_nobody_ever_grows(open_store: OpenStore, clock: ManualClo
     job = enqueue_one(store)
     clock.advance(1_000_000)
     assert effective(store, job.id) == 0
+
+
+@pytest.mark.rule("QUE-05")
+def test_jobs_of_a_producer_without_ageing_grow_from_when_they_were_eligible(
+    open_store: OpenStore, store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    producer = open_store()
+    plain = enqueue_one(producer, priority=3)
+    delayed = enqueue_one(producer, not_before=clock.now() + timedelta(seconds=PERIOD_S))
+    _, (_, behind) = make_group(producer, GroupMode.SEQUENTIAL, OnFailure.STOP, [NewJob("a"), NewJob("b")])
+    clock.advance(2 * PERIOD_S)
+    complete(producer, claim_one(producer, types=["a"]))
+    clock.advance(PERIOD_S)
+    assert [effective(store, job.id) for job in (plain, delayed, behind)] == [6, 2, 1]
+    clock.advance(PERIOD_S - 0.001)
+    assert [effective(store, job.id) for job in (plain, delayed, behind)] == [6, 2, 1]
+    clock.advance(0.001)
+    assert [effective(store, job.id) for job in (plain, delayed, behind)] == [7, 3, 2]
+
+
+@pytest.mark.rule("QUE-05", "INV-004")
+def test_a_job_from_before_ageing_was_turned_on_overtakes(open_store: OpenStore, clock: ManualClock) -> None:
+    before = open_store()
+    old = enqueue_one(before)
+    clock.advance(10 * PERIOD_S)
+    before.close()
+    store = open_store(aging_s=PERIOD_S)
+    enqueue_one(store, priority=5)
+    assert ids_of([claim_one(store)]) == [old.id]
+
+
+@pytest.mark.rule("QUE-05")
+def test_a_delayed_job_has_waited_since_its_time_however_late_somebody_looks(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    job = enqueue_one(store, not_before=clock.now() + timedelta(seconds=5))
+    clock.advance(5 + 10 * PERIOD_S)
+    assert effective(store, job.id) == 10
+
+
+@pytest.mark.rule("QUE-05")
+def test_a_long_queue_is_taken_on_in_batches(
+    open_store: OpenStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue_all(open_store(), [NewJob("a") for _ in range(25)])
+    monkeypatch.setattr("holdbeat.store.verbs.ageing.AT_ONCE", 10)
+    store = open_store(aging_s=PERIOD_S)
+    clock.advance(2 * PERIOD_S)
+    raised = []
+    for _ in range(4):
+        claim_some(store, 1, types=["nobody-has-this"])
+        raised.append(count(store, "jobs", "effective_priority = 2"))
+    assert raised == [10, 20, 25, 25]
+
+
+@pytest.mark.rule("QUE-05")
+def test_a_job_of_the_highest_priority_that_is_lowered_is_counted_anew(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    job = enqueue_one(store, priority=98)
+    clock.advance(5 * PERIOD_S)
+    assert effective(store, job.id) == 100
+    store.write_sync(change_job, job.id, {"priority": 10})
+    assert effective(store, job.id) == 12
+    clock.advance(PERIOD_S)
+    assert effective(store, job.id) == 13

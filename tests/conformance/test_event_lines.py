@@ -17,7 +17,7 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.pauses import pause
 from holdbeat.store.verbs.recover_leases import recover_lease
-from tests.conformance.acts import cancel, claim_one, complete, enqueue_one, events_of, settle_as
+from tests.conformance.acts import claim_one, complete, enqueue_one, events_of, settle_as
 
 pytestmark = pytest.mark.rule("OPS-04")
 
@@ -107,8 +107,9 @@ def test_a_witness_that_breaks_does_not_break_the_store(store: PersistenceAdapte
 @pytest.mark.rule("SEC-07")
 def test_names_from_outside_stay_inside_their_line(store: PersistenceAdapter, lines: Kept) -> None:
     nasty = 'x\r\n{"event":"forged"}\x1b[31m\x7f\u202e\u2028 %s {} Bearer abcdefgh12345678'
-    enqueue_one(store)
-    cancel(store, enqueue_one(store).id, nasty)
+    job = enqueue_one(store)
+    # The verbs refuse such a reason; what a handler's error or an older version wrote is told all the same.
+    store.write_sync(lambda tx: tx.record("job.cancelled", job_id=job.id, reason=nasty))
     store.write_sync(pause, None, by="ann", reason="%s %d {0}")
     for record in lines.of("job.cancelled") + lines.of("queue.paused"):
         assert record.getMessage().isprintable()

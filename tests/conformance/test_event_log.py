@@ -152,6 +152,20 @@ def test_events_of_a_job_tell_its_story_in_order(store: PersistenceAdapter, cloc
     assert len(queued) == 2 and {entry.event.name for entry in queued} == {"job.queued"}
 
 
+@pytest.mark.rule("API-03", "API-04")
+def test_a_reader_goes_on_from_the_plain_id_of_an_event_too(store: PersistenceAdapter) -> None:
+    note(store, 0, 1)
+    note(store, 2)
+    everything = store.read_sync(read_events)
+    for index, entry in enumerate(everything):
+        assert numbers(store.read_sync(read_events, str(entry.event.id))) == list(range(index + 1, 3))
+    job = enqueue_one(store)
+    complete(store, claim_one(store))
+    story = store.read_sync(events_of_job, job.id)
+    assert story[0].event.id is not None
+    assert store.read_sync(events_of_job, job.id, 1, after=story[0].event.id) == story[1:2]
+
+
 @pytest.mark.rule("API-04")
 @pytest.mark.parametrize("cursor", ["", "x", "-1", "1-", "-", "1.5", "9" * 30, "1-2-3", "²", "1 OR 1=1", "\x00"])
 def test_an_id_that_is_none_is_refused(store: PersistenceAdapter, cursor: str) -> None:

@@ -101,3 +101,11 @@ def test_an_adaptive_schedule_in_flight_names_the_job_and_later_its_failures(
 def test_an_unknown_schedule_is_not_explained(store: PersistenceAdapter) -> None:
     with pytest.raises(NotFound):
         why(store, "nobody")
+
+
+@pytest.mark.rule("DEC-006")
+def test_an_explanation_shows_the_decision_but_not_what_the_governor_remembers(store: PersistenceAdapter) -> None:
+    schedule = make_endpoint(store)
+    assert schedule.last_decision is not None and "memory" in schedule.last_decision
+    decision = why(store, schedule.id)["last_decision"]
+    assert decision["winner"] == "interval" and "memory" not in decision

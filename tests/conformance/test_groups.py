@@ -286,3 +286,16 @@ def test_a_group_cancelled_in_the_midst_of_claims_and_failures_leaves_nothing_be
     assert count(store, "leases") == 0
     clock.advance(1000)
     assert claim_all(store) == []
+
+
+@pytest.mark.rule("DEC-012")
+@pytest.mark.parametrize("words", ["predecessor failed", "predecessor cancelled"])
+def test_a_person_who_cancels_in_the_words_of_the_policy_stops_the_sequence_as_any_other(
+    store: PersistenceAdapter, words: str
+) -> None:
+    group, jobs = make_group(store, SEQUENTIAL, STOP, 3)
+    cancel(store, jobs[0].id, words)
+    found, members = look_at_group(store, group.id)
+    assert [job.status for job in members] == ["CANCELLED"] * 3
+    assert [job.cancel_reason for job in members] == [words, "predecessor cancelled", "predecessor cancelled"]
+    assert found.status == "CANCELLED"

@@ -12,6 +12,8 @@ from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import JobStatus, RetryPolicy
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.bulk import retry_where
+from holdbeat.store.verbs.change import change_job
 from holdbeat.store.verbs.manual_retry import retry_job, retry_run
 from tests.conformance.acts import (
     cancel,
@@ -128,3 +130,23 @@ def test_the_automatic_count_goes_on_from_the_root(store: PersistenceAdapter, cl
     assert look(store, retry.id).permanently_failed
     assert look(store, retry.id).retried_by is None
     assert look(store, job.id).created_at + timedelta(seconds=1) == clock.now()
+
+
+@pytest.mark.rule("RET-04")
+def test_a_manual_retry_has_the_params_of_the_first_of_the_chain_not_those_of_a_changed_retry(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    first = enqueue_one(store, params={"v": 1}, retry_policy=RetryPolicy(max_attempts=1, base_delay_s=0))
+    fail(store, claim_one(store))
+    second = look(store, first.id).retried_by or ""
+    store.write_sync(change_job, second, {"params": {"v": 2}})
+    fail(store, claim_one(store))
+    assert look(store, second).params == {"v": 2}
+    by_hand = store.write_sync(retry_job, second)
+    assert by_hand.params == {"v": 1}
+    assert store.write_sync(retry_where, {"ids": [second]}).changed == 1
+    store.write_sync(change_job, by_hand.id, {"params": {"v": 3}})
+    taken = claim_one(store)
+    assert ids_of([taken]) == [by_hand.id]
+    fail(store, taken)
+    assert store.write_sync(retry_job, by_hand.id).params == {"v": 3}

@@ -364,3 +364,12 @@ def test_any_moves_give_the_order_that_a_list_would_have(
             model.remove(job)
             model.insert({"top": 0, "bottom": 5}.get(where, where), job)
         assert order(store) == model
+
+
+@pytest.mark.rule("DEC-005")
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_place_beside_nobody_is_refused_by_name(store: PersistenceAdapter, side: str) -> None:
+    job = enqueue_one(store)
+    with pytest.raises(Invalid) as refusal:
+        store.write_sync(move_job, job.id, **{side: ""})
+    assert (refusal.value.code, refusal.value.field) == ("invalid_id", side)

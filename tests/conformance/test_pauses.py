@@ -6,8 +6,10 @@ import pytest
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.claim import Vacancy, claim
 from holdbeat.store.verbs.pauses import list_pauses, pause, resume
 from tests.conformance.acts import (
+    ROOMY,
     OpenStore,
     claim_all,
     claim_one,
@@ -15,7 +17,9 @@ from tests.conformance.acts import (
     enqueue_one,
     events_of,
     ids_of,
+    rows,
 )
+from tests.conformance.races import HeldOpen, in_background
 
 
 @pytest.mark.rule("QUE-04")
@@ -87,3 +91,33 @@ def test_the_dispatcher_is_woken_when_a_pause_ends(store: PersistenceAdapter) ->
 def test_a_name_that_no_resource_can_have_is_refused(store: PersistenceAdapter, name: str) -> None:
     with pytest.raises(Invalid):
         store.write_sync(pause, name)
+
+
+@pytest.mark.rule("QUE-04")
+@pytest.mark.parametrize("policy", [ROOMY, "unlimited"])
+@pytest.mark.parametrize("resource", [None, "default"])
+def test_a_pause_is_not_confirmed_before_the_claims_that_did_not_see_it_have_ended(
+    open_store: OpenStore, policy: str, resource: str | None
+) -> None:
+    worker, person = open_store(policy), open_store(policy)
+    first, second = enqueue_one(worker), enqueue_one(worker)
+    with HeldOpen(worker, claim, Vacancy("w", [0], (), ["noop"])) as open_claim:
+        pausing = in_background(lambda: person.write_sync(pause, resource))
+        with pytest.raises(TimeoutError):
+            pausing.result(0.3)
+        assert ids_of(open_claim.commit()) == [first.id]
+    pausing.result(30)
+    assert rows(person, "SELECT id FROM jobs WHERE status = 'RUNNING'") == [(first.id,)]
+    assert claim_all(worker, worker="v") == []
+    person.write_sync(resume, resource)
+    assert ids_of(claim_all(worker, worker="v")) == [second.id]
+
+
+@pytest.mark.rule("QUE-04", "CAP-02")
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_without_limits_claims_do_not_wait_for_each_other(open_store: OpenStore) -> None:
+    store = open_store("unlimited")
+    first, second = enqueue_one(store), enqueue_one(store)
+    with HeldOpen(store, claim, Vacancy("w", [0], (), ["noop"])) as open_claim:
+        assert ids_of(in_background(lambda: claim_all(store, worker="v")).result(10)) == [second.id]
+        assert ids_of(open_claim.commit()) == [first.id]

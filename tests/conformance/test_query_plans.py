@@ -99,6 +99,31 @@ def test_no_hot_statement_reads_the_whole_queue_or_puts_it_in_order(
     assert not found, "\n".join(found)
 
 
+@pytest.mark.rule("QUE-05", "INV-004")
+def test_ageing_goes_by_its_index_whether_jobs_are_counted_already_or_not(
+    open_store: OpenStore, clock: ManualClock
+) -> None:
+    fill(open_store(), clock)
+    store = open_store(aging_s=5)
+
+    def looks() -> list[Plan]:
+        """How the claim finds whom to raise; what it found it then writes by id."""
+        plans = plans_of(store, claim, Vacancy("w", range(10), (), ["a", "b", "c"]))
+        return [plan for plan in plans if plan.sql.startswith("SELECT id, effective_priority")]
+
+    assert len(looks()) == 2
+    found = complaints("before any statistics", looks(), needs="jobs_ageing")
+    change(store, "ANALYZE")
+    found += complaints("nobody is counted", looks(), needs="jobs_ageing")
+    for _ in range(15):
+        claim_some(store, 1, types=["nobody-has-this"])
+    change(store, "ANALYZE")
+    found += complaints("all are counted", looks(), needs="jobs_ageing")
+    clock.advance(5)
+    found += complaints("all are due", looks(), needs="jobs_ageing")
+    assert not found, "\n".join(found)
+
+
 def _some_queued(store: PersistenceAdapter) -> list[str]:
     return [row[0] for row in rows(store, "SELECT id FROM jobs WHERE status = 'QUEUED' AND hold = 0 LIMIT 5")]
 

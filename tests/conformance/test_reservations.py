@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from datetime import timedelta
 
@@ -65,6 +66,24 @@ def test_requests_are_served_first_come_first_served(open_store: OpenStore, cloc
     assert served == [first.id, second.id, third.id]
     assert store.read_sync(place_in_line, first.id) is None
     assert store.read_sync(load_reservation, first.id).result == "done"
+
+
+@pytest.mark.rule("DIR-01", "DEC-004")
+def test_the_next_slot_of_a_pool_is_the_first_request_s_whoever_can_serve_it(
+    open_store: OpenStore, clock: ManualClock
+) -> None:
+    store = open_store("resources:default=2")
+    first = ask_directly(store, type="a")
+    clock.advance(1)
+    second, third = ask_directly(store, type="b"), ask_directly(store, type="b")
+
+    def serve(*types: str, worker: str) -> list[str]:
+        return [taken.lease.id for taken in claim_some(store, 2, worker=worker, types=types)]
+
+    assert serve("b", worker="one") == [second.id]
+    assert serve("b", worker="two") == []
+    assert serve("a", worker="three") == [first.id]
+    store.write_sync(cancel_reservation, third.id)
 
 
 @pytest.mark.rule("DIR-01", "CAP-02")
@@ -158,6 +177,25 @@ def test_a_served_request_that_is_cancelled_holds_its_slot_until_its_handler_end
     final = store.read_sync(load_reservation, asked.id)
     assert (final.outcome, final.result, final.finished_at) == (ReservationOutcome.CANCELLED, None, after.finished_at)
     assert len(claim_all(store)) == 1
+    assert [json.loads(row[3])["outcome"] for row in events_of(store, "reservation.released")] == ["CANCELLED"]
+
+
+@pytest.mark.rule("DIR-04")
+@pytest.mark.parametrize(
+    ("outcome", "named"),
+    [
+        (Outcome.completed(1), "COMPLETED"),
+        (Outcome.failed(ErrorKind.ERROR, "x"), "FAILED"),
+        (Outcome.failed(ErrorKind.CANCELLED, "x"), "CANCELLED"),
+    ],
+)
+def test_the_event_of_a_release_names_the_outcome_of_the_reservation(
+    store: PersistenceAdapter, outcome: Outcome, named: str
+) -> None:
+    asked = ask_directly(store)
+    settle_as(store, claim_one(store), outcome)
+    assert store.read_sync(load_reservation, asked.id).outcome == named
+    assert [json.loads(row[3])["outcome"] for row in events_of(store, "reservation.released")] == [named]
 
 
 @pytest.mark.rule("DIR-03")

@@ -12,9 +12,11 @@ from holdbeat.domain.schedule_edit import created
 from holdbeat.domain.steering import replanned
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.attention import failing_schedules, next_schedules, troubled_schedules
 from holdbeat.store.verbs.firing import fire_due
 from holdbeat.store.verbs.look_ahead import look_ahead
 from holdbeat.store.verbs.planning import orphaned_schedules
+from holdbeat.store.verbs.schedule_reports import list_schedules
 from holdbeat.store.verbs.schedule_rows import insert_schedules
 from holdbeat.store.verbs.settle import settle
 from tests.conformance.acts import change, claim_all, settlement
@@ -63,3 +65,16 @@ def test_no_step_of_a_schedule_reads_a_long_table_whole(store: PersistenceAdapte
     read_whole = [(plan.sql, plan.steps) for plan in found if plan.tables_read_whole & LONG]
     assert read_whole == []
     assert any("schedules_wake" in plan.indexes for plan in found)
+
+
+@pytest.mark.rule("TIME-04")
+def test_what_needs_attention_is_found_by_its_index(store: PersistenceAdapter, clock: ManualClock) -> None:
+    fill(store, clock)
+    change(store, "UPDATE schedules SET failure_count = 3 WHERE name = 'soon-0'")
+    change(store, "UPDATE schedules SET trouble = 'its zone is gone' WHERE name = 'soon-1'")
+    assert [each.name for each in store.read_sync(failing_schedules)] == ["soon-0"]
+    assert [each.name for each in store.read_sync(troubled_schedules)] == ["soon-1"]
+    found = plans_of(store, failing_schedules) + plans_of(store, troubled_schedules)
+    assert [plan.steps for plan in found if "schedules_in_need" not in plan.indexes] == []
+    found = plans_of(store, next_schedules) + plans_of(store, list_schedules, {"order": "next_run"}, limit=8)
+    assert [plan.steps for plan in found if plan.indexes != {"schedules_wake"} or plan.sorts_table] == []

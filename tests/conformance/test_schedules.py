@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,11 +18,11 @@ from holdbeat.store.verbs.endpoints import endpoint_health, get_endpoint, list_e
 from holdbeat.store.verbs.job_types import AnnouncedType, announce
 from holdbeat.store.verbs.manual_fire import trigger_schedule
 from holdbeat.store.verbs.schedule_reports import (
-    explain_schedule,
     list_schedules,
     occurrences_of,
     preview_schedule,
     preview_timetable,
+    schedule_facts,
 )
 from holdbeat.store.verbs.schedules import (
     create_schedule,
@@ -34,7 +35,8 @@ from holdbeat.store.verbs.schedules import (
     set_hints,
 )
 from holdbeat.store.verbs.templates import archive_template, create_template
-from tests.conformance.acts import claim_all, claim_one, complete, count, events_of, fail, rows
+from tests.conformance.acts import OpenStore, cancel, claim_all, claim_one, complete, count, events_of, fail, rows
+from tests.conformance.races import together
 from tests.conformance.schedule_acts import (
     announce_types,
     fire,
@@ -285,22 +287,46 @@ def test_a_preview_marks_gaps_and_folds_before_and_after_saving(store: Persisten
             store.read_sync(preview_timetable, wrong)
 
 
+@pytest.mark.rule("TIME-08", "SEC-06")
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"interval_s": 0}, "interval_s"),
+        ({"interval_s": -5, "n": 2}, "interval_s"),
+        ({"interval_s": float("nan")}, "interval_s"),
+        ({"interval_s": 1e300}, "interval_s"),
+        ({"interval_s": "x"}, "interval_s"),
+        ({"cron": "0 0 * * *", "n": 0}, "n"),
+        ({"cron": "0 0 * * *", "n": True}, "n"),
+        ({"cron": "0 0 * * *", "n": 1001}, "n"),
+        ({"cron": "0 0 * * *", "timezone": ""}, "timezone"),
+        ({"cron": "0 0 * * *", "dst": ""}, "dst"),
+        ({"cron": "0 0 * * 5-1"}, "cron"),
+    ],
+)
+def test_a_preview_of_nonsense_is_refused_and_names_its_field(
+    store: PersistenceAdapter, given: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(Invalid) as refusal:
+        store.read_sync(preview_timetable, given)
+    assert refusal.value.field == field
+
+
 @pytest.mark.rule("GOV-08")
-def test_explain_says_why_it_runs_when_it_runs(store: PersistenceAdapter, clock: ManualClock) -> None:
+def test_a_schedule_is_in_one_state(store: PersistenceAdapter, clock: ManualClock) -> None:
     make(store, "plain")
     make_adaptive(store, "a")
-    assert store.read_sync(explain_schedule, "plain").state == "planned"
-    assert "by its interval" in store.read_sync(explain_schedule, "a").summary
+    assert store.read_sync(schedule_facts, "plain").state == "planned"
     clock.advance(60)
     fire(store)
-    busy = store.read_sync(explain_schedule, "a")
+    busy = store.read_sync(schedule_facts, "a")
     assert busy.state == "in_flight" and len(busy.in_flight) == 1 and busy.latest[0].status == "fired"
     store.write_sync(pause_schedule, "plain", None, "holiday")
-    assert "holiday" in store.read_sync(explain_schedule, "plain").summary
+    assert store.read_sync(schedule_facts, "plain").state == "paused"
     store.write_sync(disable_schedule, "plain")
-    assert store.read_sync(explain_schedule, "plain").state == "disabled"
+    assert store.read_sync(schedule_facts, "plain").state == "disabled"
     make(store, "over", end_at="2026-01-01T00:00:30Z")
-    assert store.read_sync(explain_schedule, "over").state == "over"
+    assert store.read_sync(schedule_facts, "over").state == "over"
 
 
 @pytest.mark.rule("INV-005")
@@ -425,3 +451,110 @@ def test_every_change_is_on_record(store: PersistenceAdapter) -> None:
     store.write_sync(delete_schedule, "s")
     found = [json.loads(row[3])["change"] for row in events_of(store, "schedule.changed")]
     assert found == ["created", "paused", "deleted"]
+
+
+@pytest.mark.rule("TIME-09")
+def test_a_start_at_this_very_moment_is_the_first_due_time(store: PersistenceAdapter, clock: ManualClock) -> None:
+    now = clock.now()
+    kinds: dict[str, dict[str, Any]] = {
+        "interval": {"interval_s": 60},
+        "adaptive": {"interval_s": 60, "adaptive": True},
+        "cron": {"cron": "* * * * *"},
+    }
+    for name, fields in kinds.items():
+        assert make(store, name, start_at=now, **fields).next_run_at == now, name
+    assert fire(store).fired == 3
+    assert fire(store).fired == 0
+    assert seen(store, "interval").next_run_at == now + timedelta(seconds=60)
+    # An edit to the same effect makes it due once, not twice.
+    clock.advance(5)
+    moved = store.write_sync(patch_schedule, "interval", {"start_at": clock.now()})
+    assert moved.next_run_at == clock.now()
+    assert fire(store).fired == 1
+
+
+@pytest.mark.rule("TIME-11", "TIME-02")
+def test_a_fire_by_hand_never_takes_the_place_of_a_due_time(store: PersistenceAdapter, clock: ManualClock) -> None:
+    schedule = make(store, cron="* * * * *")
+    clock.advance(60)
+    by_hand, _ = store.write_sync(trigger_schedule, "s")
+    assert by_hand.due_at == clock.now() + timedelta(milliseconds=1)
+    firing = fire(store)
+    assert (firing.fired, firing.refused) == (1, 0)
+    # Nor that of one which is due next while an older one is pending.
+    clock.advance(120)
+    by_hand, _ = store.write_sync(trigger_schedule, "s")
+    assert by_hand.due_at != clock.now()
+    fire(store)
+    assert [str(each.status) for each in occurrences(store, schedule)].count("manual") == 2
+    assert {each.due_at for each in occurrences(store, schedule)} >= {clock.now(), clock.now() - timedelta(seconds=120)}
+
+
+@pytest.mark.rule("TIME-11")
+def test_the_last_run_is_the_latest_start_in_whatever_order_jobs_end(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    make(store)
+    clock.advance(60)
+    fire(store)
+    first = claim_one(store, worker="one")
+    clock.advance(60)
+    fire(store)
+    second = claim_one(store, worker="two")
+    latest = clock.now()
+    clock.advance(1)
+    complete(store, second)
+    assert seen(store, "s").last_run_at == latest
+    clock.advance(1)
+    complete(store, first)
+    assert seen(store, "s").last_run_at == latest
+
+
+@pytest.mark.rule("GOV-09", "GOV-05")
+@pytest.mark.parametrize("clamps", [{}, {"max_interval_s": 60}])
+def test_a_job_that_is_cancelled_at_the_instant_it_was_made_leaves_no_loop(
+    store: PersistenceAdapter, clock: ManualClock, clamps: dict[str, Any]
+) -> None:
+    schedule = make_adaptive(store, **clamps)
+    clock.advance(60)
+    fire(store)
+    complete(store, claim_one(store))
+    clock.advance(60)
+    for _ in range(3):
+        fire(store)
+        for job in jobs_of(store, schedule):
+            if job.status == "QUEUED":
+                cancel(store, job.id)
+    planned = seen(store, "s").next_run_at
+    assert planned is not None and planned > clock.now()
+    assert fire(store).looked_at == 0
+
+
+@pytest.mark.rule("DEC-006", "TIME-05")
+def test_the_list_by_next_run_begins_with_the_next_and_goes_on_by_cursor(store: PersistenceAdapter) -> None:
+    make(store, "early", interval_s=600)
+    for number in range(12):
+        make(store, f"late-{number:02}", interval_s=90_000 + number)
+    make_endpoint(store, "call", interval_s=700)
+    store.write_sync(disable_schedule, "late-11")
+    found, cursor = [], None
+    while True:
+        page = store.read_sync(list_schedules, {"order": "next_run"}, endpoint=None, limit=5, cursor=cursor)
+        found += [each.name for each in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert found == ["early", "call", *(f"late-{number:02}" for number in range(11))]
+    with pytest.raises(Invalid):
+        store.read_sync(list_schedules, {"order": "sideways"})
+
+
+@pytest.mark.rule("GOV-08")
+def test_processes_that_declare_the_same_schedule_at_once_all_get_it(open_store: OpenStore) -> None:
+    stores = [open_store() for _ in range(4)]
+    announce_types(stores[0])
+    for number in range(5):
+        given = {"cron": "0 0 * * *", "type": "noop"}
+        found = together([partial(each.write_sync, save_named_schedule, f"s{number}", given) for each in stores])
+        assert {getattr(each, "id", each) for each in found} == {seen(stores[0], f"s{number}").id}
+        assert seen(stores[0], f"s{number}").version == 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -15,9 +18,11 @@ import apsw
 import pytest
 
 from holdbeat.domain.clock import ManualClock
-from holdbeat.domain.errors import Conflict, StoreDown, StoreRefused
+from holdbeat.domain.errors import Conflict, StoreBusy, StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
 from holdbeat.store.sqlite import SqliteStore
+from holdbeat.store.sqlite_file import INDEX_EVERY
+from holdbeat.store.sqlite_neighbours import WriteTurn
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import claim_all, complete, count, enqueue_all, enqueue_one, open_at, rows
 from tests.conformance.races import HeldOpen
@@ -226,6 +231,114 @@ def test_a_store_damaged_under_a_running_process_stops_it_once_the_damage_is_met
     assert refusal.value.code in ("store_corrupt", "store_emptied")
     with pytest.raises(StoreRefused):
         enqueue_one(store)
+    store.close()
+
+
+# --- what lies beside the file ---------------------------------------------------------------------------
+
+
+@pytest.mark.rule("OPS-03", "DEC-008")
+@pytest.mark.parametrize("first", ["write", "read"])
+@pytest.mark.parametrize("victims", [["-wal"], ["-wal", "-shm"]])
+def test_a_log_deleted_under_a_running_process_stops_it_and_takes_nothing_with_it(
+    path: Path, victims: list[str], first: str
+) -> None:
+    store = opened(path)
+    job = enqueue_one(store)
+    for victim in victims:
+        Path(f"{path}{victim}").unlink()
+    with pytest.raises(StoreRefused, match="was deleted while it was in use") as refusal:
+        enqueue_one(store) if first == "write" else count(store, "jobs")
+    assert refusal.value.code == "log_deleted"
+    with pytest.raises(StoreRefused):
+        enqueue_one(store)
+    # As if the process had been killed now: only what lies there by name is left.
+    copy = path.with_name("copy.db")
+    shutil.copy(path, copy)
+    left = apsw.Connection(str(copy))
+    assert left.execute("SELECT count(*) FROM jobs WHERE id = ?", (job.id,)).fetchall() == [(1,)]
+    left.close()
+    store.close()
+
+
+@pytest.mark.rule("OPS-03")
+@pytest.mark.parametrize("victim", ["-wal", "-shm"])
+def test_a_log_replaced_under_a_running_process_stops_it_and_is_left_as_it_is(path: Path, victim: str) -> None:
+    store = opened(path)
+    beside = Path(f"{path}{victim}")
+    beside.rename(f"{path}.aside")
+    beside.write_bytes(b"somebody else's")
+    with pytest.raises(StoreRefused, match="was replaced while it was in use") as refusal:
+        for _ in range(INDEX_EVERY):
+            enqueue_one(store)
+    assert refusal.value.code == "log_replaced"
+    store.close()
+    assert beside.read_bytes() == b"somebody else's"
+
+
+@pytest.mark.rule("OPS-03")
+def test_a_file_that_lost_all_its_tables_is_not_made_anew(tmp_path: Path) -> None:
+    """A process dies after its log was deleted: what it had stored was only there."""
+    place = tmp_path / "holdbeat.db"
+    program = (
+        "import os, sys\n"
+        "from holdbeat import App\n"
+        "App(sys.argv[1]).store\n"
+        "os.unlink(sys.argv[1] + '-wal')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(place)], check=False)
+    assert place.exists()
+    before = place.read_bytes()
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match="although it was in use before") as refusal:
+            opened(place)
+        assert refusal.value.code == "store_emptied"
+    assert place.read_bytes() == before
+    place.unlink()
+    for suffix in ("-wal", "-shm"):
+        Path(f"{place}{suffix}").unlink(missing_ok=True)
+    opened(place).close()
+
+
+@pytest.mark.rule("REC-01", "OPS-03")
+def test_without_its_folder_nobody_is_known_dead_and_that_is_said_once(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(path)
+    store.announce_alive("before")
+    shutil.rmtree(f"{path}-run")
+    assert [store.known_dead(), store.known_dead(), store.is_known_dead("before")] == [frozenset(), frozenset(), False]
+    assert caplog.text.count("was deleted while it was in use") == 1
+    store.announce_alive("after")
+    enqueue_one(store)
+    assert store.known_dead() == frozenset()
+    store.withdraw_alive("before")
+    store.withdraw_alive("after")
+    store.close()
+
+
+@pytest.mark.rule("CON-003", "OPS-03")
+def test_a_process_stopped_as_it_writes_makes_others_wait_for_a_while_only(path: Path) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from holdbeat import App\n"
+        "App(sys.argv[1]).store.write_sync(lambda tx: os.kill(os.getpid(), signal.SIGSTOP))\n"
+    )
+    store = opened(path)
+    assert isinstance(store._turn, WriteTurn)
+    store._turn._patience_s = 0.3
+    stopped = subprocess.Popen([sys.executable, "-c", program, str(path)])
+    os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+    try:
+        for _ in range(2):
+            with pytest.raises(StoreBusy, match="Another process has been writing"):
+                enqueue_one(store)
+        assert count(store, "jobs") == 400
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    assert stopped.wait(30) == 0
+    enqueue_one(store)
     store.close()
 
 

@@ -13,12 +13,17 @@ from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import Hold, Job, RetryPolicy
 from holdbeat.domain.submission import Submission
+from holdbeat.handlers.http import HTTP_PARAMS_SCHEMA
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.bulk import cancel_where
+from holdbeat.store.verbs.cancel import cancel_group, cancel_job
 from holdbeat.store.verbs.enqueue import Enqueued
 from holdbeat.store.verbs.job_types import AnnouncedType, announce
+from holdbeat.store.verbs.reservations import cancel_reservation
 from holdbeat.store.verbs.submission import submit, submit_group
 from holdbeat.store.verbs.templates import archive_template, create_template, patch_template
 from tests.conformance.acts import count, look
+from tests.conformance.repair import ask_directly
 
 SCHEMA = {
     "type": "object",
@@ -209,6 +214,24 @@ def test_the_same_key_and_request_find_the_same_job_and_another_request_is_refus
         assert isinstance(refused(store, **{**request, **other}), Conflict)
 
 
+@pytest.mark.rule("QUE-01")
+def test_a_job_is_found_by_its_key_although_it_could_not_be_made_today(store: PersistenceAdapter) -> None:
+    store.write_sync(create_template, {"name": "t", "type": "anything"})
+    by_template = {"template": "t", "idempotency_key": "t1"}
+    by_type = {"type": "count", "params": {"n": 1}, "idempotency_key": "c1"}
+    made = send(store, by_template, by_type)
+    store.write_sync(archive_template, "t")
+    store.write_sync(announce, [AnnouncedType("count", {**SCHEMA, "required": ["text"]})])
+    assert send(store, by_template).jobs[0].id == made.jobs[0].id
+    again = send(store, by_template, by_type, {"type": "anything", "idempotency_key": "new"})
+    assert [job.id for job in again.jobs[:2]] == [job.id for job in made.jobs]
+    assert again.known == {job.id for job in made.jobs}
+    assert count(store, "jobs") == 3
+    assert refused(store, **{**by_template, "priority": 7}).code == "idempotency_conflict"
+    assert refused(store, **{**by_template, "idempotency_key": "t2"}).code == "archived"
+    assert refused(store, **{**by_type, "idempotency_key": "c2"}).code == "invalid_params"
+
+
 @pytest.mark.rule("QUE-02")
 def test_a_batch_with_one_bad_job_stores_none_and_names_it(store: PersistenceAdapter) -> None:
     with pytest.raises(Invalid) as refusal:
@@ -260,3 +283,74 @@ def test_a_group_whose_members_have_keys_is_found_again(store: PersistenceAdapte
         with pytest.raises(Conflict):
             make(other)
     assert count(store, "jobs") == 2
+
+
+@pytest.mark.rule("QUE-01")
+def test_a_group_is_found_by_its_keys_only_if_all_of_it_is_asked_for_again(store: PersistenceAdapter) -> None:
+    def make(
+        keys: str,
+        name: str | None = "one",
+        mode: GroupMode = GroupMode.SEQUENTIAL,
+        on_failure: OnFailure = OnFailure.STOP,
+    ) -> str:
+        members = [Submission.read({"type": "anything", "idempotency_key": key}) for key in keys]
+        return store.write_sync(submit_group, name, mode, on_failure, members)[0].id
+
+    first = make("abc")
+    assert make("abc") == first
+    others: list[dict[str, Any]] = [
+        {"name": "two"},
+        {"name": None},
+        {"mode": GroupMode.PARALLEL},
+        {"on_failure": OnFailure.CONTINUE},
+        {"keys": "ab"},
+        {"keys": "acb"},
+    ]
+    for other in others:
+        with pytest.raises(Conflict) as refusal:
+            make(**{"keys": "abc", **other})
+        assert refusal.value.code == "idempotency_conflict"
+    assert (count(store, "job_groups"), count(store, "jobs")) == (1, 3)
+
+
+@pytest.mark.rule("SEC-06")
+@pytest.mark.parametrize("text", ["a\x00b", "a\ud800b", "two\nlines", "x" * 501])
+def test_words_that_a_store_could_not_keep_are_refused_before_it_sees_them(
+    store: PersistenceAdapter, text: str
+) -> None:
+    member = [Submission.read({"type": "anything"})]
+    with pytest.raises(Invalid):
+        store.write_sync(submit_group, text, GroupMode.SEQUENTIAL, OnFailure.STOP, member)
+    group, (job,) = store.write_sync(submit_group, None, GroupMode.SEQUENTIAL, OnFailure.STOP, member)
+    asked = ask_directly(store)
+    acts: list[tuple[Any, ...]] = [
+        (cancel_job, job.id, text),
+        (cancel_group, group.id, text),
+        (cancel_where, {"type": "anything"}, text),
+        (cancel_reservation, asked.id, text),
+    ]
+    for act in acts:
+        with pytest.raises(Invalid) as refusal:
+            store.write_sync(*act)
+        assert refusal.value.field == "reason"
+    assert look(store, job.id).status == "QUEUED"
+
+
+@pytest.mark.rule("QUE-06")
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"url": "nonsense"}, "params.url"),
+        ({"url": "ftp://example.org/"}, "params.url"),
+        ({"url": "https://example.org/", "headers": {"Host": "x"}}, "params.headers"),
+        ({"url": "https://example.org/", "headers": {"X": "Müller"}}, "params.headers"),
+        ({"url": "https://example.org/", "headers": {"X-A": "1", "x-a": "2"}}, "params.headers"),
+    ],
+)
+def test_an_http_job_that_every_run_would_reject_is_refused_at_once(
+    store: PersistenceAdapter, params: dict[str, Any], field: str
+) -> None:
+    store.write_sync(announce, [AnnouncedType("http", HTTP_PARAMS_SCHEMA)])
+    assert refused(store, type="http", params=params).field == field
+    send_one(store, type="http", params={"url": "http://127.0.0.1:9/", "headers": {"X-A": "1"}})
+    send_one(store, type="http", params={"url": "https://example.org/", "headers": None})

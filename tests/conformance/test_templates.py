@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,11 +10,23 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict, Invalid, NotFound, Stale
 from holdbeat.domain.job import RetryPolicy
+from holdbeat.domain.submission import Submission
+from holdbeat.domain.views import schedule_json, template_json
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.job_types import AnnouncedType, announce
-from holdbeat.store.verbs.templates import archive_template, create_template, get_template, patch_template
-from tests.conformance.acts import count, events_of, rows
+from holdbeat.store.verbs.manual_fire import trigger_schedule
+from holdbeat.store.verbs.schedules import create_schedule
+from holdbeat.store.verbs.submission import submit
+from holdbeat.store.verbs.templates import (
+    archive_template,
+    create_template,
+    get_template,
+    patch_template,
+    save_template,
+)
+from tests.conformance.acts import OpenStore, count, events_of, rows
+from tests.conformance.races import together
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}, "m": {"type": "integer"}}, "required": ["n", "m"]}
 
@@ -34,7 +47,7 @@ def test_a_template_is_found_by_its_id_and_by_its_name(store: PersistenceAdapter
     )  # fmt: skip
     assert store.read_sync(get_template, made.id) == store.read_sync(get_template, "daily") == made
     assert (made.type, made.version, made.created_at) == ("count", 1, clock.now())
-    assert (made.priority, made.retry_policy) == (0, RetryPolicy(max_attempts=0))
+    assert (made.priority, made.retry_policy) == (0, {"max_attempts": 0})
     with pytest.raises(NotFound):
         store.read_sync(get_template, "nightly")
 
@@ -121,3 +134,37 @@ def test_archiving_disables_the_schedules_of_the_template_with_an_event(
         store.write_sync(patch_template, "t", {"priority": 1})
     with pytest.raises(Stale):
         store.write_sync(archive_template, "u", version=9)
+
+
+@pytest.mark.rule("INV-005")
+def test_members_of_a_retry_policy_that_a_layer_does_not_name_come_from_below(store: PersistenceAdapter) -> None:
+    policy = {"max_attempts": 2, "base_delay_s": 1, "max_delay_s": 5}
+    store.write_sync(announce, [AnnouncedType("patient", defaults={"retry_policy": policy})])
+    made = store.write_sync(create_template, {"name": "t", "type": "patient", "retry_policy": {"max_attempts": 5}})
+    assert template_json(made)["retry_policy"] == {"max_attempts": 5}
+    job = store.write_sync(submit, [Submission.read({"template": "t"})]).jobs[0]
+    assert job.retry_policy == RetryPolicy(5, 1, 5)
+    schedule = store.write_sync(
+        create_schedule,
+        {"name": "s", "template": "t", "interval_s": 60, "retry_policy": {"max_delay_s": 9, "jitter": 0.5}},
+    )
+    assert schedule_json(schedule)["retry_policy"] == {"max_delay_s": 9, "jitter": 0.5}
+    _, fired = store.write_sync(trigger_schedule, "s")
+    assert fired.retry_policy == RetryPolicy(5, 1, 9, 0.5)
+    changed = store.write_sync(patch_template, "t", {"retry_policy": {"jitter": 1}})
+    assert changed.retry_policy == {"jitter": 1} == store.read_sync(get_template, "t").retry_policy
+    for wrong in ({"jitter": 2}, {"max_attempts": -1}, {"tries": 3}):
+        with pytest.raises(Invalid):
+            store.write_sync(create_schedule, {"name": "x", "type": "noop", "interval_s": 60, "retry_policy": wrong})
+
+
+def test_processes_that_declare_the_same_template_at_once_all_get_it(open_store: OpenStore) -> None:
+    stores = [open_store() for _ in range(4)]
+    stores[0].write_sync(announce, [AnnouncedType("noop")])
+    for number in range(5):
+        given = (f"t{number}", "noop", {"priority": 1})
+        found = together([partial(each.write_sync, save_template, *given) for each in stores])
+        present = stores[0].read_sync(get_template, f"t{number}")
+        assert {getattr(each, "id", each) for each in found} == {present.id}
+        assert present.version == 1, "declared alike, it changes nothing"
+    assert stores[0].write_sync(save_template, "t0", "noop", {"priority": 2}).version == 2

@@ -32,11 +32,13 @@ from holdbeat.store.verbs.deliveries import (
     take_deliveries,
 )
 from holdbeat.store.verbs.webhooks import (
+    ServerSecret,
     create_webhook,
     delete_webhook,
     list_webhooks,
     load_webhook,
     patch_webhook,
+    rotate_server_secret,
     rotate_webhook,
     server_secret,
 )
@@ -138,7 +140,7 @@ def test_after_a_rotation_both_secrets_sign_for_a_day(store: PersistenceAdapter,
 @pytest.mark.rule("WEB-02")
 def test_the_servers_own_secret_is_made_once(open_store: OpenStore, store: PersistenceAdapter) -> None:
     stores = [store, open_store()]
-    found: list[str] = []
+    found: list[ServerSecret] = []
     threads = [
         threading.Thread(target=lambda each=each: found.append(each.write_sync(server_secret)))
         for each in stores
@@ -151,7 +153,37 @@ def test_the_servers_own_secret_is_made_once(open_store: OpenStore, store: Persi
     assert len(found) == 6 and len(set(found)) == 1
     finish_jobs(store, URL)
     (taken,) = take(store)
-    assert taken.secrets == (found[0],)
+    assert taken.secrets == found[0].secrets
+
+
+@pytest.mark.rule("WEB-02")
+def test_after_a_rotation_of_the_servers_own_secret_both_sign_for_a_day(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    (old,) = store.write_sync(server_secret).secrets
+    fresh = store.write_sync(rotate_server_secret, SECRET)
+    assert (fresh.secrets, fresh.rotated_at) == ((SECRET, old), clock.now())
+    finish_jobs(store, URL)
+    (taken,) = take(store)
+    assert taken.secrets == (SECRET, old)
+    clock.advance(86_400)
+    (taken,) = take(store)
+    assert taken.secrets == (SECRET,)
+    assert store.write_sync(rotate_server_secret).secrets[1] == SECRET
+    with pytest.raises(Invalid):
+        store.write_sync(rotate_server_secret, "short")
+
+
+@pytest.mark.rule("WEB-04")
+def test_messages_follow_their_subscription_to_another_host(store: PersistenceAdapter) -> None:
+    made = store.write_sync(create_webhook, URL)
+    other = store.write_sync(create_webhook, URL)
+    enqueue_one(store)
+    complete(store, claim_one(store))
+    store.write_sync(patch_webhook, made.id, {"url": "https://b.example/new"})
+    taken = {each.delivery.webhook_id: each for each in take(store)}
+    assert (taken[made.id].delivery.url, taken[made.id].host) == ("https://b.example/new", "b.example:443")
+    assert (taken[other.id].delivery.url, taken[other.id].host) == (URL, "a.example:443")
 
 
 @pytest.mark.rule("WEB-04")

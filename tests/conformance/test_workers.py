@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
@@ -16,6 +18,7 @@ from holdbeat.store.verbs.workers import (
     beat,
     begin_stopping,
     has_live_worker_for,
+    list_workers,
     live_workers,
     signals,
     stop_worker,
@@ -121,25 +124,55 @@ def test_a_worker_hears_of_cancelled_jobs_and_direct_requests(store: Persistence
 @pytest.mark.rule("QUE-06", "DIR-06")
 def test_a_worker_is_live_until_its_beats_stay_away(store: PersistenceAdapter, clock: ManualClock) -> None:
     introduce(store, "one", types=("noop", "a"), slots=3, http_slots=2, resources=("gpu",), version="1.0")
-    assert store.read_sync(has_live_worker_for, "a")
-    assert not store.read_sync(has_live_worker_for, "b")
+    assert store.read_sync(has_live_worker_for, "a", "gpu")
+    assert not store.read_sync(has_live_worker_for, "b", "gpu")
     (worker,) = store.read_sync(live_workers)
     assert (worker.slots, worker.http_slots, worker.resources, worker.version) == (3, 2, ("gpu",), "1.0")
     clock.advance(200)
     store.write_sync(beat, "one", TERMS)
     clock.advance(200)
-    assert store.read_sync(has_live_worker_for, "a")
+    assert store.read_sync(has_live_worker_for, "a", "gpu")
     clock.advance(100)
     assert store.read_sync(live_workers) == []
-    assert not store.read_sync(has_live_worker_for, "a")
+    assert not store.read_sync(has_live_worker_for, "a", "gpu")
     assert [found.id for found in store.read_sync(all_workers)] == ["one"]
+
+
+@pytest.mark.rule("API-03")
+@pytest.mark.parametrize("has_ended_too", [False, True])
+def test_workers_come_in_pages_that_neither_repeat_nor_drop_one(
+    store: PersistenceAdapter, clock: ManualClock, has_ended_too: bool
+) -> None:
+    names = [f"w{number}" for number in range(7)]
+    for number, name in enumerate(names):
+        introduce(store, name)
+        if number % 3:
+            clock.advance(1)
+    store.write_sync(stop_worker, "w3")
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = store.read_sync(list_workers, has_ended_too=has_ended_too, limit=2, cursor=cursor)
+        seen += [worker.id for worker in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+        if len(seen) == 2 and not has_ended_too:
+            clock.advance(1)
+            introduce(store, "newcomer")
+    if has_ended_too:
+        assert seen == names[::-1]
+    else:
+        assert seen == [name for name in names if name != "w3"] + ["newcomer"]
+    with pytest.raises(Invalid):
+        store.read_sync(list_workers, has_ended_too=has_ended_too, cursor="x")
 
 
 @pytest.mark.rule("CON-003", "DIR-06")
 def test_a_worker_that_is_stopping_serves_nobody_new_and_one_that_stopped_is_gone(store: PersistenceAdapter) -> None:
     introduce(store, "one")
     store.write_sync(begin_stopping, "one")
-    assert not store.read_sync(has_live_worker_for, "noop")
+    assert not store.read_sync(has_live_worker_for, "noop", "default")
     assert [worker.id for worker in store.read_sync(live_workers)] == ["one"]
     assert store.write_sync(stop_worker, "one")
     assert store.read_sync(live_workers) == []
@@ -158,3 +191,22 @@ def test_everyone_who_holds_something_is_suspected(store: PersistenceAdapter) ->
     assert store.read_sync(suspected_workers) == ["holder", "registered", "waiter"]
     change(store, "DELETE FROM leases")
     assert store.read_sync(suspected_workers) == ["registered", "waiter"]
+
+
+@pytest.mark.rule("DIR-06")
+@pytest.mark.parametrize(
+    ("offer", "resource", "serves"),
+    [
+        ({}, "default", True),
+        ({"resources": ("gpu",)}, "gpu", True),
+        ({"resources": ("gpu",)}, "default", False),
+        ({"slots": 0, "http_slots": 4}, "default", False),
+        ({"slots": 0, "http_slots": 4}, "http", True),
+        ({"slots": 4, "http_slots": 0}, "http", False),
+    ],
+)
+def test_a_worker_that_has_no_place_for_the_work_does_not_count_as_one_for_it(
+    store: PersistenceAdapter, offer: dict[str, Any], resource: str, serves: bool
+) -> None:
+    introduce(store, "one", **{"types": ("noop",), **offer})
+    assert store.read_sync(has_live_worker_for, "noop", resource) is serves

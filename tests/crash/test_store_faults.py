@@ -146,3 +146,18 @@ def test_a_folder_that_cannot_be_written_is_refused_with_its_name(sqlite_ground:
     assert process.exit_code() != 0
     assert "nowhere" in process.said()
     assert not missing.parent.exists()
+
+
+@pytest.mark.rule("CON-003", "OPS-03")
+@pytest.mark.parametrize("verb", ["serve", "worker"])
+def test_a_shutdown_ends_within_its_grace_though_the_database_is_away(
+    postgres_server: PostgresServer, postgres_url: str, tmp_path: Path, verb: str
+) -> None:
+    with field(postgres_url, tmp_path) as ground:
+        process = ground.start(verb, shutdown_grace_s=20)
+        ground.app.enqueue_sync("quick", diary=ground.diary, number=1).wait_sync(30)
+        postgres_server.stop("immediate")
+        eventually(lambda: "wake-ups are off" in process.said(), said=process.said)
+        process.send(signal.SIGTERM)
+        assert process.exit_code(20) == 0
+        postgres_server.start()

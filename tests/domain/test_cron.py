@@ -262,6 +262,18 @@ def test_expressions_with_the_same_text_are_one() -> None:
         ("@hourly", "at the start of every hour"),
         ("0 0 29 2 *", "at 00:00 on February 29"),
         ("0 0 * * 1#2", "at 00:00 on the second Monday of the month"),
+        # Without a star either field of days is enough: here the one that names all days decides.
+        ("0 0 1-31 * 1", "at 00:00 every day"),
+        ("0 0 1-15,16-31 * 1", "at 00:00 every day"),
+        ("0 0 5 * 0-6", "at 00:00 every day"),
+        ("0 0 5 * 1-7", "at 00:00 every day"),
+        ("0 0 5 * 1-6", "at 00:00 on the fifth day of month and on Monday through Saturday"),
+        ("0 0 */2 * 1", "at 00:00 on every second day of month if it's on Monday"),
+        # A step beyond the end leaves one value.
+        ("*/100 * * * *", "at the start of every hour"),
+        ("0 */24 * * *", "at 00:00 every day"),
+        ("0 0 * * */7", "at 00:00 on Sunday"),
+        ("0 0 1-31/40 * *", "at 00:00 on the first day of every month"),
     ],
 )
 def test_an_expression_can_be_said_in_words(text: str, sentence: str) -> None:
@@ -289,3 +301,30 @@ def test_a_sparse_expression_is_planned_within_ten_milliseconds(text: str, dst: 
         begun = time.process_time()
         cron.next_after(datetime(year, 3, 1, tzinfo=UTC), zone, dst)
         assert time.process_time() - begun < 0.01
+
+
+@pytest.mark.rule("DEC-003")
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("0 0 * * */7", ["04 Sun", "11 Sun", "18 Sun"]),
+        ("0 0 * * 7-7", ["04 Sun", "11 Sun", "18 Sun"]),
+        ("0 0 * * 0-7", ["02 Fri", "03 Sat", "04 Sun"]),
+        ("0 0 * * 5-7", ["02 Fri", "03 Sat", "04 Sun"]),
+        ("0 0 * * 6-7/2", ["03 Sat", "10 Sat", "17 Sat"]),
+        ("0 0 * * */2", ["03 Sat", "04 Sun", "06 Tue"]),
+        ("0 0 * jAn sUn#2", ["11 Sun", "10 Sun", "09 Sun"]),
+        ("0 0 * * 7#1", ["04 Sun", "01 Sun", "01 Sun"]),
+        ("0 0 * * 7L", ["25 Sun", "22 Sun", "29 Sun"]),
+        ("0 0 LW * *", ["30 Fri", "27 Fri", "31 Tue"]),
+        ("0 0 13 * 5", ["02 Fri", "09 Fri", "13 Tue"]),
+        ("0 0 */2 * 1", ["05 Mon", "19 Mon", "09 Mon"]),
+        ("0 0 30 2 1", ["02 Mon", "09 Mon", "16 Mon"]),
+        ("@midnight", ["02 Fri", "03 Sat", "04 Sun"]),
+        ("@annually", ["01 Fri", "01 Sat", "01 Mon"]),
+        ("0 0 1-31 * 1", ["02 Fri", "03 Sat", "04 Sun"]),
+    ],
+)
+def test_what_cron_leaves_to_its_reader_is_read_as_cron_reads_it(text: str, days: list[str]) -> None:
+    fires = Cron.parse(text).fires(datetime(2026, 1, 1, tzinfo=UTC), zone_of("UTC"), Dst.VIXIE)
+    assert [fire.at.strftime("%d %a") for fire in islice(fires, len(days))] == days

@@ -143,7 +143,8 @@ def test_fires_are_later_one_by_one_on_whole_minutes_and_asked_singly_the_same(
     previous = after
     for fire in islice(cron.fires(after, zone, dst), 8):
         assert fire.at > previous
-        assert fire.at == fire.local
+        # Not compared as they are: amid a fold Python calls times of two zones unequal, whatever they are.
+        assert fire.local.astimezone(UTC) == fire.at
         assert fire.local.second == fire.local.microsecond == 0 or dst is Dst.SHIFT
         assert fire.note in (None, "gap", "fold")
         if fire.note != "gap":

@@ -259,3 +259,21 @@ def test_a_known_timezone_is_found_and_kept(name: str) -> None:
 def test_a_misspelled_timezone_gets_a_proposal() -> None:
     with pytest.raises(Invalid, match="did you mean Europe/Berlin"):
         zone_of("europe/berlin")
+
+
+@pytest.mark.rule("DEC-003", "SEC-06")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0 0 * * 5-1", "'5-1' runs backwards"),
+        ("0 0 * * fri-sun", "ends with 7"),
+        ("0 22-2 * * *", "the hour field '22-2'"),
+        ("0 0 * nov-feb *", "'NOV-FEB' runs backwards"),
+        ("1, 2 * * * *", "a list has no spaces in it"),
+        ("0 0 0 * * *", "neither seconds nor years"),
+        ("@every 5m", "give interval_s"),
+        ("@daily x", "'@daily x' is not a known nickname"),
+    ],
+)
+def test_a_refusal_says_what_to_do_instead(text: str, words: str) -> None:
+    assert words.lower() in refusal_of(text).detail.lower()

@@ -47,7 +47,7 @@ MEMBERS = st.lists(
             is_gated=gate and status is QUEUED,
             holds_lease=status is RUNNING or (lease and status is CANCELLED),
             failed_for_good=verdict and status is FAILED,
-            ended_by_policy=policy and status in (CANCELLED, SKIPPED),
+            skipped_by_policy=policy and status is SKIPPED,
             ever_ran=status is not QUEUED,
         ),
         st.sampled_from(list(JobStatus)),
@@ -67,7 +67,7 @@ MEMBERS = st.lists(
             m.is_gated,
             m.holds_lease,
             m.failed_for_good,
-            m.ended_by_policy,
+            m.skipped_by_policy,
             m.ever_ran,
         )
         for index, m in enumerate(found)

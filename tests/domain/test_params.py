@@ -275,3 +275,10 @@ def test_labels_are_a_small_map_of_strings(value: Any) -> None:
 def test_text_of_unknown_origin_is_made_storable_rather_than_refused() -> None:
     assert storable_text("a\x00b\ud800c😀") == "a�b�c😀"
     assert storable_text("x" * 100, 10) == "x" * 9 + "…"
+
+
+@pytest.mark.rule("SEC-06")
+def test_a_long_name_over_many_items_takes_no_more_room_than_they_do() -> None:
+    with pytest.raises(Invalid) as refused:
+        check_json({"k" * 100_000: [*range(20_000), "\x00"]}, field="params")
+    assert len(refused.value.field or "") < 300

@@ -59,10 +59,17 @@ def test_the_delays_are_10_20_40_seconds() -> None:
 
 @pytest.mark.rule("RET-01")
 @given(policy=POLICIES, number=st.integers(0, 5000), spread=st.floats(0, 1, exclude_max=True))
-def test_no_delay_is_longer_than_the_cap_and_its_jitter(policy: RetryPolicy, number: int, spread: float) -> None:
+def test_no_delay_is_longer_than_the_cap_whatever_the_jitter(policy: RetryPolicy, number: int, spread: float) -> None:
     wait = delay_s(policy, number, spread=spread)
-    assert 0 <= wait <= policy.max_delay_s * (1 + policy.jitter)
+    assert 0 <= wait <= policy.max_delay_s
     assert wait >= delay_s(policy, max(0, number - 1), spread=spread)
+
+
+@pytest.mark.rule("RET-01")
+def test_a_herd_at_the_cap_is_spread_below_it() -> None:
+    policy = RetryPolicy(base_delay_s=10, max_delay_s=60, jitter=0.5)
+    assert [delay_s(policy, 0, spread=spread) for spread in (0, 0.5)] == [10, 12.5]
+    assert [delay_s(policy, 9, spread=spread) for spread in (0, 0.5)] == [40, 50]
 
 
 @pytest.mark.rule("RET-01")

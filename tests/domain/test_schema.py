@@ -129,3 +129,86 @@ def test_the_names_that_were_probably_meant_are_found() -> None:
     assert near_matches("reserch", names) == ["research"]
     assert near_matches("zzz", names) == []
     assert near_matches("x" * 1_000_000, names) == []
+
+
+# -- values that are made to be slow -------------------------------------------------------------------------
+
+UNION: Schema = {
+    "type": "object",
+    "properties": {"tree": {"anyOf": [{"$ref": "#/$defs/Add"}, {"$ref": "#/$defs/Mul"}]}},
+    "$defs": {
+        name: {
+            "type": "object",
+            "properties": {
+                "child": {"anyOf": [{"$ref": "#/$defs/Add"}, {"$ref": "#/$defs/Mul"}, {"type": "null"}]},
+                "kind": {"const": name.lower()},
+            },
+            "required": ["child", "kind"],
+            "additionalProperties": False,
+        }
+        for name in ("Add", "Mul")
+    },
+}
+
+
+def tree(depth: int, leaf: Any) -> Any:
+    value = leaf
+    for level in range(depth):
+        value = {"child": value, "kind": "mul" if level % 2 else "add"}
+    return {"tree": value}
+
+
+@pytest.mark.rule("SEC-06")
+def test_a_deep_value_of_alternatives_is_checked_once_for_each_definition() -> None:
+    validate(UNION, tree(60, None))
+    assert matches(UNION, tree(60, None))
+    with pytest.raises(Invalid) as refused:
+        validate(UNION, tree(60, "no leaf"))
+    assert refused.value.field == "params.tree" + ".child" * 60
+    assert not matches(UNION, tree(60, "no leaf"))
+
+
+@pytest.mark.rule("SEC-06")
+def test_alternatives_that_lead_to_themselves_come_to_an_end() -> None:
+    endless: Schema = {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}
+    with pytest.raises(Invalid):
+        validate(endless, {"a": 1})
+
+
+@pytest.mark.rule("SEC-06")
+def test_a_long_list_without_repetition_is_found_to_be_one() -> None:
+    unique: Schema = {"type": "array", "uniqueItems": True}
+    validate(unique, list(range(45_000)))
+    assert not matches(unique, [*range(45_000), 44_999.0])
+
+
+@pytest.mark.parametrize(
+    ("items", "is_unique"),
+    [
+        ([1, True], True),
+        ([0, False, None, "", [], {}], True),
+        ([1, 1.0], False),
+        (["1", 1], True),
+        ([{"a": 1, "b": 2}, {"b": 2, "a": 1}], False),
+        ([[1, 2], [2, 1]], True),
+        ([[1.0], [1]], False),
+    ],
+)
+def test_two_items_are_the_same_as_json_has_it(items: list[Any], is_unique: bool) -> None:
+    assert matches({"uniqueItems": True}, items) is is_unique
+
+
+@pytest.mark.rule("SEC-06")
+def test_more_alternatives_than_can_be_tried_are_refused_and_not_tried() -> None:
+    many: Schema = {"type": "array", "items": {"anyOf": [{"const": number} for number in range(1000)]}}
+    with pytest.raises(Invalid, match="too large for so many alternatives"):
+        validate(many, [999] * 5000)
+    assert not matches(many, [999] * 5000)
+    validate(many, [999] * 500)
+
+
+@pytest.mark.rule("SEC-06")
+def test_a_long_name_is_cut_where_a_place_is_named() -> None:
+    with pytest.raises(Invalid) as refused:
+        validate({"additionalProperties": {"items": {"type": "string"}}}, {"k" * 130_000: ["a", 1]})
+    assert refused.value.field == "params." + "k" * 199 + "[1]"

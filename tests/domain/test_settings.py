@@ -92,6 +92,11 @@ def test_variables_of_ours_that_are_no_settings_are_left_alone() -> None:
     assert load(server="http://x", key="k", app="a:b", run_id="r", test_anything="1") == Settings()
 
 
+def test_a_command_that_a_shell_job_runs_may_call_holdbeat() -> None:
+    """The run's own variables, which every shell job is handed, are no settings."""
+    assert load(run_id="r", job_id="j", fence="7", attempt="1") == Settings()
+
+
 def test_lists_maps_and_truths_are_read_from_text_and_from_toml(tmp_path: Path) -> None:
     from_text = load(
         outbound_allow="10.0.0.1, example.org", direct_routes="/a=story,/b=other", allow_shell="yes", legacy_api="0"

@@ -12,7 +12,6 @@ import apsw
 import pytest
 
 from holdbeat.domain.job import Job
-from holdbeat.store import postgres
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.sqlite import SqliteStore
 from holdbeat.store.verbs.jobs import load_job
@@ -59,7 +58,7 @@ class Outage:
             # Impatient, so that a test need not wait ten seconds for a refusal.
             store._connection.set_busy_timeout(50)
         else:
-            monkeypatch.setattr(postgres, "PATIENCE_S", 0.2)
+            monkeypatch.setattr(store, "patience_s", 0.2)
             self._server = request.getfixturevalue("postgres_server")
 
     def begin(self) -> None:

@@ -241,6 +241,11 @@ def leaves_children(ctx: Context) -> dict[str, int]:
     return {"plain": plain.pid, "daemon": daemon.pid}
 
 
+def leaves_a_child_that_goes() -> None:
+    """As multiprocessing does with the process that watches over its shared memory."""
+    subprocess.Popen(["sleep", "0.1"])
+
+
 def leaves_a_thread() -> str:
     threading.Thread(target=time.sleep, args=(300,)).start()
     return "done"

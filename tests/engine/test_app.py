@@ -12,9 +12,10 @@ import pytest
 
 from holdbeat import App, Context, PermanentFailure, Skip
 from holdbeat.app import DirectFailed
-from holdbeat.domain.errors import Conflict, Invalid
+from holdbeat.domain.errors import Conflict, Invalid, Unavailable
 from holdbeat.domain.job import JobStatus
 from holdbeat.store.verbs.groups import load_group
+from tests.engine.acting import Outage
 
 pytestmark = pytest.mark.asyncio
 
@@ -189,3 +190,180 @@ async def test_sync_programs_can_enqueue_and_wait_beside_a_running_app(store_url
     assert [run.result for run in runs] == [2, 3, 4]
     assert group_id
     app.close()
+
+
+def own_transaction(url: str) -> Any:
+    """A transaction of the caller's own, as a program with tables beside ours would have it."""
+    connection: Any
+    if url.startswith("sqlite"):
+        connection = apsw.Connection(url.removeprefix("sqlite:///"))
+        connection.set_busy_timeout(5000)
+        connection.execute("BEGIN IMMEDIATE")
+    else:
+        connection = psycopg.connect(url, autocommit=True)
+        connection.execute("BEGIN")
+    return connection
+
+
+@pytest.mark.rule("QUE-03")
+@pytest.mark.parametrize("how", ["option", "call", "group", "group of calls", "async", "async group"])
+async def test_a_connection_is_joined_wherever_it_is_named(store_url: str, how: str) -> None:
+    app = make_app(store_url)
+
+    def count() -> int:
+        return int(app.store.read_sync(lambda tx: tx.rows("SELECT count(*) FROM jobs"))[0][0])
+
+    assert count() == 0
+    for word, expected in (("ROLLBACK", 0), ("COMMIT", 1)):
+        connection = own_transaction(store_url)
+        joined = app.with_options(connection=connection)
+        match how:
+            case "option":
+                joined.enqueue_many_sync([app.call("add", a=1)])
+            case "call":
+                app.enqueue_many_sync([joined.call("add", a=1)])
+            case "group":
+                joined.group_sync([app.call("add", a=1)])
+            case "group of calls":
+                app.group_sync([joined.call("add", a=1)])
+            case "async":
+                await app.enqueue_many([joined.call("add", a=1)])
+            case "async group":
+                await joined.group([app.call("add", a=1)])
+        assert count() == 0
+        connection.execute(word)
+        connection.close()
+        assert count() == expected
+    app.close()
+
+
+@pytest.mark.rule("QUE-03")
+async def test_what_cannot_join_a_transaction_says_so(store_url: str) -> None:
+    app = make_app(store_url)
+    one, other = app.with_options(connection=object()), app.with_options(connection=object())
+    with pytest.raises(Invalid, match="different connections") as refusal:
+        app.enqueue_many_sync([one.call("add", a=1), other.call("add", a=1)])
+    assert refusal.value.field == "connection"
+    with pytest.raises(Invalid, match="cannot be part of your own transaction"):
+        one.template_sync("t", "add")
+    with pytest.raises(Invalid, match="cannot be part of your own transaction"):
+        await one.direct("add", a=1)
+    app.close()
+
+
+@pytest.mark.rule("QUE-03", "QUE-06")
+async def test_the_first_use_of_an_app_may_be_inside_the_callers_own_transaction(store_url: str) -> None:
+    App(store_url).store.close()
+    connection = own_transaction(store_url)
+    app = make_app(store_url)
+    handle = app.with_options(connection=connection).enqueue_sync("add", a=1)
+    connection.execute("COMMIT")
+    connection.close()
+    async with app.running():
+        done = await handle.wait(20)
+    assert done.status is JobStatus.COMPLETED
+    app.close()
+
+
+@pytest.mark.rule("QUE-06")
+async def test_an_announcement_that_failed_is_made_again(
+    store_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(store_url)
+    store = app.store
+    outage = Outage(store, request, monkeypatch)
+
+    @app.job(name="new")
+    def new() -> None: ...
+
+    with outage.during(), pytest.raises(Unavailable):
+        await asyncio.to_thread(app.enqueue_sync, "new")
+    assert (await app.enqueue("new")).job.type == "new"
+    app.close()
+
+
+@pytest.mark.rule("QUE-06")
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [("resource", "*"), ("resource", 5), ("resource", " gpu"), ("priority", "high"), ("priority", 1.5),
+     ("priority", True), ("priority", 101), ("webhook_url", "junk"), ("webhook_url", "ftp://x/"), ("retries", -1),
+     ("retries", "3"), ("retries", True), ("timeout", 0), ("isolation", "vm")],
+)  # fmt: skip
+async def test_a_job_type_with_an_impossible_policy_is_refused_when_it_is_registered(field: str, wrong: Any) -> None:
+    app = App()
+    with pytest.raises(Invalid) as refusal:
+        app.job_with(lambda: None, **{"name": "wrong", field: wrong})
+    assert refusal.value.field == field
+    assert "wrong" not in app._types
+
+
+@pytest.mark.rule("GRP-01")
+async def test_a_group_of_an_unknown_kind_is_refused_by_the_fields_name(store_url: str) -> None:
+    app = make_app(store_url)
+    for field in ("mode", "on_failure"):
+        with pytest.raises(Invalid, match="must be one of") as refusal:
+            app.group_sync([app.call("add", a=1)], **{field: "bogus"})
+        assert refusal.value.field == field
+        with pytest.raises(Invalid):
+            await app.group([app.call("add", a=1)], **{field: "bogus"})
+    app.close()
+
+
+@pytest.mark.rule("CAN-01")
+async def test_a_handle_cancels_its_job_and_says_so_when_there_is_nothing_left_to_cancel(store_url: str) -> None:
+    app = make_app(store_url)
+    first, second = await app.enqueue("add", a=1), await app.enqueue("add", a=2)
+    cancelled = await first.cancel("a mistake")
+    assert (cancelled.id, cancelled.status, first.job) == (first.id, JobStatus.CANCELLED, cancelled)
+    assert (await asyncio.to_thread(second.cancel_sync)).status is JobStatus.CANCELLED
+    with pytest.raises(Conflict, match="ended already"):
+        await first.cancel()
+    app.close()
+
+
+@pytest.mark.rule("DEC-012")
+async def test_jobs_are_made_from_a_template_by_its_name_or_by_itself(store_url: str) -> None:
+    app = make_app(store_url)
+    template = await app.template("plus-ten", "add", default_params={"b": 10}, priority=4)
+    by_name = await app.with_options(priority=9).enqueue_template("plus-ten", a=1)
+    by_itself = await app.enqueue(template, a=2, b=3)
+    in_a_thread = await asyncio.to_thread(lambda: app.enqueue_template_sync("plus-ten", a=4))
+    (member,) = (await app.group([app.call_template("plus-ten", a=5)]))[1]
+    made = [handle.job for handle in (by_name, by_itself, in_a_thread, member)]
+    assert [(job.type, job.params, job.priority) for job in made] == [
+        ("add", {"a": 1, "b": 10}, 9),
+        ("add", {"a": 2, "b": 3}, 4),
+        ("add", {"a": 4, "b": 10}, 4),
+        ("add", {"a": 5, "b": 10}, 4),
+    ]
+    with pytest.raises(Invalid, match="plus-one"):
+        await app.enqueue_template("plus-one", a=1)
+    app.close()
+
+
+@pytest.mark.rule("TIME-01", "TIME-09")
+async def test_a_program_declares_its_schedules_as_often_as_it_likes(store_url: str) -> None:
+    app = make_app(store_url)
+    template = await app.template("plus-ten", "add", default_params={"b": 10})
+    nightly = await app.schedule("nightly", "story", cron="0 3 * * *", timezone="Europe/Vienna", params={"prompt": "x"})
+    often = await app.schedule("often", template, every="10m", params={"a": 1})
+    assert (nightly.type, nightly.cron, nightly.params) == ("story", "0 3 * * *", {"prompt": "x"})
+    assert (often.template_id, often.interval_s) == (template.id, 600)
+    again = await asyncio.to_thread(lambda: app.schedule_sync("often", template, every="10m", params={"a": 1}))
+    assert (again.id, again.version) == (often.id, often.version)
+    changed = await app.schedule("often", template, every="20m")
+    assert (changed.id, changed.interval_s, changed.version) == (often.id, 1200, often.version + 1)
+    with pytest.raises(Invalid):
+        await app.schedule("never", "story", cron="61 * * * *")
+    app.close()
+
+
+async def test_a_retry_policy_is_had_from_the_package_itself() -> None:
+    import holdbeat
+
+    app = App()
+
+    @app.job(retries=holdbeat.RetryPolicy(max_attempts=5, base_delay_s=1))
+    def patient() -> None: ...
+
+    assert app._types["patient"].retry_policy == holdbeat.RetryPolicy(5, 1)

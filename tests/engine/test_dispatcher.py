@@ -16,7 +16,6 @@ from holdbeat.domain.lease import Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.handlers.context import Context
 from holdbeat.handlers.stop import StopSignal
-from holdbeat.store import postgres
 from holdbeat.store.verbs.recover_leases import recover_lease
 from holdbeat.testing import stage
 from tests.conformance.fault_proxy import FaultProxy
@@ -185,10 +184,10 @@ async def test_a_claim_whose_answer_was_lost_is_taken_up_by_the_worker_that_made
     gate.set()
     app = gated(gate)
     line = CutLine(postgres_url)
-    monkeypatch.setattr(postgres, "PATIENCE_S", 0.1)
     real: Any = OffsetClock()
     async with stage(app, tmp_path, real, store=line.url, slots=1) as on_stage:
         handle = await app.enqueue("wait", number=5)
+        monkeypatch.setattr(app.store, "patience_s", 0.1)
         dispatcher = on_stage.supervisor.dispatcher
         line.arm("after the commit is done")
         with pytest.raises(Exception, match="not known whether it was stored"):

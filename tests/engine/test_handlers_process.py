@@ -231,13 +231,21 @@ async def test_tearing_down_the_worker_kills_the_process() -> None:
 
 
 @pytest.mark.rule("EXE-02")
-async def test_children_left_behind_are_killed_even_if_they_became_daemons() -> None:
+async def test_children_left_behind_are_killed_even_if_they_became_daemons_and_fail_the_run() -> None:
     stage = on_stage(bad.leaves_children, "process")
     outcome = await stage.run()
-    assert outcome.status is RunStatus.COMPLETED
+    assert (outcome.status, outcome.error_kind) == (RunStatus.FAILED, ErrorKind.ERROR)
+    assert outcome.error is not None and outcome.error.startswith("The handler left 2 processes behind")
     assert stage.script.text("stderr") == "[2 processes left behind by the handler, killed]\n"
     assert not is_alive(outcome.result["plain"])
     assert not is_alive(outcome.result["daemon"])
+
+
+@pytest.mark.rule("EXE-02")
+async def test_children_that_end_soon_after_the_handler_are_not_left_behind() -> None:
+    stage = on_stage(bad.leaves_a_child_that_goes, "process")
+    assert (await stage.run()).status is RunStatus.COMPLETED
+    assert stage.script.logged == []
 
 
 @pytest.mark.rule("EXE-02")

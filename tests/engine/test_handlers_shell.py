@@ -40,6 +40,14 @@ async def test_a_command_that_fails_is_failed_with_its_exit_code_and_last_words(
 
 
 @pytest.mark.rule("EXE-02")
+@pytest.mark.parametrize("command", ["sleep 300 & exit 0", "setsid sleep 300 >/dev/null 2>&1 & exit 0"])
+async def test_a_command_that_leaves_a_process_behind_has_failed(command: str) -> None:
+    outcome = await shell().run(argv=["sh", "-c", command])
+    assert (outcome.status, outcome.error_kind, outcome.exit_code) == (RunStatus.FAILED, ErrorKind.ERROR, 0)
+    assert outcome.error is not None and outcome.error.startswith("The handler left a process behind")
+
+
+@pytest.mark.rule("EXE-02")
 async def test_a_command_ended_by_a_signal_names_the_signal() -> None:
     outcome = await shell().run(argv=["sh", "-c", "kill -SEGV $$"])
     assert (outcome.error_kind, outcome.exit_code) == (ErrorKind.EXIT, -11)
@@ -128,7 +136,7 @@ async def test_a_stop_reaches_the_whole_group_and_kills_what_ignores_it() -> Non
 @pytest.mark.rule("EXE-02")
 async def test_what_a_command_leaves_in_the_background_is_killed() -> None:
     outcome = await shell().run(argv="sleep 300 & echo $!; setsid sleep 300 & echo $!", shell=True)
-    assert outcome.status is RunStatus.COMPLETED
+    assert outcome.status is RunStatus.FAILED
     assert [is_alive(int(pid)) for pid in outcome.result["stdout_tail"].split()] == [False, False]
 
 

@@ -47,7 +47,7 @@ def claimed(store: PersistenceAdapter, count: int) -> list[str]:
 
 
 async def fully(recovery: ZombieRecovery, clock: ManualClock) -> int:
-    """Looks twice, a heartbeat apart: on a machine's own clock a lease must be seen late for that long."""
+    """Looks twice, a heartbeat apart: a lease must be seen late for that long."""
     first = await recovery.recover()
     clock.advance(TERMS.heartbeat_s)
     return first + await recovery.recover()
@@ -85,9 +85,9 @@ async def test_several_recoverers_at_once_act_once(
     clock.advance(LONG_SILENCE_S)
     others = [open_at(store_url, clock=clock) for _ in range(3)]
     recoveries = [ZombieRecovery(other, TERMS, 5) for other in others]
-    repaired = [await recovery.recover() for recovery in recoveries] if store_url.startswith("sqlite") else []
+    assert [await recovery.recover() for recovery in recoveries] == [0, 0, 0]
     clock.advance(TERMS.heartbeat_s)
-    repaired += await asyncio.gather(*(recovery.recover() for recovery in recoveries))
+    repaired = await asyncio.gather(*(recovery.recover() for recovery in recoveries))
     assert sum(repaired) == len(ids)
     assert value(store, "SELECT count(*) FROM jobs WHERE retry_kind = 'auto'") == len(ids)
     assert event_names(store).count("zombie.found") == len(ids)

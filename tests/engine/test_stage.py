@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,3 +54,39 @@ async def test_out_of_the_box_one_job_per_resource_runs_at_a_time(holdbeat_stage
             await stage.app.enqueue(note, number=number)
         assert [await stage.step() for _ in range(4)] == [1, 1, 1, 0]
         assert order == [0, 1, 2]
+
+
+ELSEWHERE = """
+import asyncio, sys
+
+def test_nothing_of_holdbeat_is_loaded_before_it_is_used():
+    assert [name for name in sys.modules if name.startswith("holdbeat.")] == ["holdbeat.testing"]
+
+def test_the_stage_is_there(holdbeat_stage):
+    from holdbeat import App
+
+    app = App()
+
+    @app.job
+    def add(a: int) -> int:
+        return a + 1
+
+    async def play() -> None:
+        async with holdbeat_stage(app) as stage:
+            job = await app.enqueue(add, a=1)
+            await stage.drain()
+            assert (await stage.job(job.id)).run.result == 2
+
+    asyncio.run(play())
+"""
+
+
+@pytest.mark.parametrize("conftest", ["", 'pytest_plugins = ["holdbeat.testing"]'])
+async def test_pytest_finds_the_plugin_by_itself_and_it_weighs_nothing(tmp_path: Path, conftest: str) -> None:
+    (tmp_path / "test_elsewhere.py").write_text(ELSEWHERE)
+    (tmp_path / "conftest.py").write_text(conftest)
+    pytest_elsewhere = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = await asyncio.to_thread(
+        subprocess.run, pytest_elsewhere, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr

@@ -6,19 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from holdbeat.domain.concurrency import Capacity, ConcurrencyPolicy
-from holdbeat.domain.group import (
-    PREDECESSOR_CANCELLED,
-    PREDECESSOR_FAILED,
-    GroupFailurePolicy,
-    GroupMode,
-    GroupStatus,
-    Member,
-    OnFailure,
-)
+from holdbeat.domain.group import GroupFailurePolicy, GroupMode, GroupStatus, Member, OnFailure
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
-
-BY_POLICY = (PREDECESSOR_FAILED, PREDECESSOR_CANCELLED)
 
 
 @dataclass
@@ -174,7 +164,7 @@ class QueueModel:
                     is_gated=tip.gated and tip.status is JobStatus.QUEUED,
                     holds_lease=any(job.leased for job in chain),
                     failed_for_good=tip.permanently_failed,
-                    ended_by_policy=tip.reason in BY_POLICY,
+                    skipped_by_policy=tip.status is JobStatus.SKIPPED and tip.reason is not None,
                     ever_ran=any(job.ran for job in chain),
                 )
             )

@@ -7,11 +7,37 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx2
 
+from holdbeat.demo import program_words
 from tests.api.serving import eventually
+
+LIVELY_WITHIN_S = 5.0
+ENDS_WITHIN_S = 3.0
+
+
+def _is_lively(client: httpx2.Client) -> bool:
+    """Something runs and says how far it is, something waits, something has ended."""
+    jobs = client.get("/api/jobs", params={"limit": 100}).json()["items"]
+    states = {each["status"] for each in jobs}
+    moves = [each for each in jobs if each["status"] == "RUNNING" and each["progress"] and each["progress"]["fraction"]]
+    return bool(moves) and {"QUEUED", "COMPLETED"} <= states
+
+
+def test_the_commands_that_the_demo_names_lead_to_the_program_that_runs_it(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    started = tmp_path / "bin" / "holdbeat"
+    started.touch()
+    other = tmp_path / "holdbeat"
+    other.touch()
+    assert program_words(started, str(started), tmp_path) == "holdbeat"
+    assert program_words(started, None, tmp_path) == "bin/holdbeat"
+    assert program_words(Path("bin/holdbeat"), str(other), tmp_path) == "bin/holdbeat"
+    assert program_words(started, None, tmp_path / "elsewhere") == str(started)
+    assert program_words(Path("-c"), None, tmp_path) == "holdbeat"
 
 
 def test_the_demo_shows_work_and_ends_without_a_trace(tmp_path: Path) -> None:
@@ -38,6 +64,7 @@ def test_the_demo_shows_work_and_ends_without_a_trace(tmp_path: Path) -> None:
 
         eventually(lambda: answer("/healthz"), 30)
         assert client.get("/").status_code == 200
+        eventually(lambda: _is_lively(client), LIVELY_WITHIN_S)
         for word in ("story", "gpu", "shop front", "nightly books"):
             eventually(lambda word=word: word in client.get("/").text, 30)  # type: ignore[misc]
         direct = client.post("/api/direct/title", json={"params": {"prompt": "a fox"}}, timeout=60)
@@ -45,8 +72,10 @@ def test_the_demo_shows_work_and_ends_without_a_trace(tmp_path: Path) -> None:
         assert client.get("/api/job-groups").json()["items"][0]["name"] == "publish the handbook"
         eventually(lambda: client.get("/api/job-runs", params={"status": "COMPLETED"}).json()["items"], 30)
         client.close()
+        began = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
+        assert time.monotonic() - began < ENDS_WITHIN_S
     finally:
         process.kill()
         process.wait()

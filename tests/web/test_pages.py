@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.api.serving import Served
-from tests.web.conftest import Complaints, keep
+from tests.web.conftest import Complaints, keep, serve_at
 from tests.web.things import paths_of_everything
 
 NAUGHTY = (
@@ -112,8 +113,38 @@ def test_a_page_of_nothing_says_so_and_a_filter_of_nonsense_is_refused(served: S
     assert served.client.get("/static/x/../../pages.py").status_code == 404
 
 
+def test_pages_with_nothing_on_them_say_what_to_do(browser: Browser, complaints: Complaints, tmp_path: Path) -> None:
+    served = serve_at(f"sqlite:///{tmp_path / 'holdbeat.db'}", has_worker=False)
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme="light")
+    page = context.new_page()
+    complaints.listen_to(page)
+    hints = {
+        "/": ("Ready for the first job", "New job"),
+        "/ui/queue": ("The queue is empty", "holdbeat demo"),
+        "/ui/timeline": ("Nothing ran in this time", "holdbeat demo"),
+        "/ui/jobs": ("No jobs yet", "New job"),
+        "/ui/groups": ("No groups", f"curl {served.url}/api/job-groups"),
+        "/ui/direct": ("Direct requests lately", "holdbeat direct"),
+        "/ui/schedules": ("No schedules", f"curl {served.url}/api/schedules"),
+        "/ui/endpoints": ("No endpoints", f"curl {served.url}/api/endpoints"),
+        "/ui/webhooks": ("No subscriptions", f"curl {served.url}/api/webhooks"),
+        "/ui/events": ("Events", "worker.started"),
+        "/ui/workers": ("serve", "it runs no jobs"),
+    }
+    try:
+        for path, words in hints.items():
+            page.goto(served.url + path)
+            keep(page, f"empty-{_name(path)}")
+            for each in words:
+                expect(page.locator("main")).to_contain_text(each)
+        assert complaints == []
+    finally:
+        context.close()
+        served.stop()
+
+
 def test_an_event_of_an_endpoint_leads_to_the_endpoint(served: Served) -> None:
-    path = next(path for path in paths_of_everything(served, "led") if path.startswith("/ui/endpoints/"))
+    path = next(path for path in paths_of_everything(served, "led") if path.startswith("/ui/endpoints/01"))
     by_event = served.client.get(path.replace("endpoints", "schedules"))
     assert by_event.status_code == 200
     assert "Test call" in by_event.text
@@ -129,7 +160,23 @@ def test_every_page_can_be_reached_by_keys(served: Served, page: Page) -> None:
     expect(page.get_by_role("heading", name="Keys")).to_be_visible()
     page.keyboard.press("Escape")
     page.keyboard.press("Tab")
-    expect(page.get_by_text("Skip to content")).to_be_focused()
+    skip = page.get_by_text("Skip to content")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+
+
+def test_whatever_has_the_focus_shows_it(served: Served, page: Page) -> None:
+    for path in ("/", "/ui/jobs/new?type=echo", "/ui/direct"):
+        page.goto(served.url + path)
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            shown = page.evaluate(
+                "(() => { const at = document.activeElement; const style = getComputedStyle(at);"
+                " return at === document.body || style.outlineStyle !== 'none' ? '' : at.outerHTML.slice(0, 120) })()"
+            )
+            assert shown == "", path
 
 
 def test_the_reader_s_choice_of_light_or_dark_outlasts_the_page(served: Served, page: Page) -> None:

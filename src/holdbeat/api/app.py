@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -11,6 +13,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from holdbeat import __version__
@@ -37,7 +40,13 @@ from holdbeat.api.routes import Routes, Serve
 from holdbeat.api.schemas.base import Problem
 from holdbeat.api.schemas.others import DirectAnswer, DirectRequest
 from holdbeat.api.service import Service
+from holdbeat.domain.errors import SettingsError
 
+TAKEN = frozenset(
+    {"", "api", "jobs", "static", "docs", "openapi.json", "login", "logout", "healthz", "readyz", "metrics"}
+)
+"""First parts of paths that are the server's own."""
+_PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 DESCRIPTION = (
     "A job scheduler that never lets go of a job. Times are UTC instants with milliseconds, durations are seconds, "
     "lists are pages of items with a next_cursor, refusals are application/problem+json."
@@ -98,13 +107,29 @@ def _all_routes(service: Service) -> list[Routes]:
     if service.settings.legacy_api:
         found.append(legacy.routes)
     if service.settings.direct_routes:
-        extra = Routes("direct")
-        for path, type_ in service.settings.direct_routes.items():
+        found.append(_direct_routes(service.settings.direct_routes))
+    return found
+
+
+def _direct_routes(mapped: Mapping[str, str]) -> Routes:
+    """The extra paths of direct requests (DIR-05); one that would hide something else is refused (OPS-01)."""
+    extra = Routes("direct")
+    operations: set[str] = set()
+    for path, type_ in mapped.items():
+        first = path.strip("/").partition("/")[0]
+        if not _PLAIN_PATH.fullmatch(path) or ".." in path:
+            what = "is no plain path: write /words/like-these, without parameters"
+        elif first in TAKEN:
+            what = f"would hide what is served under /{first}: choose another path"
+        else:
+            endpoint = direct.mapped(path, type_, operations)
+            operations.add(endpoint.__name__)
             extra.post(
                 path, body=DirectRequest, body_optional=True, answers={200: DirectAnswer}, refuses=direct.REFUSES
-            )(direct.mapped(type_))
-        found.append(extra)
-    return found
+            )(endpoint)
+            continue
+        raise SettingsError(f"direct_routes: {path!r} {what}.", field="direct_routes")
+    return extra
 
 
 async def _refuse_by_router(request: Request, error: Exception) -> Response:
@@ -115,8 +140,16 @@ async def _refuse_by_router(request: Request, error: Exception) -> Response:
             sentence = "There is nothing at this path. GET /openapi.json lists what there is."
             return problem(404, "not_found", sentence, headers=headers)
         case 405:
-            return wrong_method((headers or {}).get("Allow", ""))
+            return _wrong_method(request)
     return problem(error.status_code, "refused", str(error.detail), headers=headers)
+
+
+def _wrong_method(request: Request) -> Response:
+    """The router knows only the first route that fits the path; the header Allow names the methods of all of them."""
+    found = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    refused = wrong_method({method for route in found for method in getattr(route, "methods", None) or ()})
+    old = next((route.path for route in found if legacy.routes.tag in getattr(route, "tags", ())), None)
+    return refused if old is None else legacy.told(refused, old, request.app.doors.service)
 
 
 def _document(app: FastAPI, mounted: list[Routes]) -> None:

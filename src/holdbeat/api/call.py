@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
 
@@ -23,6 +23,15 @@ MAX_BODY_BYTES = 1_048_576
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 500
 MAX_QUERY_CHARS = 4096
+HEAD_ONLY = "holdbeat.head_only"
+"""Marks the scope of a HEAD request, which is otherwise served as a GET."""
+SLASH = "\x1f"
+"""Stands in a path for a slash that was sent encoded, within a name; no name may contain a control character."""
+
+
+def path_of(raw: bytes) -> str:
+    """A path as it was sent, decoded part by part: `%2F` is a letter of a name, and no border between parts."""
+    return "/".join(unquote(part.decode("latin-1")).replace("/", SLASH) for part in raw.split(b"/"))
 
 
 class Call:
@@ -57,11 +66,16 @@ class Call:
         if not self.scope.covers(Scope.ADMIN):
             raise Forbidden(f"{what} needs a key with the scope admin.", code="needs_admin")
 
+    @property
+    def is_head_only(self) -> bool:
+        """Whether nobody will read the body of the answer."""
+        return HEAD_ONLY in self.request.scope
+
     # --- path ---------------------------------------------------------------------------------------------
 
     def path(self, name: str) -> str:
         """A part of the path as it was sent."""
-        text: str = self.request.path_params[name]
+        text: str = self.request.path_params[name].replace(SLASH, "/")
         if "\x00" in text:
             raise NotFound("There is no such thing: its name contains the character NUL.")
         return text

@@ -18,11 +18,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
+from holdbeat.api import legacy
+from holdbeat.api.call import HEAD_ONLY, path_of
 from holdbeat.api.problem import Misdirected, problem, refusal, wrong_method
 from holdbeat.api.routes import Serve
 from holdbeat.api.service import Service
 from holdbeat.domain.api_key import ApiKey, Scope
-from holdbeat.domain.errors import Forbidden, HoldbeatError, Unauthorized
+from holdbeat.domain.errors import Forbidden, HoldbeatError, StoreRefused, Unauthorized, Unavailable
 from holdbeat.settings import Settings
 
 log = logging.getLogger("holdbeat.api")
@@ -30,6 +32,8 @@ log = logging.getLogger("holdbeat.api")
 OPEN_PATHS = frozenset({"/healthz", "/login", "/logout"})
 OPEN_PREFIX = "/static/"
 """What the login page is made of."""
+ASKS_NOBODY = frozenset({"/healthz", "/logout"})
+"""Paths that are the same for everyone: who asks is not looked up, so they answer without the store too (API-05)."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LINGER_BYTES = 32 * 1024 * 1024
 """How much of a refused body is taken and dropped, so that the client reads the answer before the line is cut."""
@@ -55,7 +59,7 @@ class Doors:
 
     def __init__(self, app: ASGIApp, service: Service, straight: Straight) -> None:
         self._app = app
-        self._service = service
+        self.service = self._service = service
         self._straight = straight
         self._hosts = HostList(service.settings)
         self._is_on_loopback = service.settings.is_on_loopback
@@ -66,6 +70,11 @@ class Doors:
                 await self._app(scope, receive, send)
             return
         answer = _Answer(send, receive)
+        if scope["method"] == "HEAD":
+            # Answered like GET. The server below knows what was asked for, and sends the head alone.
+            scope = {**scope, "method": "GET", HEAD_ONLY: True}
+        if b"%2f" in scope.get("raw_path", b"").lower():
+            scope = {**scope, "path": path_of(scope["raw_path"])}
         try:
             response = await self._refused(scope)
             if response is None:
@@ -87,8 +96,11 @@ class Doors:
         serve = known.get(scope["method"])
         if serve is not None:
             return await serve(Request(scope, receive, send))
-        if scope["path"].startswith(("/api/", "/jobs/")):
-            return wrong_method(", ".join(sorted(known)))
+        path = scope["path"]
+        if path.startswith("/api/"):
+            return wrong_method(known)
+        if path.startswith("/jobs/"):
+            return legacy.told(wrong_method(known), path, self._service)
         return None
 
     async def _refused(self, scope: AsgiScope) -> Response | None:
@@ -109,6 +121,12 @@ class Doors:
             if is_write:
                 _check_site(headers, host)
             await self._admit(scope, headers, is_write)
+        except (Unavailable, StoreRefused) as error:
+            # Who asks is not known yet, so the answer says nothing about the store: neither host nor file.
+            log.warning("keys cannot be looked up: %s", error)
+            return refusal(
+                Unavailable("Keys cannot be looked up: the store does not answer. Try again.", code=error.code)
+            )
         except HoldbeatError as error:
             if isinstance(error, Unauthorized) and self._leads_to_login(scope, headers):
                 return RedirectResponse("/login", 303)
@@ -116,17 +134,19 @@ class Doors:
         return None
 
     async def _admit(self, scope: AsgiScope, headers: dict[bytes, bytes], is_write: bool) -> None:
-        service = self._service
-        keys = service.keys
+        path = scope["path"]
+        if path in ASKS_NOBODY or path.startswith(OPEN_PREFIX):
+            scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
+            return
+        keys = self._service.keys
         if not keys.is_fresh:
             await keys.refresh()
         if self._is_on_loopback and not keys.any_exists:
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.ADMIN, None
             return
         key = await self._key(headers)
-        path = scope["path"]
         if key is None:
-            if path not in OPEN_PATHS and not path.startswith(OPEN_PREFIX):
+            if path not in OPEN_PATHS:
                 raise Unauthorized(
                     "This needs an API key: send it as `Authorization: Bearer <key>`. `holdbeat keys create` makes one."
                 )

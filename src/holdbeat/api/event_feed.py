@@ -142,7 +142,8 @@ class EventFeed:
             self._listeners -= 1
 
     async def _texts_from(self, place: str, names: frozenset[str] | None, job_id: str | None) -> AsyncIterator[bytes]:
-        yield b": holdbeat events\n\n"
+        # Who is cut off before the first event must know where to go on, too.
+        yield f": holdbeat events\nid: {place}\n\n".encode()
         while not self._closed.is_set():
             news = self._news
             number = self._first + len(self._entries) if place == self._head else self._numbers.get(place, -2) + 1
@@ -167,7 +168,7 @@ class EventFeed:
                 async with asyncio.timeout(HEARTBEAT_S):
                     await news.wait()
             except TimeoutError:
-                yield b": still here\n\n"
+                yield f": still here\nid: {place}\n\n".encode()
 
     def _kept_from(self, number: int, names: frozenset[str] | None, job_id: str | None) -> tuple[bytes, str | None]:
         """The text of the entries from a number on, and the cursor of the last of them; None if there are none."""

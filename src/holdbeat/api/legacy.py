@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from holdbeat.api.call import Call, checked_fields
-from holdbeat.api.problem import answer, refusal
-from holdbeat.api.routes import Endpoint, Parameter, Routes
+from holdbeat.api.problem import answer
+from holdbeat.api.routes import Parameter, Routes, Serve
 from holdbeat.api.schemas.others import (
     LegacyAccepted,
     LegacyBatch,
@@ -22,10 +23,11 @@ from holdbeat.api.schemas.others import (
     LegacyJobList,
     LegacyTrigger,
 )
+from holdbeat.api.service import Service
 from holdbeat.api.submitting import guard_shell, submit_for
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.clock import iso
-from holdbeat.domain.errors import HoldbeatError, Invalid
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.submission import Submission
@@ -60,10 +62,6 @@ _GROUP_WORDS = {
 }
 
 
-def _old(value: Any, status: int = 200) -> Response:
-    return answer(value, status, HEADERS)
-
-
 @routes.post(
     "/jobs/batch/trigger", body=LegacyBatch, answers={202: LegacyBatchAccepted}, refuses=(409,), deprecated=True
 )
@@ -80,7 +78,7 @@ async def legacy_trigger_batch(call: Call) -> Response:
         )
     is_admin = call.scope.covers(Scope.ADMIN)
     group = await call.service.store.write(_submit, submissions, is_admin)
-    return _old({"batch_id": group.id}, 202)
+    return answer({"batch_id": group.id}, 202)
 
 
 def _submit(tx: Transaction, submissions: Sequence[Submission], is_admin: bool) -> JobGroup:
@@ -97,7 +95,7 @@ async def legacy_trigger(call: Call) -> Response:
     params = await call.object(may_be_empty=True)
     submission = Submission.read({"type": call.path("type"), "params": params})
     job = (await submit_for(call, [submission])).jobs[0]
-    return _old({"job_id": job.id, "status": WORDS[job.status]}, 202)
+    return answer({"job_id": job.id, "status": WORDS[job.status]}, 202)
 
 
 @routes.get(
@@ -115,7 +113,7 @@ async def legacy_list_jobs(call: Call) -> Response:
     word = call.choice("status", WORDS.values())
     status = next((new for new, old in WORDS.items() if old == word), None)
     page = await call.service.store.read(list_jobs, {"status": status, "type": call.text("type")}, limit=call.limit)
-    return _old({"jobs": [legacy_json(job) for job in page.items]})
+    return answer({"jobs": [legacy_json(job) for job in page.items]})
 
 
 @routes.get("/jobs/batch/{id}", answers={200: LegacyBatchStatus}, deprecated=True)
@@ -126,14 +124,14 @@ async def legacy_get_batch(call: Call) -> Response:
     status = _GROUP_WORDS.get(group.status)
     if status is None:
         status = "partial" if any(job.status is JobStatus.COMPLETED for job in tips) else "failed"
-    return _old({"batch_id": group.id, "status": status, "jobs": [legacy_json(job) for job in tips]})
+    return answer({"batch_id": group.id, "status": status, "jobs": [legacy_json(job) for job in tips]})
 
 
 @routes.get("/jobs/{id}", answers={200: LegacyJob}, deprecated=True)
 async def legacy_get_job(call: Call) -> Response:
     """Read a job as its last attempt stands. Use GET /api/jobs/{id} instead."""
     job_id = call.id("job")
-    return _old(legacy_json(await call.service.store.read(_tip, job_id), job_id))
+    return answer(legacy_json(await call.service.store.read(_tip, job_id), job_id))
 
 
 def _tip(tx: Transaction, job_id: str) -> Job:
@@ -145,7 +143,7 @@ async def legacy_cancel_job(call: Call) -> Response:
     """Cancel a job. Use POST /api/jobs/{id}/cancel instead."""
     job_id = call.id("job")
     await call.fields((), may_be_empty=True)
-    return _old(legacy_json(await call.service.store.write(cancel_job, job_id), job_id))
+    return answer(legacy_json(await call.service.store.write(cancel_job, job_id), job_id))
 
 
 def legacy_json(job: Job, job_id: str | None = None) -> dict[str, Any]:
@@ -164,20 +162,18 @@ def legacy_json(job: Job, job_id: str | None = None) -> dict[str, Any]:
     }
 
 
-def counted(endpoint: Endpoint, path: str) -> Endpoint:
-    """The endpoint, with each of its calls told to the service."""
-
-    async def serve(call: Call) -> Response:
-        call.service.count_legacy_call(path)
-        try:
-            return await endpoint(call)
-        except HoldbeatError as error:
-            refused = refusal(error)
-            refused.headers.update(HEADERS)
-            return refused
-
-    serve.__name__, serve.__doc__ = endpoint.__name__, endpoint.__doc__
-    return serve
+def told(response: Response, path: str, service: Service) -> Response:
+    """An answer of the legacy API, which says that it goes; the call is counted under its path."""
+    service.count_legacy_call(path)
+    response.headers.update(HEADERS)
+    return response
 
 
-routes.wrap(counted)
+def _around(serve: Serve, path: str, service: Service) -> Serve:
+    async def serve_and_tell(request: Request) -> Response:
+        return told(await serve(request), path, service)
+
+    return serve_and_tell
+
+
+routes.wrap(_around)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from http import HTTPStatus
 from typing import Any
 
@@ -52,6 +53,12 @@ class HandlerFailed(HoldbeatError):
     """A direct request's handler did not succeed (HTTP 502)."""
 
     default_code = "handler_failed"
+
+
+class Interrupted(Unavailable):
+    """A direct request that had begun was ended by a shutdown (HTTP 503). It is not for repeating unseen (DIR-04)."""
+
+    default_code = "interrupted"
 
 
 class Misdirected(HoldbeatError):
@@ -104,10 +111,11 @@ def problem(
     return Response(encode({**body, **more}), status, headers, PROBLEM)
 
 
-def wrong_method(allowed: str) -> Response:
-    """The refusal of a method that a path does not take."""
+def wrong_method(allowed: Collection[str]) -> Response:
+    """The refusal of a method that a path does not take; what GET takes, HEAD takes too."""
+    methods = {*allowed, "HEAD"} if "GET" in allowed else set(allowed)
     sentence = "This path does not take that method; the header Allow lists those that it takes."
-    return problem(405, "method_not_allowed", sentence, headers={"Allow": allowed})
+    return problem(405, "method_not_allowed", sentence, headers={"Allow": ", ".join(sorted(methods))})
 
 
 def refusal(error: HoldbeatError) -> Response:
@@ -116,7 +124,7 @@ def refusal(error: HoldbeatError) -> Response:
     headers: dict[str, str] = {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="holdbeat"'
-    elif status == 503:
+    elif status == 503 and not isinstance(error, Interrupted):
         headers["Retry-After"] = "1"
     more = {name: value for name, value in error.ids.items() if isinstance(value, str | int)}
     return problem(status, error.code, error.detail, field=error.field, headers=headers, **more)

@@ -7,7 +7,7 @@ the very ones that are accepted.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
@@ -23,6 +23,7 @@ from holdbeat.domain.errors import HoldbeatError
 
 Endpoint = Callable[[Call], Awaitable[Response]]
 Serve = Callable[[Request], Coroutine[Any, Any, Response]]
+Around = Callable[[Serve, str, Service], Serve]
 Answers = Mapping[int, "type[BaseModel] | str | None"]
 """For each status: a model, a content type of something that is not JSON, or None for no body."""
 
@@ -107,6 +108,7 @@ class Routes:
     def __init__(self, tag: str) -> None:
         self.tag = tag
         self._routes: list[Route] = []
+        self._around: Around | None = None
 
     def add(
         self,
@@ -153,9 +155,9 @@ class Routes:
     def delete(self, path: str, **options: Any) -> Callable[[Endpoint], Endpoint]:
         return self.add("DELETE", path, **options)
 
-    def wrap(self, wrapper: Callable[[Endpoint, str], Endpoint]) -> None:
-        """Puts something around every endpoint declared so far; it is told the path."""
-        self._routes = [replace(route, endpoint=wrapper(route.endpoint, route.path)) for route in self._routes]
+    def wrap(self, around: Around) -> None:
+        """Puts something around all that these routes answer, refusals included."""
+        self._around = around
 
     def models(self) -> set[type[BaseModel]]:
         """Every model that the documentation of these routes refers to."""
@@ -169,6 +171,8 @@ class Routes:
         straight: dict[str, dict[str, Serve]] = {}
         for route in self._routes:
             serve = _serving(route, service)
+            if self._around is not None:
+                serve = self._around(serve, route.path, service)
             if not route.path_names:
                 straight.setdefault(route.path, {})[route.method] = serve
             app.router.add_api_route(

@@ -21,10 +21,10 @@ from holdbeat.api.event_feed import EventFeed
 from holdbeat.api.key_ring import KeyRing
 from holdbeat.api.service import Service
 from holdbeat.api.sessions import Sessions
-from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.errors import SettingsError
 from holdbeat.engine.supervisor import Supervisor
-from holdbeat.handlers.outbound import Outbound
+from holdbeat.engine.watched_outbound import WatchedOutbound
+from holdbeat.store.verbs.exposure import exposed_servers, note_server
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
@@ -151,7 +151,7 @@ class ApiServer:
         store = supervisor.store
         keys = KeyRing(store)
         settings = supervisor.settings
-        outbound = Outbound(OutboundPolicy(settings.is_on_loopback, settings.outbound_allow))
+        outbound = WatchedOutbound(settings, lambda: store)
         self.service = Service(store, settings, supervisor, keys, Sessions(store, keys), EventFeed(store), outbound)
         if metrics is not None:
             self.service.metrics = metrics
@@ -181,6 +181,18 @@ class ApiServer:
                 )
         if self._socket is None:
             self._socket = _bound(settings.host, settings.port)
+            await self._note_exposure()
+
+    async def _note_exposure(self) -> None:
+        """Tells every worker of the store whether requests may come from other machines (SEC-04)."""
+        store = self.service.store
+        others = await store.read(exposed_servers)
+        await store.write(
+            note_server,
+            self.service.supervisor.worker.id,
+            is_exposed=not self.service.settings.is_on_loopback,
+            dead=[worker_id for worker_id in others if store.is_known_dead(worker_id)],
+        )
 
     async def start(self) -> None:
         """Returns once connections are accepted."""

@@ -9,7 +9,6 @@ import base64
 import hashlib
 import hmac
 import secrets
-from http.cookies import CookieError, SimpleCookie
 
 from holdbeat.api.key_ring import KeyRing
 from holdbeat.domain.api_key import ApiKey
@@ -18,6 +17,7 @@ from holdbeat.store.transaction import Transaction
 
 COOKIE = "holdbeat_session"
 LIFE_S = 12 * 3600
+MOST_COOKIES = 8
 _SECRET_KEY = "session_secret"
 
 
@@ -56,9 +56,13 @@ class Sessions:
 
     async def key_of(self, cookie_header: str) -> ApiKey | None:
         """The key that the request's cookie stands for, if it is genuine, not over, and the key still opens."""
-        value = _cookie_value(cookie_header)
-        if value is None:
-            return None
+        for value in _cookie_values(cookie_header):
+            found = await self._key_behind(value)
+            if found is not None:
+                return found
+        return None
+
+    async def _key_behind(self, value: str) -> ApiKey | None:
         text, _, signature = value.rpartition(".")
         key_id, _, ends = text.partition(".")
         if not hmac.compare_digest((await self._signature(text)).encode(), signature.encode("utf-8", "replace")):
@@ -80,10 +84,14 @@ def ended_cookie() -> str:
     return f"{COOKIE}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict"
 
 
-def _cookie_value(header: str) -> str | None:
-    try:
-        jar = SimpleCookie(header)
-    except CookieError:
-        return None
-    found = jar.get(COOKIE)
-    return found.value if found is not None else None
+def _cookie_values(header: str) -> list[str]:
+    """What the header says of our cookie, whatever cookies of others stand beside it.
+
+    Other sites of the same domain can set one of the same name, so a browser may send several.
+    """
+    found = []
+    for pair in header.split(";"):
+        name, _, value = pair.partition("=")
+        if name.strip() == COOKIE:
+            found.append(value.strip().strip('"'))
+    return found[:MOST_COOKIES]

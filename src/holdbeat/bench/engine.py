@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdbeat.app import App
-from holdbeat.bench.bare import postgres_life, sqlite_life
+from holdbeat.bench.bare import postgres_life, postgres_single_commits, sqlite_life, sqlite_single_commits
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Conflict
 from holdbeat.settings import Settings
@@ -30,19 +30,21 @@ SLOTS = 256
 BATCH = 100
 CALLERS = 64
 LATENCY_PROBES = 200
+WARM_UP = 20
+COMMITS = 500
 
 Progress = Callable[[str], None]
 _clock = SystemClock().monotonic
 
 
-def bench_app(url: str, **changes: Any) -> tuple[App, dict[int, float]]:
+def bench_app(url: str, began: dict[int, float] | None = None, **changes: Any) -> tuple[App, dict[int, float]]:
     """An App with a no-op handler, and when each of its numbered jobs began."""
     app = App(
         settings=Settings().with_changes(
             **{"store": url, "slots": SLOTS, "http_slots": 0, "concurrency": "unlimited", **changes}
         )
     )
-    began: dict[int, float] = {}
+    began = {} if began is None else began
 
     @app.job(retries=0)
     async def noop() -> None:
@@ -75,6 +77,7 @@ async def measure_sqlite(place: Path, jobs: int, rounds: int, workers: int, prog
         "sqlite",
         lambda: f"sqlite:///{fresh('engine')}",
         lambda: sqlite_life(fresh("bare"), jobs // BATCH * BATCH, BATCH),
+        lambda: sqlite_single_commits(fresh("single"), COMMITS),
         jobs,
         rounds,
         progress,
@@ -103,7 +106,13 @@ async def measure_postgres(url: str, jobs: int, rounds: int, progress: Progress)
 
     try:
         return await _measure(
-            "postgres", fresh, lambda: postgres_life(fresh(), jobs // BATCH * BATCH, BATCH, 4), jobs, rounds, progress
+            "postgres",
+            fresh,
+            lambda: postgres_life(fresh(), jobs // BATCH * BATCH, BATCH, 4),
+            lambda: postgres_single_commits(fresh(), COMMITS),
+            jobs,
+            rounds,
+            progress,
         )
     finally:
         with psycopg.connect(url, autocommit=True) as connection:
@@ -112,10 +121,18 @@ async def measure_postgres(url: str, jobs: int, rounds: int, progress: Progress)
 
 
 async def _measure(
-    kind: str, fresh: Callable[[], str], bare: Callable[[], float], jobs: int, rounds: int, progress: Progress
+    kind: str,
+    fresh: Callable[[], str],
+    bare: Callable[[], float],
+    single_commits: Callable[[], float],
+    jobs: int,
+    rounds: int,
+    progress: Progress,
 ) -> dict[str, Any]:
     progress(f"{kind}: an idle worker …")
     latency, idle, rss_mb = await _idle_worker(fresh())
+    commit_ms = 1000 / await asyncio.to_thread(single_commits)
+    distant_latency = await _from_another_process(fresh())
     progress(f"{kind}: storing jobs …")
     app, _ = bench_app(fresh())
     single = await _enqueue_one_by_one(app, min(jobs, 500))
@@ -138,7 +155,9 @@ async def _measure(
         "drain_per_s": round(statistics.median(drains)),
         "bare_life_per_s": round(statistics.median(bares)),
         "drain_ratio": round(statistics.median(d / b for d, b in zip(drains, bares, strict=True)), 3),
+        "single_commit_ms": round(commit_ms, 2),
         "latency_ms": latency,
+        "latency_from_another_process_ms": distant_latency,
         "busy_drain_per_s": round(busy_drain),
         "busy_latency_ms": busy_latency,
         "rss_mb": rss_mb,
@@ -214,7 +233,7 @@ async def _idle_worker(url: str) -> tuple[dict[str, float], float, float]:
     """How soon a job starts on a worker that has nothing to do, and what such a worker costs."""
     app, began = bench_app(url)
     async with app.running():
-        await _probe(app, began, 20, first=10_000)
+        await _probe(app, began, WARM_UP, first=10_000)
         latency = _percentiles(await _probe(app, began, LATENCY_PROBES))
         await asyncio.sleep(0.5)
         cpu, start = time.process_time(), _clock()
@@ -223,6 +242,32 @@ async def _idle_worker(url: str) -> tuple[dict[str, float], float, float]:
         rss_mb = _rss_mb()
     app.close()
     return latency, round(idle, 2), round(rss_mb, 1)
+
+
+async def _from_another_process(url: str) -> dict[str, float]:
+    """How soon a job that this process submits starts on an idle worker in another one.
+
+    Both go by the machine's monotonic clock.
+    """
+    app, _ = bench_app(url)
+    app.store.read_sync(lambda tx: None)
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdbeat.bench.worker", url, str(SLOTS), stdout=asyncio.subprocess.PIPE
+    )
+    assert worker.stdout is not None
+    found = []
+    try:
+        for number in range(WARM_UP + LATENCY_PROBES):
+            submitted = _clock()
+            await app.enqueue("probe", number=number)
+            _, at = (await worker.stdout.readline()).split()
+            found.append((float(at) - submitted) * 1000)
+            await asyncio.sleep(0.005)
+    finally:
+        worker.terminate()
+        await worker.wait()
+        app.close()
+    return _percentiles(found[WARM_UP:])
 
 
 async def _beside_a_busy_thread(url: str, jobs: int) -> tuple[float, dict[str, float]]:

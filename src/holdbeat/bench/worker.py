@@ -1,4 +1,7 @@
-"""One of several worker processes of a measurement: `python -m holdbeat.bench.worker URL SLOTS`."""
+"""One of several worker processes of a measurement: `python -m holdbeat.bench.worker URL SLOTS`.
+
+Tells its parent on standard output when each numbered job began.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,14 @@ import sys
 from holdbeat.bench.engine import bench_app
 from holdbeat.wiring import Composition
 
+
+class Told(dict[int, float]):
+    """Beginnings that somebody in another process waits for."""
+
+    def __setitem__(self, number: int, at: float) -> None:
+        print(number, at, flush=True)
+
+
 if __name__ == "__main__":
-    app, _ = bench_app(sys.argv[1], slots=int(sys.argv[2]))
+    app, _ = bench_app(sys.argv[1], Told(), slots=int(sys.argv[2]))
     sys.exit(Composition().serve(app, has_api=False, kind="worker"))

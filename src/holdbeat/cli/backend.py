@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Schedule,
         Stats,
         Webhook,
+        WebhookSecret,
         Worker,
     )
 
@@ -168,6 +169,8 @@ class Backend(Protocol):
     def list_reservations(
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Page[Reservation]: ...
+    def get_reservation(self, reservation_id: str) -> Reservation: ...
+    def explain_reservation(self, reservation_id: str) -> Explanation: ...
     def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation: ...
 
     def create_webhook(
@@ -177,6 +180,8 @@ class Backend(Protocol):
     def update_webhook(self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None) -> Webhook: ...
     def delete_webhook(self, webhook_id: str) -> None: ...
     def rotate_webhook(self, webhook_id: str, *, secret: str | None = None) -> Webhook: ...
+    def webhook_secret(self) -> WebhookSecret: ...
+    def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret: ...
     def list_deliveries(
         self,
         *,
@@ -216,6 +221,7 @@ def reached(composition: Any, store: str | None, server: str | None, key: str | 
     if server is not None:
         from holdbeat.client.blocking.client import Client
 
+        _check_address(server)
         backend = Client(server, key=key)
     else:
         from holdbeat.cli.local import LocalBackend
@@ -226,3 +232,18 @@ def reached(composition: Any, store: str | None, server: str | None, key: str | 
         yield backend
     finally:
         backend.close()
+
+
+def _check_address(server: str) -> None:
+    """Refuses what cannot be the address of a server, before anybody waits for it."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(server)
+        port = parts.port
+    except ValueError as error:
+        raise click.UsageError(f"--server {server!r} is no address: {error}.") from error
+    if parts.scheme in ("http", "https") and parts.hostname and port != 0:
+        return
+    meant = f", e.g. http://{server}" if "/" not in server and server.strip() else ", e.g. http://127.0.0.1:7450"
+    raise click.UsageError(f"--server {server!r} is no address of a server. Write it with http:// or https://{meant}.")

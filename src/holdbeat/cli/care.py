@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-from holdbeat.cli.output import confirm, print_json, say, shown, table
+from holdbeat.cli.output import bar, confirm, print_json, say, shown, table
 from holdbeat.cli.verb import JSON, STORE, example, on_store
-from holdbeat.domain.errors import Conflict, Invalid
+from holdbeat.domain.errors import Conflict, Invalid, StoreRefused, Unavailable
 
 _REPAIRS = {
     "recover_lease": "run of a worker that is gone",
@@ -25,20 +25,6 @@ _REPAIRS = {
     "replan_orphan": "adaptive schedule without a plan",
     "bury_worker": "worker that died",
 }
-
-
-@contextmanager
-def bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, nothing elsewhere; gives a function that is told how much is done of how much."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    with click.progressbar(length=1000, label=title, file=sys.stderr) as drawn:
-
-        def told(done: int, total: int) -> None:
-            drawn.update(int(1000 * done / max(1, total)) - drawn.pos)
-
-        yield told
 
 
 @click.command(epilog=example("holdbeat recover", "holdbeat recover --json"))
@@ -54,18 +40,31 @@ def recover(settings: Any, store: Any, as_json: bool) -> None:
     dead = store.known_dead()
     trouble = store.read_sync(find_trouble, settings.lease_terms, dead)
     repaired = []
+    failed = []
     for verb, arguments in recovery_units(trouble):
-        if store.write_sync(verb, *arguments):
-            repaired.append({"what": _REPAIRS.get(verb.__name__, verb.__name__), "id": arguments[0]})
+        unit = {"what": _REPAIRS.get(verb.__name__, verb.__name__), "id": arguments[0]}
+        try:
+            if store.write_sync(verb, *arguments):
+                repaired.append(unit)
+        except (StoreRefused, Unavailable):
+            raise
+        except Exception as error:  # what cannot be repaired must not keep the rest from it (REC-05)
+            failed.append({**unit, "error": getattr(error, "detail", None) or f"{type(error).__name__}: {error}"})
     left = {unit[1][0] for unit in recovery_units(store.read_sync(find_trouble, settings.lease_terms, dead))}
     for worker_id in dead - left:
         store.withdraw_alive(worker_id)
     if as_json:
-        print_json({"repaired": repaired})
-    elif not repaired:
+        print_json({"repaired": repaired, "failed": failed})
+    elif not repaired and not failed:
         say("Nothing had to be repaired.")
-    else:
+    elif repaired:
         say(table(("id", "what"), [(each["id"], each["what"]) for each in repaired]), f"{len(repaired)} repaired.")
+    if failed:
+        if not as_json:
+            for each in failed:
+                click.echo(f"{each['what']} {shown(each['id'])}: {shown(each['error'])}", err=True)
+            click.echo(f"{len(failed)} could not be repaired; the sentences above say why.", err=True)
+        raise click.exceptions.Exit(1)
 
 
 @click.command(epilog=example("holdbeat prune --older-than-days 7 --yes"))
@@ -78,6 +77,7 @@ def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, a
 
     Servers do this by themselves; what unfinished work needs stays.
     """
+    from holdbeat.store.inspection import old_rows
     from holdbeat.store.verbs.prune import prune as prune_batch
 
     days = settings.retention_days if older_than_days is None else older_than_days
@@ -86,15 +86,20 @@ def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, a
     confirm(f"Everything that ended more than {days:g} days ago will be taken away for good.", yes=yes)
     before = store.clock.now() - timedelta(days=days)
     counts: Counter[str] = Counter()
-    while True:
-        gone = store.write_sync(prune_batch, before)
-        for path in gone.paths:
-            Path(path).unlink(missing_ok=True)
-            with suppress(OSError):  # the folder of a run goes with its last artifact
-                Path(path).parent.rmdir()
-        counts.update(gone.counts)
-        if not gone.rows:
-            break
+    with bar("Prune") as told:
+        # Counting is for the bar alone, and takes its time on a large store.
+        old = store.read_sync(old_rows, before) if sys.stderr.isatty() else 0
+        while True:
+            gone = store.write_sync(prune_batch, before)
+            for path in gone.paths:
+                Path(path).unlink(missing_ok=True)
+                with suppress(OSError):  # the folder of a run goes with its last artifact
+                    Path(path).parent.rmdir()
+            counts.update(gone.counts)
+            if not gone.rows:
+                break
+            told(counts.total(), old)
+        told(1, 1)
     if as_json:
         print_json({"before": before.isoformat(), "taken": dict(counts)})
     else:

@@ -18,6 +18,7 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.store.inspection import schema_state
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.api_keys import any_key_exists
+from holdbeat.store.verbs.attention import troubled_schedules, unknown_zones
 from holdbeat.store.verbs.look_ahead import database_time
 from holdbeat.store.verbs.recover import find_trouble, recovery_units
 from holdbeat.store.verbs.stats import job_counts
@@ -54,6 +55,8 @@ def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[C
         ("write", lambda: _write(store)),
         ("clock", lambda: _clock(store)),
         ("workers", lambda: _workers(store)),
+        ("schedules", lambda: _schedules(store)),
+        ("slots", lambda: _slots(settings, store)),
         ("recovery", lambda: _recovery(settings, store)),
         ("doors", lambda: _doors(settings, store)),
     ]
@@ -134,6 +137,30 @@ def _workers(store: Any) -> Check:
             "Start holdbeat serve or holdbeat worker.",
         )
     return Check("workers", State.OK, "None is alive, and nothing waits.")
+
+
+def _slots(settings: Any, store: Any) -> Check:
+    """By what the slots are counted: the store was opened with the terms of its workers."""
+    in_force = store.terms.concurrency
+    if in_force == settings.concurrency_policy:
+        return Check("slots", State.OK, f"{in_force}")
+    return Check("slots", State.OK, f"{in_force} by its workers; the settings here say {settings.concurrency}")
+
+
+def _schedules(store: Any) -> Check:
+    troubled = store.read_sync(troubled_schedules, limit=1000)
+    zones = store.read_sync(unknown_zones)
+    if not troubled and not zones:
+        return Check("schedules", State.OK, "All that are enabled can be planned.")
+    if not troubled:
+        said = next(iter(zones.values()))
+        return Check("schedules", State.WARNING, f"Schedules have a zone that is not known: {said}", _MEND_ZONES)
+    more = f" So are {len(troubled) - 1} more." if len(troubled) > 1 else ""
+    said = f"Schedule {troubled[0].name} cannot be planned: {troubled[0].trouble}{more}"
+    return Check("schedules", State.WARNING, said, _MEND_ZONES)
+
+
+_MEND_ZONES = "Bring the zone data up to date (package tzdata), or edit the schedule: holdbeat schedules edit NAME."
 
 
 def _recovery(settings: Any, store: Any) -> Check:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import click
 
@@ -11,6 +11,19 @@ from holdbeat.cli.checks import Check, State, checks_of
 from holdbeat.cli.output import print_json, say, shown, table
 from holdbeat.cli.verb import JSON, STORE, example
 from holdbeat.domain.errors import HoldbeatError
+from holdbeat.observe.redaction import without_secrets
+
+REMEDY = "Name another store with --store, HOLDBEAT_STORE or holdbeat.toml, or mend this one; then: holdbeat doctor."
+REMEDIES = {
+    "store_missing": "Make it with holdbeat migrate, or start holdbeat serve; or name the right one with --store.",
+    "store_corrupt": "Restore the last backup: holdbeat restore BACKUP --force.",
+    "store_deleted": "Put the file back, or restore the last backup: holdbeat restore BACKUP.",
+    "store_emptied": "Restore the last backup: holdbeat restore BACKUP.",
+    "store_read_only": "Make the file and its folder writable for this user.",
+    "store_down": "Start the database, and check the address in --store.",
+    "newer_schema": "Use a Holdbeat that is at least as new as the one that wrote this store.",
+    "foreign_file": "Name another file with --store.",
+}
 
 
 @click.command(epilog=example("holdbeat doctor", "holdbeat doctor --json --store postgresql:///holdbeat"))
@@ -28,7 +41,8 @@ def doctor(obj: Any, /, store: str | None, quick: bool, as_json: bool) -> None:
     try:
         opened = obj.open_store(settings)
     except HoldbeatError as error:
-        checks.append(Check("store", State.WRONG, error.detail, "See the sentence before."))
+        detail = without_secrets(error.detail)
+        checks.append(Check("store", State.WRONG, detail, REMEDIES.get(error.code, REMEDY)))
     else:
         try:
             checks, more = checks_of(settings, opened, quick=quick)
@@ -58,10 +72,22 @@ def settings_json(settings: Any) -> dict[str, dict[str, Any]]:
 
 
 def without_password(url: str) -> str:
+    """An address without what opens it: the password of its user, and passwords and the like in its query."""
     parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":[redacted]@")))
+    if parts.password is not None:
+        parts = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":[redacted]@"))
+    if parts.query:
+        pairs = [pair.partition("=") for pair in parts.query.split("&")]
+        kept = [name + (sign + "[redacted]" if _is_secret(name) else sign + value) for name, sign, value in pairs]
+        parts = parts._replace(query="&".join(kept))
+    shown_url = urlunsplit(parts)
+    # urlunsplit drops the empty host of sqlite:////absolute/path.
+    return url if shown_url == url or not (parts.query or parts.password) else without_secrets(shown_url)
+
+
+def _is_secret(name: str) -> bool:
+    plain = unquote(name).lower()
+    return any(word in plain for word in ("pass", "pwd", "secret", "token"))
 
 
 def versions_json() -> dict[str, str]:

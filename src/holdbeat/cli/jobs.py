@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.given import json_object, labels, without_none
 from holdbeat.cli.job_tables import explanation, job_fields, jobs_table
-from holdbeat.cli.output import confirm, show, show_list, shown
+from holdbeat.cli.output import bar, confirm, show, show_list, shown
 from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, Function, example, reaching
+from holdbeat.domain.errors import HoldbeatError, NotFound
 
+if TYPE_CHECKING:
+    from holdbeat.client.types import BulkResult
+
+AT_ONCE = 500
+"""How many jobs are cancelled in one step."""
 STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED")
 STATUS = click.option(
     "--status",
@@ -120,11 +126,26 @@ def cancel(
                 job = backend.cancel_job(job_id, reason)
                 show(job, lambda job: [f"{job['id']} {_cancelled(job)}"], as_json=as_json)
         return
+    result = backend.cancel_jobs(wanted, dry_run=True)
     if not dry_run:
-        found = backend.cancel_jobs(wanted, dry_run=True)
-        confirm(f"{found['changed']} jobs will be cancelled.", yes=yes)
-    result = backend.cancel_jobs(wanted, dry_run=dry_run, reason=reason)
+        confirm(f"{result['matched']} jobs will be cancelled.", yes=yes)
+        result = _cancel_all(backend, wanted, result["ids"], reason)
     show(result, lambda each: _bulk(each, "cancelled", dry_run), as_json=as_json)
+
+
+def _cancel_all(backend: Backend, wanted: Mapping[str, Any], ids: Sequence[str], reason: str | None) -> BulkResult:
+    """Few are cancelled in one step; many in parts, so that others can write meanwhile and a bar can move."""
+    if len(ids) <= AT_ONCE:
+        return backend.cancel_jobs(wanted, reason=reason)
+    cancelled: list[str] = []
+    matched = 0
+    with bar("Cancel") as told:
+        for start in range(0, len(ids), AT_ONCE):
+            part = backend.cancel_jobs({**wanted, "ids": ids[start : start + AT_ONCE]}, reason=reason)
+            matched += part["matched"]
+            cancelled += part["ids"]
+            told(start + AT_ONCE, len(ids))
+    return {"matched": matched, "changed": len(cancelled), "ids": cancelled}
 
 
 def _cancelled(job: Mapping[str, Any]) -> str:
@@ -148,8 +169,9 @@ def _wanted(job_ids: tuple[str, ...], by_filter: bool, given: Mapping[str, Any])
 
 
 def _bulk(result: Mapping[str, Any], done: str, dry_run: bool) -> list[Any]:
-    would = "would be " if dry_run else ""
-    return [*result["ids"], f"{result['changed']} of {result['matched']} {would}{done}."]
+    if dry_run:
+        return [*result["ids"], f"{result['matched']} would be {done}."]
+    return [*result["ids"], f"{result['changed']} of {result['matched']} {done}."]
 
 
 @click.command(epilog=example("holdbeat retry JOB", "holdbeat retry --filter --status FAILED --type embed --yes"))
@@ -178,10 +200,14 @@ def retry(
         for job_id in job_ids:
             show(backend.retry_job(job_id), lambda job: [job["id"]], as_json=as_json)
         return
+    result = backend.retry_job_runs(wanted, dry_run=True)
     if not dry_run:
-        found = backend.retry_job_runs(wanted, dry_run=True)
-        confirm(f"{found['changed']} jobs will be tried again.", yes=yes)
-    result = backend.retry_job_runs(wanted, dry_run=dry_run)
+        confirm(f"{result['matched']} jobs will be tried again.", yes=yes)
+        # In one step, however many: who is tried again meanwhile by somebody else must not be tried twice.
+        with bar("Retry") as told:
+            told(0, 1)
+            result = backend.retry_job_runs(wanted)
+            told(1, 1)
     show(result, lambda each: _bulk(each, "tried again", dry_run), as_json=as_json)
 
 
@@ -202,14 +228,28 @@ def move(backend: Backend, job_id: str, before: str | None, after: str | None, t
          as_json=as_json)  # fmt: skip
 
 
-@click.command(epilog=example("holdbeat explain JOB"))
-@click.argument("job_id", metavar="JOB")
+@click.command(epilog=example("holdbeat explain JOB", "holdbeat explain RESERVATION --watch"))
+@click.argument("reference", metavar="JOB|RESERVATION")
 @WATCH
 @JSON
 @reaching
-def explain(backend: Backend, job_id: str, watch: float | None, as_json: bool) -> None:
-    """Say why a JOB is where it is, and when it will probably start."""
-    show_list(lambda: dict(backend.explain_job(job_id)), explanation, as_json=as_json, watch=watch)
+def explain(backend: Backend, reference: str, watch: float | None, as_json: bool) -> None:
+    """Say why a job, or a direct request, is where it is, and when it will probably start."""
+
+    def fetch() -> dict[str, Any]:
+        try:
+            return dict(backend.explain_job(reference))
+        except HoldbeatError as no_job:
+            if no_job.code != "not_found":
+                raise
+            try:
+                return dict(backend.explain_reservation(reference))
+            except HoldbeatError as neither:
+                if neither.code != "not_found":
+                    raise
+                raise NotFound(f"There is no job and no direct request {shown(reference)}.") from no_job
+
+    show_list(fetch, explanation, as_json=as_json, watch=watch)
 
 
 @click.command(epilog=example("holdbeat change JOB --priority 20", "holdbeat change JOB --params @params.json"))

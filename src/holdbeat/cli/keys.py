@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from holdbeat.cli.output import instant, print_json, say, table
+from holdbeat.cli.output import instant, print_json, say, say_what_next, table
 from holdbeat.cli.verb import JSON, ListingGroup, example, on_store
 from holdbeat.domain.bounds import line
 from holdbeat.domain.clock import iso
@@ -69,6 +69,8 @@ def list_keys(settings: Any, store: Any, as_json: bool) -> None:
             ],
         )
     )
+    if not items:
+        say_what_next()
 
 
 @keys.command("revoke", epilog=example("holdbeat keys revoke ID"))

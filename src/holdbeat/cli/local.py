@@ -159,24 +159,12 @@ class LocalBackend(LocalState):
     # --- groups -------------------------------------------------------------------------------------------
 
     def create_group(self, request: Mapping[str, Any]) -> Any:
-        for field in request:
-            if field not in ("name", "mode", "on_failure", "jobs"):
-                raise Invalid(f"There is no field {field} here.", code="unknown_field", field=field)
-        given = request.get("jobs")
+        _check_group(request)
+        mode = _choice(domain_group.GroupMode, request["mode"], "mode")
+        on_failure = _choice(domain_group.OnFailure, request.get("on_failure", "stop"), "on_failure")
+        given = request["jobs"]
         if not isinstance(given, list):
             raise Invalid("jobs must be a list of jobs.", code="invalid_body", field="jobs")
-        try:
-            mode, on_failure = (
-                domain_group.GroupMode(request.get("mode", "")),
-                domain_group.OnFailure(request.get("on_failure", "stop")),
-            )
-        except ValueError:
-            raise Invalid(
-                f"mode must be one of {', '.join(domain_group.GroupMode)}, on_failure one of "
-                f"{', '.join(domain_group.OnFailure)}.",
-                code="unknown_choice",
-                field="mode",
-            ) from None
         name = request.get("name")
         members = [_submission(each, f"jobs[{index}].") for index, each in enumerate(given)]
         made = self._write(
@@ -230,6 +218,30 @@ class LocalBackend(LocalState):
 
     def archive_template(self, reference: str, *, version: int | None = None) -> Any:
         return template_json(self._write(templates.archive_template, reference, version=version))
+
+
+_GROUP = ("name", "mode", "on_failure", "jobs")
+
+
+def _check_group(request: Mapping[str, Any]) -> None:
+    """Refuses a group as a server does, in the same words."""
+    from holdbeat.domain.schema import near_matches
+
+    for field in request:
+        if field not in _GROUP:
+            close = near_matches(field, _GROUP, limit=1)
+            hint = f" Did you mean {close[0]}?" if close else f" Known are: {', '.join(sorted(_GROUP))}."
+            raise Invalid(f"There is no field {field[:100]} here.{hint}", code="unknown_field", field=field)
+    for field in ("mode", "jobs"):
+        if field not in request:
+            raise Invalid(f"The field {field} is missing.", code="missing_field", field=field)
+
+
+def _choice(kind: Any, value: Any, field: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise Invalid(f"{field} must be one of {', '.join(kind)}.", code="unknown_choice", field=field) from None
 
 
 def _reason(reason: str | None) -> str | None:

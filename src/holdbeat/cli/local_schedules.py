@@ -6,24 +6,41 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from holdbeat.cli.loading import Lazy
 from holdbeat.domain.bounds import instant
 from holdbeat.domain.clock import iso
-from holdbeat.domain.views import endpoint_json, job_json, occurrence_json, schedule_json
-from holdbeat.store.verbs import schedule_reports, schedules
-from holdbeat.store.verbs.endpoints import endpoint_health
-from holdbeat.store.verbs.manual_fire import trigger_schedule
+from holdbeat.domain.views import endpoint_json, job_json, occurrence_json, redacted_headers, schedule_json
 
 if TYPE_CHECKING:
+    from holdbeat.domain import address
     from holdbeat.domain.cron import Fire
     from holdbeat.domain.schedule import Schedule
     from holdbeat.settings import Settings
     from holdbeat.store.adapter import PersistenceAdapter
+    from holdbeat.store.verbs import endpoints, exposure, manual_fire, schedule_reports, schedules
+else:
+    address = Lazy("holdbeat.domain.address")
+    endpoints, exposure, manual_fire, schedule_reports, schedules = [
+        Lazy(f"holdbeat.store.verbs.{name}")
+        for name in ("endpoints", "exposure", "manual_fire", "schedule_reports", "schedules")
+    ]
+
+
+def check_target(store: PersistenceAdapter, settings: Settings, url: object) -> None:
+    """Refuses an address that the workers of this store would never call, as a server does (SEC-04)."""
+    if isinstance(url, str):
+        address.check_url(url, outbound_policy(store, settings))
+
+
+def outbound_policy(store: PersistenceAdapter, settings: Settings) -> address.OutboundPolicy:
+    is_private = settings.is_on_loopback and not store.read_sync(exposure.is_exposed)
+    return address.OutboundPolicy(is_private, settings.outbound_allow)
 
 
 class LocalSchedules:
     is_endpoint = False
 
-    def __init__(self, store: PersistenceAdapter, settings: Settings | None = None) -> None:
+    def __init__(self, store: PersistenceAdapter, settings: Settings) -> None:
         self.store = store
         self.settings = settings
 
@@ -34,6 +51,8 @@ class LocalSchedules:
         return self._shown(self.store.write_sync(verb, reference, *args, endpoint=self.is_endpoint, **kwargs))
 
     def create(self, request: Mapping[str, Any]) -> Any:
+        if self.is_endpoint:
+            check_target(self.store, self.settings, request.get("url"))
         return self._shown(self.store.write_sync(schedules.create_schedule, request, endpoint=self.is_endpoint))
 
     def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Any:
@@ -50,6 +69,8 @@ class LocalSchedules:
         return self._shown(self.store.read_sync(schedules.get_schedule, reference, endpoint=self.is_endpoint))
 
     def update(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> Any:
+        if self.is_endpoint:
+            check_target(self.store, self.settings, changes.get("url"))
         return self._step(schedules.patch_schedule, reference, changes, version=version)
 
     def delete(self, reference: str) -> None:
@@ -92,7 +113,7 @@ class LocalSchedules:
         return self._step(schedules.clear_hints, reference)
 
     def trigger(self, reference: str) -> Any:
-        occurrence, job = self.store.write_sync(trigger_schedule, reference, endpoint=self.is_endpoint)
+        occurrence, job = self.store.write_sync(manual_fire.trigger_schedule, reference, endpoint=self.is_endpoint)
         return {**job_json(job), "occurrence": occurrence_json(occurrence)}
 
     def occurrences(
@@ -130,16 +151,19 @@ class LocalEndpoints(LocalSchedules):
     def test(self, reference: str) -> Any:
         import asyncio
 
-        from holdbeat.domain.address import OutboundPolicy
         from holdbeat.engine.endpoint_test import try_endpoint
         from holdbeat.handlers.outbound import Outbound
 
-        assert self.settings is not None
-        outbound = Outbound(OutboundPolicy(self.settings.is_on_loopback, self.settings.outbound_allow))
-        return asyncio.run(try_endpoint(self.store, outbound, reference))
+        outbound = Outbound(outbound_policy(self.store, self.settings))
+        found = asyncio.run(try_endpoint(self.store, outbound, reference))
+        result = found.pop("result") or {}
+        shown = {name: result.get(name) for name in ("status_code", "headers", "body", "truncated", "duration_s")}
+        if isinstance(shown["headers"], dict):
+            shown["headers"] = redacted_headers(shown["headers"])
+        return {**found, **shown}
 
     def health(self, reference: str) -> Any:
-        return self.store.read_sync(endpoint_health, reference)
+        return self.store.read_sync(endpoints.endpoint_health, reference)
 
 
 def _instant(text: str | None, field: str) -> datetime | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdbeat.cli.local_schedules import LocalEndpoints, LocalSchedules
     from holdbeat.domain import reservation, submission, webhook
     from holdbeat.domain.job import Job
+    from holdbeat.observe import explain_reservation
     from holdbeat.settings import Settings
     from holdbeat.store.adapter import PersistenceAdapter
     from holdbeat.store.transaction import Transaction
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         workers,
     )  # fmt: skip
 else:
+    explain_reservation = Lazy("holdbeat.observe.explain_reservation")
     reservation, submission, webhook = [
         Lazy(f"holdbeat.domain.{name}") for name in ("reservation", "submission", "webhook")
     ]
@@ -70,13 +72,18 @@ class LocalState:
     def schedules(self) -> LocalSchedules:
         from holdbeat.cli.local_schedules import LocalSchedules
 
-        return LocalSchedules(self.store)
+        return LocalSchedules(self.store, self.settings)
 
     @property
     def endpoints(self) -> LocalEndpoints:
         from holdbeat.cli.local_schedules import LocalEndpoints
 
         return LocalEndpoints(self.store, self.settings)
+
+    def _check_target(self, url: str) -> None:
+        from holdbeat.cli.local_schedules import check_target
+
+        check_target(self.store, self.settings, url)
 
     # --- following ----------------------------------------------------------------------------------------
 
@@ -200,17 +207,24 @@ class LocalState:
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Any:
         wanted = _choice(reservation.ReservationStatus, status)
-        page = self._read(reservations.list_reservations, status=wanted, limit=limit, cursor=cursor)
-        return {"items": [reservation_json(each) for each in page.items], "next_cursor": page.next_cursor}
+        return self._read(explain_reservation.reservations_page, wanted, limit, cursor)
+
+    def get_reservation(self, reservation_id: str) -> Any:
+        return self._read(explain_reservation.reservation_with_estimate, reservation_id)
+
+    def explain_reservation(self, reservation_id: str) -> Any:
+        return self._read(explain_reservation.explain_reservation, reservation_id)
 
     def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Any:
         why = None if reason is None else line(reason, "reason", 500)
-        return reservation_json(self._write(reservations.cancel_reservation, reservation_id, why))
+        cancelled = self._write(reservations.cancel_reservation, reservation_id, why)
+        return {**reservation_json(cancelled), "estimated_start": None}
 
     # --- webhooks -----------------------------------------------------------------------------------------
 
     def create_webhook(self, url: str, *, events: Sequence[str] | None = None, secret: str | None = None) -> Any:
         submission.check_webhook_url(url, "url")
+        self._check_target(url)
         made = self._write(webhooks.create_webhook, url, list(events or ()), secret)
         return webhook_json(made, with_secret=True)
 
@@ -221,6 +235,7 @@ class LocalState:
     def update_webhook(self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None) -> Any:
         if "url" in changes:
             submission.check_webhook_url(changes["url"], "url")
+            self._check_target(changes["url"])
         return webhook_json(self._write(webhooks.patch_webhook, webhook_id, changes, version))
 
     def delete_webhook(self, webhook_id: str) -> None:
@@ -228,6 +243,12 @@ class LocalState:
 
     def rotate_webhook(self, webhook_id: str, *, secret: str | None = None) -> Any:
         return webhook_json(self._write(webhooks.rotate_webhook, webhook_id, secret), with_secret=True)
+
+    def webhook_secret(self) -> Any:
+        return webhooks.server_secret_json(self._write(webhooks.server_secret))
+
+    def rotate_webhook_secret(self, *, secret: str | None = None) -> Any:
+        return webhooks.server_secret_json(self._write(webhooks.rotate_server_secret, secret))
 
     def list_deliveries(
         self,

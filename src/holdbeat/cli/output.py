@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -179,8 +180,11 @@ def show_list(
     if watch is None:
         page = fetch()
         show(page, draw, as_json=as_json)
-        if not as_json and page.get("next_cursor"):
-            click.echo(f"There are more: --cursor {page['next_cursor']}", err=True)
+        if not as_json:
+            if page.get("next_cursor"):
+                click.echo(f"There are more: --cursor {page['next_cursor']}", err=True)
+            if page.get("items") == []:
+                say_what_next()
         return
     while True:
         page = fetch()
@@ -192,6 +196,54 @@ def show_list(
             say(*draw(page))
         sys.stdout.flush()
         time.sleep(watch)
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, nothing elsewhere; gives a function that is told how much is done of how much."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    with click.progressbar(length=1000, label=title, file=sys.stderr) as drawn:
+
+        def told(done: int, total: int) -> None:
+            drawn.update(min(1000, int(1000 * done / max(1, total))) - drawn.pos)
+
+        yield told
+
+
+NEXT = {
+    "jobs": "No jobs yet. Submit one: holdbeat submit TYPE KEY=VALUE (holdbeat types lists the types).",
+    "queue": "Nothing waits. Submit a job: holdbeat submit TYPE KEY=VALUE.",
+    "groups": "No groups yet. Make one: holdbeat groups create @group.json.",
+    "templates": "No templates yet. Make one: holdbeat templates add NAME TYPE KEY=VALUE.",
+    "schedules": "No schedules yet. Make one: holdbeat schedules add NAME TYPE --cron '0 3 * * *'.",
+    "endpoints": "No endpoints yet. Make one: holdbeat endpoints add NAME URL --interval 5m.",
+    "occurrences": "It has not been due yet.",
+    "webhooks": "Nobody is told yet. Subscribe: holdbeat webhooks add URL.",
+    "deliveries": "No messages yet. They are sent when jobs end, to subscribers: holdbeat webhooks add URL.",
+    "reservations": "No direct requests yet. Make one: holdbeat direct TYPE KEY=VALUE.",
+    "workers": "No worker is alive. Start one: holdbeat serve module:app, or holdbeat worker module:app.",
+    "types": "No job types yet. Apps announce theirs when they start: holdbeat serve module:app.",
+    "keys": "No API keys yet. Make one: holdbeat keys create --name NAME --scope write.",
+}
+"""What to do about an empty list, by its noun."""
+_NO_FILTERS = ("store", "server", "key", "as_json", "watch", "limit", "every")
+
+
+def say_what_next() -> None:
+    """After an empty list one line, beside the output: what to do next, or that the filters found nothing."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return
+    given = click.core.ParameterSource.COMMANDLINE
+    options = [each.name for each in context.command.params if isinstance(each, click.Option)]
+    if any(context.get_parameter_source(name) is given for name in options if name and name not in _NO_FILTERS):
+        hint = "Nothing fits these filters."
+    else:
+        noun = next((word for word in reversed(context.command_path.split()) if word in NEXT), "")
+        hint = NEXT.get(noun, "There is nothing yet.")
+    click.secho(hint, err=True, dim=True)
 
 
 def confirm(sentence: str, *, yes: bool) -> None:

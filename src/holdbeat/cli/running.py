@@ -65,10 +65,16 @@ def _greet(settings: Any, app: str | None, *, has_worker: bool, has_api: bool) -
         )
 
 
-@click.command(epilog=example("holdbeat worker example:app --slots 4 --resources gpu"))
+@click.command(
+    epilog=example(
+        "holdbeat worker example:app --slots 4 --resources gpu", "holdbeat worker example:app --metrics-port 9464"
+    )
+)
 @click.argument("app", required=False)
 @with_options
 @click.option("--resources", help="Only jobs on these resources, separated by commas.")
+@click.option("--metrics-port", type=int, help="Serve /metrics on this port of loopback, for Prometheus.")
+@click.option("--metrics-host", help="Serve /metrics on this address instead; it asks for no key.")
 @click.pass_obj
 def worker(obj: Any, /, app: str | None, resources: str | None, **flags: Any) -> None:
     """Add a worker process on the same store; as many as you like, on as many machines as PostgreSQL serves.

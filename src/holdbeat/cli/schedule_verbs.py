@@ -208,6 +208,8 @@ def schedules_table(items: list[Any]) -> Any:
 
 
 def _note(each: Any) -> str:
+    if each.get("trouble"):
+        return f"cannot be planned: {each['trouble']}"
     if not each["paused_until"]:
         return ""
     return "paused" if each["paused_indefinitely"] else f"paused until {instant(each['paused_until'])}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import click
@@ -62,6 +63,8 @@ def submit(
     }
     if max_attempts is not None:
         request["retry_policy"] = {"max_attempts": max_attempts}
+    # The client gives every submission a key, to send it again safely; so a store gets one as well.
+    request.setdefault("idempotency_key", str(uuid.uuid4()))
     job = backend.submit_job(request)
     if not (wait or wait_s is not None):
         show(job, lambda each: [each["id"]], as_json=as_json)

@@ -60,10 +60,11 @@ def _look(backend: Backend) -> dict[str, Any]:
 
 
 def _next(backend: Backend) -> list[Any]:
-    """The schedules and endpoints that run next, among the newest of each."""
-    found = [*backend.schedules.list(limit=100)["items"], *backend.endpoints.list(limit=100)["items"]]
-    planned = sorted((each for each in found if each["next_run_at"]), key=lambda each: str(each["next_run_at"]))
-    return planned[:SCHEDULES_SHOWN]
+    """The schedules and endpoints that run next."""
+    found: list[Any] = []
+    for kind in (backend.schedules, backend.endpoints):
+        found += kind.list(order="next_run", limit=SCHEDULES_SHOWN)["items"]
+    return sorted(found, key=lambda each: str(each["next_run_at"]))[:SCHEDULES_SHOWN]
 
 
 def _parts(look: dict[str, Any], url: str) -> list[Drawn]:

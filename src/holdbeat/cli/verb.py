@@ -32,7 +32,9 @@ class ListingGroup(click.Group):
     """A family of verbs that lists when none of them is named: `queue --json` is `queue list --json`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+        # A shell that completes the name of a verb has not named one yet: then it must see all of them.
+        names_none = not args and not ctx.resilient_parsing
+        if names_none or (args and args[0].startswith("-") and args[0] not in ctx.help_option_names):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 

@@ -82,6 +82,16 @@ def rotate(backend: Backend, webhook_id: str, secret: str | None, as_json: bool)
     show(changed, lambda each: [fields({"id": each["id"], "secret": each["secret"]})], as_json=as_json)
 
 
+@webhooks.command("secret", epilog=example("holdbeat webhooks secret", "holdbeat webhooks secret --rotate"))
+@click.option("--rotate", "is_rotated", is_flag=True, help="Make a new one; the old one signs too for a day.")
+@JSON
+@reaching
+def secret(backend: Backend, is_rotated: bool, as_json: bool) -> None:
+    """Show the server's own secret, which signs messages to a plain webhook URL."""
+    found = backend.rotate_webhook_secret() if is_rotated else backend.webhook_secret()
+    show(found, lambda each: [fields(each)], as_json=as_json)
+
+
 @webhooks.command("delete", epilog=example("holdbeat webhooks delete WEBHOOK"))
 @click.argument("webhook_id", metavar="WEBHOOK")
 @reaching

@@ -29,6 +29,8 @@ class MessageReader:
         self._event = "message"
         self._id: str | None = None
         self._data: list[str] = []
+        self._comment: str | None = None
+        self._has_id = False
 
     def feed(self, part: bytes) -> list[Message]:
         """The messages that this part completes."""
@@ -46,7 +48,8 @@ class MessageReader:
         if not line:
             return self._complete()
         if line.startswith(":"):
-            return Message(COMMENT, None, line[1:].strip())
+            self._comment = line[1:].strip()
+            return None
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         match name:
@@ -54,13 +57,19 @@ class MessageReader:
                 self._event = value
             case "id":
                 self._id = value
+                self._has_id = True
             case "data":
                 self._data.append(value)
         return None
 
     def _complete(self) -> Message | None:
-        if not self._data:
-            return None
-        message = Message(self._event, self._id, json.loads("\n".join(self._data)))
+        comment, has_id = self._comment, self._has_id
+        self._comment, self._has_id = None, False
+        event, data = self._event, self._data
         self._event, self._data = "message", []
-        return message
+        if data:
+            return Message(event, self._id, json.loads("\n".join(data)))
+        # An id without data says where the stream stands, so that it can be taken up there.
+        if comment is None and not has_id:
+            return None
+        return Message(COMMENT, self._id if has_id else None, comment or "")

@@ -29,6 +29,15 @@ class RetryPolicy(TypedDict):
     jitter: float
 
 
+class RetryPolicyPart(TypedDict, total=False):
+    """The members that a template or a schedule sets."""
+
+    max_attempts: int
+    base_delay_s: float
+    max_delay_s: float
+    jitter: float
+
+
 class Progress(TypedDict):
     fraction: float | None
     message: str | None
@@ -159,7 +168,7 @@ class JobTemplate(TypedDict):
     default_params: JsonObject
     priority: int | None
     resource: str | None
-    retry_policy: RetryPolicy | None
+    retry_policy: RetryPolicyPart | None
     timeout_s: float | None
     webhook_url: str | None
     labels: dict[str, str]
@@ -203,6 +212,7 @@ class _Timing(TypedDict):
     last_run_at: str | None
     next_run_at: str | None
     last_decision: JsonObject | None
+    trouble: str | None
     version: int
     created_at: str
 
@@ -214,7 +224,7 @@ class Schedule(_Timing, total=False):
     type: str | None
     params: JsonObject | None
     resource: str | None
-    retry_policy: RetryPolicy | None
+    retry_policy: RetryPolicyPart | None
     url: str
     method: str
     headers: dict[str, str]
@@ -262,6 +272,7 @@ class Reservation(TypedDict):
     owner: str | None
     outcome: Literal["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"] | None
     error: str | None
+    estimated_start: str | None
 
 
 class Webhook(TypedDict):
@@ -274,6 +285,12 @@ class Webhook(TypedDict):
     rotated_at: str | None
     version: int
     created_at: str
+
+
+class WebhookSecret(TypedDict):
+    secret: str
+    previous_secret: str | None
+    rotated_at: str | None
 
 
 class Delivery(TypedDict):

@@ -155,8 +155,8 @@ def judge(ip: str | Address, *, allow: OutboundPolicy, host: str | None = None, 
     return None
 
 
-def check_url(url: str, policy: OutboundPolicy) -> Target:
-    """Refuses a URL that could never be called under `policy`. A name is judged again when it is resolved."""
+def check_form(url: str) -> Target:
+    """Refuses a URL that nobody could ever call, whatever is allowed."""
     if len(url) > MAX_URL_LENGTH:
         raise _refusal(f"The URL is longer than {MAX_URL_LENGTH} characters; shorten it.")
     if not all(char.isprintable() and not char.isspace() for char in url):
@@ -177,15 +177,26 @@ def check_url(url: str, policy: OutboundPolicy) -> Target:
     if port == 0:
         raise _refusal("Port 0 cannot be called; name a port from 1 to 65535 or none.")
     port = port or (443 if scheme == "https" else 80)
-    host = _plain(raw_host)
-    address = spelled_address(host)
+    address = spelled_address(raw_host)
     if address is not None:
-        reason = judge(address, allow=policy, port=port)
+        return Target(scheme, str(address), port)
+    host = _plain(raw_host)
+    if len(host) > 253 or not all(re.fullmatch("[a-z0-9_-]{1,63}", label) for label in host.split(".")):
+        raise _refusal("The host is not a name that can be looked up; write it plainly, without encoding.")
+    return Target(scheme, host, port)
+
+
+def check_url(url: str, policy: OutboundPolicy) -> Target:
+    """Refuses a URL that could never be called under `policy`. A name is judged again when it is resolved."""
+    target = check_form(url)
+    address = spelled_address(target.host)
+    if address is None:
+        _check_name(target.host, policy, target.port)
+    else:
+        reason = judge(address, allow=policy, port=target.port)
         if reason is not None:
             raise _refusal(f"This URL may not be called: {reason}.")
-        return Target(scheme, str(address), port)
-    _check_name(host, policy, port)
-    return Target(scheme, host, port)
+    return target
 
 
 def spelled_address(host: str) -> Address | None:
@@ -232,12 +243,9 @@ def _plain(host: str) -> str:
 
 
 def _check_name(host: str, policy: OutboundPolicy, port: int) -> None:
-    labels = host.split(".")
-    if len(host) > 253 or not all(re.fullmatch("[a-z0-9_-]{1,63}", label) for label in labels):
-        raise _refusal("The host is not a name that can be looked up; write it plainly, without encoding.")
     if host in _METADATA_NAMES:
         raise _refusal("This URL may not be called: its host is a cloud metadata service.")
-    if host in _LOOPBACK_NAMES or labels[-1] == "localhost":
+    if host in _LOOPBACK_NAMES or host.rpartition(".")[2] == "localhost":
         reason = judge(IPv4Address("127.0.0.1"), allow=policy, host=host, port=port)
         if reason is not None:
             raise _refusal(f"This URL may not be called: {reason}.")

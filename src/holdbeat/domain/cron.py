@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim
 
 from holdbeat.domain.cron_grid import Grid
-from holdbeat.domain.cron_syntax import read, text_of
+from holdbeat.domain.cron_syntax import read, simplest, text_of
 from holdbeat.domain.cron_zone import MINUTE, behind_gap, offsets, wall_at, whole_minute, zone_of
 
 __all__ = ["Cron", "Dst", "Fire", "zone_of"]
@@ -86,7 +86,7 @@ class Cron:
 
     def describe(self) -> str:
         """The expression as a short sentence, such as `at 09:30 on Monday through Friday`."""
-        sentence = self._expression.explain()
+        sentence = simplest(self._expression).explain()
         return sentence[:1].lower() + sentence[1:]
 
     def _next(self, after: datetime, zone: ZoneInfo, dst: Dst) -> tuple[datetime, bool] | None:

@@ -50,6 +50,7 @@ _TERMS = {
 }
 _PLAIN_TERM = re.compile(_TERM)
 _STEP_WITHOUT_RANGE = re.compile(rf"({_VALUE})/([0-9]+)")
+_RANGE = re.compile(rf"({_VALUE})-({_VALUE})(?:/[0-9]+)?")
 _STEPPED_RANGE = re.compile(rf"({_VALUE})-({_VALUE})/([0-9]+)")
 
 # cronsim wants a moment to start from; only its parsed fields are used, so any will do.
@@ -80,30 +81,69 @@ def read(text: str) -> tuple[CronSim, Grid]:
     return expression, grid
 
 
+def simplest(expression: CronSim) -> CronSim:
+    """The same times in plainer words: a step beyond the end names one value, and all days are every day."""
+    _, *fields = expression.parts
+    for index, values in ((0, expression.minutes), (1, expression.hours), (3, expression.months)):
+        if len(values) == 1:
+            fields[index] = str(min(values))
+    weekdays = {day % 7 for day in expression.weekdays if isinstance(day, int)}
+    if not expression.day_and:
+        # Without a star one of the two day fields is enough, so one that names all days makes the other idle.
+        if set(range(1, 32)) <= expression.days or len(weekdays) == 7:
+            fields[2] = fields[4] = "*"
+    elif fields[2] == "*" and len(weekdays) == 1 and all(isinstance(day, int) for day in expression.weekdays):
+        fields[4] = str(min(weekdays))
+    elif fields[4] == "*" and len(expression.days) == 1 and min(expression.days) > 0:
+        fields[2] = str(min(expression.days))
+    return CronSim(" ".join(fields), _ANY_MOMENT)
+
+
 def _fields(text: str) -> list[str]:
     # Blanks are what cron takes for blanks. str.split() would also take line ends and exotic spaces.
     fields = [field for field in re.split("[ \t]", text) if field]
-    if len(fields) == 1 and fields[0].startswith("@"):
-        if fields[0] not in NICKNAMES:
-            raise invalid_cron(f"{_shown(fields[0])} is not a known nickname; use one of {', '.join(NICKNAMES)}.")
+    if fields and fields[0].startswith("@"):
+        if fields[0] == "@every":
+            raise invalid_cron("'@every' is not part of cron: for every so many seconds give interval_s instead.")
+        if fields[0] not in NICKNAMES or len(fields) > 1:
+            given = _shown(" ".join(fields))
+            raise invalid_cron(f"{given} is not a known nickname; use one of {', '.join(NICKNAMES)}, alone.")
         fields = NICKNAMES[fields[0]].split()
     if len(fields) != len(_FIELDS):
         raise invalid_cron(
             f"A cron expression has five fields ({', '.join(_FIELDS)}), separated by spaces; "
-            f"this one has {len(fields)}."
+            f"this one has {len(fields)}{_why_so_many(fields)}."
         )
     # Before upper-casing: a dotless i or a long s would turn into the letters of FRI and SUN.
     return [field.upper() if field.isascii() else field for field in fields]
+
+
+def _why_so_many(fields: list[str]) -> str:
+    if any(field.startswith(",") or field.endswith(",") for field in fields):
+        return ": a list has no spaces in it"
+    return ": it has neither seconds nor years" if len(fields) in (6, 7) else ""
 
 
 def _check(name: str, field: str) -> None:
     term_of = _TERMS.get(name, _PLAIN_TERM)
     for term in field.split(","):
         if term_of.fullmatch(term):
+            _check_range(name, field, term)
             continue
         if step := _STEP_WITHOUT_RANGE.fullmatch(term):
             raise _bad(name, field, f"a step needs a range, as in {step[1]}-{_LAST[name]}/{step[2]}")
         raise _bad(name, field)
+
+
+def _check_range(name: str, field: str, term: str) -> None:
+    match = _RANGE.fullmatch(term)
+    if match is None:
+        return
+    first, last = _number(match[1]), _number(match[2])
+    has_names = name in ("month", "day-of-week") or (match[1] + match[2]).isdigit()
+    if has_names and -1 < last < first:
+        sunday = ", and a week that ends with Sunday ends with 7" if name == "day-of-week" else ""
+        raise _bad(name, field, f"the range {_shown(match[0])} runs backwards; write it as two ranges{sunday}")
 
 
 def _without_idle_steps(field: str) -> str:

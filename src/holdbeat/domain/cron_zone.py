@@ -19,6 +19,8 @@ MINUTE = timedelta(minutes=1)
 
 _SECOND = timedelta(seconds=1)
 _ZERO = timedelta()
+# "localtime" is whatever the machine is set to: the same schedule would mean another time elsewhere.
+_NO_ZONES = frozenset({"localtime", "Factory"})
 _NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(?:/[A-Za-z0-9_+-]{1,32}){0,2}")
 
 
@@ -37,6 +39,10 @@ def _plain_name(name: object) -> str:
 @lru_cache(maxsize=1024)
 def _zone(name: str) -> ZoneInfo:
     names = _known_names()
+    if name not in names and _is_new(name):
+        # The rules were brought up to date while this process runs.
+        _known_names.cache_clear()
+        names = _known_names()
     if name not in names:
         near = difflib.get_close_matches(name.title(), names, n=1)
         advice = f"did you mean {near[0]}?" if near else "use a name such as Europe/Berlin or UTC."
@@ -45,6 +51,15 @@ def _zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError):
         raise _unknown(f"The rules of the timezone {name!r} cannot be read; use another one.") from None
+
+
+def _is_new(name: str) -> bool:
+    """Whether there are rules of that name by now: one look, where listing all names takes hundreds."""
+    try:
+        ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        return False
+    return name not in _NO_ZONES
 
 
 def offsets(zone: ZoneInfo, wall: datetime) -> tuple[timedelta, timedelta]:
@@ -82,8 +97,7 @@ def whole_minute(wall: datetime) -> datetime:
 
 @cache
 def _known_names() -> frozenset[str]:
-    # "localtime" is whatever the machine is set to: the same schedule would mean another time elsewhere.
-    return frozenset(available_timezones()) - {"localtime", "Factory"}
+    return frozenset(available_timezones()) - _NO_ZONES
 
 
 def _unknown(sentence: str) -> Invalid:

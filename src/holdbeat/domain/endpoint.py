@@ -13,21 +13,20 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from holdbeat.domain.address import check_form
 from holdbeat.domain.bounds import duration_s, whole_number
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.headers import check_headers
 from holdbeat.domain.run import RunStatus
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 LONGEST_EXECUTION_S = 1800.0
 LONGEST_URL = 2048
-MOST_HEADERS = 100
 LARGEST_RESPONSE_KB = 10_240
 HTTP_TYPE = "http"
 HTTP_RESOURCE = "http"
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]{0,8192}")
 _OUTSIDE_URL = re.compile(r"[\x00-\x20\x7f\\\ud800-\udfff]")
 
 
@@ -51,7 +50,7 @@ def validate_call(call: EndpointCall) -> None:
     _validate_url(call.url)
     if call.method not in METHODS:
         raise Invalid(f"method must be one of {', '.join(METHODS)}.", code="invalid_method", field="method")
-    _validate_headers(call.headers)
+    check_headers(call.headers)
     duration_s(call.max_execution_s, "max_execution_s", 0.1, LONGEST_EXECUTION_S)
     duration_s(call.timeout_s, "timeout_s", 0.1, LONGEST_EXECUTION_S)
     if call.timeout_s > call.max_execution_s:
@@ -84,19 +83,10 @@ def _validate_url(url: Any) -> None:
     if parts.username is not None or parts.password is not None:
         # A url is shown in lists and logs; the Authorization header is redacted there.
         raise refuse("must not carry credentials; send them in the Authorization header.")
-
-
-def _validate_headers(headers: Any) -> None:
-    def refuse(why: str) -> Invalid:
-        return Invalid(f"headers {why}", code="invalid_headers", field="headers")
-
-    if not isinstance(headers, dict) or len(headers) > MOST_HEADERS:
-        raise refuse(f"must be an object of at most {MOST_HEADERS} names and texts.")
-    for name, value in headers.items():
-        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-            raise refuse("may only have names of letters, digits and hyphens.")
-        if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
-            raise refuse(f"must have a text on one line as the value of {name}.")
+    try:
+        check_form(url)
+    except Invalid as refusal:
+        raise Invalid(refusal.detail, code="invalid_url", field="url") from None
 
 
 HEALTH_WINDOWS = {"1h": 3600, "4h": 4 * 3600, "24h": 24 * 3600}

@@ -133,6 +133,11 @@ def plan(inputs: PlanInputs, now: datetime) -> Plan:
     return Plan(next_run_at, decision, replan_at)
 
 
+def unplannable(inputs: PlanInputs, trouble: str, now: datetime) -> Plan:
+    """No plan, because the timetable cannot be read; what is remembered stays for when it can."""
+    return _no_run(inputs, now, f"It cannot be planned: {trouble}")
+
+
 def _candidates(inputs: PlanInputs, now: datetime) -> tuple[list[_Candidate], dict[str, datetime]]:
     """All candidates, none in the past, and the expiry of each live hint."""
     schedule = inputs.schedule
@@ -196,6 +201,10 @@ def _from_start(inputs: PlanInputs, anchor: datetime, step: timedelta, now: date
         # A finish in the future can only be a clock that went back.
         at = min(inputs.last_finish, now) + step
         why = "after the last run's end, since it took longer than that"
+    elif inputs.last_finish is not None and inputs.last_due is not None and at <= inputs.last_due:
+        # Its slot is used up although it never started: the job was cancelled at the instant it was made.
+        at = min(inputs.last_finish, now) + step
+        why = "after the last job ended without a start"
     if at < now:
         at, why = now, f"{why} have passed"
     return at, f"{step.total_seconds():g} s {why}"

@@ -64,8 +64,8 @@ class Member:
     """Some job of the chain still executes, even if it was cancelled."""
     failed_for_good: bool = False
     """FAILED with the verdict stored; a failure that awaits its retry is not one."""
-    ended_by_policy: bool = False
-    """CANCELLED or SKIPPED because of another member."""
+    skipped_by_policy: bool = False
+    """SKIPPED because of another member, not by its own handler."""
     ever_ran: bool = False
 
     @property
@@ -114,7 +114,8 @@ class GroupFailurePolicy:
             if not member.has_ended:
                 gate = (member.tip_id,) if member.is_gated else ()
                 return gate, (), ""
-            went_wrong = member.status in (JobStatus.FAILED, JobStatus.CANCELLED) and not member.ended_by_policy
+            # Whoever was cancelled by the policy stands behind the one because of whom: that one is met first.
+            went_wrong = member.status in (JobStatus.FAILED, JobStatus.CANCELLED)
             if went_wrong and self.on_failure is not OnFailure.CONTINUE:
                 rest = tuple(m for m in ordered[index + 1 :] if m.status is JobStatus.QUEUED)
                 reason = PREDECESSOR_FAILED if member.status is JobStatus.FAILED else PREDECESSOR_CANCELLED
@@ -135,10 +136,10 @@ class GroupFailurePolicy:
             return GroupStatus.RUNNING if started else GroupStatus.QUEUED
         tips = [member for member in ordered if member not in going_away]
         if len(tips) == len(ordered) and all(
-            m.status is JobStatus.COMPLETED or (m.status is JobStatus.SKIPPED and not m.ended_by_policy) for m in tips
+            m.status is JobStatus.COMPLETED or (m.status is JobStatus.SKIPPED and not m.skipped_by_policy) for m in tips
         ):
             return GroupStatus.COMPLETED
         by_request = all(
-            m.status is JobStatus.CANCELLED or (m.status is JobStatus.SKIPPED and m.ended_by_policy) for m in tips
+            m.status is JobStatus.CANCELLED or (m.status is JobStatus.SKIPPED and m.skipped_by_policy) for m in tips
         )
         return GroupStatus.CANCELLED if by_request else GroupStatus.PARTIAL

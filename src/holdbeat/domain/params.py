@@ -84,7 +84,8 @@ def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes:
                         field=place,
                     )
                 _check_string(key, place)
-                pending.append((member, f"{place}.{key}" if len(place) < 200 else place, depth + 1))
+                # A long name would be copied for every item below it.
+                pending.append((member, f"{place}.{key[:200]}" if len(place) < 200 else place, depth + 1))
         elif isinstance(item, list | tuple):
             if depth >= max_depth:
                 raise _too_deep(field, max_depth)

@@ -24,10 +24,13 @@ class RetryVerdict:
 
 
 def delay_s(policy: RetryPolicy, retry_number: int, *, spread: float = 0.0) -> float:
-    """The wait before retry number n = 0, 1, 2 …: base × 2^n, capped, then spread by up to `jitter`."""
+    """The wait before retry number n = 0, 1, 2 …: base × 2^n, spread by up to `jitter`, and never above the cap.
+
+    The room for the spread is kept below the cap, so that a herd does not meet again there.
+    """
     exponent = min(retry_number, 64)
-    delay = min(policy.base_delay_s * 2.0**exponent, policy.max_delay_s)
-    return delay * (1 + policy.jitter * spread)
+    delay = min(policy.base_delay_s * 2.0**exponent, policy.max_delay_s / (1 + policy.jitter))
+    return min(delay * (1 + policy.jitter * spread), policy.max_delay_s)
 
 
 def spread_of(job_id: str) -> float:

@@ -10,6 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from holdbeat.domain.params import dumps
+
 
 class RunStatus(StrEnum):
     COMPLETED = "COMPLETED"
@@ -81,8 +83,8 @@ class Outcome:
     def skipped(reason: str) -> Outcome:
         return Outcome(RunStatus.SKIPPED, error=reason)
 
-    def all_artifacts(self) -> dict[str, Any]:
+    def artifacts_text(self) -> str:
         """Artifacts as stored with the run: those the handler kept, and the returned value as `result`."""
-        if self.result is None:
-            return self.artifacts
-        return {**self.artifacts, "result": self.result}
+        if self.artifacts:
+            return dumps(self.artifacts if self.result is None else {**self.artifacts, "result": self.result})
+        return "{}" if self.result is None else f'{{"result":{dumps(self.result)}}}'

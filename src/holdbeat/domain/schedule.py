@@ -65,7 +65,8 @@ class Schedule:
     params: dict[str, Any] | None = None
     priority: int | None = None
     resource: str | None = None
-    retry_policy: RetryPolicy | None = None
+    retry_policy: dict[str, Any] | None = None
+    """The members that it sets; the others come from its template and the job type."""
     timeout_s: float | None = None
     """The Job's timeout. An Endpoint has `endpoint.max_execution_s` instead."""
     webhook_url: str | None = None
@@ -101,16 +102,21 @@ class Schedule:
     last_decision: dict[str, Any] | None = None
     version: int = 1
     endpoint: EndpointCall | None = None
+    trouble: str | None = None
+    """Why its due times cannot be told, such as a zone that is gone; the trigger tries again until they can."""
 
     def is_paused(self, at: datetime) -> bool:
         return self.paused_until is not None and at < self.paused_until
 
 
-def validate(schedule: Schedule) -> None:
-    """Refuses a schedule that contradicts itself; looks at the merged whole, never at a request alone."""
+def validate(schedule: Schedule, *, reads_timetable: bool = True) -> None:
+    """Refuses a schedule that contradicts itself; looks at the merged whole, never at a request alone.
+
+    `reads_timetable` is false where the timetable stays as it was: one whose zone is gone since can still be disabled.
+    """
     line(schedule.name, "name", LONGEST_NAME)
     _validate_work(schedule)
-    _validate_timetable(schedule)
+    _validate_timetable(schedule, reads_timetable)
     whole_number(schedule.catch_up_limit, "catch_up_limit", 1, MOST_CAUGHT_UP)
     if schedule.adaptive:
         _validate_adaptive(schedule)
@@ -143,17 +149,19 @@ def _validate_work(schedule: Schedule) -> None:
         line(schedule.resource, "resource", LONGEST_NAME)
 
 
-def _validate_timetable(schedule: Schedule) -> None:
+def _validate_timetable(schedule: Schedule, reads: bool) -> None:
     if (schedule.cron is None) == (schedule.interval_s is None):
         raise Invalid(
             "A schedule has either a cron expression or interval_s: give one of them.",
             code="cron_or_interval",
             field="cron" if schedule.cron is None else "interval_s",
         )
-    zone_of(schedule.timezone)
+    if reads:
+        zone_of(schedule.timezone)
     number(schedule.jitter_s, "jitter_s", 0, LONGEST_JITTER_S)
     if schedule.cron is not None:
-        Cron.parse(schedule.cron)
+        if reads:
+            Cron.parse(schedule.cron)
     else:
         interval_s = duration_s(schedule.interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
         if schedule.jitter_s > interval_s:

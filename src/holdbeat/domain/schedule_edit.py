@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -17,7 +17,6 @@ from holdbeat.domain.bounds import duration_s, instant, line, number, whole_numb
 from holdbeat.domain.cron import Dst
 from holdbeat.domain.endpoint import LONGEST_EXECUTION_S, EndpointCall
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.schedule import (
     HINT_FIELDS,
     LONGEST_INTERVAL_S,
@@ -25,11 +24,13 @@ from holdbeat.domain.schedule import (
     LONGEST_NAME,
     MOST_CAUGHT_UP,
     SHORTEST_INTERVAL_S,
+    TIMING_FIELDS,
     CatchUp,
     Overlap,
     Schedule,
     validate,
 )
+from holdbeat.domain.submission import check_retry_policy
 
 Reader = Callable[[Any, str], Any]
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -75,21 +76,6 @@ def _labels(value: Any, field: str) -> dict[str, str]:
     return labels
 
 
-def _retry_policy(value: Any, field: str) -> RetryPolicy:
-    if isinstance(value, RetryPolicy):
-        return value
-    given = _object(value, field)
-    unknown = given.keys() - {each.name for each in fields(RetryPolicy)}
-    if unknown:
-        raise Invalid(f"{field} has no field {min(unknown)}.", code="unknown_field", field=f"{field}.{min(unknown)}")
-    for name, amount in given.items():
-        if name == "max_attempts":
-            whole_number(amount, f"{field}.{name}", 0, 1000)
-        else:
-            duration_s(amount, f"{field}.{name}", 0)
-    return RetryPolicy(**given)
-
-
 def _method(value: Any, field: str) -> str:
     return _text(value, field).upper()
 
@@ -100,7 +86,7 @@ _NULLABLE: dict[str, Reader] = {
     "params": _object,
     "priority": lambda value, field: whole_number(value, field, 0, 100),
     "resource": lambda value, field: line(value, field, LONGEST_NAME),
-    "retry_policy": _retry_policy,
+    "retry_policy": check_retry_policy,
     "timeout_s": lambda value, field: duration_s(value, field, 0.001),
     "webhook_url": lambda value, field: line(value, field, 2048),
     "labels": _labels,
@@ -170,7 +156,8 @@ def edited(schedule: Schedule, changes: Mapping[str, Any]) -> Schedule:
     if call and schedule.endpoint is not None:
         own["endpoint"] = replace(schedule.endpoint, **call)
     result = replace(schedule, **own)
-    validate(result)
+    changed = {name for name in TIMING_FIELDS if getattr(result, name) != getattr(schedule, name)}
+    validate(result, reads_timetable=bool(changed - {"enabled"}) or (bool(changed) and result.enabled))
     return result
 
 

@@ -6,6 +6,9 @@ A small subset of JSON Schema, enough for what Python signatures and pydantic mo
 Unknown keywords are ignored, so a schema can say more than is checked here. Regular expressions from outside
 are never run. Values are checked JSON (`params.check_json`), so their depth is bounded and recursion over
 them is safe.
+
+Guards against values that are made to be slow: a definition looks at a value once, however many alternatives lead to
+it, and the number of rules that one check looks at is bounded.
 """
 
 from __future__ import annotations
@@ -17,12 +20,20 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from holdbeat.domain.address import check_form
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.headers import check_headers
+from holdbeat.domain.params import dumps
 
 Schema = dict[str, Any]
 _MAX_STEPS = 250
 """More nested rules than this at one place mean a schema that refers to itself without end."""
+_MOST_RULES = 1_000_000
+"""As many rules one check looks at; the largest params hold about 130,000 values."""
+_LONGEST_PLACE = 500
+_LONGEST_NAME = 200
+"""Of a member, in the name of a place: a long one would be copied for each of its items."""
 
 _NAMES = {
     "string": "a string",
@@ -41,6 +52,8 @@ def validate(schema: Schema, value: Any, *, field: str = "params") -> None:
         complaint = _Validation(schema).complaint(schema, value, field)
     except RecursionError:
         complaint = (field, "cannot be checked: the schema refers to itself without end")
+    except _TooMuch:
+        complaint = (field, "cannot be checked: it is too large for so many alternatives; send it in smaller parts")
     if complaint is not None:
         place, sentence = complaint
         raise Invalid(f"{place} {sentence}.", code="invalid_params", field=place)
@@ -49,8 +62,8 @@ def validate(schema: Schema, value: Any, *, field: str = "params") -> None:
 def matches(schema: Schema, value: Any, *, root: Schema | None = None) -> bool:
     """Whether the value fits; `root` holds the `$defs` when `schema` is a part of a larger one."""
     try:
-        return _Validation(root if root is not None else schema).complaint(schema, value, "") is None
-    except RecursionError:
+        return _Validation(root if root is not None else schema).fits(schema, value)
+    except (RecursionError, _TooMuch):
         return False
 
 
@@ -66,9 +79,18 @@ def near_matches(name: str, names: Iterable[str], *, limit: int = 3) -> list[str
 Complaint = tuple[str, str] | None
 
 
+class _TooMuch(Exception):
+    """More rules than a check may look at."""
+
+
 class _Validation:
     def __init__(self, root: Schema) -> None:
         self._root = root
+        self._left = _MOST_RULES
+        self._is_quiet = False
+        """Only whether, not where and why: alternatives are tried so, and explained if none fits."""
+        self._known: dict[tuple[str, int, str], Complaint] = {}
+        """What definitions said of values; all of these live as long as the check."""
 
     def complaint(self, schema: Any, value: Any, place: str, steps: int = 0) -> Complaint:
         """Where and why the value does not fit, or None."""
@@ -76,9 +98,11 @@ class _Validation:
             return (place, "is not expected here") if schema is False else None
         if steps > _MAX_STEPS:
             return place, "cannot be checked: the schema refers to itself without end"
+        self._left -= 1
+        if self._left < 0:
+            raise _TooMuch
         if "$ref" in schema:
-            target = self._resolve(schema["$ref"])
-            found = self.complaint(target, value, place, steps + 1) if target is not None else None
+            found = self._referred(schema["$ref"], value, place, steps)
             if found:
                 return found
         return (
@@ -87,6 +111,29 @@ class _Validation:
             or self._wrong_size(schema, value, place)
             or self._wrong_member(schema, value, place, steps)
         )
+
+    def fits(self, schema: Any, value: Any, steps: int = 0) -> bool:
+        """Whether there is no complaint, without the trouble of wording one."""
+        was_quiet, self._is_quiet = self._is_quiet, True
+        try:
+            return self.complaint(schema, value, "", steps) is None
+        finally:
+            self._is_quiet = was_quiet
+
+    def _referred(self, reference: Any, value: Any, place: str, steps: int) -> Complaint:
+        target = self._resolve(reference)
+        if target is None:
+            return None
+        # Two alternatives may lead to one definition, and each of its own alternatives again to two.
+        key = (reference, id(value), "quiet" if self._is_quiet else f"at {place}")
+        if key not in self._known:
+            self._known[key] = self.complaint(target, value, place, steps + 1)
+        return self._known[key]
+
+    def _inside(self, place: str, part: str) -> str:
+        if self._is_quiet or len(place) > _LONGEST_PLACE:
+            return place
+        return place + part[:_LONGEST_NAME]
 
     def _resolve(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#"):
@@ -111,6 +158,11 @@ class _Validation:
         if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
             choices = ", ".join(_shown(choice) for choice in schema["enum"][:20])
             return place, f"must be one of {choices}"
+        if schema.get("format") == "x-headers" and isinstance(value, dict):
+            try:
+                check_headers(value)
+            except Invalid as refusal:
+                return place, f"cannot be sent: {refusal.detail.rstrip('.')}"
         check = _FORMATS.get(schema.get("format", ""))
         if check is not None and isinstance(value, str):
             try:
@@ -121,10 +173,13 @@ class _Validation:
 
     def _wrong_choice(self, schema: Schema, value: Any, place: str, steps: int) -> Complaint:
         for keyword in ("anyOf", "oneOf"):
-            if keyword in schema:
-                found = [self.complaint(branch, value, place, steps + 1) for branch in schema[keyword]]
-                if found and None not in found:
-                    return _nearest(place, [each for each in found if each])
+            branches = schema.get(keyword)
+            if not branches or any(self.fits(branch, value, steps + 1) for branch in branches):
+                continue
+            if self._is_quiet:
+                return place, "fits no alternative"
+            found = [self.complaint(branch, value, place, steps + 1) for branch in branches]
+            return _nearest(place, [each for each in found if each] or [(place, "fits no alternative")])
         for branch in schema.get("allOf", ()):
             complaint = self.complaint(branch, value, place, steps + 1)
             if complaint:
@@ -152,12 +207,12 @@ class _Validation:
         if isinstance(value, dict):
             return self._wrong_property(schema, value, place, steps)
         if isinstance(value, list | tuple):
-            if schema.get("uniqueItems") and any(_same(a, b) for i, a in enumerate(value) for b in value[:i]):
+            if schema.get("uniqueItems") and len({_written(item) for item in value}) < len(value):
                 return place, "must not contain the same item twice"
             head = schema.get("prefixItems", [])
             for index, member in enumerate(value):
                 rule = head[index] if index < len(head) else schema.get("items", True)
-                complaint = self.complaint(rule, member, f"{place}[{index}]", steps + 1)
+                complaint = self.complaint(rule, member, self._inside(place, f"[{index}]"), steps + 1)
                 if complaint:
                     return complaint
         return None
@@ -166,17 +221,19 @@ class _Validation:
         rules = schema.get("properties", {})
         for name in schema.get("required", ()):
             if name not in value:
-                return f"{place}.{name}", "is required"
+                return self._inside(place, f".{name}"), "is required"
         others = schema.get("additionalProperties", True)
         for name, member in value.items():
             if name in rules:
-                complaint = self.complaint(rules[name], member, f"{place}.{name}", steps + 1)
+                complaint = self.complaint(rules[name], member, self._inside(place, f".{name}"), steps + 1)
             elif others is False:
+                if self._is_quiet:
+                    return place, "has an unknown member"
                 close = near_matches(name, rules, limit=1)
                 hint = f"; did you mean {close[0]}" if close else f"; known are {', '.join(rules) or 'none'}"
-                return f"{place}.{name}", f"is not known{hint}"
+                return self._inside(place, f".{name}"), f"is not known{hint}"
             else:
-                complaint = self.complaint(others, member, f"{place}.{name}", steps + 1)
+                complaint = self.complaint(others, member, self._inside(place, f".{name}"), steps + 1)
             if complaint:
                 return complaint
         return None
@@ -227,6 +284,21 @@ def _same(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
+def _written(value: Any) -> str:
+    """A form that equal values share: 1 and 1.0 are one number, and true is none."""
+    return dumps(_with_whole_numbers(value))
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list | tuple):
+        return [_with_whole_numbers(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _with_whole_numbers(member) for name, member in value.items()}
+    return value
+
+
 def _shown(value: Any) -> str:
     text = repr(value) if not isinstance(value, bool | None) else str(value).lower().replace("none", "null")
     return text if len(text) <= 60 else text[:59] + "…"
@@ -250,6 +322,7 @@ _FORMATS: dict[str, Callable[[str], Any]] = {
     "date-time": _check_instant,
     "date": date.fromisoformat,
     "uuid": UUID,
+    "x-url": check_form,
     "x-duration": duration_s,
     "x-decimal": Decimal,
 }
@@ -257,6 +330,7 @@ _FORMAT_EXAMPLES = {
     "date-time": "an instant like 2026-01-31T09:30:00Z",
     "date": "a date like 2026-01-31",
     "uuid": "a UUID like 123e4567-e89b-12d3-a456-426614174000",
+    "x-url": "an address like https://example.com/path",
     "x-duration": "a duration like 90s or 1h30m",
     "x-decimal": "a decimal number like 0.10",
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdbeat.domain.bounds import YEAR_S, duration_s, instant, line
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.governor import Plan, PlanInputs, plan
+from holdbeat.domain.governor import Plan, PlanInputs, plan, unplannable
 from holdbeat.domain.occurrence import ON_TIME_S, Verdict, catch_up, listed_for
 from holdbeat.domain.schedule import (
     HINT_FIELDS,
@@ -29,7 +29,7 @@ from holdbeat.domain.schedule import (
     TIMING_FIELDS,
     Schedule,
 )
-from holdbeat.domain.timetable import MILLISECOND, due_times, next_due, spread
+from holdbeat.domain.timetable import MILLISECOND, UNREADABLE, due_times, next_due, spread, trouble_of
 
 INTERVAL_HINT_LIVES_S = 3600.0
 ONE_SHOT_HINT_LIVES_S = 1800.0
@@ -69,12 +69,18 @@ def replanned(
         inputs = PlanInputs.of(schedule, in_flight=in_flight)
         return _planned(schedule, replace(inputs, since=cut) if cut is not None else inputs, now)
     if not schedule.enabled:
-        return Steered(replace(schedule, next_run_at=None))
+        return Steered(replace(schedule, next_run_at=None, trouble=None))
+    if cut is None and schedule.next_run_at is not None:
+        # Trouble is forgotten: the trigger looks at once whether it is over.
+        return Steered(replace(schedule, trouble=None))
+    # A due time exactly at start_at counts, also when that is this very moment.
+    after = now - MILLISECOND if schedule.start_at == now else now
     if cut is not None and previous is not None and cut == previous.next_run_at:
-        return Steered(replace(schedule, next_run_at=next_due(schedule, cut - MILLISECOND)))
-    if cut is not None or schedule.next_run_at is None:
-        return Steered(replace(schedule, next_run_at=next_due(schedule, now)))
-    return Steered(schedule)
+        after = cut - MILLISECOND
+    try:
+        return Steered(replace(schedule, next_run_at=next_due(schedule, after), trouble=None))
+    except UNREADABLE as error:
+        return Steered(replace(schedule, next_run_at=max(after, now), trouble=trouble_of(error)))
 
 
 def _cut(schedule: Schedule, previous: Schedule | None, now: datetime) -> datetime | None:
@@ -95,8 +101,14 @@ def _planned(schedule: Schedule, inputs: PlanInputs, now: datetime) -> Steered:
             expired |= dict.fromkeys(names)
     if expired:
         schedule = replace(schedule, **expired)
-    decided = plan(replace(inputs, schedule=schedule), now)
-    schedule = replace(schedule, next_run_at=decided.next_run_at, last_decision=decided.decision)
+    inputs = replace(inputs, schedule=schedule)
+    trouble = None
+    try:
+        decided = plan(inputs, now)
+    except UNREADABLE as error:
+        trouble = trouble_of(error)
+        decided = unplannable(inputs, trouble, now)
+    schedule = replace(schedule, next_run_at=decided.next_run_at, last_decision=decided.decision, trouble=trouble)
     return Steered(schedule, decided)
 
 
@@ -135,6 +147,16 @@ def after_run(
         schedule = _without_used_one_shot(schedule, begun)
     # What `since` cuts off may have been decided while the chain ran: it is remembered, not reset.
     return _planned(schedule, replace(PlanInputs.of(schedule), last_due=due_at, last_finish=now), now)
+
+
+def beyond(schedule: Schedule, due_at: datetime, now: datetime) -> Steered:
+    """Plans strictly after a due time that was judged before, such as one that a clock which went back meets again."""
+    steered = after_run(schedule, ChainEnd.SKIPPED, None, due_at, now)
+    planned = steered.schedule.next_run_at
+    if planned is None or planned > due_at:
+        return steered
+    inputs = replace(PlanInputs.of(steered.schedule), not_before=due_at + MILLISECOND)
+    return _planned(steered.schedule, inputs, now)
 
 
 def _without(schedule: Schedule, names: tuple[str, ...]) -> Schedule:
@@ -252,6 +274,10 @@ def resumed(schedule: Schedule, now: datetime, *, spread_s: float = 0.0, in_flig
     pending = schedule.next_run_at
     if pending is None or pending >= end:
         return replanned(free, now)
-    due = due_times(schedule, pending, end - MILLISECOND, listed_for(schedule))
-    free.next_run_at = next_due(schedule, end - MILLISECOND)
-    return Steered(free, None, catch_up(schedule, due, now))
+    try:
+        due = due_times(schedule, pending, end - MILLISECOND, listed_for(schedule))
+        free.next_run_at, free.trouble = next_due(schedule, end - MILLISECOND), None
+        return Steered(free, None, catch_up(schedule, due, now))
+    except UNREADABLE as error:
+        # What fell into the pause cannot be told any more, but it is not caught up later either.
+        return Steered(replace(free, next_run_at=end, trouble=trouble_of(error)))

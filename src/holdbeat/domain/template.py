@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.job import RetryPolicy
-
 
 @dataclass(slots=True)
 class JobTemplate:
@@ -17,7 +15,8 @@ class JobTemplate:
     default_params: dict[str, Any] = field(default_factory=dict)
     priority: int | None = None
     resource: str | None = None
-    retry_policy: RetryPolicy | None = None
+    retry_policy: dict[str, Any] | None = None
+    """The members that it sets; the others come from the job type."""
     timeout_s: float | None = None
     webhook_url: str | None = None
     labels: dict[str, str] = field(default_factory=dict)

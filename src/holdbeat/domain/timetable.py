@@ -16,7 +16,7 @@ from itertools import islice
 
 from holdbeat.domain.bounds import LAST_INSTANT, whole_number
 from holdbeat.domain.cron import Cron, Dst, Fire, zone_of
-from holdbeat.domain.errors import Invalid
+from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.schedule import Schedule
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -27,6 +27,15 @@ COUNTED_ONE_BY_ONE = 5000
 MOST_COUNTED = 120_000
 """Older due times than these are not counted at all: the count is then a lower bound, and says so."""
 MOST_PREVIEWED = 1000
+
+
+UNREADABLE = (HoldbeatError, ValueError, LookupError, TypeError, ArithmeticError)
+"""What reading a timetable raises when its zone is gone, or when a hand wrote what no verb would."""
+
+
+def trouble_of(error: BaseException) -> str:
+    """One of these as the reason that is kept with the schedule."""
+    return error.detail if isinstance(error, HoldbeatError) else f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ def template_json(template: JobTemplate) -> dict[str, Any]:
         "default_params": redacted_params(template.type, template.default_params),
         "priority": template.priority,
         "resource": template.resource,
-        "retry_policy": template.retry_policy.as_dict() if template.retry_policy else None,
+        "retry_policy": template.retry_policy,
         "timeout_s": template.timeout_s,
         "webhook_url": template.webhook_url,
         "labels": template.labels,
@@ -264,13 +264,13 @@ def _timing_json(schedule: Schedule) -> dict[str, Any]:
         "last_run_at": _time(schedule.last_run_at),
         "next_run_at": _time(schedule.next_run_at),
         "last_decision": {name: value for name, value in decision.items() if name != "memory"} if decision else None,
+        "trouble": schedule.trouble,
         "version": schedule.version,
         "created_at": _time(schedule.created_at),
     }
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:
-    policy = schedule.retry_policy
     return {
         "id": schedule.id,
         "name": schedule.name,
@@ -281,7 +281,7 @@ def schedule_json(schedule: Schedule) -> dict[str, Any]:
         "params": None if schedule.params is None else redacted_params("http", schedule.params),
         "priority": schedule.priority,
         "resource": schedule.resource,
-        "retry_policy": policy.as_dict() if policy is not None else None,
+        "retry_policy": schedule.retry_policy,
         "timeout_s": schedule.timeout_s,
         "webhook_url": schedule.webhook_url,
         "labels": schedule.labels,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from holdbeat.domain.lease import HTTP_RESOURCE
+
 
 class WorkerKind(StrEnum):
     SERVE = "serve"
@@ -34,3 +36,8 @@ class Worker:
     stopping_at: datetime | None = None
     """Since when it claims nothing more."""
     stopped_at: datetime | None = None
+
+    def can_serve(self, resource: str, type_: str) -> bool:
+        """Whether such work could ever run there."""
+        places = self.http_slots if resource == HTTP_RESOURCE else self.slots
+        return places > 0 and type_ in self.types and (self.resources is None or resource in self.resources)

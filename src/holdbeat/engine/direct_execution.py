@@ -16,6 +16,7 @@ from holdbeat.domain.reservation import Reservation, ReservationStatus
 from holdbeat.domain.submission import Submission
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.verbs.cancel import LONGEST_REASON
 from holdbeat.store.verbs.reservations import (
     cancel_reservation,
     extend,
@@ -87,9 +88,11 @@ class DirectExecutionHandler(Service):
         if self._is_closed:
             raise Unavailable("This server is shutting down; send the request again.", code="shutting_down")
         work = await self.store.read(prepare, Submission.read({"type": type_, "params": params}))
-        if not await self.store.read(has_live_worker_for, work.type):
+        if not await self.store.read(has_live_worker_for, work.type, work.resource):
             raise Unavailable(
-                f"No worker that can run {work.type} is alive. Start one with `holdbeat worker`.", code="no_worker"
+                f"No worker that can run {work.type} on the resource {work.resource} is alive. Start one with "
+                "`holdbeat worker`.",
+                code="no_worker",
             )
         patience_s = self._direct_wait_s if wait_s is None else min(wait_s, self._direct_wait_s)
         patience_s = max(patience_s, AT_ONCE_S)
@@ -110,7 +113,7 @@ class DirectExecutionHandler(Service):
             reservation = await asyncio.shield(reserving)
             return await self._wait(reservation, patience_s, until, woken)
         except BaseException as error:
-            why = error.detail if isinstance(error, HoldbeatError) else "the client went away"
+            why = _in_one_line(error.detail) if isinstance(error, HoldbeatError) else "the client went away"
             await asyncio.shield(self._withdraw(reserving, why))
             raise
         finally:
@@ -145,6 +148,11 @@ class DirectExecutionHandler(Service):
                 async with asyncio.timeout(min(LOOK_S, left_s)):
                     await woken.wait()
             woken.clear()
+
+
+def _in_one_line(detail: str) -> str:
+    """A detail may repeat what a database said; a reason must be fit for every list, or the slot would stay taken."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in detail).split())[:LONGEST_REASON]
 
 
 def _result(reservation: Reservation) -> DirectResult:

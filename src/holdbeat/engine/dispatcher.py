@@ -373,5 +373,10 @@ class Dispatcher:
         self._pump()
 
     @property
+    def owes(self) -> bool:
+        """Whether something runs here, or has ended and is not settled yet."""
+        return bool(self.running or self._ended or self._offered)
+
+    @property
     def held(self) -> Sequence[Running]:
         return list(self.running.values())

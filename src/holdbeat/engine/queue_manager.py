@@ -43,6 +43,16 @@ class QueueManager:
         with submitting(members):
             return await self._store.write(submit_group, name, mode, on_failure, members)
 
+    def submit_group_joined(
+        self, connection: Any, name: str | None, mode: GroupMode, on_failure: OnFailure, members: Sequence[Submission]
+    ) -> tuple[JobGroup, list[Job]]:
+        """`submit_joined` for a group."""
+        with submitting(members):
+            tx = self._store.joined(connection)
+            stored = submit_group(tx, name, mode, on_failure, members)
+            tx.write_events()
+            return stored
+
     def submit_group_sync(
         self, name: str | None, mode: GroupMode, on_failure: OnFailure, members: Sequence[Submission]
     ) -> tuple[JobGroup, list[Job]]:

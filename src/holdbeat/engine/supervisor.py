@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from holdbeat import __version__
@@ -39,12 +39,17 @@ from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.job_types import AnnouncedType, announce
+from holdbeat.store.verbs.terms_in_force import note_terms
 from holdbeat.store.verbs.workers import begin_stopping, register_worker, stop_worker
 
 log = logging.getLogger("holdbeat.engine")
 
 SETTLE_PATIENCE_S = 10.0
 KILL_MARGIN_S = 2.0
+STORE_PATIENCE_S = 3.0
+"""How long a shutdown waits for a store that does not answer, each time that it has something to tell it."""
+STOPPING_PATIENCE_S = 1.0
+"""How long, during a shutdown, a call waits for a database that is away. What matters is tried again anyway."""
 
 
 class Supervisor:
@@ -106,6 +111,7 @@ class Supervisor:
         await self.store.write(announce, [announcement(job_type) for job_type in self._job_types])
         await self.store.write(register_worker, self.worker, self.settings.lease_terms)
         await self.store.write(_note_settings, self.worker.id, self.settings)
+        await self.store.write(note_terms, works=bool(self.worker.slots or self.worker.http_slots))
         await self.recovery.step()
         self.heartbeat.start()
         for service in [*self.services, self.direct]:
@@ -125,23 +131,35 @@ class Supervisor:
         if self.is_stopping:
             return
         self.is_stopping = True
-        grace_s = self.settings.shutdown_grace_s if grace_s is None else grace_s
+        patience_s, self.store.patience_s = self.store.patience_s, min(self.store.patience_s, STOPPING_PATIENCE_S)
+        try:
+            await self._stop(self.settings.shutdown_grace_s if grace_s is None else grace_s)
+        finally:
+            self.store.patience_s = patience_s
+        self.store.withdraw_alive(self.worker.id)
+
+    async def _stop(self, grace_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace_s
         self.dispatcher.stop_claiming()
-        with contextlib.suppress(HoldbeatError):
+        async with _briefly():
             await self.store.write(begin_stopping, self.worker.id)
             await self.store.write(_note, events.SHUTDOWN_BEGUN, self.worker.id)
-        await self.direct.stop()
-        if not await self._drained(grace_s):
+        async with _briefly():
+            await self.direct.stop()
+        left_s = max(0.0, until - loop.time())
+        # With nothing to finish it only remains to hear what became of the last turn: not worth the whole grace.
+        if not await self._drained(left_s if self.dispatcher.owes else min(left_s, STORE_PATIENCE_S)):
             await self._interrupt()
-        for service in reversed(self.services):
-            await service.stop()
-        with contextlib.suppress(HoldbeatError):
+        async with _briefly(max(STORE_PATIENCE_S, until - loop.time())):
+            await asyncio.gather(*(service.stop() for service in reversed(self.services)))
+        async with _briefly():
             await self.reports.flush()
-        self.heartbeat.stop()
-        with contextlib.suppress(HoldbeatError):
+        # It waits for the beat under way, and the event loop may be needed for that.
+        await asyncio.to_thread(self.heartbeat.stop)
+        async with _briefly():
             await self.store.write(_note, events.SHUTDOWN_ENDED, self.worker.id)
             await self.store.write(stop_worker, self.worker.id)
-        self.store.withdraw_alive(self.worker.id)
 
     async def _drained(self, within_s: float) -> bool:
         """Waits until all work has ended and is settled; False if the time or the patience is over first."""
@@ -164,7 +182,8 @@ class Supervisor:
         self._hurry.clear()
         self.dispatcher.tell_all(StopReason.INTERRUPTED)
         if not await self._drained(max(graces, default=0.0) + KILL_MARGIN_S):
-            for entry in self.dispatcher.held:
+            held = self.dispatcher.held
+            for entry in held:
                 self.dispatcher.give_up_on(
                     entry,
                     Outcome.failed(
@@ -172,7 +191,8 @@ class Supervisor:
                     ),
                 )
             self._hurry.clear()
-            if not await self._drained(SETTLE_PATIENCE_S):
+            # What is left without anything held has been offered to the store for the whole grace.
+            if self.dispatcher.owes and not await self._drained(SETTLE_PATIENCE_S if held else STORE_PATIENCE_S):
                 log.error("results could not be settled before the end; recovery will find them")
 
     # --- what the parts report ---------------------------------------------------------------------------
@@ -193,6 +213,16 @@ class Supervisor:
         task = asyncio.create_task(note())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+@contextlib.asynccontextmanager
+async def _briefly(within_s: float = STORE_PATIENCE_S) -> AsyncIterator[None]:
+    """Does what can be done in that time; what the store was not told is found by recovery."""
+    try:
+        async with asyncio.timeout(within_s):
+            yield
+    except (HoldbeatError, TimeoutError) as error:
+        log.warning("a shutdown goes on without the store's answer: %s", error or "it took too long")
 
 
 def _note(tx: Transaction, name: str, worker_id: str, job_id: str | None = None, run_id: str | None = None) -> None:

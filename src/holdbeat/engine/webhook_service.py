@@ -15,11 +15,11 @@ import secrets
 from collections import Counter
 from typing import ClassVar, Self
 
-from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.breaker import CircuitBreaker
 from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.webhook import ATTEMPT_DEADLINE_S, DeliveryStatus, encode_payload, judge_attempt, signed_headers
 from holdbeat.engine.service import Service
+from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.outbound import Outbound, OutboundFailure
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.settings import Settings
@@ -62,8 +62,7 @@ class WebhookService(Service):
 
     @classmethod
     def for_settings(cls, store: PersistenceAdapter, settings: Settings, *, recorder: Recorder = SILENT) -> Self:
-        outbound = Outbound(OutboundPolicy(settings.is_on_loopback, settings.outbound_allow))
-        return cls(store, outbound, recorder=recorder)
+        return cls(store, WatchedOutbound(settings, lambda: store), recorder=recorder)
 
     async def step(self) -> int:
         """Writes down what has come back and sends what is due. Returns how many were sent off."""

@@ -63,7 +63,7 @@ class ZombieRecovery(Service):
         return repaired
 
     def _silent_for_long(self, leases: list[SilentLease]) -> list[SilentLease]:
-        """Leaves out leases that may be late only because the wall clock jumped (LEASE-06).
+        """Leaves out leases that may be late only because the wall clock jumped, ours or the database's (LEASE-06).
 
         A worker that lives beats within `heartbeat_s`, whatever the wall clock says. So a lease counts as lost once
         it was seen late, unchanged, for that long on the monotonic clock.
@@ -94,15 +94,12 @@ class ZombieRecovery(Service):
     async def recover(self, dead: frozenset[str] = frozenset(), *, thorough: bool = True) -> int:
         """Repairs everything that can be found now. Returns how many things were repaired."""
         trouble = await self.store.read(find_trouble, self._terms, dead, thorough=thorough)
-        if not self.store.has_shared_clock:
-            late = (
-                await self.store.read(late_reservations, trouble.reservations, dead) if trouble.reservations else set()
-            )
-            trouble = replace(
-                trouble,
-                leases=self._silent_for_long(trouble.leases),
-                reservations=self._late_for_long(trouble.reservations, late),
-            )
+        late = await self.store.read(late_reservations, trouble.reservations, dead) if trouble.reservations else set()
+        trouble = replace(
+            trouble,
+            leases=self._silent_for_long(trouble.leases),
+            reservations=self._late_for_long(trouble.reservations, late),
+        )
         repaired = 0
         still_there = set(trouble.workers)
         for verb, arguments in recovery_units(trouble):

@@ -7,13 +7,13 @@ the address that it names was never asked for; a target that may not be called i
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from holdbeat.domain.address import OutboundPolicy, check_url
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.headers import HEADER_NAME, HEADER_VALUE, MAX_HEADER_LENGTH, MAX_HEADERS, check_headers
 from holdbeat.handlers.outbound import Answer, Outbound, OutboundFailure
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -21,25 +21,7 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_TIMEOUT_S: Final = 1800.0
 DEFAULT_RESPONSE_KB: Final = 100
 MAX_RESPONSE_KB: Final = 10_240
-MAX_HEADERS: Final = 100
-MAX_HEADER_LENGTH: Final = 8192
 
-_HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}$"
-_HEADER_VALUE = r"^([!-~]([\t -~]*[!-~])?)?$"
-# These frame the message or steer the connection: they are ours to send.
-_OWN_HEADERS: Final = frozenset(
-    {
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
 _SECRET_ANSWER_HEADERS: Final = ("set-cookie", "set-cookie2")
 REDACTED: Final = "[redacted]"
 
@@ -48,16 +30,17 @@ HTTP_PARAMS_SCHEMA: Final[dict[str, Any]] = {
     "required": ["url"],
     "additionalProperties": False,
     "properties": {
-        "url": {"type": "string", "minLength": 1, "maxLength": 8192},
+        "url": {"type": "string", "minLength": 1, "maxLength": 8192, "format": "x-url"},
         "method": {"type": "string", "enum": list(METHODS), "default": "GET"},
         "headers": {
             "type": ["object", "null"],
+            "format": "x-headers",
             "maxProperties": MAX_HEADERS,
-            "propertyNames": {"pattern": _HEADER_NAME},
+            "propertyNames": {"pattern": HEADER_NAME},
             "additionalProperties": {
                 "type": "string",
                 "maxLength": MAX_HEADER_LENGTH,
-                "pattern": _HEADER_VALUE,
+                "pattern": HEADER_VALUE,
             },
         },
         "body": {"description": "A string is sent as it is, anything else as JSON, null as no body."},
@@ -130,7 +113,7 @@ def validate_http_params(params: Mapping[str, Any], policy: OutboundPolicy | Non
     return HttpParams(
         url=url,
         method=method,
-        headers=_checked_headers(params.get("headers")),
+        headers=check_headers(params.get("headers")),
         body=params.get("body"),
         timeout_s=float(timeout_s),
         max_response_kb=int(kilobytes),
@@ -197,29 +180,6 @@ def _encoded(body: Any) -> tuple[bytes | None, str | None]:
         return body.encode("utf-8", "replace"), "text/plain; charset=utf-8"
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "replace"), "application/json"
-
-
-def _checked_headers(headers: Any) -> dict[str, str]:
-    if headers is None:
-        return {}
-    if not isinstance(headers, Mapping):
-        raise Invalid("headers must be an object of names and values.", field="headers")
-    if len(headers) > MAX_HEADERS:
-        raise Invalid(f"At most {MAX_HEADERS} headers can be sent.", field="headers")
-    seen: set[str] = set()
-    for name, value in headers.items():
-        if not isinstance(name, str) or not re.fullmatch(_HEADER_NAME, name):
-            raise Invalid(f"{name!r} is not a name for a header.", field="headers")
-        lower = name.lower()
-        if lower in _OWN_HEADERS or lower.startswith("proxy-"):
-            raise Invalid(f"The header {name} is set by Holdbeat itself; leave it out.", field="headers")
-        if lower in seen:
-            raise Invalid(f"The header {name} is given twice.", field="headers")
-        seen.add(lower)
-        # The value may be a secret, so the sentence does not repeat it.
-        if not isinstance(value, str) or len(value) > MAX_HEADER_LENGTH or not re.fullmatch(_HEADER_VALUE, value):
-            raise Invalid(f"The header {name} must be one line of printable ASCII text.", field="headers")
-    return dict(headers)
 
 
 def _is_number(value: Any) -> bool:

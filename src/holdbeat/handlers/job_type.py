@@ -16,11 +16,13 @@ from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdbeat.domain.bounds import whole_number
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S, DEFAULT_RESOURCE, RetryPolicy
 from holdbeat.domain.params import check_json, check_labels, storable_text
 from holdbeat.domain.schema import Schema, validate
+from holdbeat.domain.submission import check_priority, check_resource, check_webhook_url
 from holdbeat.handlers.context import Context
 from holdbeat.handlers.outcome import as_json, describe
 from holdbeat.handlers.shapes import Shape, ShapeMaker, resolved_hints
@@ -129,8 +131,7 @@ class JobType:
         name = check_type_name(name if name is not None else getattr(bare, "__name__", type(bare).__name__))
         if isolation not in (None, "none", "process"):
             raise Invalid("isolation must be 'none' or 'process'.", code="bad_job_type", field="isolation")
-        if not 0 <= priority <= 100:
-            raise Invalid("priority must be between 0 and 100.", code="bad_job_type", field="priority")
+        check_priority(priority)
         if timeout is not None and duration_s(timeout, field="timeout") <= 0:
             raise Invalid("timeout must be longer than 0.", code="bad_job_type", field="timeout")
         called = bare if inspect.isroutine(bare) else getattr(bare, "__call__", bare)  # noqa: B004
@@ -148,13 +149,13 @@ class JobType:
             aliases=tuple(check_type_name(alias) for alias in aliases),
             is_async=inspect.iscoroutinefunction(called),
             isolation="process" if isolation == "process" else "none",
-            resource=resource,
+            resource=check_resource(resource),
             timeout_s=None if timeout is None else duration_s(timeout, field="timeout"),
-            retry_policy=RetryPolicy(max_attempts=retries) if isinstance(retries, int) else retries,
+            retry_policy=_retry_policy(retries),
             priority=priority,
             cancel_grace_s=None if cancel_grace is None else duration_s(cancel_grace, field="cancel_grace"),
             labels=check_labels(dict(labels or {})),
-            webhook_url=webhook_url,
+            webhook_url=None if webhook_url is None else check_webhook_url(webhook_url),
             description=(inspect.getdoc(bare) or "").partition("\n\n")[0],
             context_name=parameters.context_name,
             target=Target.of(function, name) if isolation == "process" else None,
@@ -195,6 +196,13 @@ def check_type_name(name: str) -> str:
             field="name",
         )
     return name
+
+
+def _retry_policy(retries: Any) -> RetryPolicy | None:
+    """How often it is tried again, as a number or a whole policy."""
+    if retries is None or isinstance(retries, RetryPolicy):
+        return retries
+    return RetryPolicy(max_attempts=whole_number(retries, "retries", 0, 1000))
 
 
 def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ from holdbeat.handlers.job_message import job_message
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outcome import MAX_ERROR_LENGTH, MAX_RESULT_BYTES, describe
 from holdbeat.handlers.output import LogPipe, Output
-from holdbeat.handlers.process_group import ProcessGroup, describe_exit, note_left_behind
+from holdbeat.handlers.process_group import ProcessGroup, describe_exit, despite_left_behind, note_left_behind
 from holdbeat.handlers.stop import StopSignal
 from holdbeat.handlers.threads import in_own_thread
 
@@ -93,7 +93,8 @@ class ProcessHandler:
             for log in logs:
                 log.finish()
             ctx.write_log("stderr", note_left_behind(group.left_behind))
-            return talk.outcome or _ended_without_outcome(code, group.was_killed)
+            outcome = talk.outcome or _ended_without_outcome(code, group.was_killed)
+            return despite_left_behind(outcome, group.left_behind)
 
     def _init(self, ctx: Context, params: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
         target = self._job_type.target

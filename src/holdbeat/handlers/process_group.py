@@ -12,9 +12,12 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
 from holdbeat.handlers.output import Output
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.handlers.threads import in_own_thread
@@ -24,6 +27,9 @@ RUN_MARK = "HOLDBEAT_RUN_ID"
 
 _DRAIN_S = 1.0
 _SWEEPS = 20
+_LEAVE_S = 0.5
+"""How long the processes of a command that has ended may take to notice it, as the trackers of multiprocessing do."""
+_LOOK_S = 0.02
 
 
 class ProcessGroup:
@@ -39,7 +45,7 @@ class ProcessGroup:
         self.was_killed = False
         """Whether we, and nobody else, sent it SIGKILL."""
         self.left_behind = 0
-        """How many processes of the run outlived the command."""
+        """How many processes of the run outlived the command and had to be killed."""
 
     @staticmethod
     async def start(
@@ -94,7 +100,10 @@ class ProcessGroup:
             if self._kill_timer is not None:
                 self._kill_timer.cancel()
         with contextlib.suppress(RuntimeError, MemoryError, OSError):  # no thread, no memory, no descriptors
-            self.left_behind = await in_own_thread(lambda: _clean_up(self._process.pid, self._run_id), name="clean-up")
+            leave_s = 0.0 if self.was_killed or stop.is_set else _LEAVE_S
+            self.left_behind = await in_own_thread(
+                lambda: _clean_up(self._process.pid, self._run_id, leave_s), name="clean-up"
+            )
         _signal_group(self._process.pid, signal.SIGKILL)
         for output in self._outputs:
             await output.end(_DRAIN_S)
@@ -133,14 +142,19 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def _clean_up(group: int, run_id: str) -> int:
-    """Kills what is left of a run: its group at one blow, then one by one whoever carries its mark.
+def _clean_up(group: int, run_id: str, leave_s: float) -> int:
+    """Kills what is left of a run after `leave_s`: its group at one blow, then one by one whoever carries its mark.
 
     Those left the group by setsid, as daemons do. Several looks, because one that forks may be between them.
-    Returns how many there were at first.
+    Returns how many there were when the time was over.
     """
     mark = f"{RUN_MARK}={run_id}".encode()
     left = len(_marked(mark))
+    for _ in range(round(leave_s / _LOOK_S)):
+        if not left:
+            break
+        time.sleep(_LOOK_S)
+        left = len(_marked(mark))
     _signal_group(group, signal.SIGKILL)
     for _ in range(_SWEEPS):
         if sum(_kill_marked(pid, mark) for pid in _marked(mark)) == 0:
@@ -183,6 +197,19 @@ def note_left_behind(count: int) -> str:
     if not count:
         return ""
     return f"[{count} process{'es' if count > 1 else ''} left behind by the handler, killed]\n"
+
+
+def despite_left_behind(outcome: Outcome, count: int) -> Outcome:
+    """The Outcome of a run that left processes behind: no success, for what they still had to do was not done."""
+    if not count or outcome.status is RunStatus.FAILED:
+        return outcome
+    what = f"{count} processes" if count > 1 else "a process"
+    return replace(
+        outcome,
+        status=RunStatus.FAILED,
+        error=f"The handler left {what} behind, which had to be killed. Wait for what it starts before it ends.",
+        error_kind=ErrorKind.ERROR,
+    )
 
 
 def describe_exit(code: int, *, was_killed: bool = False) -> str:

@@ -24,7 +24,7 @@ from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outcome import describe
 from holdbeat.handlers.output import LogPipe, Output
 from holdbeat.handlers.process import memory_file
-from holdbeat.handlers.process_group import ProcessGroup, describe_exit, note_left_behind
+from holdbeat.handlers.process_group import ProcessGroup, describe_exit, despite_left_behind, note_left_behind
 from holdbeat.handlers.stop import StopSignal
 
 SHELL = "shell"
@@ -124,7 +124,7 @@ class ShellHandler:
             return Outcome.failed(ErrorKind.ERROR, json.loads(refusal), exit_code=code)
         result = {"exit_code": code, "stdout_tail": stdout.tail, "stderr_tail": stderr.tail}
         if code == 0:
-            return Outcome.completed(result, exit_code=0)
+            return despite_left_behind(Outcome.completed(result, exit_code=0), group.left_behind)
         last_words = stderr.tail.strip().rpartition("\n")[2][:500]
         how = describe_exit(code, was_killed=group.was_killed)
         text = f"The command ended with {how}{': ' + last_words if last_words else '.'}"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
+from holdbeat.domain.clock import iso
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
+from holdbeat.domain.views import reservation_json
 from holdbeat.observe.explain_waiting import after_the_busy, no_worker, resource_full, workers_busy
 from holdbeat.observe.slot_holders import Holder, holders_of_pool, pool_words
 from holdbeat.observe.wording import answer, counted, moment, reason, sentence, span
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.blocking import Blockers, can_serve
 from holdbeat.store.verbs.estimates import estimate_grant
-from holdbeat.store.verbs.reservations import load_reservation, place_in_line
+from holdbeat.store.verbs.reservations import list_reservations, load_reservation, place_in_line
 
 
 def explain_reservation(tx: Transaction, reservation_id: str) -> dict[str, Any]:
@@ -20,6 +24,42 @@ def explain_reservation(tx: Transaction, reservation_id: str) -> dict[str, Any]:
     if reservation.status is not ReservationStatus.ACTIVE:
         return _ended(tx, reservation)
     return _waiting(tx, reservation) if reservation.waits else _running(tx, reservation)
+
+
+def reservations_page(
+    tx: Transaction, status: ReservationStatus | None = None, limit: int | None = None, cursor: str | None = None
+) -> dict[str, Any]:
+    """Reservations, the newest first, as JSON; those that wait with their estimated start (API-06)."""
+    page = list_reservations(tx, status=status, limit=limit, cursor=cursor)
+    return {"items": _with_estimates(tx, page.items), "next_cursor": page.next_cursor}
+
+
+def reservation_with_estimate(tx: Transaction, reservation_id: str) -> dict[str, Any]:
+    """One Reservation as JSON, with its estimated start."""
+    return _with_estimates(tx, [load_reservation(tx, reservation_id)])[0]
+
+
+def _with_estimates(tx: Transaction, reservations: Sequence[Reservation]) -> list[dict[str, Any]]:
+    blockers = Blockers(tx) if any(each.waits for each in reservations) else None
+    shown = []
+    for each in reservations:
+        start = None
+        if blockers is not None and each.waits:
+            start = _estimate(tx, each, blockers, _busy(tx, each, blockers)[1])
+        shown.append({**reservation_json(each), "estimated_start": None if start is None else iso(start)})
+    return shown
+
+
+def _busy(tx: Transaction, reservation: Reservation, blockers: Blockers) -> tuple[list[dict[str, Any]], list[Holder]]:
+    """What keeps the workers that could serve it busy, as reasons and as work; nothing where there is no worker."""
+    if any(can_serve(worker, reservation.resource, reservation.type) for worker in blockers.workers):
+        return workers_busy(tx, reservation, blockers.workers)
+    return [], []
+
+
+def _estimate(tx: Transaction, reservation: Reservation, blockers: Blockers, busy: list[Holder]) -> datetime | None:
+    start = estimate_grant(tx, reservation, blockers)
+    return start if start is None else after_the_busy(tx, start, busy)
 
 
 def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
@@ -32,7 +72,7 @@ def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
     if blockers.capacity.free(reservation.resource, reservation.type) == 0:
         reasons += resource_full(tx, reservation)
     if any(can_serve(worker, reservation.resource, reservation.type) for worker in blockers.workers):
-        why, busy = workers_busy(tx, reservation, blockers.workers)
+        why, busy = _busy(tx, reservation, blockers)
         if not reasons or not set(busy) <= set(holders_of_pool(tx, reservation)):
             reasons += why
     else:
@@ -42,8 +82,7 @@ def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
         are = "is" if ahead == 1 else "are"
         detail = f"{counted(ahead, 'direct request')} {are} ahead of it in the line for {pool_words(tx, reservation)}."
         reasons.append(reason("reservations_ahead", detail, count=ahead, position=ahead + 1))
-    start = estimate_grant(tx, reservation, blockers)
-    start = start if start is None else after_the_busy(tx, start, busy)
+    start = _estimate(tx, reservation, blockers, busy)
     waited = span((tx.now - reservation.requested_at).total_seconds())
     summary = f"Direct request {reservation.id} has waited {waited} for the next slot of {pool_words(tx, reservation)}."
     if reasons:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.clock import from_iso, iso
+from holdbeat.domain.clock import from_iso
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.schedule import INDEFINITE, Schedule
-from holdbeat.domain.views import occurrence_json
+from holdbeat.domain.views import occurrence_json, schedule_json
 from holdbeat.observe.wording import answer, because, counted, listed, moment, reason, sentence, span
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.schedule_reports import ScheduleExplanation
-from holdbeat.store.verbs.schedule_reports import explain_schedule as facts_of
+from holdbeat.store.verbs.schedule_reports import ScheduleFacts, schedule_facts
 
 _CLAMPS = {
     "min_interval_s": "min_interval_s moved it later",
@@ -27,26 +26,26 @@ _CLAMPS = {
 def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> dict[str, Any]:
     """The explanation of a schedule or endpoint, found by id or name, in the same form as a job's.
 
-    `state` is disabled, paused, in_flight, planned or over. `estimated_start` is the next due time with its jitter.
-    The plain facts stand beside the reasons: next_run_at, last_decision, in_flight, occurrences.
+    `state` is disabled, in_flight, broken, paused, planned or over. `estimated_start` is the next due time with its
+    jitter. The plain facts stand beside the reasons: next_run_at, last_decision, trouble, in_flight, occurrences.
     """
-    facts = facts_of(tx, reference, endpoint=endpoint)
+    facts = schedule_facts(tx, reference, endpoint=endpoint)
     schedule = facts.schedule
     reasons = [*_state(facts, tx.now)]
     if facts.state == "planned":
         reasons += _plan(schedule, tx.now)
     reasons += _failures(schedule)
     reasons += _latest(facts.latest, tx.now)
+    shown = schedule_json(schedule)
     summary = f"{schedule.name}: {reasons[0]['detail']}"
     return answer(facts.state, summary, reasons, facts.fires_at if facts.state == "planned" else None) | {
-        "next_run_at": None if schedule.next_run_at is None else iso(schedule.next_run_at),
-        "last_decision": schedule.last_decision,
+        **{name: shown[name] for name in ("next_run_at", "last_decision", "trouble")},
         "in_flight": facts.in_flight,
         "occurrences": [occurrence_json(each) for each in facts.latest],
     }
 
 
-def _state(facts: ScheduleExplanation, now: datetime) -> list[dict[str, Any]]:
+def _state(facts: ScheduleFacts, now: datetime) -> list[dict[str, Any]]:
     schedule = facts.schedule
     reasons = []
     match facts.state:
@@ -67,8 +66,20 @@ def _state(facts: ScheduleExplanation, now: datetime) -> list[dict[str, Any]]:
                 jitter = f", {span((facts.fires_at - schedule.next_run_at).total_seconds())} of jitter included"
             detail = f"It fires next at {moment(facts.fires_at, now)}{jitter}."
             reasons.append(reason("planned", detail, next_run_at=schedule.next_run_at, fires_at=facts.fires_at))
+        case "broken":
+            detail = (
+                f"It cannot be planned: {sentence(schedule.trouble or '')} It goes on by itself once that is mended; "
+                "an edit of its timetable helps too."
+            )
+            reasons.append(reason("broken", detail, trouble=schedule.trouble, pending=schedule.next_run_at))
+        case "disabled":
+            reasons.append(reason("disabled", "It is disabled: nothing fires until it is enabled."))
+        case "in_flight":
+            detail = "A job of it is unfinished: the next run is planned when that ends."
+            reasons.append(reason("in_flight", detail))
         case _:
-            reasons.append(reason(facts.state, facts.summary))
+            decided = (schedule.last_decision or {}).get("sentence")
+            reasons.append(reason(facts.state, decided or "Its timetable has no due time after now."))
     if facts.in_flight:
         are = "is" if len(facts.in_flight) == 1 else "are"
         names = listed(f"job {job_id}" for job_id in facts.in_flight)

@@ -221,7 +221,7 @@ def _families(gauges: StoreGauges) -> Iterator[Metric]:
             slots.add_metric([name], figures["slots"])
     yield from (depth, oldest, slots, used)
     for metric, help_, value in (
-        ("holdbeat_workers", "Live workers.", gauges.workers),
+        ("holdbeat_workers", "Live workers that can run something.", gauges.workers),
         (
             "holdbeat_heartbeat_age_seconds",
             "Age of the last heartbeat of the worker that has been silent longest.",

@@ -83,7 +83,7 @@ class Readiness:
         except TimeoutError:
             error = f"{what} was not done within {self._within_s:g} s."
         except HoldbeatError as refused:
-            # The sentence may name hosts and files; a probe is open to everyone, so it says the code alone.
+            # The sentence may name hosts and files. Whoever has any key may ask for a probe, so it says the code alone.
             error = f"{what} failed: {refused.code}."
         took_s = round(clock.monotonic() - began, 4)
         return _check(error is None, f"{what} took {took_s:g} s.", error or "", took_s=took_s), result

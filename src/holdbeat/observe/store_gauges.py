@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.stats import resource_stats
+from holdbeat.store.verbs.stats import count_workers, resource_stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class StoreGauges:
     resources: dict[str, dict[str, Any]]
     """For each resource: slots, used, waiting, oldest_wait_s."""
     workers: int
-    """Live ones."""
+    """Live ones that can run something."""
     heartbeat_age_s: float
     """Of the worker, among those that have not ended, whose last heartbeat is the longest ago."""
     trigger_lag_s: float
@@ -25,17 +25,15 @@ class StoreGauges:
 def read_gauges(tx: Transaction) -> StoreGauges:
     """Depth and waits of the queue, slots, workers, heartbeats, the trigger's lag, deliveries on their way."""
     row = tx.rows(
-        "SELECT (SELECT count(*) FROM workers WHERE stopped_at IS NULL AND expires_at > :now), "
-        "(SELECT min(heartbeat_at) FROM workers WHERE stopped_at IS NULL), "
-        "(SELECT count(*) FROM deliveries WHERE status = 'PENDING')",
-        now=tx.now,
+        "SELECT (SELECT min(heartbeat_at) FROM workers WHERE stopped_at IS NULL), "
+        "(SELECT count(*) FROM deliveries WHERE status = 'PENDING')"
     )[0]
     return StoreGauges(
         resources=resource_stats(tx),
-        workers=int(row[0]),
-        heartbeat_age_s=_age_s(tx.time(row[1]), tx.now),
+        workers=count_workers(tx),
+        heartbeat_age_s=_age_s(tx.time(row[0]), tx.now),
         trigger_lag_s=trigger_lag_s(tx),
-        deliveries_pending=int(row[2]),
+        deliveries_pending=int(row[1]),
     )
 
 

@@ -4,21 +4,29 @@
 - Verbs that wait at the same time may share one commit, but never each other's failure.
 - What a verb woke (`tx.wake`) is told after the commit, in this process and in others. Wake-ups are a hint:
   whoever waits for something also looks from time to time.
+- A store belongs to the process that opened it. A fork waits until it rests, and the child's copy refuses everything.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
+import os
+import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from holdbeat.domain.clock import Clock
+from holdbeat.domain.errors import StoreRefused
 from holdbeat.store.event_lines import log_events
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
+
+if TYPE_CHECKING:
+    # Loaded by those who have an event loop: a command that reads a store need not wait for it.
+    import asyncio
 
 log = logging.getLogger("holdbeat.store")
 
@@ -123,10 +131,13 @@ class PersistenceAdapter(ABC):
     terms: StoreTerms
     writers_at_once: int = 1
     """How many transactions of one process can be written side by side."""
-    has_shared_clock: bool = False
-    """Whether all workers go by one clock, the database's, so that a jump of a machine's own does not matter."""
+    patience_s: float = 0.0
+    """How long a call waits for a database that is away; less while a process shuts down."""
+    is_inherited: bool = False
+    """Whether this is a forked child's copy of a store that its parent opened."""
 
     def __init__(self) -> None:
+        _OPENED[id(self)] = self
         self._listeners: list[Listener] = []
         self._witnesses: list[Witness] = []
         self.timer: Timer | None = None
@@ -143,6 +154,8 @@ class PersistenceAdapter(ABC):
         self.submit(work, read_only=False)
 
     async def _wait_for(self, work: Work, *, read_only: bool) -> Any:
+        import asyncio
+
         timer = self.timer
         began = self.clock.monotonic() if timer is not None else 0.0
         self.submit(work, read_only=read_only)
@@ -158,11 +171,15 @@ class PersistenceAdapter(ABC):
 
     async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a verb in a transaction of its own and returns once it is on disk."""
+        import asyncio
+
         result: T = await self._wait_for(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=False)
         return result
 
     async def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a verb that only reads, on a snapshot of its own, beside the writers."""
+        import asyncio
+
         result: T = await self._wait_for(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=True)
         return result
 
@@ -224,6 +241,18 @@ class PersistenceAdapter(ABC):
         except Exception:
             log.exception("events were stored, but could not be told")
 
+    # --- forks -------------------------------------------------------------------------------------------
+
+    def hold_still(self) -> None:  # noqa: B027
+        """Lets the work at hand end before a fork, so that the child inherits nothing half done."""
+
+    def move_on(self) -> None:  # noqa: B027
+        """Ends what `hold_still` began, in the parent."""
+
+    def disown(self) -> None:
+        """In a forked child: the store stays the parent's. Its threads are not here, and its connections not ours."""
+        self.is_inherited = True
+
     # --- life --------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -245,3 +274,37 @@ class PersistenceAdapter(ABC):
     @abstractmethod
     def known_dead(self) -> frozenset[str]:
         """All workers that announced themselves, did not withdraw, and whose processes are certainly gone."""
+
+
+def forked() -> StoreRefused:
+    """What a forked child hears from a store that its parent opened."""
+    return StoreRefused(
+        "This store was opened before the process forked, and belongs to the parent. Open it anew in the child: an App "
+        "does so by itself, a JobHandle does not.",
+        code="store_forked",
+    )
+
+
+_OPENED: weakref.WeakValueDictionary[int, PersistenceAdapter] = weakref.WeakValueDictionary()
+_forking = threading.local()
+
+
+def _before_fork() -> None:
+    _forking.stores = [store for store in (known() for known in _OPENED.valuerefs()) if store is not None]
+    for store in _forking.stores:
+        store.hold_still()
+
+
+def _after_fork_in_parent() -> None:
+    for store in _forking.stores:
+        store.move_on()
+    _forking.stores = []
+
+
+def _after_fork_in_child() -> None:
+    for store in _forking.stores:
+        store.disown()
+    _forking.stores = []
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import datetime
 
 from holdbeat.domain.errors import SettingsError, StoreDown, StoreRefused
 from holdbeat.store.migrate import Migration, migrations, pending
 from holdbeat.store.opening import sqlite_path
+from holdbeat.store.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +89,24 @@ def _of_postgres(url: str) -> Rows:
             return [(int(v), str(n), str(c), str(a)) for v, n, c, a in connection.execute(_SELECT)]
     except psycopg.OperationalError as error:
         raise StoreDown(f"The database cannot be reached ({error}). Check --store and that the server runs.") from error
+
+
+def is_untouched(tx: Transaction) -> bool:
+    """Whether no App has announced anything to this store yet, and nobody has begun to move another one into it."""
+    return not tx.rows("SELECT 1 FROM job_types UNION ALL SELECT 1 FROM meta WHERE key LIKE 'move.%' LIMIT 1")
+
+
+_OLD = (
+    "jobs WHERE finished_at IS NOT NULL AND finished_at < :before",
+    "job_groups WHERE finished_at IS NOT NULL AND finished_at < :before",
+    "direct_reservations WHERE finished_at IS NOT NULL AND finished_at < :before",
+    "occurrences WHERE recorded_at < :before AND due_at < :before",
+    "events WHERE at < :before",
+    "workers WHERE expires_at < :before",
+)
+
+
+def old_rows(tx: Transaction, before: datetime) -> int:
+    """About how many rows retention could take away; some of them may have to stay."""
+    counts = ", ".join(f"(SELECT count(*) FROM {source})" for source in _OLD)
+    return sum(int(count) for count in tx.rows(f"SELECT {counts}", before=before)[0])

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 
 from holdbeat.domain.errors import StoreRefused
 
@@ -35,7 +35,7 @@ class Migration:
 @lru_cache
 def migrations(engine: str) -> tuple[Migration, ...]:
     """All migrations of an engine, in order."""
-    folder = resources.files("holdbeat.store") / "sql" / engine
+    folder = Path(__file__).with_name("sql") / engine
     found = []
     for entry in folder.iterdir():
         if entry.name.endswith(".sql"):

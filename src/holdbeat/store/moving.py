@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -23,6 +24,7 @@ from holdbeat.store.moving_artifacts import Artifacts
 from holdbeat.store.postgres_database import connect as connect_postgres
 from holdbeat.store.sqlite_file import connect as connect_sqlite
 from holdbeat.store.sqlite_file import translated
+from holdbeat.store.sqlite_neighbours import SignsOfLife
 
 BATCH = 2000
 _NOT_MOVED = ("schema_migrations", "counters")
@@ -82,9 +84,16 @@ def _hold_still(origin: apsw.Connection, path: str) -> None:
         raise StoreBusy(
             f"Somebody writes to {path}. Stop every Holdbeat process that uses it, then try again."
         ) from error
-    live = origin.execute(
-        "SELECT host, pid FROM workers WHERE stopped_at IS NULL AND expires_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
-    ).fetchall()
+    signs = SignsOfLife(Path(f"{path}-run") / "workers")
+    live = [
+        (host, pid)
+        for worker_id, host, pid in origin.execute(
+            "SELECT id, host, pid FROM workers WHERE stopped_at IS NULL "
+            "AND expires_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
+        ).fetchall()
+        # One that was killed holds no lock any more, although its last heartbeat was a moment ago.
+        if not signs.is_known_dead(str(worker_id))
+    ]
     if live:
         host, pid = live[0]
         raise Conflict(
@@ -136,7 +145,8 @@ def _begin(origin: apsw.Connection, goal: psycopg.Connection[Any], tables: Seque
                 code="target_not_empty",
             )
         if row is None:
-            full = [table.name for table in tables if _has_rows(goal, table.name)]
+            # What every App announces to a new store by itself makes it no less new.
+            full = [table.name for table in tables if table.name != "job_types" and _has_rows(goal, table.name)]
             if full:
                 raise Conflict(
                     f"The target is not empty: it has rows in {', '.join(full)}. Move into a new database.",

@@ -19,7 +19,7 @@ from psycopg import errors as pg
 
 from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown, StoreRefused
-from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, reply
+from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
 from holdbeat.store.postgres_bell import PostgresBell
 from holdbeat.store.postgres_calls import Calls
 from holdbeat.store.postgres_database import Link, open_database
@@ -45,8 +45,6 @@ _Perform = Callable[["Link", list[Work]], _Performed]
 
 
 class PostgresStore(PersistenceAdapter):
-    has_shared_clock = True
-
     def __init__(
         self,
         url: str,
@@ -61,6 +59,7 @@ class PostgresStore(PersistenceAdapter):
         self.url = url
         self.terms = terms
         self.writers_at_once = writers
+        self.patience_s = PATIENCE_S
         self._own_clock = clock is None
         self.clock = clock or OffsetClock()
         self._refused: HoldbeatError | None = None
@@ -91,6 +90,8 @@ class PostgresStore(PersistenceAdapter):
             (self._reading if read_only else self._writing).put(work)
 
     def joined(self, connection: Any) -> Transaction:
+        if self._refused is not None:
+            raise self._refused
         if not isinstance(connection, psycopg.Connection) or (
             connection.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS and connection.autocommit
         ):
@@ -121,6 +122,12 @@ class PostgresStore(PersistenceAdapter):
     def refused(self) -> HoldbeatError | None:
         """Why the store must not be used any more, once that is so."""
         return self._refused
+
+    def disown(self) -> None:
+        """Leaves the connections alone: they are the parent's, and the driver ends none that it did not make."""
+        super().disown()
+        self._closed = True
+        self._refused = forked()
 
     def close(self) -> None:
         if self._closed:
@@ -166,7 +173,7 @@ class PostgresStore(PersistenceAdapter):
     def _patiently(self, perform: Callable[[], Any], link: Link) -> Any:
         """Runs a unit again after lost races and lost connections, within bounds."""
         races = 0
-        until = self.clock.monotonic() + PATIENCE_S
+        began = self.clock.monotonic()
         pause_s = 0.05
         while True:
             try:
@@ -180,7 +187,7 @@ class PostgresStore(PersistenceAdapter):
                 if isinstance(error, pg.QueryCanceled | pg.DiskFull):
                     raise
                 link.drop()
-                if self._closed or self.clock.monotonic() + pause_s > until:
+                if self._closed or self.clock.monotonic() + pause_s > began + self.patience_s:
                     raise
                 time.sleep(random.uniform(pause_s / 2, pause_s))
                 pause_s = min(pause_s * 2, 1.0)
@@ -229,7 +236,7 @@ class PostgresStore(PersistenceAdapter):
     def _was_committed(self, link: Link, xid: str, tx: PostgresTransaction) -> bool:
         """What became of a COMMIT whose answer was lost. Asks until the database knows."""
         pause_s = 0.05
-        until = self.clock.monotonic() + 4 * PATIENCE_S
+        began = self.clock.monotonic()
         while True:
             try:
                 row = link.get().execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
@@ -240,7 +247,7 @@ class PostgresStore(PersistenceAdapter):
                 return False
             except psycopg.OperationalError as error:
                 link.drop()
-                if self.clock.monotonic() > until:
+                if self.clock.monotonic() > began + 4 * self.patience_s:
                     raise StoreDown(
                         f"The database went away while it stored this and did not come back ({error}). It is not "
                         "known whether it was stored: look before you try again, or use an idempotency key.",

@@ -17,7 +17,7 @@ import apsw
 
 from holdbeat.domain.errors import Conflict, NotFound, StoreRefused
 from holdbeat.store.migrate import pending
-from holdbeat.store.sqlite_file import APPLICATION_ID, integrity_problems
+from holdbeat.store.sqlite_file import APPLICATION_ID, cannot_write, integrity_problems, make_file, sync, translated
 
 Progress = Callable[[int, int], None]
 
@@ -60,7 +60,16 @@ def restore(
             code="target_exists",
         )
     made = f"{target}.restoring"
-    _copy(backup, made, progress)
+    try:
+        _copy(backup, made, progress)
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(made)
+        if isinstance(error, OSError):
+            raise cannot_write(target, error) from error
+        if isinstance(error, apsw.Error):
+            raise translated(error, made) from error
+        raise
     kept = None
     if is_there:
         kept = f"{target}.before-{now:%Y%m%dT%H%M%S%f}"
@@ -69,7 +78,7 @@ def restore(
         with contextlib.suppress(FileNotFoundError):
             os.rename(f"{target}{suffix}", f"{kept or made}{suffix}")
     os.replace(made, target)
-    _sync(os.path.dirname(os.path.abspath(target)))
+    sync(os.path.dirname(os.path.abspath(target)))
     return kept
 
 
@@ -125,9 +134,7 @@ def _read_only(path: str) -> apsw.Connection:
 
 
 def _copy(source: str, target: str, progress: Progress | None) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(target)
-    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    make_file(target)
     origin = _read_only(source)
     copy = apsw.Connection(target)
     try:
@@ -141,14 +148,5 @@ def _copy(source: str, target: str, progress: Progress | None) -> None:
         copy.close()
         origin.close()
     if problems:
-        os.unlink(target)
         raise StoreRefused(f"The restored copy did not verify: {problems[0]}.", code="store_corrupt")
-    _sync(target)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(target)

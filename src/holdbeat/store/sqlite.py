@@ -11,6 +11,7 @@ import contextlib
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,8 @@ import apsw
 from holdbeat.domain.clock import Clock, SystemClock
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store import sqlite_file
-from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, reply
-from holdbeat.store.sqlite_file import MEMORY, FileIdentity, connect, open_file, translated
+from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
+from holdbeat.store.sqlite_file import BUSY_TIMEOUT_MS, MEMORY, FileIdentity, connect, open_file, translated
 from holdbeat.store.sqlite_neighbours import Doorbell, SignsOfLife, WriteTurn
 from holdbeat.store.sqlite_transaction import SqliteTransaction
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
@@ -30,7 +31,16 @@ from holdbeat.store.transaction import Row, StoreTerms, Transaction
 SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
 
+COMPANY_LOOKS, COMPANY_LOOK_S = 5, 0.0001
+"""While callers come in crowds, the first of a crowd waits so often and so long for as many as came last time. A commit
+costs the same for one as for thirty, and without it the writer began one as soon as it saw the first."""
+
 READERS = 2
+STILL_WITHIN_S = 15.0
+"""How long a fork waits for the work at hand; longer than that can wait for its turn."""
+
+_left_open: dict[str, SqliteStore] = {}
+"""Files with stores that a forked child must not open: what was under way in them at the fork cannot be undone here."""
 
 
 class SqliteStore(PersistenceAdapter):
@@ -53,6 +63,12 @@ class SqliteStore(PersistenceAdapter):
         self._writing: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._reading: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._pen = threading.Lock()
+        self._resting = [threading.Lock() for _ in range(readers)]
+        """Each held by its reader while that reads."""
+        self._stilled: list[threading.Lock] = []
+        self._reader_connections: list[apsw.Connection] = []
+        if self.path in _left_open:
+            raise forked()
         self._connection = open_file(self.path, create=create)
         self._identity = FileIdentity(self.path)
         self._turn: WriteTurn | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -61,14 +77,14 @@ class SqliteStore(PersistenceAdapter):
         if self.path != MEMORY:
             beside = Path(f"{self.path}-run")
             beside.mkdir(mode=0o700, exist_ok=True)
-            self._turn = WriteTurn(beside / "write.lock")
+            self._turn = WriteTurn(beside / "write.lock", BUSY_TIMEOUT_MS / 1000)
             self._life = SignsOfLife(beside / "workers")
             self._doorbell = Doorbell(self.path, self.tell)
         self._threads = [threading.Thread(target=self._write_loop, name="holdbeat-writer", daemon=True)]
         if self.path != MEMORY:
             self._threads += [
-                threading.Thread(target=self._read_loop, name=f"holdbeat-reader-{number}", daemon=True)
-                for number in range(readers)
+                threading.Thread(target=self._read_loop, args=(rest,), name=f"holdbeat-reader-{number}", daemon=True)
+                for number, rest in enumerate(self._resting)
             ]
         for thread in self._threads:
             thread.start()
@@ -90,6 +106,8 @@ class SqliteStore(PersistenceAdapter):
             self.submit(work, read_only=False)
 
     def joined(self, connection: Any) -> Transaction:
+        if self._refused is not None:
+            raise self._refused
         if not isinstance(connection, apsw.Connection) or not connection.in_transaction:
             raise HoldbeatError(
                 "To enqueue inside your own transaction on SQLite, hand in an apsw connection to the store's "
@@ -133,6 +151,40 @@ class SqliteStore(PersistenceAdapter):
         if self._doorbell is not None:
             self._doorbell.close()
 
+    # --- forks -------------------------------------------------------------------------------------------
+
+    def hold_still(self) -> None:
+        self._stilled = [lock for lock in (self._pen, *self._resting) if lock.acquire(timeout=STILL_WITHIN_S)]
+
+    def move_on(self) -> None:
+        stilled, self._stilled = self._stilled, []
+        for lock in stilled:
+            lock.release()
+
+    def disown(self) -> None:
+        """Forgets the connections: SQLite takes the parent's locks for this process's own as long as one is open here.
+
+        Closed without a word to the file: no checkpoint, no lock, no log removed.
+        """
+        super().disown()
+        was_closed, self._closed = self._closed, True
+        self._refused = forked()
+        if was_closed:
+            return
+        if len(self._stilled) == 1 + len(self._resting):
+            for connection in (self._connection, *self._reader_connections):
+                with contextlib.suppress(apsw.Error):
+                    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                    connection.close()
+        elif self.path != MEMORY:
+            _left_open[self.path] = self
+        if isinstance(self._turn, WriteTurn):
+            self._turn.close()
+        if self._life is not None:
+            self._life.disown()
+        if self._doorbell is not None:
+            self._doorbell.disown()
+
     # --- only SQLite has these ---------------------------------------------------------------------------
 
     def backup(self, target: str, progress: Callable[[int, int], None] | None = None) -> None:
@@ -155,13 +207,19 @@ class SqliteStore(PersistenceAdapter):
 
     def _write_loop(self) -> None:
         last = False
+        company = 0
         while not last:
             waiting = [self._writing.get()]
+            for _ in range(COMPANY_LOOKS):
+                if self._writing.qsize() + 1 >= company:
+                    break
+                time.sleep(COMPANY_LOOK_S)
             with contextlib.suppress(queue.Empty):
                 while len(waiting) < SHARED_COMMIT_MAX:
                     waiting.append(self._writing.get_nowait())
             last = None in waiting
             works = [work for work in waiting if work is not None and work.begin()]
+            company = len(works)
             if works:
                 with self._pen:
                     self._commit(works)
@@ -211,9 +269,22 @@ class SqliteStore(PersistenceAdapter):
         answer: Exception = translated(error, self.path) if isinstance(error, apsw.Error) else error
         if isinstance(answer, StoreRefused):
             self._refused = answer
+            self._see_to_the_log(answer)
         _fail(works, answer)
         if self._refused is not None:
             self.tell(frozenset({"refused"}))
+
+    def _see_to_the_log(self, refusal: StoreRefused) -> None:
+        """Moves what is only in a deleted log, which we still hold open, into the file: it was reported as stored.
+
+        A log that somebody else has begun in its place is theirs: it is not touched, not even in the end.
+        """
+        with contextlib.suppress(apsw.Error):
+            if refusal.code == "log_deleted" and self._identity.is_log_only_ours():
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            elif refusal.code in ("log_deleted", "log_replaced"):
+                for connection in (self._connection, *self._reader_connections):
+                    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     def _roll_back(self) -> None:
         with contextlib.suppress(apsw.Error):
@@ -266,24 +337,29 @@ class SqliteStore(PersistenceAdapter):
 
     # --- the readers -------------------------------------------------------------------------------------
 
-    def _read_loop(self) -> None:
-        connection = connect(self.path)
-        connection.execute("PRAGMA query_only = 1")
+    def _read_loop(self, rest: threading.Lock) -> None:
+        with rest:
+            connection = connect(self.path)
+            connection.execute("PRAGMA query_only = 1")
+            self._reader_connections.append(connection)
         while (work := self._reading.get()) is not None:
             if not work.begin():
                 continue
             try:
-                self._identity.check()
-                connection.execute("BEGIN")
-                try:
-                    result = work.run(SqliteTransaction(connection, self.clock.now(), self.terms))
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
+                with rest:
+                    self._identity.check()
+                    connection.execute("BEGIN")
+                    try:
+                        result = work.run(SqliteTransaction(connection, self.clock.now(), self.terms))
+                    finally:
+                        if connection.in_transaction:
+                            connection.execute("ROLLBACK")
             except Exception as error:
                 answer = translated(error, self.path) if isinstance(error, apsw.Error) else error
                 if isinstance(answer, StoreRefused):
                     self._refused = answer
+                    with self._pen:
+                        self._see_to_the_log(answer)
                 reply([(work, answer)])
                 if isinstance(answer, StoreRefused):
                     self.tell(frozenset({"refused"}))

@@ -6,6 +6,7 @@ replaced is refused with a sentence, and never silently made anew.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -21,19 +22,31 @@ APPLICATION_ID = 0x486F6C64
 """'Hold' in the file header tells our files from everybody else's."""
 
 BUSY_TIMEOUT_MS = 10_000
+INDEX_EVERY = 16
+"""One in so many looks at the file includes the log's index."""
 QUICK_CHECK_UP_TO = 256 * 1024 * 1024
 MEMORY = ":memory:"
 
 
 class FileIdentity:
-    """Notices that the file under our feet is not the one we opened."""
+    """Notices that the file under our feet, its log or the log's index is not the one we opened.
+
+    The index is looked at less often: without it nothing is lost before another process makes one of its own.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._wal = f"{path}-wal"
+        self._shm = f"{path}-shm"
         self._known: tuple[int, int] | None = None
+        self._known_wal = 0
+        self._known_shm = 0
+        self._checks = 0
         if path != MEMORY:
             status = os.stat(path)
             self._known = (status.st_dev, status.st_ino)
+            self._known_wal = os.stat(self._wal).st_ino
+            self._known_shm = os.stat(self._shm).st_ino
 
     def check(self) -> None:
         if self._known is None:
@@ -52,6 +65,32 @@ class FileIdentity:
                 "written. Stop every Holdbeat process that uses it before a file is put in its place.",
                 code="store_replaced",
             )
+        self._checks += 1
+        try:
+            is_log_ours = os.stat(self._wal).st_ino == self._known_wal
+            if is_log_ours and self._checks % INDEX_EVERY == 0:
+                is_log_ours = os.stat(self._shm).st_ino == self._known_shm
+        except FileNotFoundError:
+            raise _log_lost(self.path, "deleted") from None
+        if not is_log_ours:
+            raise _log_lost(self.path, "replaced")
+
+    def is_log_only_ours(self) -> bool:
+        """Whether a log that was deleted is still the only one: nobody else has begun another in its place."""
+        if os.path.exists(self._wal):
+            return False
+        try:
+            return os.stat(self._shm).st_ino == self._known_shm
+        except FileNotFoundError:
+            return True
+
+
+def _log_lost(path: str, how: str) -> StoreRefused:
+    return StoreRefused(
+        f"The store's log, {path}-wal or {path}-shm, was {how} while it was in use. Nothing more is written. Stop "
+        f"every Holdbeat process that uses the store, then look with `holdbeat doctor` whether {path} is whole.",
+        code="log_deleted" if how == "deleted" else "log_replaced",
+    )
 
 
 def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
@@ -137,11 +176,12 @@ def _settled(connection: apsw.Connection) -> apsw.Connection:
 def open_file(path: str, *, create: bool) -> apsw.Connection:
     """Opens, checks and migrates the store's file; makes a new one only where there is none."""
     try:
+        was_used = False
         if path != MEMORY:
-            _prepare(path, create)
+            was_used = _prepare(path, create)
         connection = _reach(path)
         try:
-            _check_is_ours(connection, path)
+            _check_is_ours(connection, path, was_used)
             migrate(_settled(connection))
         except BaseException:
             connection.close()
@@ -151,20 +191,19 @@ def open_file(path: str, *, create: bool) -> apsw.Connection:
         raise translated(error, path) from error
 
 
-def _prepare(path: str, create: bool) -> None:
+def _prepare(path: str, create: bool) -> bool:
+    """Sees to it that there is a file. Returns whether that has been a store before."""
     folder = Path(path).parent
     if os.path.isdir(path):
         raise StoreRefused(f"{path} is a folder. Name a file for the store.", code="store_cannot_open")
     if os.path.exists(path):
         if not os.access(path, os.W_OK) or not os.access(folder, os.W_OK):
             raise translated(apsw.ReadOnlyError("no permission to write"), path)
-        if os.path.getsize(path) == 0 and os.path.exists(f"{path}-run"):
-            raise StoreRefused(
-                f"The store {path} is empty although it was in use before. It is not made anew. Restore a "
-                "backup with `holdbeat restore`; or delete the file and its -run folder to begin from nothing.",
-                code="store_emptied",
-            )
-        return
+        # In this order: whoever makes a store makes this folder last.
+        was_used = os.path.exists(f"{path}-run")
+        if was_used and os.path.getsize(path) == 0:
+            raise _emptied(path)
+        return was_used
     if not create:
         raise StoreRefused(
             f"There is no store at {path}. Start `holdbeat serve` to make one, or name another with --store.",
@@ -181,17 +220,28 @@ def _prepare(path: str, create: bool) -> None:
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
-        return
+        return False
     except OSError as error:
         raise StoreRefused(
             f"The store {path} cannot be made ({error.strerror}). Choose a folder that this user may write to.",
             code="store_read_only",
         ) from error
+    return False
 
 
-def _check_is_ours(connection: apsw.Connection, path: str) -> None:
+def _emptied(path: str) -> StoreRefused:
+    return StoreRefused(
+        f"The store {path} is empty although it was in use before; perhaps its -wal file was deleted. It is not made "
+        "anew. Restore a backup with `holdbeat restore`; or delete the file and its -run folder to begin from nothing.",
+        code="store_emptied",
+    )
+
+
+def _check_is_ours(connection: apsw.Connection, path: str, was_used: bool) -> None:
     # In this order: another process may just be making the store, and writes both in one transaction.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
+    if was_used and not tables:
+        raise _emptied(path)
     if tables and _pragma(connection, "application_id") != APPLICATION_ID:
         raise StoreRefused(
             f"{path} is a SQLite database of another program. Name another file for the store.",
@@ -238,11 +288,76 @@ def _applied(connection: apsw.Connection) -> list[tuple[int, str]] | None:
 
 
 def backup(path: str, target: str, progress: Callable[[int, int], None] | None = None) -> None:
-    """Copies a store while it is in use and verifies the copy; an existing target is refused."""
+    """Copies a store while it is in use and verifies the copy; an existing target is refused.
+
+    The copy gets its name when it is whole and verified: whatever has that name is a backup.
+    """
+    if os.path.lexists(target):
+        raise _taken(target)
+    made = f"{target}.partial-{os.getpid()}"
     try:
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        make_file(made)
+        try:
+            _copy_verified(path, made, progress)
+            take_name(made, target)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(made)
+            raise
+    except OSError as error:
+        raise cannot_write(target, error) from error
+
+
+def make_file(path: str) -> None:
+    """An empty file that only its owner reads, anew."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def take_name(made: str, target: str) -> None:
+    """Gives a finished file its name, unless somebody has taken it meanwhile; on disk when this returns."""
+    sync(made)
+    try:
+        os.link(made, target)
     except FileExistsError:
-        raise Conflict(f"{target} exists already. Name a new file for the backup.", code="target_exists") from None
+        raise _taken(target) from None
+    except OSError:
+        # A disk without hard links: then the look before must do.
+        if os.path.lexists(target):
+            raise _taken(target) from None
+        os.rename(made, target)
+    else:
+        os.unlink(made)
+    sync(os.path.dirname(os.path.abspath(target)))
+
+
+def _taken(target: str) -> Conflict:
+    return Conflict(f"{target} exists already. Name a new file for the backup.", code="target_exists")
+
+
+def cannot_write(target: str, error: OSError) -> Conflict:
+    """The refusal of a file that the system does not let us make."""
+    folder = os.path.dirname(os.path.abspath(target))
+    if not os.path.isdir(folder):
+        return Conflict(f"The folder {folder} does not exist. Make it first.", code="target_cannot_open")
+    return Conflict(
+        f"{target} cannot be written ({error.strerror or error}). Choose a folder that this user may write to and that "
+        "has space.",
+        code="target_cannot_open",
+    )
+
+
+def sync(path: str) -> None:
+    """Returns when a file, or the names in a folder, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _copy_verified(path: str, target: str, progress: Callable[[int, int], None] | None) -> None:
     try:
         source = connect(path)
         copy = apsw.Connection(target)
@@ -258,10 +373,8 @@ def backup(path: str, target: str, progress: Callable[[int, int], None] | None =
             copy.close()
             source.close()
     except apsw.Error as error:
-        os.unlink(target)
         raise translated(error, path) from error
     if problems:
-        os.unlink(target)
         raise StoreRefused(f"The backup of {path} did not verify: {problems[0]}.", code="store_corrupt")
 
 

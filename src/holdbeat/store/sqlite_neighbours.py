@@ -7,18 +7,27 @@ datagrams and may be lost; whoever waits also polls.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
+import logging
 import os
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.errors import StoreBusy
+
+log = logging.getLogger("holdbeat.store")
 
 RING_EVERY_S = 0.005
+TURN_LOOK_S = 0.0001
+TURN_LOOK_MAX_S = 0.001
+"""How long a process whose turn it is not waits between two looks: about as long as a commit takes."""
 
 _HELD_HERE: dict[str, int] = {}
 """Sign-of-life files of this process. POSIX locks end when *any* descriptor of the file is closed, so a file
@@ -26,16 +35,43 @@ that this process holds must never be opened here again."""
 
 
 class WriteTurn:
-    """Processes queue for their turn to write here, in the kernel, instead of polling SQLite's own lock.
+    """Processes take turns to write here, since SQLite's own lock lets those who wait sleep for far too long.
 
-    A POSIX lock, because a child forked by a handler must not inherit it.
+    A POSIX lock, because a child forked by a handler must not inherit it. It is asked for again and again rather than
+    waited for: nobody can be called back from waiting in the kernel for a process that was stopped as it wrote.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience_s: float) -> None:
+        self._path = path
+        self._patience_s = patience_s
         self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     def __enter__(self) -> None:
-        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            self._wait()
+
+    def _wait(self) -> None:
+        monotonic = SystemClock().monotonic
+        until = monotonic() + self._patience_s
+        pause_s = TURN_LOOK_S
+        while True:
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, TURN_LOOK_MAX_S)
+            try:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+            if monotonic() >= until:
+                raise StoreBusy(
+                    f"Another process has been writing to the store for longer than {self._patience_s:g} s. See "
+                    f"whether it was stopped or hangs (`fuser {self._path}` names it), and try again."
+                )
 
     def __exit__(self, *_: object) -> None:
         fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
@@ -50,9 +86,11 @@ class SignsOfLife:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, exist_ok=True)
+        self._is_missed = False
 
     def announce(self, worker_id: str) -> None:
         path = str(self._folder / worker_id)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Locked before it has its name: whoever finds an unlocked file there takes its owner for dead.
         unborn = f"{self._folder}.{worker_id}"
         descriptor = os.open(unborn, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -87,7 +125,26 @@ class SignsOfLife:
             os.close(descriptor)
 
     def known_dead(self) -> frozenset[str]:
-        return frozenset(name for name in os.listdir(self._folder) if self.is_known_dead(name))
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            if not self._is_missed:
+                log.error(
+                    "The folder %s was deleted while it was in use. Until this process is started again, a dead worker "
+                    "is noticed only when its lease has run out.",
+                    self._folder,
+                )
+            self._is_missed = True
+            return frozenset()
+        self._is_missed = False
+        return frozenset(name for name in names if self.is_known_dead(name))
+
+    @staticmethod
+    def disown() -> None:
+        """In a forked child: the parent's signs of life are not its own; the kernel gives it none of their locks."""
+        for descriptor in _HELD_HERE.values():
+            os.close(descriptor)
+        _HELD_HERE.clear()
 
 
 class Doorbell:
@@ -107,13 +164,12 @@ class Doorbell:
         self._seen_at = -1
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
-        self._lock = threading.Lock()
+        self._lock = threading.Condition(threading.Lock())
         self._monotonic = SystemClock().monotonic
         self._rung_at = 0.0
         self._untold: set[str] = set()
         self._ringer: threading.Thread | None = None
-        self._is_due = threading.Event()
-        self._is_closed = threading.Event()
+        self._is_closed = False
 
     def answer(self) -> None:
         """Begins to listen; until somebody here waits for something there is no need to."""
@@ -145,22 +201,23 @@ class Doorbell:
         with self._lock:
             if not self._has_neighbours():
                 return
+            is_first = not self._untold
             self._untold.update(topics)
             if self._monotonic() - self._rung_at >= RING_EVERY_S:
                 self._send()
-                return
-            if self._ringer is None:
+            elif self._ringer is None:
                 self._ringer = threading.Thread(target=self._ring_later, name="holdbeat-ringer", daemon=True)
                 self._ringer.start()
-            self._is_due.set()
+            elif is_first:
+                self._lock.notify()
 
     def _ring_later(self) -> None:
-        while not self._is_closed.wait(RING_EVERY_S):
-            with self._lock:
-                self._is_due.clear()
+        with self._lock:
+            while not self._is_closed:
+                self._lock.wait_for(lambda: self._is_closed, RING_EVERY_S)
                 if self._untold:
                     self._send()
-            self._is_due.wait()
+                self._lock.wait_for(lambda: self._is_closed or self._untold)
 
     def _has_neighbours(self) -> bool:
         try:
@@ -188,8 +245,9 @@ class Doorbell:
 
     def close(self) -> None:
         """Tells what is still untold, and listens no more."""
-        self._is_closed.set()
-        self._is_due.set()
+        with self._lock:
+            self._is_closed = True
+            self._lock.notify()
         if self._ringer is not None:
             self._ringer.join()
         with self._lock:
@@ -203,3 +261,9 @@ class Doorbell:
                     os.unlink(self._own)
                 self._socket = None
             self._sender.close()
+
+    def disown(self) -> None:
+        """In a forked child: lets go of the sockets; their names and what is said there are the parent's."""
+        self._sender.close()
+        if self._socket is not None:
+            self._socket.close()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.observe.wording import span as duration
 from holdbeat.store.verbs.timeline import Minute, Span
 
@@ -99,7 +100,7 @@ LANES_WIDTH = 1000
 def lanes(spans: Sequence[Span], since: datetime, now: datetime) -> list[dict[str, Any]]:
     """Spans as bars: for each worker its slots, one lane each, nothing over anything else.
 
-    The slot of a direct request is not kept once it has ended: it goes to the first lane that was free.
+    The slot of a direct request is not kept once it has ended: it goes to the first lane of its kind that was free.
     """
     workers: dict[str, dict[int, list[Span]]] = {}
     loose: list[Span] = []
@@ -110,7 +111,10 @@ def lanes(spans: Sequence[Span], since: datetime, now: datetime) -> list[dict[st
             workers.setdefault(each.worker_id, {}).setdefault(each.slot, []).append(each)
     for each in loose:
         slots = workers.setdefault(each.worker_id, {})
-        slot = next((s for s in sorted(slots) if _is_free(slots[s], each, now)), max(slots, default=-1) + 1)
+        is_http = each.resource == HTTP_RESOURCE
+        fitting = sorted((s for s in slots if (s < 0) == is_http), key=abs)
+        further = -len(fitting) - 1 if is_http else max(fitting, default=-1) + 1
+        slot = next((s for s in fitting if _is_free(slots[s], each, now)), further)
         slots.setdefault(slot, []).append(each)
     length_s = (now - since).total_seconds()
 
@@ -157,12 +161,17 @@ def _is_free(lane: Sequence[Span], wanted: Span, now: datetime) -> bool:
 def time_ticks(since: datetime, now: datetime) -> list[dict[str, Any]]:
     """About six round instants of a stretch of time."""
     length_s = (now - since).total_seconds()
-    step_s = next((s for s in (60, 120, 300, 600, 900, 1800, 3600, 7200, 14400) if length_s / s <= 7), 21600)
+    step_s = next((s for s in (20, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400) if length_s / s <= 7), 21600)
     at = since.replace(minute=0, second=0, microsecond=0) if step_s >= 3600 else since.replace(second=0, microsecond=0)
     at -= timedelta(minutes=at.minute % max(1, step_s // 60)) if step_s < 3600 else timedelta(0)
     found = []
     while at <= now:
         if since + timedelta(seconds=length_s * 0.02) < at < now - timedelta(seconds=length_s * 0.02):
-            found.append({"x": round((at - since).total_seconds() / length_s * LANES_WIDTH, 2), "label": f"{at:%H:%M}"})
+            found.append(
+                {
+                    "x": round((at - since).total_seconds() / length_s * LANES_WIDTH, 2),
+                    "label": f"{at:%H:%M:%S}" if step_s < 60 else f"{at:%H:%M}",
+                }
+            )
         at += timedelta(seconds=step_s)
     return found

@@ -20,6 +20,7 @@ from holdbeat.store.verbs.attention import (
     next_schedules,
     occupants,
     stale_results,
+    troubled_schedules,
     unserved,
 )
 from holdbeat.store.verbs.deliveries import list_deliveries
@@ -30,12 +31,20 @@ from holdbeat.store.verbs.timeline import MINUTE, Minute, minutes_since, spans_s
 from holdbeat.store.verbs.workers import live_workers
 from holdbeat.web import charts
 from holdbeat.web.asking import Ask
+from holdbeat.web.work import direct_line
 
 HOUR = timedelta(hours=1)
 LATELY = timedelta(hours=24)
+LINE_SHOWN = 3
 SETTLED = timedelta(minutes=2)
 """A minute that is over for so long does not change any more."""
-ZOOMS = {"15m": ("15 min", 900), "1h": ("1 hour", 3600), "6h": ("6 hours", 21_600), "24h": ("24 hours", 86_400)}
+ZOOMS = {
+    "2m": ("2 min", 120),
+    "15m": ("15 min", 900),
+    "1h": ("1 hour", 3600),
+    "6h": ("6 hours", 21_600),
+    "24h": ("24 hours", 86_400),
+}
 
 _known_minutes: WeakKeyDictionary[PersistenceAdapter, dict[datetime, Minute]] = WeakKeyDictionary()
 """Minutes that were counted once: of a busy hour only the last two are counted again for the next look."""
@@ -61,12 +70,14 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
     pauses = list_pauses(tx)
     paused = {each.resource for each in pauses}
     busy = occupants(tx)
+    line, in_line = direct_line(tx, LINE_SHOWN)
     resources = [
         {
             "name": name,
             **figures,
             "paused": None in paused or name in paused,
             "occupants": [each for each in busy if each.resource == name],
+            "line": [each for each in line if each["resource"] == name],
             "free": max(0, min(24, (figures["slots"] or 0)) - figures["used"]),
         }
         for name, figures in resource_stats(tx).items()
@@ -80,6 +91,8 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         for each in list_runs(tx, {"status": "FAILED"}, limit=6).items
     ]
     return {
+        "line": line,
+        "in_line": in_line,
         "resources": [each for each in resources if not _is_idle(each)],
         "idle": [each for each in resources if _is_idle(each)],
         "running": sum(each["used"] for each in resources),
@@ -130,6 +143,9 @@ def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
         link = f"/ui/jobs/{jobs[0].id}" if is_one else f"/ui/jobs?{urlencode({'status': 'FAILED', 'type': type_})}"
         text = f"{type_} failed for good" if is_one else f"{type_} failed for good {len(jobs)} times"
         note("failed", text, link, error, jobs[0].finished_at)
+    for schedule in troubled_schedules(tx):
+        kind = "endpoints" if schedule.endpoint else "schedules"
+        note("failing", f"{schedule.name} cannot be planned", f"/ui/{kind}/{schedule.id}", schedule.trouble)
     for schedule in failing_schedules(tx):
         kind = "endpoints" if schedule.endpoint else "schedules"
         note("failing", f"{schedule.name} is failing", f"/ui/{kind}/{schedule.id}",
@@ -147,13 +163,20 @@ def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
 
 
 def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    zoom = ask.text("zoom")
-    zoom = zoom if zoom in ZOOMS else "15m"
+    chosen = ask.text("zoom")
+    zoom = chosen if chosen in ZOOMS else "15m"
     since = tx.now - timedelta(seconds=ZOOMS[zoom][1])
     spans, is_cut = spans_since(tx, since)
+    shortest = tx.now - timedelta(seconds=ZOOMS["2m"][1])
+    if chosen not in ZOOMS and spans and all(each.started_at >= shortest for each in spans):
+        # Whoever has just begun would look at an empty picture with a thin line at its end.
+        zoom, since = "2m", shortest
     workers = {worker.id: worker for worker in live_workers(tx)}
     drawn = charts.lanes(spans, since, tx.now)
+    line, waiting = direct_line(tx, LINE_SHOWN)
     return {
+        "line": line,
+        "in_line": waiting,
         "zoom": zoom,
         "zooms": {name: words for name, (words, _) in ZOOMS.items()},
         "since": since,

@@ -25,7 +25,7 @@ from holdbeat.api.service import Service
 from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.store.transaction import Transaction
-from holdbeat.web import overview, schedules, system, work
+from holdbeat.web import making, overview, schedules, system, work
 from holdbeat.web.asking import Ask
 from holdbeat.web.rendering import environment
 
@@ -55,15 +55,19 @@ PAGES = (
     Page("/ui/queue", "queue.html", "Queue", "queue", work.read_queue),
     Page("/ui/timeline", "timeline.html", "Timeline", "timeline", overview.read_timeline),
     Page("/ui/jobs", "jobs.html", "Jobs", "jobs", work.read_jobs),
+    Page("/ui/jobs/new", "new_job.html", "New job", "jobs", making.read_new_job),
     Page("/ui/jobs/{id}", "job.html", "Job", "jobs", work.read_job),
     Page("/ui/groups", "groups.html", "Groups", "groups", work.read_groups),
     Page("/ui/groups/{id}", "group.html", "Group", "groups", work.read_group),
     Page("/ui/direct", "direct.html", "Direct request", "direct", work.read_direct),
     Page("/ui/schedules", "schedules.html", "Schedules", "schedules", schedules.read_schedules),
+    Page("/ui/schedules/new", "new_schedule.html", "New schedule", "schedules", making.read_new_schedule),
     Page("/ui/schedules/{id}", "schedule.html", "Schedule", "schedules", schedules.read_schedule),
     Page("/ui/endpoints", "endpoints.html", "Endpoints", "endpoints", schedules.read_endpoints),
+    Page("/ui/endpoints/new", "new_endpoint.html", "New endpoint", "endpoints", making.read_new_endpoint),
     Page("/ui/endpoints/{id}", "schedule.html", "Endpoint", "endpoints", schedules.read_endpoint),
     Page("/ui/webhooks", "webhooks.html", "Webhooks", "webhooks", system.read_webhooks),
+    Page("/ui/webhooks/new", "new_webhook.html", "New webhook", "webhooks", making.read_new_webhook),
     Page("/ui/events", "events.html", "Events", "events", system.read_events),
     Page("/ui/workers", "workers.html", "Workers", "workers", system.read_workers),
     Page("/ui/settings", "settings.html", "Settings", "settings", system.read_settings),
@@ -122,6 +126,7 @@ class Dashboard:
             "theme": theme if theme in THEMES else None,
             "event_names": EVENT_NAMES,
             "version": __version__,
+            "address": f"{request.url.scheme}://{request.url.netloc}",
         }
 
     def _refused(self, request: Request, ask: Ask, page: Page, error: HoldbeatError) -> Response:

@@ -23,7 +23,7 @@ from holdbeat.web.charts import slot_name
 LONGEST_JSON = 200_000
 _TOLD = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)(?P<distance> \((?:in [^()]{1,20}|[^()]{1,20} ago|now)\))?"
-    r"|(?P<noun>\b[Jj]ob )(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})"
+    r"|(?P<noun>\b[Jj]ob |\bDirect request )(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})"
 )
 
 
@@ -55,6 +55,7 @@ def environment() -> Environment:
         "counted": counted,
         "slot_name": slot_name,
         "short": short,
+        "curl": curl,
     }
     return made
 
@@ -69,7 +70,9 @@ def _instant(at: datetime | str) -> datetime:
 
 
 def _span(amount_s: float | None) -> str:
-    return "–" if amount_s is None else span(amount_s)
+    if amount_s is None:
+        return "–"
+    return f"{1000 * amount_s:.0f} ms" if 0.0005 <= amount_s < 0.1 else span(amount_s)
 
 
 def _brief(amount_s: float) -> str:
@@ -105,6 +108,13 @@ def when(context: Context, at: datetime | str | None, otherwise: str = "–") ->
 
 
 @pass_context
+def curl(context: Context, path: str, body: Any) -> str:
+    """A command that does by the API what a page speaks of, ready to be pasted into a terminal."""
+    key = ' -H "authorization: Bearer $HOLDBEAT_KEY"' if context["has_keys"] else ""
+    return f"curl {context['address']}{path}{key} -H 'content-type: application/json' -d '{json.dumps(body)}'"
+
+
+@pass_context
 def running_for(context: Context, since: datetime | str | None) -> Markup | str:
     """How long something has lasted, counted on by the browser."""
     if since is None:
@@ -127,7 +137,9 @@ def told(context: Context, text: str, own_id: str | None = None) -> Markup:
         if match["id"] is None:
             parts.append(_moment(context, from_iso(match["at"]), match["distance"] is not None))
         elif match["id"] == own_id:
-            parts.append("This job" if match["noun"] == "Job " else "this job")
+            parts.append({"Job ": "This job", "job ": "this job"}.get(match["noun"], "It"))
+        elif match["noun"].startswith("Direct"):
+            parts.append(Markup('<a href="/ui/direct#line">{}{}</a>').format(match["noun"], short(match["id"])))
         else:
             link = Markup('<a href="/ui/jobs/{}">{}{}</a>')
             parts.append(link.format(match["id"], match["noun"], short(match["id"])))

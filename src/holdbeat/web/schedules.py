@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdbeat.domain.bounds import duration_s
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
 from holdbeat.domain.views import endpoint_json, occurrence_json, schedule_json
+from holdbeat.observe.explain_schedule import explain_schedule
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.endpoints import endpoint_health
 from holdbeat.store.verbs.occurrences import list_occurrences
 from holdbeat.store.verbs.schedule_reports import (
-    explain_schedule,
     list_schedules,
     preview_schedule,
     preview_timetable,
 )
+from holdbeat.store.verbs.schedules import get_schedule
 from holdbeat.store.verbs.templates import find_template
 from holdbeat.web.asking import Ask
 
 PREVIEWED = 10
+INTERVALS = (SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
 _FLAGS = {"yes": True, "no": False}
 
 
@@ -27,7 +31,7 @@ def read_schedules(tx: Transaction, ask: Ask) -> dict[str, Any]:
     return {
         "schedules": [schedule_json(each) for each in page.items],
         "next_cursor": page.next_cursor,
-        **_trial(tx, ask),
+        **trial(tx, ask),
     }
 
 
@@ -39,16 +43,25 @@ def _filters(ask: Ask) -> dict[str, Any]:
     }
 
 
-def _trial(tx: Transaction, ask: Ask) -> dict[str, Any]:
+def trial(tx: Transaction, ask: Ask) -> dict[str, Any]:
     """A timetable that somebody tries out before saving it (TIME-08)."""
-    cron = ask.text("cron")
-    if cron is None:
+    cron, interval = ask.text("cron"), ask.text("interval_s")
+    if cron is None and interval is None:
         return {"trial": None, "trial_refusal": None}
     try:
-        given = {"cron": cron, "timezone": ask.text("timezone"), "n": PREVIEWED}
+        interval_s = None if interval is None else duration_s(_number(interval), "interval_s", *INTERVALS)
+        given = {"cron": cron, "interval_s": interval_s, "timezone": ask.text("timezone"), "n": PREVIEWED}
         return {"trial": preview_timetable(tx, given), "trial_refusal": None}
     except Invalid as error:
         return {"trial": None, "trial_refusal": error.detail}
+
+
+def _number(text: str) -> float | str:
+    """A number, or the text itself for the check that says what is wrong with it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def read_endpoints(tx: Transaction, ask: Ask) -> dict[str, Any]:
@@ -71,8 +84,7 @@ def read_endpoint(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 def _read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None) -> dict[str, Any]:
     """One of either kind: who follows an event to its schedule need not know which it is."""
-    explanation = explain_schedule(tx, ask.path["id"], endpoint=endpoint)
-    schedule = explanation.schedule
+    schedule = get_schedule(tx, ask.path["id"], endpoint=endpoint)
     is_endpoint = schedule.endpoint is not None
     page = list_occurrences(tx, schedule.id, limit=20, cursor=ask.text("cursor"))
     return {
@@ -81,9 +93,11 @@ def _read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None) -> dict[str, 
         "schedule": endpoint_json(schedule) if is_endpoint else schedule_json(schedule),
         "is_endpoint": is_endpoint,
         "api": f"/api/{'endpoints' if is_endpoint else 'schedules'}/{schedule.id}",
-        "explanation": explanation,
+        "explanation": explain_schedule(tx, schedule.id),
         "is_paused": schedule.is_paused(tx.now),
-        "preview": preview_schedule(tx, schedule.id, PREVIEWED, endpoint=is_endpoint) if schedule.enabled else [],
+        "preview": preview_schedule(tx, schedule.id, PREVIEWED, endpoint=is_endpoint)
+        if schedule.enabled and schedule.trouble is None
+        else [],
         "occurrences": [occurrence_json(each) for each in page.items],
         "next_cursor": page.next_cursor,
         "health": endpoint_health(tx, schedule.id) if is_endpoint else None,

@@ -63,7 +63,7 @@ def read_settings(tx: Transaction, ask: Ask) -> dict[str, Any]:
     for field in dataclasses.fields(settings):
         if field.name != "origins":
             value = getattr(settings, field.name)
-            shown = without_secrets(", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
+            shown = without_secrets(_words(value))
             origin = settings.origins.get(field.name)
             rows.append({"name": field.name, "value": shown or "–", "origin": origin or "default"})
     return {
@@ -74,3 +74,14 @@ def read_settings(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "types": list_types(tx),
         "pauses": list_pauses(tx),
     }
+
+
+def _words(value: Any) -> str:
+    """A setting as its file would write it; nothing for what is not set."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {each}" for name, each in value.items())
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

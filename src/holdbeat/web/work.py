@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from holdbeat.domain.concurrency import PolicyKind
@@ -10,6 +9,7 @@ from holdbeat.domain.group import GroupStatus
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, reservation_json
 from holdbeat.observe.explain import explain_job
+from holdbeat.observe.explain_reservation import explain_reservation
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.deliveries import list_deliveries
 from holdbeat.store.verbs.event_log import events_of_job
@@ -24,11 +24,13 @@ from holdbeat.store.verbs.run_output import list_artifacts
 from holdbeat.store.verbs.schedules import find_schedule
 from holdbeat.store.verbs.stats import resource_stats
 from holdbeat.store.verbs.templates import find_template
-from holdbeat.store.verbs.workers import live_workers
 from holdbeat.web.asking import Ask
+from holdbeat.web.making import offered_types
 
 JOB_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "label")
 SHOWN_MEMBERS = 500
+LINE_SHOWN = 20
+"""So many waiting direct requests are explained; each explanation costs a look at the slots."""
 
 
 def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
@@ -125,36 +127,20 @@ def read_group(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def read_direct(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    served = {name for worker in live_workers(tx) if worker.stopping_at is None for name in worker.types}
-    types = [
-        {
-            "name": each.name,
-            "description": each.description,
-            "example": json.dumps(_example(each.schema), indent=2),
-            "is_served": each.name in served,
-        }
-        for each in list_types(tx)
-    ]
-    types.sort(key=lambda each: (each["name"] in ("http", "shell"), not each["is_served"], each["name"]))
+    line, waiting = direct_line(tx, LINE_SHOWN)
     return {
-        "types": types,
+        "types": offered_types(tx),
         "chosen": ask.text("type"),
-        "recent": [reservation_json(each) for each in list_reservations(tx, limit=20).items],
+        "line": line,
+        "in_line": waiting,
+        "recent": [reservation_json(each) for each in list_reservations(tx, limit=20).items if not each.waits],
         "direct_wait_s": ask.service.settings.direct_wait_s,
     }
 
 
-_EXAMPLES: dict[str, Any] = {"string": "", "integer": 1, "number": 1.0, "boolean": False, "array": [], "object": {}}
-
-
-def _example(schema: dict[str, Any]) -> dict[str, Any]:
-    """Params that show which ones there are."""
-    properties = schema.get("properties", {})
-    required = set(schema.get("required", ()))
-    shown = [name for name in properties if name in required] or list(properties)[:3]
-    return {name: properties[name].get("default", _EXAMPLES.get(_kind(properties[name]))) for name in shown}
-
-
-def _kind(schema: dict[str, Any]) -> str:
-    kind = schema.get("type", "string")
-    return str(kind[0] if isinstance(kind, list) and kind else kind)
+def direct_line(tx: Transaction, most: int) -> tuple[list[dict[str, Any]], int]:
+    """The direct requests that wait, the first in line first, each with why and until when; and how many there are."""
+    waiting = waiting_line(tx)
+    return [{**reservation_json(each), "why": explain_reservation(tx, each.id)} for each in waiting[:most]], len(
+        waiting
+    )

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Collection
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from holdbeat.api.call import Call
-from holdbeat.api.problem import HandlerFailed, answer
-from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
+from holdbeat.api.problem import HandlerFailed, Interrupted, answer
+from holdbeat.api.routes import CURSOR, LIMIT, Endpoint, Parameter, Routes
 from holdbeat.api.schemas.base import CancelRequest
+from holdbeat.api.schemas.jobs import Explanation
 from holdbeat.api.schemas.others import DirectAnswer, DirectRequest, Reservation, ReservationPage
 from holdbeat.domain.bounds import duration_s, line
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.reservation import ReservationOutcome, ReservationStatus
+from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.views import reservation_json
 from holdbeat.engine.direct_execution import DirectResult, WaitedTooLong
 from holdbeat.handlers.shell import SHELL
-from holdbeat.store.verbs.reservations import cancel_reservation, list_reservations, load_reservation
+from holdbeat.observe.explain_reservation import explain_reservation, reservation_with_estimate, reservations_page
+from holdbeat.store.verbs.reservations import cancel_reservation
 
 routes = Routes("direct")
 REFUSES = (409, 502, 504)
@@ -38,13 +41,16 @@ async def run_direct(call: Call) -> Response:
     return await direct(call, call.path("type"))
 
 
-def mapped(type_: str) -> Callable[[Call], Awaitable[Response]]:
-    """The route of an extra path that the settings map to a type (DIR-05)."""
+def mapped(path: str, type_: str, taken: Collection[str] = ()) -> Endpoint:
+    """What serves an extra path that the settings map to a type (DIR-05), under a name that is not taken yet."""
 
     async def run_mapped(call: Call) -> Response:
         return await direct(call, type_)
 
-    run_mapped.__name__ = "run_direct_" + "".join(sign if sign.isalnum() else "_" for sign in type_)
+    name = "run_direct" + "".join(sign if sign.isalnum() else "_" for sign in path)
+    while name in taken:
+        name += "_"
+    run_mapped.__name__ = name
     run_mapped.__doc__ = f"Run {type_} in the next free slot, ahead of the queue, and wait for its result."
     return run_mapped
 
@@ -98,6 +104,13 @@ def _answer(result: DirectResult) -> Response:
             if reservation.outcome is ReservationOutcome.SKIPPED:
                 shown["reason"] = reservation.error
             return answer(shown)
+        case ReservationOutcome.FAILED if reservation.error_kind == ErrorKind.INTERRUPTED:
+            raise Interrupted(
+                f"The server shut down while this ran: {reservation.error} It may have had effects; look before you "
+                "send it again.",
+                reservation_id=reservation.id,
+                error_kind=reservation.error_kind,
+            )
         case ReservationOutcome.FAILED:
             raise HandlerFailed(
                 reservation.error or "The handler failed.",
@@ -130,19 +143,20 @@ def _answer(result: DirectResult) -> Response:
 async def list_direct_reservations(call: Call) -> Response:
     """List reservations, the newest first."""
     status = call.choice("status", ReservationStatus)
-    page = await call.service.store.read(
-        list_reservations,
-        status=None if status is None else ReservationStatus(status),
-        limit=call.limit,
-        cursor=call.cursor,
-    )
-    return answer({"items": [reservation_json(each) for each in page.items], "next_cursor": page.next_cursor})
+    wanted = None if status is None else ReservationStatus(status)
+    return answer(await call.service.store.read(reservations_page, wanted, call.limit, call.cursor))
 
 
 @routes.get("/api/reservations/{id}", answers={200: Reservation})
 async def get_reservation(call: Call) -> Response:
     """Read one reservation."""
-    return answer(reservation_json(await call.service.store.read(load_reservation, call.id("reservation"))))
+    return answer(await call.service.store.read(reservation_with_estimate, call.id("reservation")))
+
+
+@routes.get("/api/reservations/{id}/explain", answers={200: Explanation})
+async def explain_direct_reservation(call: Call) -> Response:
+    """Say why a direct request waits, runs, or how it ended, and when it will probably start."""
+    return answer(await call.service.store.read(explain_reservation, call.id("reservation")))
 
 
 @routes.post(
@@ -155,4 +169,5 @@ async def cancel_direct_reservation(call: Call) -> Response:
     reason = given.get("reason")
     if reason is not None:
         line(reason, "reason", 500)
-    return answer(reservation_json(await call.service.store.write(cancel_reservation, reservation_id, reason)))
+    cancelled = await call.service.store.write(cancel_reservation, reservation_id, reason)
+    return answer({**reservation_json(cancelled), "estimated_start": None})

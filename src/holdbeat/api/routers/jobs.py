@@ -27,6 +27,7 @@ from holdbeat.api.submitting import needs_admin, read_submission, read_submissio
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.bounds import line
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.events import Event
 from holdbeat.domain.job import Job as DomainJob
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.views import event_json, job_json, kept_params
@@ -38,10 +39,11 @@ from holdbeat.store.verbs.bulk import cancel_where
 from holdbeat.store.verbs.cancel import cancel_job as cancel
 from holdbeat.store.verbs.change import CHANGEABLE, change_job
 from holdbeat.store.verbs.event_log import events_of_job
-from holdbeat.store.verbs.jobs import load_job
+from holdbeat.store.verbs.jobs import load_job, load_jobs
 from holdbeat.store.verbs.lists import list_jobs as list_
 from holdbeat.store.verbs.manual_retry import retry_job as retry
 from holdbeat.store.verbs.order import move_job as move
+from holdbeat.store.verbs.pages import Cursors, Page
 
 routes = Routes("jobs")
 
@@ -85,7 +87,12 @@ async def submit_jobs(call: Call) -> Response:
     """Submit several jobs in one transaction: all or none."""
     given = await call.fields(("jobs",), required=("jobs",))
     enqueued = await submit_for(call, read_submissions(call, given["jobs"]))
-    return answer({"items": [job_json(job) for job in enqueued.jobs]}, 201 if enqueued.any_new else 200)
+    jobs = enqueued.jobs
+    if enqueued.known:
+        # Those that were there already may have run since.
+        known = {job.id: job for job in await call.service.store.read(load_jobs, sorted(enqueued.known))}
+        jobs = [known.get(job.id, job) for job in jobs]
+    return answer({"items": [job_json(job) for job in jobs]}, 201 if enqueued.any_new else 200)
 
 
 @routes.get("/api/jobs", answers={200: JobPage}, parameters=(*FILTERS, LIMIT, CURSOR))
@@ -200,15 +207,20 @@ async def explain_job(call: Call) -> Response:
     answers={200: EventPage},
     parameters=(
         Parameter("limit", LIMIT.description, {"type": "integer", "minimum": 1, "maximum": 500, "default": 500}),
+        CURSOR,
     ),
 )
 async def list_job_events(call: Call) -> Response:
     """List what the scheduler decided about a job, in order."""
     limit = call.whole("limit", 500, 1, 500)
-    found = await call.service.store.read(_events, call.id("job"), limit)
-    return answer({"items": found, "next_cursor": None})
+    page = await call.service.store.read(_events, call.id("job"), limit, call.cursor)
+    return answer({"items": [event_json(each) for each in page.items], "next_cursor": page.next_cursor})
 
 
-def _events(tx: Transaction, job_id: str, limit: int) -> list[dict[str, Any]]:
+def _events(tx: Transaction, job_id: str, limit: int, cursor: str | None) -> Page[Event]:
     load_job(tx, job_id)
-    return [event_json(logged.event) for logged in events_of_job(tx, job_id, limit)]
+    cursors = Cursors("job_events", {"job_id": job_id})
+    last = cursors.read(cursor, int)
+    found = [each.event for each in events_of_job(tx, job_id, limit + 1, after=last[0] if last else 0)]
+    items = found[:limit]
+    return Page(items, cursors.write(items[-1].id) if len(found) > limit else None)

@@ -24,7 +24,10 @@ async def log_in(call: Call) -> Response:
     is_form = call.request.headers.get("content-type", "").startswith(_FORM)
     raw = await read_body(call.request)
     if is_form:
-        given = parse_qs(raw.decode("latin-1"), max_num_fields=10)
+        try:
+            given = parse_qs(raw.decode("latin-1"), max_num_fields=10)
+        except ValueError:
+            raise Invalid("The form has too many fields; it needs the field key alone.", code="invalid_form") from None
         key = given.get("key", [""])[0]
     else:
         fields = checked_fields(loads_strict(raw), ("key",), required=("key",))

@@ -16,7 +16,7 @@ from holdbeat.api.routes import Parameter, Routes
 from holdbeat.api.schemas.jobs import LogPage
 from holdbeat.api.service import Service
 from holdbeat.domain.clock import iso
-from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.job import Job
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.jobs import load_job
@@ -43,7 +43,12 @@ _LAST = 2**62
             "limit", "How many lines at most.", {"type": "integer", "minimum": 1, "maximum": PAGE, "default": PAGE}
         ),
         Parameter("cursor", "`next_cursor` of the page before.", {"type": "string", "pattern": "^[0-9]{1,18}$"}),
-        Parameter("Last-Event-ID", "Where a stream that was cut off goes on.", {"type": "string"}, place="header"),
+        Parameter(
+            "Last-Event-ID",
+            "Where a stream that was cut off goes on.",
+            {"type": "string", "pattern": "^[0-9]{1,18}$"},
+            place="header",
+        ),
     ),
 )
 async def get_job_logs(call: Call) -> Response:
@@ -56,12 +61,26 @@ async def get_job_logs(call: Call) -> Response:
     if call.flag("follow"):
         await store.read(load_job, job_id)
         last = call.header("last-event-id")
-        if last is not None and last.isascii() and last.isdigit() and len(last) < 19:
+        if last is not None:
+            if not (last.isascii() and last.isdigit() and len(last) < 19):
+                raise Invalid(
+                    f"{last[:60]!r} is no id of a line of a log; go on from an id that the stream gave you, or leave "
+                    "it out.",
+                    code="invalid_cursor",
+                    field="Last-Event-ID",
+                )
             after = int(last)
-        return StreamingResponse(_follow(call.service, job_id, after), 200, STREAM_HEADERS, EVENT_STREAM)
+        return streamed(call, _follow(call.service, job_id, after))
     _, lines = await store.read(_read, job_id, after, limit)
     following = str(lines[-1].sequence) if len(lines) == limit else None
     return answer({"items": [_line_json(each) for each in lines], "next_cursor": following})
+
+
+def streamed(call: Call, messages: AsyncIterator[bytes]) -> Response:
+    """A stream of server-sent events; who asked for the head alone gets it, and nothing is begun."""
+    if call.is_head_only:
+        return Response(None, 200, STREAM_HEADERS, EVENT_STREAM)
+    return StreamingResponse(messages, 200, STREAM_HEADERS, EVENT_STREAM)
 
 
 def _read(tx: Transaction, job_id: str, after: int, limit: int) -> tuple[Job, list[LogLine]]:

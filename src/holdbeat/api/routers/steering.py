@@ -98,10 +98,15 @@ def _add_record(routes: Routes, kind: Kind) -> None:
         is_admin = call.scope.covers(Scope.ADMIN)
         return kind.answer(await call.service.store.write(_create, given, kind.is_endpoint, is_admin), 201)
 
-    @routes.get(kind.path, answers={200: kind.page}, parameters=(*filters, LIMIT, CURSOR))
-    @_named(f"list_{noun}s", f"List {noun}s, the newest first.")
+    order = Parameter(
+        "order", "newest first, or those that run next first.", {"type": "string", "enum": ["newest", "next_run"]}
+    )
+
+    @routes.get(kind.path, answers={200: kind.page}, parameters=(*filters, order, LIMIT, CURSOR))
+    @_named(f"list_{noun}s", f"List {noun}s, the newest first unless `order` says otherwise.")
     async def list_(call: Call) -> Response:
         wanted: dict[str, Any] = {name: call.flag(name) for name in FLAGS if call.text(name) is not None}
+        wanted["order"] = call.text("order")
         if not kind.is_endpoint:
             wanted |= {"type": call.text("type"), "template_id": call.text("template_id")}
         page = await call.service.store.read(

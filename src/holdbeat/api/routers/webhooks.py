@@ -17,6 +17,7 @@ from holdbeat.api.schemas.others import (
     WebhookChange,
     WebhookPage,
     WebhookRequest,
+    WebhookSecret,
 )
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.submission import check_webhook_url
@@ -37,7 +38,10 @@ from holdbeat.store.verbs.webhooks import (
 from holdbeat.store.verbs.webhooks import (
     load_webhook,
     patch_webhook,
+    rotate_server_secret,
     rotate_webhook,
+    server_secret,
+    server_secret_json,
 )
 
 routes = Routes("webhooks")
@@ -78,6 +82,22 @@ async def list_webhooks(call: Call) -> Response:
     """List subscriptions, the newest first."""
     page = await call.service.store.read(list_, limit=call.limit, cursor=call.cursor)
     return answer({"items": [webhook_json(each) for each in page.items], "next_cursor": page.next_cursor})
+
+
+@routes.get("/api/webhooks/secret", answers={200: WebhookSecret})
+async def get_webhook_secret(call: Call) -> Response:
+    """Read the secret that signs messages to a plain `webhook_url`. It needs a key with the scope admin."""
+    call.require_admin("Reading the server's own secret")
+    # Written, for the first who asks makes it.
+    return answer(server_secret_json(await call.service.store.write(server_secret)))
+
+
+@routes.post("/api/webhooks/secret/rotate", body=RotateRequest, body_optional=True, answers={200: WebhookSecret})
+async def rotate_server_webhook_secret(call: Call) -> Response:
+    """Give the server a new secret for messages to a plain `webhook_url`; the old one signs too for 24 h."""
+    call.require_admin("Rotating the server's own secret")
+    given = await call.fields(("secret",), may_be_empty=True)
+    return answer(server_secret_json(await call.service.store.write(rotate_server_secret, _secret(given))))
 
 
 @routes.get("/api/webhooks/{id}", answers={200: Webhook})

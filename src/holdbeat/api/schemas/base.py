@@ -50,6 +50,15 @@ class RetryPolicy(Answer):
     jitter: float
 
 
+class RetryPolicyPart(Answer):
+    """The members that are set here; the others come from the layer below: template, job type, defaults."""
+
+    max_attempts: int = 3
+    base_delay_s: float = 10
+    max_delay_s: float = 3600
+    jitter: float = 0
+
+
 class RetryPolicyRequest(Request):
     """How often and how late a failed job is tried again; what is left out keeps its default."""
 

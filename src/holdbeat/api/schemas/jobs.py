@@ -17,6 +17,7 @@ from holdbeat.api.schemas.base import (
     Reason,
     Request,
     RetryPolicy,
+    RetryPolicyPart,
     RetryPolicyRequest,
     TimeoutS,
     Url,
@@ -301,7 +302,7 @@ class JobTemplate(Answer):
     default_params: Params
     priority: int | None
     resource: str | None
-    retry_policy: RetryPolicy | None
+    retry_policy: RetryPolicyPart | None
     timeout_s: float | None
     webhook_url: str | None
     labels: Labels

@@ -38,6 +38,7 @@ class Reservation(Answer):
     owner: str | None
     outcome: Literal["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"] | None
     error: str | None
+    estimated_start: Instant | None = Field(description="Of one that waits, where it can be known.")
 
 
 class ReservationPage(Answer):
@@ -70,6 +71,12 @@ class WebhookChange(Request):
 
 class RotateRequest(Request):
     secret: str | None = None
+
+
+class WebhookSecret(Answer):
+    secret: str
+    previous_secret: str | None = Field(description="Signs too, for 24 h after a rotation.")
+    rotated_at: Instant | None
 
 
 class Webhook(Answer):

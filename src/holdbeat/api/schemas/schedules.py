@@ -16,7 +16,7 @@ from holdbeat.api.schemas.base import (
     Priority,
     Reason,
     Request,
-    RetryPolicy,
+    RetryPolicyPart,
     RetryPolicyRequest,
     TimeoutS,
     Url,
@@ -130,6 +130,7 @@ class _TimingAnswer(Answer):
     last_run_at: Instant | None
     next_run_at: Instant | None
     last_decision: dict[str, Any] | None
+    trouble: str | None
     version: int
     created_at: Instant
 
@@ -139,7 +140,7 @@ class Schedule(_TimingAnswer):
     type: str | None
     params: Params | None
     resource: str | None
-    retry_policy: RetryPolicy | None
+    retry_policy: RetryPolicyPart | None
     timeout_s: float | None
 
 

@@ -14,12 +14,14 @@ from holdbeat.client.types import (
     Delivery,
     DirectAnswer,
     Event,
+    Explanation,
     JobType,
     JsonObject,
     Page,
     Reservation,
     Stats,
     Webhook,
+    WebhookSecret,
     Worker,
 )
 
@@ -63,6 +65,11 @@ class AsyncClient(AsyncJobs):
     async def get_reservation(self, reservation_id: str) -> Reservation:
         found: Reservation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
         return found
+
+    async def explain_reservation(self, reservation_id: str) -> Explanation:
+        """Why a direct request waits, runs, or how it ended."""
+        said: Explanation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
+        return said
 
     async def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
@@ -109,6 +116,17 @@ class AsyncClient(AsyncJobs):
         changed: Webhook = await self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=body)
         return changed
 
+    async def webhook_secret(self) -> WebhookSecret:
+        """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
+        found: WebhookSecret = await self.call("GET", "/api/webhooks/secret")
+        return found
+
+    async def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
+        """Gives the server a new secret of its own; the old one signs too for a day."""
+        body = {} if secret is None else {"secret": secret}
+        changed: WebhookSecret = await self.call("POST", "/api/webhooks/secret/rotate", body=body)
+        return changed
+
     async def list_deliveries(
         self,
         *,
@@ -135,13 +153,16 @@ class AsyncClient(AsyncJobs):
         figures: Stats = await self.call("GET", "/api/stats")
         return figures
 
-    async def workers(self, *, all: bool | None = None) -> Page[Worker]:
+    async def workers(
+        self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None
+    ) -> Page[Worker]:
         """Workers that are alive; with `all` also those that have ended."""
-        page: Page[Worker] = await self.call("GET", "/api/workers", query={"all": all})
+        query = {"all": all, "limit": limit, "cursor": cursor}
+        page: Page[Worker] = await self.call("GET", "/api/workers", query=query)
         return page
 
-    async def job_types(self) -> Page[JobType]:
-        page: Page[JobType] = await self.call("GET", "/api/job-types")
+    async def job_types(self, *, limit: int | None = 500, cursor: str | None = None) -> Page[JobType]:
+        page: Page[JobType] = await self.call("GET", "/api/job-types", query={"limit": limit, "cursor": cursor})
         return page
 
     async def list_events(
@@ -152,7 +173,7 @@ class AsyncClient(AsyncJobs):
         job_id: str | None = None,
         limit: int | None = None,
     ) -> Page[Event]:
-        """A page of the log of events, the oldest first."""
+        """A page of the log of events, the oldest first; `after` is a `next_cursor`, or the id of an event."""
         query = {"after": after, "name": name, "job_id": job_id, "limit": limit}
         page: Page[Event] = await self.call("GET", "/api/events", query=query)
         return page

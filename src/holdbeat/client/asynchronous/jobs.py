@@ -116,9 +116,10 @@ class AsyncJobs(AsyncTransport):
         said: Explanation = await self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
         return said
 
-    async def job_events(self, job_id: str, *, limit: int | None = None) -> Page[Event]:
+    async def job_events(self, job_id: str, *, limit: int | None = None, cursor: str | None = None) -> Page[Event]:
         """What the scheduler decided about a job, in order."""
-        page: Page[Event] = await self.call("GET", f"/api/jobs/{segment(job_id)}/events", query={"limit": limit})
+        query = {"limit": limit, "cursor": cursor}
+        page: Page[Event] = await self.call("GET", f"/api/jobs/{segment(job_id)}/events", query=query)
         return page
 
     async def wait_job(self, job_id: str, *, timeout_s: float | None = None, with_retries: bool = True) -> Job:

@@ -29,7 +29,7 @@ class AsyncSchedules:
         return made
 
     async def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[Schedule]:
-        """Filters: enabled, adaptive, paused, type, template_id."""
+        """Filters: enabled, adaptive, paused, type, template_id; order: newest or next_run."""
         query = {**filters, "limit": limit, "cursor": cursor}
         page: Page[Schedule] = await self._transport.call("GET", self.road, query=query)
         return page

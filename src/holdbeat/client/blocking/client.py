@@ -15,12 +15,14 @@ from holdbeat.client.types import (
     Delivery,
     DirectAnswer,
     Event,
+    Explanation,
     JobType,
     JsonObject,
     Page,
     Reservation,
     Stats,
     Webhook,
+    WebhookSecret,
     Worker,
 )
 
@@ -65,6 +67,11 @@ class Client(Jobs):
         found: Reservation = self.call("GET", f"/api/reservations/{segment(reservation_id)}")
         return found
 
+    def explain_reservation(self, reservation_id: str) -> Explanation:
+        """Why a direct request waits, runs, or how it ended."""
+        said: Explanation = self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
+        return said
+
     def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
         body = {} if reason is None else {"reason": reason}
@@ -106,6 +113,17 @@ class Client(Jobs):
         changed: Webhook = self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=body)
         return changed
 
+    def webhook_secret(self) -> WebhookSecret:
+        """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
+        found: WebhookSecret = self.call("GET", "/api/webhooks/secret")
+        return found
+
+    def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
+        """Gives the server a new secret of its own; the old one signs too for a day."""
+        body = {} if secret is None else {"secret": secret}
+        changed: WebhookSecret = self.call("POST", "/api/webhooks/secret/rotate", body=body)
+        return changed
+
     def list_deliveries(
         self,
         *,
@@ -132,13 +150,14 @@ class Client(Jobs):
         figures: Stats = self.call("GET", "/api/stats")
         return figures
 
-    def workers(self, *, all: bool | None = None) -> Page[Worker]:
+    def workers(self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None) -> Page[Worker]:
         """Workers that are alive; with `all` also those that have ended."""
-        page: Page[Worker] = self.call("GET", "/api/workers", query={"all": all})
+        query = {"all": all, "limit": limit, "cursor": cursor}
+        page: Page[Worker] = self.call("GET", "/api/workers", query=query)
         return page
 
-    def job_types(self) -> Page[JobType]:
-        page: Page[JobType] = self.call("GET", "/api/job-types")
+    def job_types(self, *, limit: int | None = 500, cursor: str | None = None) -> Page[JobType]:
+        page: Page[JobType] = self.call("GET", "/api/job-types", query={"limit": limit, "cursor": cursor})
         return page
 
     def list_events(
@@ -149,7 +168,7 @@ class Client(Jobs):
         job_id: str | None = None,
         limit: int | None = None,
     ) -> Page[Event]:
-        """A page of the log of events, the oldest first."""
+        """A page of the log of events, the oldest first; `after` is a `next_cursor`, or the id of an event."""
         query = {"after": after, "name": name, "job_id": job_id, "limit": limit}
         page: Page[Event] = self.call("GET", "/api/events", query=query)
         return page

@@ -115,9 +115,10 @@ class Jobs(Transport):
         said: Explanation = self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
         return said
 
-    def job_events(self, job_id: str, *, limit: int | None = None) -> Page[Event]:
+    def job_events(self, job_id: str, *, limit: int | None = None, cursor: str | None = None) -> Page[Event]:
         """What the scheduler decided about a job, in order."""
-        page: Page[Event] = self.call("GET", f"/api/jobs/{segment(job_id)}/events", query={"limit": limit})
+        query = {"limit": limit, "cursor": cursor}
+        page: Page[Event] = self.call("GET", f"/api/jobs/{segment(job_id)}/events", query=query)
         return page
 
     def wait_job(self, job_id: str, *, timeout_s: float | None = None, with_retries: bool = True) -> Job:

@@ -30,7 +30,7 @@ class Schedules:
         return made
 
     def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[Schedule]:
-        """Filters: enabled, adaptive, paused, type, template_id."""
+        """Filters: enabled, adaptive, paused, type, template_id; order: newest or next_run."""
         query = {**filters, "limit": limit, "cursor": cursor}
         page: Page[Schedule] = self._transport.call("GET", self.road, query=query)
         return page

@@ -3,7 +3,7 @@
 
 Guards against doing a thing twice: a request whose answer was lost is sent again only if it changes nothing, or if the
 server can recognise it by its idempotency key. One that never reached the server, or that the server put off with
-Retry-After, may always be sent again.
+Retry-After, may always be sent again; what the server refused because nobody is there to do it is not.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ DEFAULT_URL = "http://127.0.0.1:7450"
 SILENCE_S = 45.0
 """A stream that is silent for this long is dead: the server shows itself every 15 s."""
 LONGEST_PAUSE_S = 30.0
+NOT_FOR_WAITING = frozenset({"no_worker", "interrupted"})
+"""Codes of a 503 that a moment of patience does not change."""
 
 
 def segment(text: str) -> str:
@@ -135,9 +137,11 @@ class Transport:
             if response.status_code < 400:
                 return response.content
             patience_s = _retry_after(response)
-            if response.status_code != 503 or patience_s is None or attempt > self._retries:
-                raise ProblemError.read(response.status_code, response.content)
-            self._pause(attempt, patience_s)
+            problem = ProblemError.read(response.status_code, response.content)
+            is_put_off = response.status_code == 503 and patience_s is not None and problem.code not in NOT_FOR_WAITING
+            if not is_put_off or attempt > self._retries:
+                raise problem
+            self._pause(attempt, patience_s or 0.0)
 
     def messages(
         self,

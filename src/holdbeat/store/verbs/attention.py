@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 
 from holdbeat.domain import events
 from holdbeat.domain.clock import EPOCH
+from holdbeat.domain.cron import zone_of
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.schedule import Schedule
@@ -103,19 +105,45 @@ def unserved(tx: Transaction) -> list[Unserved]:
 
 def failing_schedules(tx: Transaction, limit: int = 8) -> list[Schedule]:
     """Enabled schedules and endpoints whose latest runs failed, the worst first."""
+    return _in_need(tx, "failure_count > 0 ORDER BY failure_count DESC, id DESC", limit)
+
+
+def troubled_schedules(tx: Transaction, limit: int = 8) -> list[Schedule]:
+    """Enabled schedules and endpoints that cannot be planned, such as in a zone that is gone."""
+    return _in_need(tx, "trouble IS NOT NULL ORDER BY failure_count, id", limit)
+
+
+def _in_need(tx: Transaction, which: str, limit: int) -> list[Schedule]:
+    # In the words of the index `schedules_in_need`, which differ by engine.
+    enabled = "enabled = 1" if tx.dialect == "sqlite" else "enabled"
     found = tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules WHERE failure_count > 0 AND enabled = :yes "
-        "ORDER BY failure_count DESC, id LIMIT :limit",
-        yes=True,
+        f"SELECT {SCHEDULE} FROM schedules WHERE {enabled} AND (failure_count > 0 OR trouble IS NOT NULL) "
+        f"AND {which} LIMIT :limit",
         limit=limit,
     )
     return [schedule_of(tx, row) for row in found]
 
 
+def unknown_zones(tx: Transaction) -> dict[str, str]:
+    """Zones of enabled cron schedules that this machine does not know, each with the reason. Reads all schedules."""
+    found = tx.rows(
+        "SELECT DISTINCT timezone FROM schedules WHERE enabled = :yes AND cron IS NOT NULL ORDER BY timezone", yes=True
+    )
+    unknown = {}
+    for (name,) in found:
+        try:
+            zone_of(name)
+        except Invalid as error:
+            unknown[str(name)] = error.detail
+    return unknown
+
+
 def next_schedules(tx: Transaction, limit: int = 6) -> list[Schedule]:
     """The schedules and endpoints that will fire next."""
     found = tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules WHERE wake_at IS NOT NULL ORDER BY wake_at, id LIMIT :limit", limit=limit
+        f"SELECT {SCHEDULE} FROM schedules WHERE wake_at IS NOT NULL AND trouble IS NULL "
+        "ORDER BY wake_at, id LIMIT :limit",
+        limit=limit,
     )
     return [schedule for row in found if (schedule := schedule_of(tx, row)).next_run_at is not None]
 

@@ -29,8 +29,7 @@ class Blocker(StrEnum):
 
 def can_serve(worker: Worker, resource: str, type_: str) -> bool:
     """Whether such a job could ever run there."""
-    places = worker.http_slots if resource == HTTP_RESOURCE else worker.slots
-    return places > 0 and type_ in worker.types and (worker.resources is None or resource in worker.resources)
+    return worker.can_serve(resource, type_)
 
 
 class Blockers:

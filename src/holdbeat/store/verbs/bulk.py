@@ -12,7 +12,7 @@ from typing import Any
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.cancel import cancel_jobs
+from holdbeat.store.verbs.cancel import cancel_jobs, check_reason
 from holdbeat.store.verbs.ending import lock_company
 from holdbeat.store.verbs.job_filter import (
     BULK_FILTERS,
@@ -38,6 +38,7 @@ def cancel_where(
     tx: Transaction, filter: Mapping[str, Any], reason: str | None = None, dry_run: bool = False
 ) -> BulkResult:
     """Cancels every unfinished job that the filter finds, in one transaction. `ids` stand for their chains."""
+    check_reason(reason)
     given = _checked(filter, BULK_FILTERS)
     if "ids" in given:
         given["ids"] = _tips(tx, one_or_several(given["ids"], "ids"))

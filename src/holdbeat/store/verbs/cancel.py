@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdbeat.domain import events
+from holdbeat.domain.bounds import line
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.transaction import Transaction
@@ -17,6 +18,8 @@ from holdbeat.store.verbs.jobs import load_job
 from holdbeat.store.verbs.outbox import Outbox
 from holdbeat.store.verbs.rows import JOB, job_of
 
+LONGEST_REASON = 500
+
 
 def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:
     """Cancels the tip of the job's chain and returns it.
@@ -24,6 +27,7 @@ def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:
     QUEUED becomes CANCELLED and will never run. RUNNING becomes CANCELLED at once; its handler is told, and its
     lease and run end when the handler does. A chain that has ended is a Conflict.
     """
+    check_reason(reason)
     tip_id = tip_of(tx, job_id)
     company = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=tip_id)
     assert company is not None
@@ -41,6 +45,12 @@ def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:
         )
     cancel_jobs(tx, [tip], reason)
     return load_job(tx, tip.id)
+
+
+def check_reason(reason: str | None) -> None:
+    """Refuses words that one of the stores could not keep, or no list could show."""
+    if reason:
+        line(reason, "reason", LONGEST_REASON)
 
 
 def tip_of(tx: Transaction, job_id: str) -> str:
@@ -89,6 +99,7 @@ def cancel_jobs(tx: Transaction, jobs: Sequence[Job], reason: str | None) -> Non
 
 def cancel_group(tx: Transaction, group_id: str, reason: str | None = None) -> None:
     """Cancels every unfinished member of a group in one transaction (GRP-03)."""
+    check_reason(reason)
     row = tx.one("SELECT status FROM job_groups WHERE id = :id FOR UPDATE", id=group_id)
     if row is None:
         raise NotFound(f"There is no job group {group_id}.", group_id=group_id)

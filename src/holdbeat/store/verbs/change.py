@@ -15,7 +15,7 @@ from holdbeat.domain.errors import Conflict, Invalid, NotFound
 from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.params import check_json, check_labels, dumps
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.ageing import PRIORITY_MAX, first_ageing
+from holdbeat.store.verbs.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.verbs.job_types import Catalogue
 from holdbeat.store.verbs.jobs import load_job
 from holdbeat.store.verbs.rows import JOB, job_of
@@ -83,6 +83,7 @@ def _change_turn(
 ) -> None:
     """What decides when the job's turn comes: priority with place, delay, and the raise it has waited for."""
     priority = job.priority
+    was_highest = effective >= PRIORITY_MAX
     if changes.get("priority") is not None:
         priority = whole_number(changes["priority"], "priority", 0, PRIORITY_MAX)
     elif "priority" in changes:
@@ -102,7 +103,7 @@ def _change_turn(
         written["effective_priority"] = effective = min(PRIORITY_MAX, priority + effective - job.priority)
     if hold is not Hold.READY or effective >= PRIORITY_MAX:
         written["ages_at"] = None
-    elif job.hold is not Hold.READY or ages_at is None:
-        written["ages_at"] = first_ageing(tx, effective, hold)
+    elif job.hold is not Hold.READY or (ages_at is None and was_highest):
+        written["ages_at"] = counted_from(tx, effective, hold)
     if "ages_at" in written and written["ages_at"] is None and ages_at is None:
         del written["ages_at"]

@@ -6,9 +6,9 @@ writes RUNNING, the run and the lease together, so there is nothing in between t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from holdbeat.domain import events
 from holdbeat.domain.concurrency import Capacity, PolicyKind
@@ -50,15 +50,9 @@ def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
     lanes, waiting = _outlook(tx, vacancy)
     if not lanes and not waiting:
         return []
-    capacity = _capacity(tx, lanes, waiting)
+    capacity, waiting = _capacity(tx, lanes, waiting)
     slots, http_slots = list(reversed(vacancy.slots)), list(reversed(vacancy.http_slots))
-    granted = []
-    for reservation in waiting:
-        places = http_slots if reservation.resource == HTTP_RESOURCE else slots
-        can_serve = reservation.type in vacancy.types and _permits(vacancy, reservation.resource)
-        if can_serve and places and capacity.free(reservation.resource, reservation.type) != 0:
-            capacity.grant(reservation.resource, reservation.type)
-            granted.append((reservation, places.pop()))
+    granted = _serve(tx, vacancy, waiting, capacity, slots, http_slots) if waiting else []
     chosen = _choose(tx, lanes, capacity, slots, http_slots)
     claims = _grant(tx, vacancy, granted, tx.next_fences(len(granted))) if granted else []
     return claims + _start(tx, vacancy, chosen)
@@ -76,13 +70,28 @@ The first delayed job is asked for by its order, not by a comparison: PostgreSQL
 than an instant that it does not know, and would read the whole table to find one."""
 
 
+_NO_PAUSE_MEANWHILE = "SELECT pg_advisory_xact_lock_shared(hashtextextended('pauses', 7450))"
+_NO_CLAIM_MEANWHILE = "SELECT pg_advisory_xact_lock(hashtextextended('pauses', 7450))"
+"""Claims do not wait for each other at this lock of PostgreSQL, only for somebody who is just pausing."""
+
+
+def wait_for_claims(tx: Transaction) -> None:
+    """Lets the claims under way end and others wait: none can start what it saw before this transaction's change."""
+    if tx.dialect == "postgres":
+        tx.execute(_NO_CLAIM_MEANWHILE)
+
+
 def _outlook(tx: Transaction, vacancy: Vacancy) -> tuple[list[Lane], list[Reservation]]:
     """The lanes that this worker may serve now, and the direct requests that go first."""
     raise_the_waiting(tx)
+    if tx.dialect == "postgres":
+        # A statement of its own, sent along: what follows sees what was committed before the lock was had.
+        tx.execute(_NO_PAUSE_MEANWHILE)
     signs, found = tx.all_rows((_SIGNS, {"now": tx.now}), (_LANES[tx.dialect], {}))
     ripe, paused, waiting = signs[0]
     if ripe:
         promote(tx)
+        raise_the_waiting(tx)
         found = tx.rows(_LANES[tx.dialect])
     if not vacancy.types or not (vacancy.slots or vacancy.http_slots):
         return [], []
@@ -91,8 +100,10 @@ def _outlook(tx: Transaction, vacancy: Vacancy) -> tuple[list[Lane], list[Reserv
 
 
 def promote(tx: Transaction) -> None:
-    """Makes every delayed job ready whose time has come. All of them: a cap would break the claim order."""
-    first_raise = tx.now + timedelta(seconds=tx.terms.aging_s) if tx.terms.aging_s > 0 else None
+    """Makes every delayed job ready whose time has come. All of them: a cap would break the claim order.
+
+    It has waited since that time, however late somebody looks.
+    """
     while True:
         ripe = tx.rows(
             f"SELECT id {_DELAYED} AND not_before <= :now ORDER BY not_before LIMIT :few FOR UPDATE SKIP LOCKED",
@@ -101,9 +112,8 @@ def promote(tx: Transaction) -> None:
         )
         if ripe:
             tx.execute(
-                "UPDATE jobs SET hold = 0, ages_at = :ages_at WHERE id IN :ids",
+                "UPDATE jobs SET hold = 0, ages_at = not_before WHERE id IN :ids",
                 ids=[row[0] for row in ripe],
-                ages_at=first_raise,
             )
         if len(ripe) < AT_ONCE:
             return
@@ -161,14 +171,47 @@ def _waiting_reservations(tx: Transaction) -> list[Reservation]:
     return [reservation_of(tx, row) for row in found]
 
 
-def _capacity(tx: Transaction, lanes: list[Lane], waiting: list[Reservation]) -> Capacity:
+def _serve(
+    tx: Transaction,
+    vacancy: Vacancy,
+    waiting: list[Reservation],
+    capacity: Capacity,
+    slots: list[int],
+    http_slots: list[int],
+) -> list[tuple[Reservation, int]]:
+    """The direct requests that are this worker's to serve now, each with its slot.
+
+    The next free slots of a pool belong to those who came first, whoever may serve them (DIR-01).
+    """
+    granted = []
+    ahead: Counter[str | None] = Counter()
+    for reservation in waiting:
+        resource, type_ = reservation.resource, reservation.type
+        places = http_slots if resource == HTTP_RESOURCE else slots
+        pool = tx.terms.concurrency.pool(resource, type_)
+        free = capacity.free(resource, type_)
+        can_serve = type_ in vacancy.types and _permits(vacancy, resource)
+        if can_serve and places and (free is None or free > ahead[pool]):
+            capacity.grant(resource, type_)
+            granted.append((reservation, places.pop()))
+        else:
+            ahead[pool] += 1
+    return granted
+
+
+def _capacity(tx: Transaction, lanes: list[Lane], waiting: list[Reservation]) -> tuple[Capacity, list[Reservation]]:
     policy = tx.terms.concurrency
     if policy.kind is PolicyKind.UNLIMITED:
-        return Capacity(policy, ())
+        return Capacity(policy, ()), waiting
     wanted = lanes + [(reservation.resource, reservation.type) for reservation in waiting]
     tx.lock_pools({f"pool:{policy.pool(resource, type_)}" for resource, type_ in wanted})
+    if waiting and tx.dialect == "postgres":
+        # Another claim may have granted one before we had the lock: it would seem to stand ahead of the others. One
+        # that came since may be of a pool that is not locked, and is the next claim's.
+        known = {reservation.id for reservation in waiting}
+        waiting = [reservation for reservation in _waiting_reservations(tx) if reservation.id in known]
     used = tx.rows("SELECT resource, type, count(*) FROM leases GROUP BY resource, type")
-    return Capacity(policy, used, [(r.resource, r.type, 1) for r in waiting])
+    return Capacity(policy, used, [(r.resource, r.type, 1) for r in waiting]), waiting
 
 
 _READY_IN_LANE = (

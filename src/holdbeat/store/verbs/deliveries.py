@@ -15,7 +15,7 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
-from holdbeat.domain.webhook import AttemptVerdict, Delivery, DeliveryStatus, replayed, signing_secrets
+from holdbeat.domain.webhook import AttemptVerdict, Delivery, DeliveryStatus, host_of, replayed, signing_secrets
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.pages import Cursors, Page, check_limit
 from holdbeat.store.verbs.rows import certain
@@ -86,7 +86,7 @@ def take_deliveries(
     )
     taken = {row[0]: delivery_of(tx, row) for row in rows}
     webhooks = webhooks_by_id(tx, {d.webhook_id for d in taken.values() if d.webhook_id})
-    own = (server_secret(tx),) if any(d.webhook_id is None for d in taken.values()) else ()
+    own = server_secret(tx).secrets if any(d.webhook_id is None for d in taken.values()) else ()
     answer = []
     for _, _, delivery_id, host in chosen:
         delivery = taken[delivery_id]
@@ -172,18 +172,24 @@ def redeliver(tx: Transaction, delivery_id: str) -> Delivery:
             code="delivery_under_way",
             delivery_id=delivery_id,
         )
-    if delivery.webhook_id and not webhooks_by_id(tx, [delivery.webhook_id]):
+    webhook = webhooks_by_id(tx, [delivery.webhook_id]).get(delivery.webhook_id) if delivery.webhook_id else None
+    if delivery.webhook_id and webhook is None:
         raise Conflict(
             f"Delivery {delivery_id} belongs to a webhook that was deleted, so it cannot be signed any more.",
             code="webhook_deleted",
             delivery_id=delivery_id,
         )
+    if webhook is not None:
+        # A replay goes to where the subscription leads now: often it was the address that was wrong.
+        delivery.url = webhook.url
     again = replayed(delivery, now=tx.now)
     tx.execute(
-        "UPDATE deliveries SET status = 'PENDING', attempts = 0, next_attempt_at = :now, delivered_at = NULL, "
-        "finished_at = NULL, locked_by = NULL, locked_until = NULL WHERE id = :id",
+        "UPDATE deliveries SET url = :url, host = :host, status = 'PENDING', attempts = 0, next_attempt_at = :now, "
+        "delivered_at = NULL, finished_at = NULL, locked_by = NULL, locked_until = NULL WHERE id = :id",
         id=delivery_id,
         now=tx.now,
+        url=again.url,
+        host=host_of(again.url),
     )
     tx.wake("deliveries")
     return again

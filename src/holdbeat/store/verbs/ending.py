@@ -109,7 +109,7 @@ def end_runs(tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None =
             if outcome.status is RunStatus.FAILED:
                 assert isinstance(job, Job)
                 failed.append((job, outcome.error_kind or ErrorKind.ERROR))
-        artifacts = dumps(outcome.all_artifacts())
+        artifacts = outcome.artifacts_text()
         kind = outcome.error_kind
         runs.append((run_id, now, outcome.status, outcome.exit_code, outcome.error, kind, artifacts))
         data = _AS_PLANNED

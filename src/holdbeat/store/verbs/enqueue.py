@@ -17,7 +17,7 @@ from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJ
 from holdbeat.domain.params import dumps
 from holdbeat.store.adapter import Coalesced
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.ageing import PRIORITY_MAX, first_ageing
+from holdbeat.store.verbs.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.verbs.rows import JOB, job_of, policy_text
 
 _COLUMNS = (
@@ -166,7 +166,7 @@ def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = even
                 _DEFAULT_POLICY if policy is DEFAULT_RETRY_POLICY else policy_text(policy), request.timeout_s,
                 request.cancel_grace_s, not_before, request.idempotency_key, request.request_hash, request.webhook_url,
                 dumps(labels) if labels else "{}", now, int(hold), priority,
-                first_ageing(tx, priority, hold) if ages else None, request.attempt, request.trace,
+                counted_from(tx, priority, hold) if ages else None, request.attempt, request.trace,
             )
         )  # fmt: skip
         note((kind, now, job_id, None, None, group_id, schedule_id, _data_of(type_)))

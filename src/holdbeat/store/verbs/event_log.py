@@ -51,7 +51,7 @@ def read_events(
         where.append("xid < pg_snapshot_xmin(pg_current_snapshot())")
         if after is not None:
             where.append("(xid, id) > (:xid::xid8, :id)")
-            params["xid"], params["id"] = _postgres_cursor(after)
+            params["xid"], params["id"] = _postgres_cursor(tx, after)
     if job_id is not None:
         where.append("job_id = :job_id")
         params["job_id"] = job_id
@@ -64,12 +64,13 @@ def read_events(
     return [LoggedEvent(_cursor(row[0], row[1]), _event_of(tx, row[1:])) for row in found]
 
 
-def events_of_job(tx: Transaction, job_id: str, limit: int = 500) -> list[LoggedEvent]:
-    """The Events of one job as they are now, in order."""
+def events_of_job(tx: Transaction, job_id: str, limit: int = 500, *, after: int = 0) -> list[LoggedEvent]:
+    """The Events of one job as they are now, in order; with `after`, those with a greater id."""
     chosen = "''" if tx.dialect == "sqlite" else "events.xid::text"
     found = tx.rows(
-        f"SELECT {chosen}, {_FIELDS} FROM events WHERE job_id = :job_id ORDER BY id LIMIT :limit",
+        f"SELECT {chosen}, {_FIELDS} FROM events WHERE job_id = :job_id AND id > :after ORDER BY id LIMIT :limit",
         job_id=job_id,
+        after=after,
         limit=limit,
     )
     return [LoggedEvent(_cursor(row[0], row[1]), _event_of(tx, row[1:])) for row in found]
@@ -101,10 +102,14 @@ def _sqlite_cursor(text: str) -> int:
     return _number(text, text)
 
 
-def _postgres_cursor(text: str) -> tuple[str, int]:
+def _postgres_cursor(tx: Transaction, text: str) -> tuple[str, int]:
     xid, dash, event_id = text.partition("-")
     if not dash:
-        raise _refused(text)
+        # The plain id of an event, as a page shows it: its transaction is the other half of its place.
+        row = tx.one("SELECT xid::text FROM events WHERE id = :id", id=_number(text, text))
+        if row is None:
+            raise _refused(text)
+        return str(row[0]), int(text)
     return str(_number(xid, text)), _number(event_id, text)
 
 

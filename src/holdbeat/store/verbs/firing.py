@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.errors import StoreRefused, Unavailable
 from holdbeat.domain.job import Hold, JobStatus, NewJob
 from holdbeat.domain.occurrence import (
     DueWork,
@@ -24,8 +24,9 @@ from holdbeat.domain.occurrence import (
     overlap,
 )
 from holdbeat.domain.schedule import Overlap, Schedule, job_for
-from holdbeat.domain.steering import ChainEnd, after_run, fired, replanned
+from holdbeat.domain.steering import ChainEnd, after_run, beyond, fired, replanned
 from holdbeat.domain.submission import Submission
+from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.cancel import cancel_jobs
 from holdbeat.store.verbs.enqueue import insert_jobs
@@ -33,7 +34,7 @@ from holdbeat.store.verbs.in_flight import InFlight, in_flight
 from holdbeat.store.verbs.occurrences import DueTime, insert_occurrences, taken
 from holdbeat.store.verbs.planning import record_plan
 from holdbeat.store.verbs.rows import JOB, job_of
-from holdbeat.store.verbs.schedule_rows import SCHEDULE, save_plans, schedule_of, wake_of
+from holdbeat.store.verbs.schedule_rows import SCHEDULE, TRIED_AGAIN, save_plans, schedule_of, wake_of
 from holdbeat.store.verbs.submission import Preparation
 
 MOST_VERDICTS = 2000
@@ -76,15 +77,21 @@ def fire_due(tx: Transaction, limit: int = 500) -> Firing:
     firing.is_full = len(rows) == limit
     works: list[tuple[Schedule, DueWork]] = []
     wanted: list[DueTime] = []
+    troubled: list[tuple[str, str | None, str]] = []
     for row in rows:
-        schedule = schedule_of(tx, row)
-        work = due_work(schedule, tx.now)
+        # Each on its own: a timetable that cannot be read must stop nobody else's.
+        try:
+            schedule = schedule_of(tx, row)
+            work = _work(schedule, tx.now)
+        except UNREADABLE as error:
+            troubled.append((row[0], row[-1], trouble_of(error)))
+            continue
         works.append((schedule, work))
         wanted += [(schedule.id, verdict.due_at) for verdict in work.verdicts]
         if len(wanted) >= MOST_VERDICTS:
-            firing.is_full = firing.is_full or len(works) < len(rows)
+            firing.is_full = firing.is_full or len(works) + len(troubled) < len(rows)
             break
-    firing.looked_at = len(works)
+    firing.looked_at = len(works) + len(troubled)
     watched = [each.id for each, _ in works if each.adaptive or each.overlap is not Overlap.ALLOW]
     flights = in_flight(tx, watched)
     batch = _Batch(tx, firing, taken(tx, wanted))
@@ -95,7 +102,36 @@ def fire_due(tx: Transaction, limit: int = 500) -> Firing:
         else:
             batch.fire_plain(schedule, work, flight)
     batch.write()
+    if troubled:
+        firing.wakes.append(_set_aside(tx, troubled))
     return firing
+
+
+def _work(schedule: Schedule, now: datetime) -> DueWork:
+    """What is due; of one that was in trouble, only if its timetable can be read again."""
+    if schedule.trouble is None or schedule.adaptive:
+        return due_work(schedule, now)
+    following = next_due(schedule, now)
+    if schedule.next_run_at is None or schedule.next_run_at > now:
+        return DueWork([], following)
+    return due_work(schedule, now)
+
+
+def _set_aside(tx: Transaction, troubled: Sequence[tuple[str, str | None, str]]) -> datetime:
+    """Keeps the reason with schedules that cannot be judged now; their pending due times stay pending.
+
+    `troubled` has their ids, their trouble until now, and the present one. Returns when they are looked at again.
+    """
+    again_at = tx.now + TRIED_AGAIN
+    tx.execute(
+        "UPDATE schedules SET trouble = t.trouble, wake_at = t.wake_at "
+        "FROM rows(:troubled; id text, trouble text, wake_at time) AS t WHERE schedules.id = t.id",
+        troubled=[(schedule_id, trouble, again_at) for schedule_id, _, trouble in troubled],
+    )
+    for schedule_id, before, trouble in troubled:
+        if trouble != before:
+            tx.record(events.SCHEDULE_CHANGED, schedule_id=schedule_id, change="in trouble", reason=trouble)
+    return again_at
 
 
 def _due(tx: Transaction, limit: int) -> tuple[list[Row], int]:
@@ -159,6 +195,9 @@ class _Batch:
                     self._cancels.append((flight, decision.reason or ""))
         self._leave_out(schedule, left_out)
         schedule.next_run_at = work.next_run_at
+        if schedule.trouble is not None:
+            schedule.trouble = None
+            self._tx.record(events.SCHEDULE_CHANGED, schedule_id=schedule.id, change="out of trouble")
         self._timetable.append(schedule)
 
     def fire_adaptive(self, schedule: Schedule, work: DueWork, flight: InFlight) -> None:
@@ -168,11 +207,11 @@ class _Batch:
             self._plan(replanned(schedule, tx.now, in_flight=True).schedule)
             return
         if not work.verdicts:
-            self._plan(replanned(schedule, tx.now).schedule)
+            self._plan(replanned(schedule, tx.now).schedule, schedule.trouble)
             return
         verdict = work.verdicts[-1]
         if not self._fresh(schedule, [verdict]):
-            self._plan(_beyond(schedule, verdict.due_at, tx.now))
+            self._plan(beyond(schedule, verdict.due_at, tx.now).schedule)
             return
         refusal = verdict if not verdict.fires else self._fire(schedule, verdict, None, None)
         if refusal is None:
@@ -195,9 +234,9 @@ class _Batch:
         insert_occurrences(tx, self._occurrences)
         wakes = save_plans(tx, self._planned)
         if self._timetable:
-            moved = [(schedule.id, schedule.next_run_at, wake_of(schedule)) for schedule in self._timetable]
+            moved = [(schedule.id, schedule.next_run_at, wake_of(schedule, tx.now)) for schedule in self._timetable]
             tx.execute(
-                "UPDATE schedules SET next_run_at = t.next_run_at, wake_at = t.wake_at "
+                "UPDATE schedules SET next_run_at = t.next_run_at, wake_at = t.wake_at, trouble = NULL "
                 "FROM rows(:moved; id text, next_run_at time, wake_at time) AS t WHERE schedules.id = t.id",
                 moved=moved,
             )
@@ -217,8 +256,10 @@ class _Batch:
             request = self._preparation.prepare(
                 Submission.for_schedule(job_for(schedule, None, verdict.due_at), hold=hold)
             )
-        except HoldbeatError as refusal:
-            return _skipped(verdict, f"its job could not be made: {refusal.detail}")
+        except (StoreRefused, Unavailable):
+            raise
+        except UNREADABLE as refusal:
+            return _skipped(verdict, f"its job could not be made: {trouble_of(refusal)}")
         occurrence = self._note(schedule, verdict, reason)
         self._requests.append((request, occurrence))
         self._firing.fired += 1
@@ -251,19 +292,15 @@ class _Batch:
         self._occurrences.append(occurrence)
         return occurrence
 
-    def _plan(self, schedule: Schedule) -> None:
+    def _plan(self, schedule: Schedule, trouble: str | None = None) -> None:
         self._firing.replanned += 1
         self._planned.append(schedule)
-        record_plan(self._tx, schedule)
+        if schedule.trouble is None or schedule.trouble != trouble:
+            record_plan(self._tx, schedule)
 
 
 def _skipped(verdict: Verdict, reason: str | None) -> Verdict:
     return Verdict(verdict.due_at, OccurrenceStatus.SKIPPED, reason, verdict.count, verdict.late_s)
-
-
-def _beyond(schedule: Schedule, due_at: datetime, now: datetime) -> Schedule:
-    """Plans past a due time that was fired before the clock went back."""
-    return after_run(schedule, ChainEnd.SKIPPED, None, due_at, now).schedule
 
 
 def replace_unfinished(tx: Transaction, flight: InFlight, reason: str) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Invalid, NotFound
 from holdbeat.domain.group import (
-    PREDECESSOR_CANCELLED,
-    PREDECESSOR_FAILED,
     GroupFailurePolicy,
     GroupMode,
     GroupStatus,
@@ -23,8 +20,6 @@ from holdbeat.store.verbs.enqueue import insert_jobs
 from holdbeat.store.verbs.jobs import load_jobs
 from holdbeat.store.verbs.outbox import Outbox
 from holdbeat.store.verbs.rows import GROUP, group_of
-
-_BY_POLICY = (PREDECESSOR_FAILED, PREDECESSOR_CANCELLED)
 
 
 def create_group(
@@ -76,11 +71,10 @@ def step_groups(tx: Transaction, group_ids: Sequence[str], outbox: Outbox) -> No
 def open_gates(tx: Transaction, job_ids: Sequence[str]) -> None:
     """Lets gated jobs into the queue; one with a delay of its own still waits for that."""
     tx.execute(
-        "UPDATE jobs SET hold = CASE WHEN not_before > :now THEN 1 ELSE 0 END, ages_at = :ages_at "
+        "UPDATE jobs SET hold = CASE WHEN not_before > :now THEN 1 ELSE 0 END, ages_at = :now "
         "WHERE id IN :ids AND hold IN (2, 3)",
         ids=job_ids,
         now=tx.now,
-        ages_at=tx.now + timedelta(seconds=tx.terms.aging_s) if tx.terms.aging_s > 0 else None,
     )
     tx.wake("ready", "delayed")
 
@@ -109,7 +103,8 @@ def _members(tx: Transaction, group_id: str) -> list[Member]:
                 is_gated=status is JobStatus.QUEUED and tip[3] == Hold.GATED,
                 holds_lease=any(row[7] is not None for row in chain),
                 failed_for_good=bool(tip[4]),
-                ended_by_policy=tip[5] in _BY_POLICY,
+                # A job that its own handler skipped was never told to stop.
+                skipped_by_policy=status is JobStatus.SKIPPED and tip[5] is not None,
                 ever_ran=any(row[8] is not None for row in chain),
             )
         )

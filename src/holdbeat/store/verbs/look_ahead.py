@@ -5,14 +5,14 @@ Guards TIME-04: looking ahead reads a bounded piece of one index, however many s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from holdbeat.domain import events
 from holdbeat.domain.governor import CRON, PlanInputs
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.steering import replanned
-from holdbeat.domain.timetable import next_due
+from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.planning import record_plan
 from holdbeat.store.verbs.rows import certain
@@ -108,7 +108,11 @@ def _realigned(schedule: Schedule, now: datetime, went_back: bool) -> Schedule |
         return None
     if not schedule.adaptive:
         # After a jump from a little earlier: a slot that passed since the clock went back is still to be fired.
-        following = next_due(schedule, now - JUST_NOW if went_back else now)
+        try:
+            following = next_due(schedule, now - JUST_NOW if went_back else now)
+        except UNREADABLE as error:
+            # Said early, so that somebody can mend it before it is due.
+            return None if schedule.trouble is not None else replace(schedule, trouble=trouble_of(error))
         if following == present:
             return None
         schedule.next_run_at = following

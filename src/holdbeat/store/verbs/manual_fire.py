@@ -7,16 +7,17 @@ obeys the overlap policy as every fire does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.occurrence import Occurrence, OccurrenceStatus, OverlapAction, overlap
-from holdbeat.domain.schedule import job_for
+from holdbeat.domain.schedule import Schedule, job_for
 from holdbeat.domain.steering import fired
 from holdbeat.domain.submission import Submission
-from holdbeat.domain.timetable import MILLISECOND
+from holdbeat.domain.timetable import MILLISECOND, UNREADABLE, next_due
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.enqueue import insert_jobs
 from holdbeat.store.verbs.firing import replace_unfinished
@@ -48,9 +49,9 @@ def trigger_schedule(
             schedule_id=schedule.id,
             job_id=next(iter(flight.unfinished), None),
         )
-    # A slot of its own: the due time of this very millisecond may be on record already.
+    # A slot of its own: the due time of this very millisecond may be on record already, or be still to be judged.
     due_at = tx.now
-    while tx.one(
+    while _is_due_time(schedule, due_at) or tx.one(
         "SELECT 1 FROM occurrences WHERE schedule_id = :id AND due_at = :due_at", id=schedule.id, due_at=due_at
     ):
         due_at += MILLISECOND
@@ -72,3 +73,14 @@ def trigger_schedule(
         save_plans(tx, [fired(schedule, due_at, tx.now)])
         tx.wake("schedules")
     return occurrence, load_job(tx, made.id)
+
+
+def _is_due_time(schedule: Schedule, at: datetime) -> bool:
+    if at == schedule.next_run_at:
+        return True
+    if schedule.adaptive:
+        return False
+    try:
+        return next_due(schedule, at - MILLISECOND) == at
+    except UNREADABLE:
+        return False

@@ -6,7 +6,9 @@ was completed or is unfinished.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
@@ -20,7 +22,8 @@ from holdbeat.store.verbs.rows import JOB, job_of
 
 
 def retry_job(tx: Transaction, job_id: str) -> Job:
-    """A new Job from the snapshot of this one: at the end of its priority, without delay, outside the group."""
+    """A new Job from the snapshot of this one, with the params of the first of its chain: at the end of its priority,
+    without delay, outside the group."""
     row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
     if row is None:
         raise NotFound(f"There is no job {job_id}.", job_id=job_id)
@@ -41,7 +44,11 @@ def retry_run(tx: Transaction, run_id: str) -> Job:
 
 def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
     """Makes the retries of jobs that the caller has found fit for it."""
-    made = insert_jobs(tx, [manual_retry(job) for job in jobs])
+    originals = _original_params(tx, [job.id for job in jobs if job.retry_kind == "auto"])
+    requests = [manual_retry(job) for job in jobs]
+    for job, request in zip(jobs, requests, strict=True):
+        request.params = originals.get(job.id, job.params)
+    made = insert_jobs(tx, requests)
     for job, retry in zip(jobs, made, strict=True):
         tx.record(
             events.RETRY_CREATED,
@@ -51,6 +58,22 @@ def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
             reason="asked for by a person",
         )
     return made
+
+
+def _original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The params of the job with which each chain of automatic retries began; a retry's own may have been changed."""
+    if not job_ids:
+        return {}
+    found = tx.rows(
+        "WITH RECURSIVE back(tip, id, retry_of, retry_kind) AS ("
+        " SELECT id, id, retry_of, retry_kind FROM jobs WHERE id IN :ids"
+        " UNION ALL SELECT back.tip, j.id, j.retry_of, j.retry_kind FROM back JOIN jobs j ON j.id = back.retry_of"
+        " WHERE back.retry_kind = 'auto')"
+        " SELECT back.tip, j.params FROM back JOIN jobs j ON j.id = back.id"
+        " WHERE back.retry_kind IS NULL OR back.retry_kind <> 'auto'",
+        ids=job_ids,
+    )
+    return {tip: json.loads(params) for tip, params in found}
 
 
 def _refuse_unless_ended(job: Job, ran: bool, outcome: RunStatus | None) -> None:

@@ -55,7 +55,11 @@ def move_job(
     if to is not None:
         _move_to(tx, job, to)
     else:
-        _move_beside(tx, job, str(before or after), ahead=before is not None)
+        beside = after if before is None else before
+        if not isinstance(beside, str) or not beside:
+            name = "after" if before is None else "before"
+            raise Invalid(f"{name} must be the id of a job.", code="invalid_id", field=name)
+        _move_beside(tx, job, beside, ahead=before is not None)
     return load_job(tx, job_id)
 
 

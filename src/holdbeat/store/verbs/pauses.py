@@ -12,7 +12,7 @@ from holdbeat.domain import events
 from holdbeat.domain.bounds import line
 from holdbeat.domain.submission import check_resource
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.claim import EVERYTHING
+from holdbeat.store.verbs.claim import EVERYTHING, wait_for_claims
 from holdbeat.store.verbs.rows import certain
 
 _COLUMNS = "resource, paused_at, paused_by, reason"
@@ -28,10 +28,14 @@ class Pause:
 
 
 def pause(tx: Transaction, resource: str | None = None, *, by: str | None = None, reason: str | None = None) -> Pause:
-    """Lets no job of the resource (None: of any) start from now on. One that is paused already stays as it is."""
+    """Lets no job of the resource (None: of any) start from now on. One that is paused already stays as it is.
+
+    When the pause is stored, the claims that did not know of it have ended, too.
+    """
     name = _name(resource)
     if reason is not None:
         line(reason, "reason", 500)
+    wait_for_claims(tx)
     made = tx.rows(
         "INSERT INTO queue_pauses (resource, paused_at, paused_by, reason) VALUES (:name, :now, :by, :reason) "
         "ON CONFLICT (resource) DO NOTHING RETURNING resource",

@@ -49,11 +49,22 @@ def after_chains(tx: Transaction, jobs: Sequence[Job]) -> None:
         return
     tx.execute(
         "UPDATE schedules SET last_run_at = e.at FROM rows(:starts; id text, at time) AS e "
-        "WHERE schedules.id = e.id AND e.at IS NOT NULL AND adaptive = :no",
-        starts=sorted({job.schedule_id: job.started_at for job in ended}.items()),
+        "WHERE schedules.id = e.id AND adaptive = :no "
+        # Jobs that overlap may end in any order. One that lies ahead is of a clock that went back.
+        "AND (last_run_at IS NULL OR last_run_at < e.at OR last_run_at > :now)",
+        starts=sorted(_latest_starts(ended).items()),
         no=False,
+        now=tx.now,
     )
     _plan(tx, ids, ended, flights)
+
+
+def _latest_starts(ended: Sequence[Job]) -> dict[str, datetime]:
+    starts: dict[str, datetime] = {}
+    for job in ended:
+        if job.schedule_id is not None and job.started_at is not None:
+            starts[job.schedule_id] = max(job.started_at, starts.get(job.schedule_id, job.started_at))
+    return starts
 
 
 def _open_gates(tx: Transaction, flights: dict[str, InFlight]) -> None:
@@ -156,6 +167,6 @@ def _unplanned(tx: Transaction, schedule_id: str | None = None) -> list[Schedule
 
 
 def _repaired(schedule: Schedule, now: datetime) -> Schedule | None:
-    """The schedule with a plan; None if there is rightly none, such as after its end."""
-    steered = replanned(schedule, now)
-    return steered.schedule if steered.schedule.next_run_at is not None else None
+    """The schedule with a plan, or with the reason why it cannot have one now; None if there is rightly none."""
+    repaired = replanned(schedule, now).schedule
+    return repaired if repaired.next_run_at is not None or repaired.trouble is not None else None

@@ -17,6 +17,7 @@ from holdbeat.domain.job import NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
 from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.cancel import check_reason
 from holdbeat.store.verbs.pages import Cursors, Page, check_limit
 from holdbeat.store.verbs.rows import RESERVATION, reservation_of
 
@@ -80,6 +81,7 @@ def cancel_reservation(tx: Transaction, reservation_id: str, reason: str | None 
     A waiting one simply leaves the line. One that is being served ends for its client now; its handler is told, and
     the slot is free when the handler has ended.
     """
+    check_reason(reason)
     reservation = _locked(tx, reservation_id)
     if reservation.status is not ReservationStatus.ACTIVE:
         raise Conflict(

@@ -7,23 +7,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.bounds import instant
+from holdbeat.domain.bounds import duration_s, instant
 from holdbeat.domain.clock import iso
 from holdbeat.domain.cron import Dst, Fire
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.params import check_text
-from holdbeat.domain.schedule import INDEFINITE, Schedule
+from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, Schedule
 from holdbeat.domain.timetable import fire_at, preview, preview_of
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.in_flight import InFlight, in_flight
 from holdbeat.store.verbs.job_filter import Conditions, refuse_unknown
 from holdbeat.store.verbs.occurrences import list_occurrences
 from holdbeat.store.verbs.pages import Cursors, Page, check_limit
+from holdbeat.store.verbs.rows import certain
 from holdbeat.store.verbs.schedule_rows import SCHEDULE, schedule_of
-from holdbeat.store.verbs.schedules import get_schedule
 
-SCHEDULE_FILTERS = ("enabled", "adaptive", "paused", "type", "template_id")
+SCHEDULE_FILTERS = ("enabled", "adaptive", "paused", "type", "template_id", "order")
+ORDERS = ("newest", "next_run")
 PREVIEWED = 10
 
 
@@ -35,8 +36,14 @@ def list_schedules(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Page[Schedule]:
-    """Schedules, newest first; `endpoint` chooses between them and Endpoints, None lists both."""
+    """Schedules, newest first; `endpoint` chooses between them and Endpoints, None lists both.
+
+    With the order `next_run` those that the trigger waits for, the next one first, and no others.
+    """
     given = refuse_unknown(filters or {}, SCHEDULE_FILTERS)
+    order = given.get("order", "newest")
+    if order not in ORDERS:
+        raise Invalid(f"order must be one of {', '.join(ORDERS)}.", code="invalid_filter", field="order")
     found = Conditions()
     if endpoint is not None:
         found.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
@@ -51,6 +58,8 @@ def list_schedules(
             found.add(f"{name} = :{name}", **{name: check_text(given[name], name, 500)})
     count = check_limit(limit)
     cursors = Cursors("schedules", {**given, "endpoint": endpoint})
+    if order == "next_run":
+        return _next_first(tx, found, cursors, cursor, count)
     last = cursors.read(cursor, str)
     if last is not None:
         found.add("id < :last_id", last_id=last[0])
@@ -63,10 +72,34 @@ def list_schedules(
     return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
 
 
+def _next_first(tx: Transaction, found: Conditions, cursors: Cursors, cursor: str | None, count: int) -> Page[Schedule]:
+    """Along the trigger's own index: by the moment at which it looks at each."""
+    found.add("wake_at IS NOT NULL AND next_run_at IS NOT NULL AND trouble IS NULL")
+    last = cursors.read(cursor, str, str)
+    if last is not None:
+        found.add("(wake_at, id) > (:last_at, :last_id)", last_at=instant(last[0], "cursor"), last_id=last[1])
+    rows = tx.rows(
+        f"SELECT {SCHEDULE}, wake_at FROM schedules INDEXED BY schedules_wake WHERE {found.where} "
+        "ORDER BY wake_at, id LIMIT :count",
+        count=count + 1,
+        **found.params,
+    )
+    shown = rows[:count]
+    items = [schedule_of(tx, row) for row in shown]
+    return Page(items, cursors.write(iso(certain(tx.time, shown[-1][-1])), shown[-1][0]) if len(rows) > count else None)
+
+
 def _flag(value: Any, field: str) -> bool:
     if not isinstance(value, bool):
         raise Invalid(f"{field} must be true or false.", code="invalid_filter", field=field)
     return value
+
+
+def _schedule(tx: Transaction, reference: str, endpoint: bool | None) -> Schedule:
+    # Loaded when it is needed: whoever lists schedules does without all that changes them.
+    from holdbeat.store.verbs.schedules import get_schedule
+
+    return get_schedule(tx, reference, endpoint=endpoint)
 
 
 def occurrences_of(
@@ -79,7 +112,7 @@ def occurrences_of(
     cursor: str | None = None,
 ) -> Page[Occurrence]:
     """The due times of a schedule and what became of them, latest first."""
-    schedule = get_schedule(tx, reference, endpoint=endpoint)
+    schedule = _schedule(tx, reference, endpoint)
     return list_occurrences(tx, schedule.id, filters, limit=limit, cursor=cursor)
 
 
@@ -87,7 +120,7 @@ def preview_schedule(
     tx: Transaction, reference: str, n: int = PREVIEWED, *, endpoint: bool | None = None
 ) -> list[Fire]:
     """The next due times by the timetable alone; hints, clamps and backoff of an adaptive one come on top."""
-    return preview(get_schedule(tx, reference, endpoint=endpoint), tx.now, n)
+    return preview(_schedule(tx, reference, endpoint), tx.now, n)
 
 
 def preview_timetable(tx: Transaction, given: Mapping[str, Any]) -> list[Fire]:
@@ -100,17 +133,20 @@ def preview_timetable(tx: Transaction, given: Mapping[str, Any]) -> list[Fire]:
                 code="unknown_field",
                 field=str(name)[:100],
             )
-    dst = given.get("dst") or Dst.VIXIE
+    wanted = {name: value for name, value in given.items() if value is not None}
+    dst = wanted.get("dst", Dst.VIXIE)
     if dst not in tuple(Dst):
         raise Invalid(f"dst must be one of {', '.join(Dst)}.", code="unknown_choice", field="dst")
-    after = given.get("after")
-    probe = {"cron": given.get("cron"), "interval_s": given.get("interval_s")}
+    interval_s = wanted.get("interval_s")
     return preview_of(
-        **probe,
-        timezone=given.get("timezone") or "UTC",
+        cron=wanted.get("cron"),
+        interval_s=None
+        if interval_s is None
+        else duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S),
+        timezone=wanted.get("timezone", "UTC"),
         dst=Dst(dst),
-        after=tx.now if after is None else instant(after, "after"),
-        n=given.get("n") or PREVIEWED,
+        after=instant(wanted["after"], "after") if "after" in wanted else tx.now,
+        n=wanted.get("n", PREVIEWED),
     )
 
 
@@ -118,13 +154,12 @@ def preview_timetable(tx: Transaction, given: Mapping[str, Any]) -> list[Fire]:
 
 
 @dataclass(slots=True)
-class ScheduleExplanation:
-    """Why a schedule runs when it runs, or why it does not."""
+class ScheduleFacts:
+    """What the explanation of a schedule is made of."""
 
     schedule: Schedule
     state: str
-    """`disabled`, `paused`, `in_flight`, `planned` or `over`."""
-    summary: str
+    """`disabled`, `in_flight`, `broken`, `paused`, `planned` or `over`."""
     fires_at: datetime | None
     """The next due time with its jitter."""
     in_flight: list[str]
@@ -132,28 +167,21 @@ class ScheduleExplanation:
     latest: list[Occurrence]
 
 
-def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> ScheduleExplanation:
+def schedule_facts(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> ScheduleFacts:
     """The facts behind the next run: the plan, what is in flight, and the latest due times."""
-    schedule = get_schedule(tx, reference, endpoint=endpoint)
+    schedule = _schedule(tx, reference, endpoint)
     flight = in_flight(tx, [schedule.id])[schedule.id]
-    state, summary = _state(schedule, flight, tx.now)
     latest = list_occurrences(tx, schedule.id, limit=5).items
-    return ScheduleExplanation(schedule, state, summary, fire_at(schedule), flight.unfinished, latest)
+    return ScheduleFacts(schedule, _state(schedule, flight, tx.now), fire_at(schedule), flight.unfinished, latest)
 
 
-def _state(schedule: Schedule, flight: InFlight, now: datetime) -> tuple[str, str]:
+def _state(schedule: Schedule, flight: InFlight, now: datetime) -> str:
     if not schedule.enabled:
-        return "disabled", "It is disabled: nothing fires until it is enabled."
+        return "disabled"
     if schedule.adaptive and flight:
-        return "in_flight", "A job of it is unfinished: the next run is planned when that ends."
+        return "in_flight"
+    if schedule.trouble is not None:
+        return "broken"
     if schedule.is_paused(now):
-        until = "somebody resumes it" if schedule.paused_until == INDEFINITE else iso(schedule.paused_until or now)
-        reason = f" ({schedule.pause_reason})" if schedule.pause_reason else ""
-        return "paused", f"It is paused until {until}{reason}."
-    if schedule.next_run_at is None:
-        sentence = (schedule.last_decision or {}).get("sentence")
-        return "over", sentence or "Its timetable has no due time after now."
-    if schedule.adaptive and schedule.last_decision is not None:
-        return "planned", schedule.last_decision["sentence"]
-    source = f"its cron expression {schedule.cron}" if schedule.cron else f"its interval of {schedule.interval_s:g} s"
-    return "planned", f"Next run at {iso(schedule.next_run_at)} by {source}."
+        return "paused"
+    return "over" if schedule.next_run_at is None else "planned"

@@ -19,13 +19,15 @@ from holdbeat.domain.params import dumps
 from holdbeat.domain.schedule import CatchUp, Overlap, Schedule
 from holdbeat.domain.timetable import fire_at
 from holdbeat.store.transaction import Row, Transaction
-from holdbeat.store.verbs.rows import certain, policy_of, policy_text
+from holdbeat.store.verbs.rows import certain
 
 SCHEDULE_FIELDS = tuple(field.name for field in fields(Schedule))
 """In the order of the Schedule itself."""
 SCHEDULE = ", ".join(SCHEDULE_FIELDS)
 STORED_FIELDS = (*SCHEDULE_FIELDS, "replan_at", "wake_at")
 
+TRIED_AGAIN = timedelta(seconds=60)
+"""So long after the last look a timetable that could not be read is looked at again."""
 NEAR = timedelta(seconds=60)
 """A plan that lies further ahead is found by the trigger's own look; nobody has to wake it for that."""
 
@@ -46,6 +48,7 @@ _PLAN_COLUMNS = (
     ("hint_next_run_expires_at", "time"),
     ("hint_next_run_reason", "text"),
     ("last_decision", "json"),
+    ("trouble", "text"),
 )
 _SAVE_PLANS = (
     f"UPDATE schedules SET {', '.join(f'{name} = p.{name}' for name, _ in _PLAN_COLUMNS)} "
@@ -60,11 +63,11 @@ def schedule_of(tx: Transaction, row: Sequence[Any]) -> Schedule:
     time = tx.time
     return Schedule(
         row[0], row[1], certain(time, row[2]), bool(row[3]), row[4], row[5], _read(row[6]), row[7], row[8],
-        None if row[9] is None else policy_of(row[9]), row[10], row[11], _read(row[12]), row[13], row[14], row[15],
+        _read(row[9]), row[10], row[11], _read(row[12]), row[13], row[14], row[15],
         _DST[row[16]], row[17], time(row[18]), time(row[19]), _CATCH_UP[row[20]], row[21], _OVERLAP[row[22]],
         bool(row[23]), row[24], row[25], time(row[26]), row[27], row[28], time(row[29]), row[30], time(row[31]),
         time(row[32]), row[33], row[34], time(row[35]), time(row[36]), _read(row[37]), row[38],
-        None if row[39] is None else EndpointCall(**json.loads(row[39])),
+        None if row[39] is None else EndpointCall(**json.loads(row[39])), row[40],
     )  # fmt: skip
 
 
@@ -84,36 +87,38 @@ def replan_of(schedule: Schedule) -> datetime | None:
     return None if at is None else from_iso(at)
 
 
-def wake_of(schedule: Schedule) -> datetime | None:
+def wake_of(schedule: Schedule, now: datetime) -> datetime | None:
     """When the trigger must look at the schedule next."""
     if not schedule.enabled:
         return None
+    if schedule.trouble is not None:
+        return now + TRIED_AGAIN
     return min((at for at in (fire_at(schedule), replan_of(schedule)) if at is not None), default=None)
 
 
-def _stored(schedule: Schedule) -> tuple[Any, ...]:
+def _stored(schedule: Schedule, now: datetime) -> tuple[Any, ...]:
     """The values of STORED_FIELDS."""
     s = schedule
     return (
         s.id, s.name, s.created_at, s.enabled, s.template_id, s.type, _written(s.params), s.priority, s.resource,
-        None if s.retry_policy is None else policy_text(s.retry_policy), s.timeout_s, s.webhook_url,
+        _written(s.retry_policy), s.timeout_s, s.webhook_url,
         _written(s.labels), s.cron, s.interval_s, s.timezone, s.dst.value, s.jitter_s, s.start_at, s.end_at,
         s.catch_up.value, s.catch_up_limit, s.overlap.value, s.adaptive, s.min_interval_s, s.max_interval_s,
         s.paused_until, s.pause_reason, s.hint_interval_s, s.hint_interval_expires_at, s.hint_interval_reason,
         s.hint_next_run_at, s.hint_next_run_expires_at, s.hint_next_run_reason, s.failure_count, s.last_run_at,
         s.next_run_at, _written(s.last_decision), s.version,
-        None if s.endpoint is None else dumps(asdict(s.endpoint)), replan_of(s), wake_of(s),
+        None if s.endpoint is None else dumps(asdict(s.endpoint)), s.trouble, replan_of(s), wake_of(s, now),
     )  # fmt: skip
 
 
 def insert_schedules(tx: Transaction, schedules: Sequence[Schedule]) -> None:
-    tx.insert("schedules", STORED_FIELDS, [_stored(schedule) for schedule in schedules])
+    tx.insert("schedules", STORED_FIELDS, [_stored(schedule, tx.now) for schedule in schedules])
     tx.wake("schedules")
 
 
 def save_schedule(tx: Transaction, schedule: Schedule) -> None:
     """Writes all of a schedule that the caller has locked."""
-    tx.execute(_SAVE, **dict(zip(STORED_FIELDS, _stored(schedule), strict=True)))
+    tx.execute(_SAVE, **dict(zip(STORED_FIELDS, _stored(schedule, tx.now), strict=True)))
     tx.wake("schedules")
 
 
@@ -121,14 +126,14 @@ def save_plans(tx: Transaction, schedules: Sequence[Schedule]) -> list[datetime]
     """Writes what planning changes of schedules that the caller has locked; returns when to look at them next."""
     if not schedules:
         return []
-    wakes = [wake_of(schedule) for schedule in schedules]
+    wakes = [wake_of(schedule, tx.now) for schedule in schedules]
     tx.execute(
         _SAVE_PLANS,
         plans=[
             (
                 s.id, s.next_run_at, replan_of(s), wake, s.last_run_at, s.failure_count, s.hint_interval_s,
                 s.hint_interval_expires_at, s.hint_interval_reason, s.hint_next_run_at, s.hint_next_run_expires_at,
-                s.hint_next_run_reason, _written(s.last_decision),
+                s.hint_next_run_reason, _written(s.last_decision), s.trouble,
             )
             for s, wake in zip(schedules, wakes, strict=True)
         ],

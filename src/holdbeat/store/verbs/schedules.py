@@ -117,6 +117,8 @@ def save_named_schedule(tx: Transaction, name: str, fields: Mapping[str, Any]) -
 
     Declaring once more what is there already changes nothing, not even its version.
     """
+    # Processes that declare the same at once wait for each other here, before they look.
+    _lock_name(tx, name)
     present = find_schedule(tx, name)
     if present is None:
         return create_schedule(tx, {**fields, "name": name})
@@ -312,9 +314,13 @@ def _check_name(name: str) -> None:
         )
 
 
+def _lock_name(tx: Transaction, name: str) -> None:
+    """On PostgreSQL two callers with one name must wait for each other before they look."""
+    tx.lock_pools([f"schedule:{name}"])
+
+
 def _refuse_taken_name(tx: Transaction, schedule: Schedule) -> None:
-    # On PostgreSQL two callers with one name must wait for each other before they look.
-    tx.lock_pools([f"schedule:{schedule.name}"])
+    _lock_name(tx, schedule.name)
     holder = tx.one("SELECT id FROM schedules WHERE name = :name", name=schedule.name)
     if holder is not None and holder[0] != schedule.id:
         raise Conflict(

@@ -96,25 +96,27 @@ def _end_direct(tx: Transaction, settlement: Settlement) -> None:
     """Closes a direct request; one that was cancelled while it ran stays so (DIR-04: nobody tries again)."""
     outcome = settlement.outcome
     cancelled = outcome.error_kind is ErrorKind.CANCELLED
+    ended_as = ReservationOutcome.CANCELLED if cancelled else ReservationOutcome(outcome.status)
     tx.execute("DELETE FROM leases WHERE id = :id", id=settlement.lease_id)
-    tx.execute(
+    tx.wake("direct", "slots")
+    released = tx.rows(
         "UPDATE direct_reservations SET status = 'RELEASED', finished_at = :now, outcome = :outcome, error = :error, "
-        "error_kind = :kind, result = :result WHERE id = :id AND status = 'ACTIVE'",
+        "error_kind = :kind, result = :result WHERE id = :id AND status = 'ACTIVE' RETURNING id",
         id=settlement.lease_id,
         now=tx.now,
-        outcome=ReservationOutcome.CANCELLED if cancelled else ReservationOutcome(outcome.status),
+        outcome=ended_as,
         error=outcome.error,
         kind=outcome.error_kind,
         result=None if outcome.result is None else dumps(outcome.result),
     )
-    tx.record(
-        events.RESERVATION_RELEASED,
-        worker_id=settlement.worker_id,
-        reservation_id=settlement.lease_id,
-        outcome=outcome.status,
-        error_kind=outcome.error_kind,
-    )
-    tx.wake("direct", "slots")
+    if released:
+        tx.record(
+            events.RESERVATION_RELEASED,
+            worker_id=settlement.worker_id,
+            reservation_id=settlement.lease_id,
+            outcome=ended_as,
+            error_kind=outcome.error_kind,
+        )
 
 
 def _keep_evidence(tx: Transaction, settlement: Settlement) -> None:

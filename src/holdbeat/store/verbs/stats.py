@@ -40,11 +40,17 @@ def stats(tx: Transaction) -> dict[str, Any]:
         "jobs": job_counts(tx),
         "resources": resource_stats(tx),
         "runs": {"last_hour": runs_since(tx, tx.now - timedelta(hours=1))},
-        "workers": _count(tx, "workers WHERE stopped_at IS NULL AND expires_at > :now", now=tx.now),
+        "workers": count_workers(tx),
         "zombies_recovered": counted.get(events.ZOMBIE_FOUND, 0),
         "stale_results": counted.get(events.STALE_RESULT, 0),
         "schedules": _count(tx, "schedules"),
     }
+
+
+def count_workers(tx: Transaction) -> int:
+    """Live workers that can run something: a server without slots, or a command that waits, is none."""
+    alive = "workers WHERE stopped_at IS NULL AND expires_at > :now AND (slots > 0 OR http_slots > 0)"
+    return _count(tx, alive, now=tx.now)
 
 
 def job_counts(tx: Transaction) -> dict[str, int]:

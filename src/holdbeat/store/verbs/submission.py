@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdbeat.domain.bounds import line
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.job import Job, NewJob
 from holdbeat.domain.params import check_json
-from holdbeat.domain.submission import Layer, Submission, merged
+from holdbeat.domain.submission import LONGEST_NAME, Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
 from holdbeat.store.adapter import Coalesced
 from holdbeat.store.transaction import Transaction
@@ -51,6 +52,10 @@ class Preparation:
             check_json(new.params, field="params")
         self._catalogue.check_params(type_.name, new.params)
         return new
+
+    def has_job_for(self, key: str) -> bool:
+        """Whether a job with this idempotency key is there, and stays until this transaction has ended."""
+        return self._tx.one("SELECT id FROM jobs WHERE idempotency_key = :key FOR UPDATE", key=key) is not None
 
     def _type(self, submission: Submission, template: JobTemplate | None) -> AnnouncedType:
         if template is None:
@@ -129,38 +134,47 @@ def submit_group(
 ) -> tuple[JobGroup, list[Job]]:
     """Stores a group with all its members, or nothing.
 
-    Members may carry idempotency keys: if every one of them does, and all were used by one group for the same
-    requests, that group is given back. Any other meeting with a used key is a Conflict.
+    Members may carry idempotency keys: if every one of them does, and all were used for the same requests by one group
+    of the same name, mode and policy, with the same members in the same order, that group is given back. Any other
+    meeting with a used key is a Conflict.
     """
+    if name is not None:
+        line(name, "name", LONGEST_NAME)
     if not submissions:
         raise Invalid("A group needs at least one job.", code="empty_group", field="jobs")
     members = _prepared(Preparation(tx), submissions)
-    known = _group_of_keys(tx, members)
+    known = _group_of_keys(tx, (name, mode, on_failure), members)
     if known is not None:
         return load_group(tx, known)
     return create_group(tx, name, mode, on_failure, members)
 
 
-def _group_of_keys(tx: Transaction, members: Sequence[NewJob]) -> str | None:
+def _group_of_keys(
+    tx: Transaction, wanted: tuple[str | None, GroupMode, OnFailure], members: Sequence[NewJob]
+) -> str | None:
     keys = [member.idempotency_key for member in members if member.idempotency_key is not None]
     if not keys:
         return None
     tx.lock_pools(f"key:{key}" for key in keys)
     held = {
-        row[0]: (row[1], row[2])
+        row[0]: row[1:]
         for row in tx.rows(
-            "SELECT idempotency_key, request_hash, group_id FROM jobs WHERE idempotency_key IN :keys", keys=keys
+            "SELECT idempotency_key, request_hash, sequence, group_id FROM jobs WHERE idempotency_key IN :keys",
+            keys=keys,
         )
     }
     if not held and len(set(keys)) == len(keys):
         return None
-    groups = {group for _, group in held.values()}
+    groups = {group for _, _, group in held.values()}
     same = [
-        member.idempotency_key in held and held[member.idempotency_key][0] == member.request_hash for member in members
+        held.get(member.idempotency_key or "", (None, None))[:2] == (member.request_hash, sequence)
+        for sequence, member in enumerate(members)
     ]
     group = next(iter(groups), None)
     if all(same) and len(groups) == 1 and group is not None:
-        return str(group)
+        found, jobs = load_group(tx, group)
+        if (found.name, found.mode, found.on_failure) == wanted and len({job.sequence for job in jobs}) == len(members):
+            return found.id
     used = next((key for key in keys if key in held), keys[0])
     raise Conflict(
         f"The idempotency key {used!r} was used before, or twice in this group. Use new keys for a new group; send the "
@@ -178,6 +192,11 @@ def _prepared(preparation: Preparation, batch: Sequence[Submission]) -> list[New
         try:
             jobs.append(preparation.prepare(submission))
         except HoldbeatError as refusal:
+            if submission.idempotency_key is not None and preparation.has_job_for(submission.idempotency_key):
+                # It is answered by that job, or refused because of it; whether it could be made today is no question.
+                key, request_hash = submission.idempotency_key, submission.request_hash
+                jobs.append(NewJob("", idempotency_key=key, request_hash=request_hash))
+                continue
             if len(batch) > 1 and refusal.field is not None:
                 refusal.field = f"jobs[{index}].{refusal.field}"
             raise

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.bounds import line
 from holdbeat.domain.errors import Conflict, Invalid, NotFound, Stale
 from holdbeat.domain.ids import is_id
-from holdbeat.domain.job import DEFAULT_RETRY_POLICY, RetryPolicy
 from holdbeat.domain.params import check_labels, check_text, dumps
 from holdbeat.domain.submission import (
     LONGEST_NAME,
@@ -27,7 +27,6 @@ from holdbeat.domain.submission import (
 from holdbeat.domain.template import JobTemplate
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.job_types import Catalogue
-from holdbeat.store.verbs.rows import policy_of, policy_text
 
 TEMPLATE_FIELDS = (
     "id", "name", "type", "default_params", "priority", "resource", "retry_policy", "timeout_s", "webhook_url",
@@ -47,11 +46,6 @@ def _name(value: Any, field: str) -> str:
     return name
 
 
-def _policy(value: Any, field: str) -> RetryPolicy:
-    given = check_retry_policy(value, field)
-    return RetryPolicy(**{**DEFAULT_RETRY_POLICY.as_dict(), **given})
-
-
 _REQUIRED: dict[str, Callable[[Any, str], Any]] = {
     "name": _name,
     "type": lambda value, field: line(value, field, LONGEST_NAME),
@@ -63,7 +57,7 @@ _EMPTIED: dict[str, Callable[[Any, str], Any]] = {
 _NULLABLE: dict[str, Callable[[Any, str], Any]] = {
     "priority": check_priority,
     "resource": check_resource,
-    "retry_policy": _policy,
+    "retry_policy": check_retry_policy,
     "timeout_s": check_timeout,
     "webhook_url": check_webhook_url,
     "description": lambda value, field: check_text(value, field, 5000, min_length=0, multiline=True),
@@ -79,7 +73,7 @@ def template_of(tx: Transaction, row: Row) -> JobTemplate:
         default_params=json.loads(row[3]),
         priority=row[4],
         resource=row[5],
-        retry_policy=policy_of(row[6]) if row[6] is not None else None,
+        retry_policy=json.loads(row[6]) if row[6] is not None else None,
         timeout_s=row[7],
         webhook_url=row[8],
         labels=json.loads(row[9]),
@@ -156,9 +150,19 @@ def patch_template(
 
 
 def save_template(tx: Transaction, name: str, type_: str, fields: Mapping[str, Any]) -> JobTemplate:
-    """Makes the template of that name, or changes it to what is given: for programs that declare their templates."""
+    """Makes the template of that name, or changes it to what is given: for programs that declare their templates.
+
+    Declaring once more what is there already changes nothing, not even its version.
+    """
     given = {**fields, "name": name, "type": type_}
-    return create_template(tx, given) if find_template(tx, name) is None else patch_template(tx, name, given)
+    # Processes that declare the same at once wait for each other here, before they look.
+    _lock_name(tx, _name(name, "name"))
+    present = find_template(tx, name)
+    if present is None:
+        return create_template(tx, given)
+    wanted = replace(present)
+    _apply(tx, wanted, given)
+    return present if wanted == present and present.archived_at is None else patch_template(tx, present.id, given)
 
 
 def archive_template(tx: Transaction, reference: str, *, version: int | None = None) -> JobTemplate:
@@ -181,7 +185,7 @@ def archive_template(tx: Transaction, reference: str, *, version: int | None = N
     )
     tx.record(events.TEMPLATE_ARCHIVED, template_id=template.id, template_name=template.name)
     for (schedule_id,) in tx.rows(
-        "UPDATE schedules SET enabled = :no, next_run_at = NULL, replan_at = NULL, wake_at = NULL, "
+        "UPDATE schedules SET enabled = :no, next_run_at = NULL, replan_at = NULL, wake_at = NULL, trouble = NULL, "
         "version = version + 1 WHERE template_id = :id AND enabled = :yes RETURNING id",
         id=template.id,
         yes=True,
@@ -225,9 +229,13 @@ def _apply(tx: Transaction, template: JobTemplate, given: Mapping[str, Any]) -> 
         catalogue.check_params(template.type, template.default_params, partial=True)
 
 
+def _lock_name(tx: Transaction, name: str) -> None:
+    """On PostgreSQL two callers with one name must wait for each other before they look."""
+    tx.lock_pools([f"template:{name}"])
+
+
 def _refuse_taken_name(tx: Transaction, template: JobTemplate) -> None:
-    # On PostgreSQL two callers with one name must wait for each other before they look.
-    tx.lock_pools([f"template:{template.name}"])
+    _lock_name(tx, template.name)
     holder = tx.one("SELECT id, archived_at FROM job_templates WHERE name = :name", name=template.name)
     if holder is not None and holder[0] != template.id:
         state = "An archived template" if holder[1] is not None else "A template"
@@ -242,7 +250,7 @@ def _refuse_taken_name(tx: Transaction, template: JobTemplate) -> None:
 def _row(template: JobTemplate) -> tuple[Any, ...]:
     return (
         template.id, template.name, template.type, dumps(template.default_params), template.priority,
-        template.resource, policy_text(template.retry_policy) if template.retry_policy else None,
+        template.resource, None if template.retry_policy is None else dumps(template.retry_policy),
         template.timeout_s, template.webhook_url, dumps(template.labels), template.description,
         template.archived_at, template.version, template.created_at,
     )  # fmt: skip

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.errors import Invalid, NotFound, Stale
 from holdbeat.domain.params import dumps
-from holdbeat.domain.webhook import Webhook, check_events, check_secret, new_secret, rotated
+from holdbeat.domain.webhook import Webhook, check_events, check_secret, host_of, new_secret, rotated, signing_secrets
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.pages import Cursors, Page, check_limit
 from holdbeat.store.verbs.rows import certain
 
 _WEBHOOK = "id, url, secret, created_at, events, previous_secret, rotated_at, enabled, disabled_reason, version"
 SERVER_SECRET = "webhook_secret"
+_PREVIOUS = "webhook_secret_previous"
+_ROTATED = "webhook_secret_rotated_at"
 _EDITABLE = frozenset({"url", "events", "enabled"})
 
 
@@ -65,6 +70,7 @@ def patch_webhook(tx: Transaction, webhook_id: str, changes: Mapping[str, Any], 
         return webhook
     if "url" in changes:
         webhook.url = changes["url"]
+        _redirect_pending(tx, webhook)
     if "events" in changes:
         webhook.events = check_events(changes["events"] or ())
     if "enabled" in changes:
@@ -114,18 +120,67 @@ def fail_pending(tx: Transaction, webhook_id: str, why: str) -> None:
     )
 
 
-def server_secret(tx: Transaction) -> str:
-    """The secret that signs messages to a plain `webhook_url`: made once, kept for ever."""
-    row = tx.one("SELECT value FROM meta WHERE key = :key", key=SERVER_SECRET)
-    if row is None:
+def _redirect_pending(tx: Transaction, webhook: Webhook) -> None:
+    """Sends what has not arrived yet to where the subscription leads now."""
+    tx.execute(
+        "UPDATE deliveries SET url = :url, host = :host WHERE status = 'PENDING' AND webhook_id = :id",
+        id=webhook.id,
+        url=webhook.url,
+        host=host_of(webhook.url),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSecret:
+    """What signs messages to a plain `webhook_url`: the newest first, and until when an older one signs too."""
+
+    secrets: tuple[str, ...]
+    rotated_at: datetime | None = None
+
+
+def server_secret(tx: Transaction) -> ServerSecret:
+    """The server's own secret, made when it is first needed."""
+    found = _server_secret_rows(tx)
+    if SERVER_SECRET not in found:
         tx.execute(
             "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING",
             key=SERVER_SECRET,
             value=new_secret(secrets.token_bytes(32)),
         )
-        row = tx.one("SELECT value FROM meta WHERE key = :key", key=SERVER_SECRET)
-    assert row is not None
-    return str(row[0])
+        found = _server_secret_rows(tx)
+    if _ROTATED not in found:
+        return ServerSecret((found[SERVER_SECRET],))
+    rotated_at = from_iso(found[_ROTATED])
+    # Rotated like the secret of a subscription: the rule about the day is written there.
+    as_webhook = Webhook("", "", found[SERVER_SECRET], rotated_at, (), found[_PREVIOUS], rotated_at)
+    return ServerSecret(signing_secrets(as_webhook, now=tx.now), rotated_at)
+
+
+def rotate_server_secret(tx: Transaction, secret: str | None = None) -> ServerSecret:
+    """Gives the server a new secret of its own; the one before it signs too for a day."""
+    fresh = check_secret(secret) if secret is not None else new_secret(secrets.token_bytes(32))
+    before = server_secret(tx).secrets[0]
+    for key, value in ((SERVER_SECRET, fresh), (_PREVIOUS, before), (_ROTATED, iso(tx.now))):
+        tx.execute(
+            "INSERT INTO meta (key, value) VALUES (:key, :value) "
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            key=key,
+            value=value,
+        )
+    return ServerSecret((fresh, before), tx.now)
+
+
+def server_secret_json(secret: ServerSecret) -> dict[str, Any]:
+    """The server's own secret as the API and the command line show it to an admin."""
+    return {
+        "secret": secret.secrets[0],
+        "previous_secret": secret.secrets[1] if len(secret.secrets) > 1 else None,
+        "rotated_at": None if secret.rotated_at is None else iso(secret.rotated_at),
+    }
+
+
+def _server_secret_rows(tx: Transaction) -> dict[str, str]:
+    return dict(tx.rows("SELECT key, value FROM meta WHERE key IN :keys", keys=[SERVER_SECRET, _PREVIOUS, _ROTATED]))
 
 
 def webhooks_by_id(tx: Transaction, ids: Collection[str]) -> dict[str, Webhook]:

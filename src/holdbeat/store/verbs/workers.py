@@ -13,10 +13,12 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain import events
+from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.params import dumps
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.pages import Cursors, Page, check_limit
 
 _FIELDS = (
     "id", "kind", "host", "pid", "slots", "http_slots", "types", "resources", "version", "started_at", "heartbeat_at",
@@ -123,9 +125,30 @@ def all_workers(tx: Transaction, limit: int = 500) -> list[Worker]:
     return _workers(tx, "1 = 1", order="started_at DESC, id DESC LIMIT :limit", limit=limit)
 
 
-def has_live_worker_for(tx: Transaction, type_: str) -> bool:
-    """Whether some live worker that still claims knows this type."""
-    return any(type_ in worker.types for worker in live_workers(tx) if worker.stopping_at is None)
+def list_workers(
+    tx: Transaction, *, has_ended_too: bool = False, limit: int | None = None, cursor: str | None = None
+) -> Page[Worker]:
+    """Workers page by page: those that are alive, the oldest first, or all that are remembered, the newest first."""
+    count = check_limit(limit)
+    cursors = Cursors("workers", {"all": has_ended_too or None})
+    where = "1 = 1" if has_ended_too else "stopped_at IS NULL AND expires_at > :now"
+    params: dict[str, Any] = {"limit": count + 1} if has_ended_too else {"limit": count + 1, "now": tx.now}
+    if (last := cursors.read(cursor, str, str)) is not None:
+        where += f" AND (started_at, id) {'<' if has_ended_too else '>'} (:started_at, :id)"
+        params |= {"started_at": from_iso(last[0]), "id": last[1]}
+    order = "started_at DESC, id DESC" if has_ended_too else "started_at, id"
+    found = _workers(tx, where, order=f"{order} LIMIT :limit", **params)
+    items = found[:count]
+    if len(found) <= count:
+        return Page(items)
+    started_at = items[-1].started_at
+    assert started_at is not None
+    return Page(items, cursors.write(iso(started_at), items[-1].id))
+
+
+def has_live_worker_for(tx: Transaction, type_: str, resource: str) -> bool:
+    """Whether some live worker that still claims knows this type, serves the resource and has a slot for it."""
+    return any(worker.can_serve(resource, type_) for worker in live_workers(tx) if worker.stopping_at is None)
 
 
 def suspected_workers(tx: Transaction) -> list[str]:

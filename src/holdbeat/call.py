@@ -1,0 +1,83 @@
+"""Call: a job to be. What was asked for in Python, in the form that every way into the queue uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from holdbeat.domain.duration import duration_s
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.submission import Submission
+
+E = TypeVar("E", bound=StrEnum)
+
+OPTIONS = frozenset(
+    {
+        "priority", "resource", "not_before", "delay", "timeout", "key", "labels", "webhook_url", "retries",
+        "cancel_grace", "connection",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A job type or a template with its params, not yet enqueued: what groups and batches are made of."""
+
+    type: str | None
+    params: Mapping[str, Any]
+    options: Mapping[str, Any]
+    template: str | None = None
+
+
+def submission_of(call: Call) -> Submission:
+    """A Call as a checked request."""
+    options = call.options
+    given: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
+    for name in ("priority", "resource", "not_before", "labels", "webhook_url"):
+        given[name] = options.get(name)
+    given["idempotency_key"] = options.get("key")
+    for name, field in (("delay", "delay_s"), ("timeout", "timeout_s")):
+        if options.get(name) is not None:
+            given[field] = duration_s(options[name], field=name)
+    if "cancel_grace" in options:
+        grace = options["cancel_grace"]
+        given["cancel_grace_s"] = None if grace is None else duration_s(grace, field="cancel_grace")
+    retries = options.get("retries")
+    if retries is not None:
+        given["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
+    return Submission.read(given)
+
+
+def connection_of(options: Mapping[str, Any], calls: Sequence[Call]) -> Any:
+    """The caller's own connection, which calls that are stored together share; None if the store's own is meant."""
+    given = [layer.get("connection") for layer in (options, *(call.options for call in calls))]
+    connections = {id(connection): connection for connection in given if connection is not None}
+    if len(connections) > 1:
+        raise Invalid(
+            "These calls name different connections, but are stored in one transaction. Give them the same one.",
+            code="many_connections",
+            field="connection",
+        )
+    return next(iter(connections.values()), None)
+
+
+def refuse_connection(options: Mapping[str, Any], deed: str) -> None:
+    """Says so where a transaction of the caller's own cannot be joined."""
+    if options.get("connection") is not None:
+        raise Invalid(
+            f"{deed} cannot be part of your own transaction. Leave out the connection.",
+            code="cannot_join",
+            field="connection",
+        )
+
+
+def choice(kind: type[E], value: Any, field: str) -> E:
+    """A member of a closed set, or a refusal that names them all."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise Invalid(
+            f"{field} must be one of {', '.join(kind)}, not {str(value)[:100]!r}.", code="unknown_choice", field=field
+        ) from None

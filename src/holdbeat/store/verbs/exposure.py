@@ -1,0 +1,72 @@
+"""Which servers of this store can be reached from other machines (SEC-04).
+
+Guards the network around the workers: what a server accepts from outside is run by any worker of its store, on any
+machine, so what workers may call depends on the servers and not on the workers' own settings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from datetime import timedelta
+
+from holdbeat.domain.clock import from_iso, iso
+from holdbeat.domain.params import dumps
+from holdbeat.store.transaction import Transaction
+
+EXPOSED = "exposed_servers"
+ARRIVAL_S = 60.0
+"""A server takes its address before it registers as a worker; for this long it is believed without that."""
+
+
+def note_server(tx: Transaction, worker_id: str, *, is_exposed: bool, dead: Collection[str] = ()) -> None:
+    """A server has taken its address. One on loopback makes the store forget exposed ones that have ended.
+
+    Nothing else does: what an exposed server accepted may still be in the queue when it is gone.
+    """
+    if is_exposed:
+        # There must be a row to lock: two servers that arrive together would not see each other.
+        tx.execute("INSERT INTO meta (key, value) VALUES (:key, '{}') ON CONFLICT (key) DO NOTHING", key=EXPOSED)
+    known = _read(tx, "FOR UPDATE")
+    if is_exposed:
+        known[worker_id] = iso(tx.now)
+    elif known:
+        known = _still_there(tx, known, dead)
+    else:
+        return
+    tx.execute(
+        "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        key=EXPOSED,
+        value=dumps(known),
+    )
+
+
+def is_exposed(tx: Transaction) -> bool:
+    """Whether work in this store may have come from other machines."""
+    return bool(_read(tx))
+
+
+def exposed_servers(tx: Transaction) -> list[str]:
+    """The servers that are known to be reached from other machines, those that have ended included."""
+    return sorted(_read(tx))
+
+
+def _read(tx: Transaction, lock: str = "") -> dict[str, str]:
+    row = tx.one(f"SELECT value FROM meta WHERE key = :key {lock}", key=EXPOSED)
+    found: dict[str, str] = json.loads(row[0]) if row is not None else {}
+    return found
+
+
+def _still_there(tx: Transaction, known: dict[str, str], dead: Collection[str]) -> dict[str, str]:
+    registered = {
+        row[0]: row[1] is None and tx.time(row[2])
+        for row in tx.rows("SELECT id, stopped_at, expires_at FROM workers WHERE id IN :ids", ids=sorted(known))
+    }
+    kept = {}
+    for worker_id, since in known.items():
+        if worker_id in dead:
+            continue
+        until = registered.get(worker_id, from_iso(since) + timedelta(seconds=ARRIVAL_S))
+        if until and until > tx.now:
+            kept[worker_id] = since
+    return kept

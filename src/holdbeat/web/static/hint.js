@@ -1,0 +1,55 @@
+// The form of hints: asks for another pace or for one run, and says what came of it.
+import { call } from "./actions.js";
+import { refresh } from "./live.js";
+import { bodyOf, forgetAll, refuse } from "./make.js";
+import { span } from "./times.js";
+
+function clock(text) {
+  const at = new Date(text);
+  const isToday = at.toDateString() === new Date().toDateString();
+  return isToday ? at.toLocaleTimeString() : at.toLocaleString();
+}
+
+// What the answered schedule says about the hint that was sent.
+export function told(sent, schedule) {
+  const parts = [];
+  if (sent.interval_s !== undefined) parts.push(`every ${span(schedule.hint_interval_s)} until ${clock(schedule.hint_interval_expires_at)}`);
+  if (sent.next_run_at !== undefined) parts.push(`one run at ${clock(schedule.hint_next_run_at ?? sent.next_run_at)}`);
+  const next = schedule.next_run_at;
+  const winner = schedule.last_decision?.winner?.replaceAll("_", " ");
+  const then = next
+    ? `The next run is at ${clock(next)}${winner ? `, decided by: ${winner}` : ""}.`
+    : "It is planned when the run that is in flight has ended.";
+  return `Hint set: ${parts.join(", and ")}. ${then}`;
+}
+
+async function send(form) {
+  const button = form.querySelector("button");
+  const said = form.querySelector("[data-said]");
+  button.disabled = true;
+  said.hidden = true;
+  forgetAll(form);
+  let refused = null;
+  try {
+    const body = bodyOf(form);
+    const answer = await call("POST", form.dataset.hint, body);
+    form.reset();
+    said.textContent = told(body, answer);
+    said.hidden = false;
+    await refresh();
+  } catch (error) {
+    refused = error;
+  } finally {
+    button.disabled = false;
+  }
+  if (refused) refuse(form, refused);
+}
+
+export function startHint() {
+  document.addEventListener("submit", (event) => {
+    const form = event.target.closest("form[data-hint]");
+    if (!form) return;
+    event.preventDefault();
+    send(form);
+  });
+}

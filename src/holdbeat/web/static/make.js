@@ -1,0 +1,228 @@
+// Forms that make something. What the API refuses is said beside the field, in its words, and what was typed stays.
+import { call, toast } from "./actions.js";
+import { span, updateTimes } from "./times.js";
+
+const PREVIEW_MS = 350;
+const SAID = "holdbeat.said";
+
+class NotJson extends Error {
+  constructor(name, words) {
+    super(words);
+    this.answer = { field: name, detail: words };
+  }
+}
+
+function valueOf(field) {
+  const text = field.value.trim();
+  if (text === "") return undefined;
+  switch (field.dataset.kind) {
+    // What is no number goes as it is: the API knows best what to say about it.
+    case "number": return Number.isNaN(Number(text)) ? text : Number(text);
+    case "span": {
+      const unit = Number(field.parentElement.querySelector("[data-unit]").value);
+      return Number.isNaN(Number(text)) ? text : Number(text) * unit;
+    }
+    case "instant": return new Date(text).toISOString();
+    case "json":
+      try {
+        return JSON.parse(text);
+      } catch (error) {
+        throw new NotJson(field.name, `${field.name} is not JSON: ${error.message}`);
+      }
+    default: return text;
+  }
+}
+
+export function bodyOf(form) {
+  const body = {};
+  for (const field of form.elements) {
+    if (!field.name || field.closest("[hidden]") || field.dataset.chooses !== undefined) continue;
+    if (field.dataset.kind === "flag") {
+      if (field.checked) body[field.name] = true;
+    } else if (field.dataset.kind === "list") {
+      if (field.checked) (body[field.name] ??= []).push(field.value);
+    } else if (field.name === "what") {
+      const [kind, ...name] = field.value.split(":");
+      body[kind] = name.join(":");
+    } else {
+      const value = valueOf(field);
+      if (value !== undefined) body[field.name] = value;
+    }
+  }
+  return body;
+}
+
+function forget(place) {
+  const said = place.querySelector(".field-error");
+  if (!said || said.hidden) return;
+  said.hidden = true;
+  said.textContent = "";
+  place.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
+}
+
+export function forgetAll(form) {
+  form.querySelectorAll("[data-field]").forEach(forget);
+  const refusal = form.querySelector("[data-refusal]");
+  if (refusal) refusal.hidden = true;
+}
+
+export function refuse(form, error) {
+  const named = (error.answer && error.answer.field) || "";
+  const head = named.split(/[.[]/)[0];
+  const place = [...form.querySelectorAll("[data-field]")].find(
+    (each) => !each.hidden && each.dataset.field.split(" ").includes(head),
+  );
+  if (!place) {
+    const refusal = form.querySelector("[data-refusal]");
+    refusal.textContent = error.message;
+    refusal.hidden = false;
+    return;
+  }
+  const details = place.closest("details");
+  if (details) details.open = true;
+  const said = place.querySelector(".field-error");
+  said.textContent = error.message;
+  said.hidden = false;
+  const field = place.querySelector("input, textarea, select");
+  field.setAttribute("aria-invalid", "true");
+  field.focus();
+}
+
+function show(answer, section, form) {
+  for (const place of section.querySelectorAll("[data-shown]")) place.textContent = answer[place.dataset.shown];
+  for (const button of section.querySelectorAll("[data-copies]")) button.dataset.copy = answer[button.dataset.copies];
+  form.closest("section").hidden = true;
+  section.hidden = false;
+  section.focus();
+}
+
+async function send(form) {
+  const buttons = form.querySelectorAll("button");
+  buttons.forEach((each) => { each.disabled = true; });
+  forgetAll(form);
+  let refused = null;
+  try {
+    const answer = await call("POST", form.dataset.make, bodyOf(form));
+    if (form.dataset.shows) {
+      show(answer, document.getElementById(form.dataset.shows), form);
+      toast(form.dataset.done);
+    } else {
+      sessionStorage.setItem(SAID, form.dataset.done);
+      location.assign(form.dataset.go + answer.id);
+    }
+  } catch (error) {
+    refused = error;
+  } finally {
+    buttons.forEach((each) => { each.disabled = false; });
+  }
+  if (refused) refuse(form, refused);
+}
+
+function startChoices(form) {
+  const choose = () => {
+    const chosen = form.querySelector("[data-chooses]:checked");
+    for (const each of form.querySelectorAll("[data-choice]")) each.hidden = each.dataset.choice !== chosen.value;
+  };
+  if (!form.querySelector("[data-chooses]")) return;
+  form.addEventListener("change", choose);
+  choose();
+}
+
+function startTypes(form) {
+  const what = form.elements.what;
+  if (!what) return;
+  const params = form.elements.params;
+  let offered = params.value;
+  const describe = () => {
+    for (const each of document.querySelectorAll("[data-about]")) each.hidden = each.dataset.about !== what.value;
+    const { example } = what.selectedOptions[0].dataset;
+    if (params.value.trim() === "" || params.value === offered) params.value = example;
+    offered = example;
+  };
+  what.addEventListener("change", describe);
+  describe();
+}
+
+function startPreview(form) {
+  const path = form.dataset.preview;
+  if (!path) return;
+  let timer = 0;
+  let asked = "";
+  const look = async () => {
+    const query = new URLSearchParams();
+    for (const name of ["cron", "interval_s", "timezone"]) {
+      const field = form.elements[name];
+      if (field.closest("[hidden]")) continue;
+      const value = valueOf(field);
+      if (value !== undefined) query.set(name, value);
+    }
+    if (query.toString() === asked) return;
+    asked = query.toString();
+    const mine = asked;
+    try {
+      const response = await fetch(`${path}?${query}`, { headers: { accept: "text/html" } });
+      const page = new DOMParser().parseFromString(await response.text(), "text/html");
+      const fresh = page.getElementById("preview");
+      if (mine !== asked || !fresh) return;
+      document.getElementById("preview").replaceChildren(...fresh.childNodes);
+      updateTimes(page.body.dataset.now);
+    } catch {
+      asked = "";
+    }
+  };
+  const soon = () => { clearTimeout(timer); timer = setTimeout(look, PREVIEW_MS); };
+  form.addEventListener("input", soon);
+  form.addEventListener("change", soon);
+  soon();
+}
+
+function line(name, words, kind) {
+  const made = document.createElement(name);
+  made.textContent = words;
+  made.className = kind;
+  return made;
+}
+
+async function tryCall(form, button) {
+  const place = document.querySelector("[data-tried]");
+  forgetAll(form);
+  button.disabled = true;
+  let refused = null;
+  try {
+    const given = bodyOf(form);
+    const params = {};
+    for (const name of ["url", "method", "headers", "body", "timeout_s"]) if (name in given) params[name] = given[name];
+    place.replaceChildren(line("p", "calling…", "muted"));
+    const answer = await call("POST", "/api/direct/http", { params, wait_s: 15 });
+    const { status_code: code, duration_s: took, body } = answer.result;
+    place.replaceChildren(
+      line("p", `It answered ${code} after ${took < 1 ? `${Math.round(took * 1000)} ms` : span(took)}.`, "outcome"),
+      line("pre", typeof body === "string" ? body : JSON.stringify(body, null, 2), "json"),
+    );
+  } catch (error) {
+    refused = error;
+    place.replaceChildren(line("p", error.message, "notice bad"));
+    const field = error.answer && error.answer.field;
+    if (field && field.startsWith("params.")) error.answer.field = field.slice("params.".length);
+  } finally {
+    button.disabled = false;
+  }
+  if (refused && refused.answer && refused.answer.field) refuse(form, refused);
+}
+
+export function startMake() {
+  const said = sessionStorage.getItem(SAID);
+  if (said) { sessionStorage.removeItem(SAID); toast(said); }
+  for (const form of document.querySelectorAll("[data-make]")) {
+    startChoices(form);
+    startTypes(form);
+    startPreview(form);
+    form.addEventListener("submit", (event) => { event.preventDefault(); send(form); });
+    form.addEventListener("input", (event) => {
+      const place = event.target.closest("[data-field]");
+      if (place) forget(place);
+    });
+    const trier = form.querySelector("[data-try]");
+    if (trier) trier.addEventListener("click", () => tryCall(form, trier));
+  }
+}

@@ -1,0 +1,114 @@
+"""The first minutes of a stranger: empty lists say what to do next, wrong words are named, remedies are real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdbeat.cli.doctor import without_password
+from tests.cli.command import Command
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Command:
+    """A store that `migrate` made, and that no App has opened."""
+    command = Command(tmp_path)
+    command("migrate")
+    return command
+
+
+HINTS = {
+    "jobs": "holdbeat submit",
+    "queue": "holdbeat submit",
+    "groups": "holdbeat groups create",
+    "templates": "holdbeat templates add",
+    "schedules": "holdbeat schedules add",
+    "endpoints": "holdbeat endpoints add",
+    "webhooks": "holdbeat webhooks add",
+    "deliveries": "holdbeat webhooks add",
+    "reservations": "holdbeat direct",
+    "workers": "holdbeat worker",
+    "keys": "holdbeat keys create",
+}
+
+
+def test_an_empty_list_says_what_to_do_next_and_programs_are_not_told(bare: Command) -> None:
+    for noun, hint in HINTS.items():
+        said = bare(noun)
+        assert hint in said.err and len(said.err.splitlines()) == 1
+        assert hint not in said.out and "\x1b" not in said.err
+        quiet = bare(noun, "--json")
+        assert quiet.json["items"] == [] and quiet.err == ""
+
+
+def test_a_list_that_its_filters_made_empty_says_so(bare: Command) -> None:
+    assert bare("jobs", "--type", "nothing").err.strip() == "Nothing fits these filters."
+    bare("endpoints", "add", "e", "http://127.0.0.1:1/", "--interval", "1h")
+    assert "not been due" in bare("endpoints", "occurrences", "e").err
+    assert bare("endpoints").err == ""
+
+
+def test_the_hint_is_dim_on_a_terminal(bare: Command) -> None:
+    done, drawn = bare.beside_a_terminal("jobs")
+    assert done.code == 0 and "\x1b[2m" in drawn and "holdbeat submit" in drawn
+
+
+def test_a_store_that_migrate_made_knows_the_types_that_every_worker_has(bare: Command, postgres_url: str) -> None:
+    elsewhere = Command(bare.folder, postgres_url)
+    elsewhere("migrate")
+    for command in (bare, elsewhere):
+        assert [each["name"] for each in command("types", "--json").json["items"]] == ["http"]
+        command("endpoints", "add", "shop", "http://127.0.0.1:1/", "--interval", "1h")
+        command("submit", "http", "url=http://127.0.0.1:1/")
+
+
+@pytest.mark.parametrize("address", ["foo", "localhost:7450", "ftp://host", "http://", "http://a:port", ""])
+def test_what_cannot_be_a_server_is_refused_at_once(bare: Command, address: str) -> None:
+    said = bare("jobs", "--server", address, code=2).err
+    assert "http://" in said or "no address" in said
+
+
+@pytest.mark.rule("OPS-01")
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("SLOTS", "2.5", "it must be a whole number"),
+        ("SLOTS", "many", "it must be a whole number"),
+        ("LEASE_S", "long", "it must be a number"),
+        ("METRICS_PORT", "70000", "it must lie between 0 and 65535"),
+    ],
+)
+def test_a_number_that_is_none_is_refused_in_words(bare: Command, name: str, value: str, words: str) -> None:
+    said = bare("jobs", env={f"HOLDBEAT_{name}": value}, code=2).err
+    assert words in said and f"HOLDBEAT_{name}" in said and "literal" not in said
+
+
+@pytest.mark.rule("OPS-01")
+def test_doctor_has_a_remedy_for_a_store_that_is_not_there(tmp_path: Path) -> None:
+    said = Command(tmp_path)("doctor", "--json", code=1).json["checks"]
+    assert said[0]["name"] == "store" and "holdbeat migrate" in said[0]["remedy"]
+
+
+@pytest.mark.rule("SEC-07")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@db/x",
+        "postgresql://me@db/x?password=hunter2",
+        "postgresql://db/x?user=me&password=hunter2&sslmode=require",
+        "postgresql:///x?sslpassword=hunter2",
+        "postgresql://me:hunter2@db/x?passfile=hunter2",
+        "postgresql://db/x?pass%77ord=hunter2",
+    ],
+)
+def test_no_part_of_an_address_that_opens_a_database_is_shown(url: str, tmp_path: Path) -> None:
+    shown = without_password(url)
+    assert "hunter2" not in shown and "[redacted]" in shown and "/x" in shown
+    doctor = Command(tmp_path, url)("doctor", "--json", code=1)
+    assert "hunter2" not in doctor.out + doctor.err
+
+
+def test_an_address_without_a_secret_is_shown_as_it_is() -> None:
+    for url in ("sqlite:////tmp/x.db", "sqlite:///x.db", "postgresql://me@db:5/x?sslmode=require"):
+        assert without_password(url) == url

@@ -1,0 +1,44 @@
+"""The picture of the timeline is true: each stretch of work in a lane of its kind, none over another."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdbeat.store.verbs.timeline import Span
+from holdbeat.web.charts import lanes, time_ticks
+from tests.api.serving import Served
+
+NOW = datetime(2026, 11, 16, 1, 50, 30, tzinfo=UTC)
+
+
+def _span(number: int, slot: int | None, resource: str, began_s: float, ended_s: float, job: str | None) -> Span:
+    began, ended = NOW - timedelta(seconds=began_s), NOW - timedelta(seconds=ended_s)
+    return Span(str(number), job, "t", resource, "w", slot, began, ended, "COMPLETED", None)
+
+
+@pytest.mark.rule("DIR-01")
+def test_a_direct_request_whose_slot_is_forgotten_is_drawn_in_a_lane_of_its_kind() -> None:
+    spans = [
+        _span(1, 0, "gpu", 60, 10, "a"),
+        _span(2, -1, "http", 60, 50, "b"),
+        _span(3, None, "gpu", 40, 30, None),
+        _span(4, None, "http", 40, 30, None),
+        _span(5, None, "http", 35, 20, None),
+    ]
+    (lane,) = lanes(spans, NOW - timedelta(seconds=120), NOW)
+    found = {row["name"]: [bar["span"].id for bar in row["bars"]] for row in lane["rows"]}
+    assert found == {"slot 1": ["1"], "slot 2": ["3"], "http 1": ["2", "4"], "http 2": ["5"]}
+
+
+def test_the_axis_of_two_minutes_counts_seconds_and_that_of_an_hour_does_not() -> None:
+    short = [tick["label"] for tick in time_ticks(NOW - timedelta(minutes=2), NOW)]
+    assert short == ["01:48:40", "01:49:00", "01:49:20", "01:49:40", "01:50:00", "01:50:20"]
+    assert [tick["label"] for tick in time_ticks(NOW - timedelta(hours=1), NOW)][-1] == "01:40"
+
+
+def test_whoever_has_just_begun_sees_the_last_two_minutes(served: Served) -> None:
+    served.run_job("echo")
+    assert "in the last 2 min" in served.client.get("/ui/timeline").text
+    assert "in the last 15 min" in served.client.get("/ui/timeline", params={"zoom": "15m"}).text

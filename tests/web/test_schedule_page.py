@@ -1,0 +1,50 @@
+"""The page of a schedule says why it runs when it runs, in the one set of words that there is."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from tests.api.serving import Served, unique
+
+
+@pytest.mark.rule("DEC-006", "API-06")
+def test_a_schedule_is_explained_in_the_words_of_the_api(served: Served) -> None:
+    kinds = {"schedules": {"type": "echo"}, "endpoints": {"url": "http://127.0.0.1:9/"}}
+    for kind, fields in kinds.items():
+        name = unique(kind)
+        made = served.client.post(f"/api/{kind}", json={"name": name, "interval_s": 86400, **fields}).json()
+        for step in ("", "/pause", "/disable"):
+            if step:
+                assert served.client.post(f"/api/{kind}/{made['id']}{step}", json={}).status_code == 200
+            said = served.client.get(f"/api/{kind}/{made['id']}/explain").json()
+            shown = served.client.get(f"/ui/{kind}/{made['id']}").text
+            found = re.search(r'says-why">(.*?)</p>', shown, re.S)
+            assert found is not None
+            words = html.unescape(re.sub(r"<[^>]+>", "", found[1]))
+            # Instants are drawn for the eye; all words around them are the same.
+            around = re.split(r"\d{4}-\d\d-\d\dT\S+( \([^)]*\))?", said["summary"])[0]
+            assert words.startswith(around) and len(around) > len(name) + 10
+            assert "memory" not in (said["last_decision"] or {})
+
+
+@pytest.mark.rule("API-06")
+def test_a_schedule_that_cannot_be_planned_is_shown_with_its_reason(served: Served) -> None:
+    made = served.client.post(
+        "/api/schedules",
+        json={"name": unique("lost"), "cron": "0 3 * * *", "timezone": "Europe/Vienna", "type": "echo"},
+    ).json()
+    store = served.server.service.store
+    store.write_sync(
+        lambda tx: tx.execute(
+            "UPDATE schedules SET timezone = 'Mars/Phobos', trouble = 'its zone is gone' WHERE id = :id", id=made["id"]
+        )
+    )
+    for path in (f"/ui/schedules/{made['id']}", "/", "/ui/schedules"):
+        answer = served.client.get(path)
+        assert answer.status_code == 200 and made["name"] in answer.text
+    assert "its zone is gone" in served.client.get("/").text
+    assert "It cannot be planned: its zone is gone." in served.client.get(f"/ui/schedules/{made['id']}").text
+    assert served.client.delete(f"/api/schedules/{made['id']}").status_code == 204
