@@ -148,7 +148,9 @@ def test_hints_are_for_adaptive_schedules_and_move_the_plan_at_once(client: http
 @pytest.mark.rule("TIME-08")
 def test_a_preview_marks_gaps_and_folds_before_and_after_saving(client: httpx2.Client) -> None:
     asked = {"cron": "30 2 * * *", "timezone": "Europe/Berlin", "after": "2026-03-28T00:00:00Z", "n": 2}
-    items = client.post("/api/schedules/preview", json=asked).json()["items"]
+    shown = client.post("/api/schedules/preview", json=asked).json()
+    items = shown["items"]
+    assert shown["clock_change"]["at"] == "2026-03-29T01:00:00.000Z"
     assert [(each["at"], each["note"]) for each in items] == [
         ("2026-03-28T01:30:00.000Z", None),
         ("2026-03-29T01:00:00.000Z", "gap"),

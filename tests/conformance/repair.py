@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.reservation import Reservation
@@ -14,7 +15,9 @@ from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.recover import find_trouble, recovery_units
 from holdbeat.store.verbs.reservations import reserve
 from holdbeat.store.verbs.workers import register_worker
+from tests.conformance.acts import change, enqueue_one, rows
 
+HOOK = "https://hooks.example/in"
 TERMS = LeaseTerms(lease_s=300, heartbeat_s=30, grace_s=60)
 LONG_SILENCE_S = 361.0
 TABLES = {
@@ -73,3 +76,47 @@ def write_rows(store: PersistenceAdapter, table: str, **values: Any) -> None:
         tx.insert(table, list(values), [list(values.values())])
 
     store.write_sync(act)
+
+
+def retries_of(store: PersistenceAdapter, job_id: str) -> list[str]:
+    return [row[0] for row in rows(store, "SELECT id FROM jobs WHERE retry_of = :id ORDER BY id", id=job_id)]
+
+
+def told(store: PersistenceAdapter, job_id: str) -> list[str]:
+    found = rows(store, "SELECT event FROM deliveries WHERE job_id = :id ORDER BY event", id=job_id)
+    return [row[0] for row in found]
+
+
+def running_without_lease(store: PersistenceAdapter, **fields: Any) -> str:
+    """A job that a hand set RUNNING, without run or lease."""
+    job = enqueue_one(store, webhook_url=HOOK, **fields)
+    change(
+        store,
+        "UPDATE jobs SET status = 'RUNNING', started_at = created_at WHERE id = :id",
+        id=job.id,
+    )
+    return job.id
+
+
+def run_by_hand(store: PersistenceAdapter, job_id: str, clock: ManualClock, **end: Any) -> str:
+    run_id = f"run-of-{job_id}"
+    write_rows(
+        store,
+        "job_runs",
+        id=run_id,
+        job_id=job_id,
+        type="noop",
+        params_snapshot="{}",
+        fence=1,
+        worker_id="gone",
+        started_at=clock.now(),
+        **end,
+    )
+    return run_id
+
+
+def failed_by_hand(store: PersistenceAdapter, clock: ManualClock, **fields: Any) -> str:
+    job_id = running_without_lease(store, **fields)
+    run_by_hand(store, job_id, clock, status="FAILED", error_kind="error", error="it broke", finished_at=clock.now())
+    change(store, "UPDATE jobs SET status = 'FAILED', finished_at = created_at WHERE id = :id", id=job_id)
+    return job_id

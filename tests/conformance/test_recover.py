@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdbeat.domain.clock import ManualClock, iso
-from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure
+from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.run import ErrorKind, RunStatus
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.recover import Trouble, find_trouble, recovery_units
-from holdbeat.store.verbs.recover_leases import recover_lease
+from holdbeat.store.verbs.recover import find_trouble, recovery_units
 from holdbeat.store.verbs.reservations import load_reservation
 from holdbeat.store.verbs.settle import Settled
 from holdbeat.store.verbs.workers import beat
@@ -35,54 +29,24 @@ from tests.conformance.acts import (
     enqueue_one,
     events_of,
     ids_of,
-    instant,
-    job_of_claim,
     look,
-    look_at_group,
     make_group,
-    rows,
 )
-from tests.conformance.repair import LONG_SILENCE_S, TERMS, ask_directly, introduce, picture, recover, write_rows
-
-HOOK = "https://hooks.example/in"
-
-
-def retries_of(store: PersistenceAdapter, job_id: str) -> list[str]:
-    return [row[0] for row in rows(store, "SELECT id FROM jobs WHERE retry_of = :id ORDER BY id", id=job_id)]
-
-
-def told(store: PersistenceAdapter, job_id: str) -> list[str]:
-    found = rows(store, "SELECT event FROM deliveries WHERE job_id = :id ORDER BY event", id=job_id)
-    return [row[0] for row in found]
-
-
-def running_without_lease(store: PersistenceAdapter, **fields: Any) -> str:
-    """A job that a hand set RUNNING, without run or lease."""
-    job = enqueue_one(store, webhook_url=HOOK, **fields)
-    change(
-        store,
-        "UPDATE jobs SET status = 'RUNNING', started_at = created_at WHERE id = :id",
-        id=job.id,
-    )
-    return job.id
-
-
-def run_by_hand(store: PersistenceAdapter, job_id: str, clock: ManualClock, **end: Any) -> str:
-    run_id = f"run-of-{job_id}"
-    write_rows(
-        store,
-        "job_runs",
-        id=run_id,
-        job_id=job_id,
-        type="noop",
-        params_snapshot="{}",
-        fence=1,
-        worker_id="gone",
-        started_at=clock.now(),
-        **end,
-    )
-    return run_id
-
+from tests.conformance.repair import (
+    HOOK,
+    LONG_SILENCE_S,
+    TERMS,
+    ask_directly,
+    failed_by_hand,
+    introduce,
+    picture,
+    recover,
+    retries_of,
+    run_by_hand,
+    running_without_lease,
+    told,
+    write_rows,
+)
 
 # --- scenario 1: crash during execution ------------------------------------------------------------------
 
@@ -356,13 +320,6 @@ def test_a_direct_request_whose_worker_died_fails_and_is_not_tried_again(store: 
 # --- scenario 3: crash between failure and retry ------------------------------------------------------------
 
 
-def failed_by_hand(store: PersistenceAdapter, clock: ManualClock, **fields: Any) -> str:
-    job_id = running_without_lease(store, **fields)
-    run_by_hand(store, job_id, clock, status="FAILED", error_kind="error", error="it broke", finished_at=clock.now())
-    change(store, "UPDATE jobs SET status = 'FAILED', finished_at = created_at WHERE id = :id", id=job_id)
-    return job_id
-
-
 @pytest.mark.rule("REC-02", "RET-03")
 def test_a_failure_without_retry_gets_one(store: PersistenceAdapter, clock: ManualClock) -> None:
     job_id = failed_by_hand(store, clock)
@@ -455,257 +412,3 @@ def test_queued_jobs_are_not_touched(store: PersistenceAdapter, clock: ManualClo
     clock.advance(1_000_000)
     assert recover(store) == 0
     assert picture(store) == before
-
-
-# --- scenario 6: recovery itself -----------------------------------------------------------------------------------
-
-
-def everything_at_once(store: PersistenceAdapter, clock: ManualClock) -> None:
-    """Every hand-written state, and every kind of abandoned work."""
-    introduce(store, "dead")
-    enqueue_all(store, [NewJob("noop", webhook_url=HOOK) for _ in range(2)])
-    claim_some(store, 2, worker="dead")
-    running_without_lease(store)
-    run_by_hand(store, running_without_lease(store), clock)
-    run_by_hand(store, running_without_lease(store), clock, status="COMPLETED", finished_at=clock.now())
-    run_by_hand(store, running_without_lease(store), clock, status="FAILED", finished_at=clock.now())
-    failed_by_hand(store, clock)
-    failed_by_hand(store, clock, retry_policy=RetryPolicy(max_attempts=0))
-    write_rows(store, "direct_reservations", id="by-hand", type="noop", requested_at=clock.now())
-    ask_directly(store, owner="dead")
-    group, _ = make_group(store, GroupMode.SEQUENTIAL, OnFailure.CONTINUE, 2)
-    change(store, "UPDATE jobs SET status = 'COMPLETED' WHERE group_id = :id AND sequence = 0", id=group.id)
-
-
-@pytest.mark.rule("REC-03")
-def test_a_second_recovery_changes_nothing_not_even_the_log(store: PersistenceAdapter, clock: ManualClock) -> None:
-    everything_at_once(store, clock)
-    assert recover(store, dead={"dead"}) == 12
-    after = picture(store)
-    assert recover(store, dead={"dead"}) == 0
-    assert recover(store) == 0
-    assert picture(store) == after
-    clock.advance(100_000)
-    assert recover(store, dead={"dead"}) == 0
-    assert picture(store) == after
-
-
-@pytest.mark.rule("REC-03", "REC-02")
-def test_the_same_findings_acted_on_twice_act_once(store: PersistenceAdapter, clock: ManualClock) -> None:
-    everything_at_once(store, clock)
-    trouble = store.read_sync(find_trouble, TERMS, {"dead"})
-    units = recovery_units(trouble)
-    assert all(store.write_sync(verb, *args) for verb, args in units)
-    after = picture(store)
-    assert not any(store.write_sync(verb, *args) for verb, args in units)
-    assert picture(store) == after
-
-
-@pytest.mark.rule("REC-01", "REC-03")
-def test_two_recoverers_at_once_act_once(open_store: OpenStore, store: PersistenceAdapter, clock: ManualClock) -> None:
-    everything_at_once(store, clock)
-    stores = [store, open_store()]
-    findings: list[Trouble] = [each.read_sync(find_trouble, TERMS, {"dead"}) for each in stores]
-    acted = [0, 0]
-    ready = threading.Barrier(2)
-
-    def act(number: int) -> None:
-        ready.wait()
-        for verb, args in recovery_units(findings[number]):
-            acted[number] += bool(stores[number].write_sync(verb, *args))
-
-    threads = [threading.Thread(target=act, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(acted) == 12
-    assert count(store, "jobs", "retry_kind = 'auto'") == 6
-    assert (
-        rows(store, "SELECT retry_of FROM jobs WHERE retry_of IS NOT NULL GROUP BY retry_of HAVING count(*) > 1") == []
-    )
-    assert recover(store, dead={"dead"}) == 0
-
-
-@pytest.mark.rule("REC-05")
-def test_a_repair_that_fails_leaves_the_others_and_itself_for_the_next_round(
-    store: PersistenceAdapter, clock: ManualClock
-) -> None:
-    bad = running_without_lease(store)
-    good = running_without_lease(store)
-    change(store, "UPDATE jobs SET retry_policy = '[]' WHERE id = :id", id=bad)
-    failures = 0
-    for verb, args in recovery_units(store.read_sync(find_trouble, TERMS)):
-        try:
-            store.write_sync(verb, *args)
-        except Exception:
-            failures += 1
-    assert failures == 1
-    assert look(store, good).status is JobStatus.FAILED
-    assert [row[0] for row in rows(store, "SELECT status FROM jobs WHERE id = :id", id=bad)] == ["RUNNING"]
-    change(store, "UPDATE jobs SET retry_policy = '{\"max_attempts\":1}' WHERE id = :id", id=bad)
-    assert recover(store) == 1
-
-
-@pytest.mark.rule("REC-05", "LEASE-05")
-def test_a_dead_worker_is_written_off_only_when_nothing_of_it_is_left(store: PersistenceAdapter) -> None:
-    introduce(store, "dead")
-    enqueue_one(store)
-    claim_one(store, worker="dead")
-    trouble = store.read_sync(find_trouble, TERMS, {"dead"})
-    units = recovery_units(trouble)
-    burial = next(unit for unit in units if unit[1] == ("dead",))
-    assert not store.write_sync(burial[0], *burial[1])
-    assert all(store.write_sync(verb, *args) for verb, args in units)
-    assert count(store, "workers", "stopped_at IS NULL") == 0
-
-
-@pytest.mark.rule("REC-02", "REC-03")
-def test_a_recovery_that_dies_half_way_is_finished_by_the_next(store: PersistenceAdapter, clock: ManualClock) -> None:
-    everything_at_once(store, clock)
-    units = recovery_units(store.read_sync(find_trouble, TERMS, {"dead"}))
-    for verb, args in units[:5]:
-        store.write_sync(verb, *args)
-    assert recover(store, dead={"dead"}) == len(units) - 5
-    assert count(store, "jobs", "retry_kind = 'auto'") == 6
-    assert not store.read_sync(find_trouble, TERMS, {"dead"})
-
-
-@pytest.mark.rule("REC-01", "LEASE-03", "CAN-01")
-def test_settle_and_recovery_at_the_same_time_end_each_run_once(
-    open_store: OpenStore, store: PersistenceAdapter
-) -> None:
-    other = open_store()
-    enqueue_all(store, [NewJob("noop") for _ in range(30)])
-    claims = claim_all(store, worker="slow")
-    units = recovery_units(other.read_sync(find_trouble, TERMS, {"slow"}))
-    ready = threading.Barrier(2)
-    recovered: list[bool] = []
-
-    def act() -> None:
-        ready.wait()
-        recovered.extend(other.write_sync(verb, *args) for verb, args in reversed(units))
-
-    thread = threading.Thread(target=act)
-    thread.start()
-    ready.wait()
-    verdicts = [complete(store, taken) for taken in claims]
-    thread.join()
-    assert sum(recovered) + verdicts.count(Settled.ACCEPTED) == 30
-    for taken, verdict in zip(claims, verdicts, strict=True):
-        job = look(store, job_of_claim(taken).id)
-        won = verdict is Settled.ACCEPTED
-        assert job.status is (JobStatus.COMPLETED if won else JobStatus.FAILED)
-        assert (job.retried_by is None) == won
-    assert count(store, "leases") == 0
-
-
-@pytest.mark.rule("LEASE-05", "REC-01")
-def test_a_killed_process_is_known_dead_at_once_where_the_kernel_can_tell(
-    store: PersistenceAdapter, engine: str, store_url: str, clock: ManualClock
-) -> None:
-    job = enqueue_one(store)
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.conformance.doomed", store_url, "doomed"],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    try:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "working\n"
-        assert not store.is_known_dead("doomed")
-        assert recover(store, dead=store.known_dead()) == 0
-        assert look(store, job.id).status is JobStatus.RUNNING
-    finally:
-        worker.kill()
-        worker.communicate()
-    if engine == "sqlite":
-        assert store.is_known_dead("doomed")
-        expected = ErrorKind.CRASH
-    else:
-        assert recover(store, dead=store.known_dead()) == 0
-        clock.advance(LONG_SILENCE_S)
-        expected = ErrorKind.LOST
-    assert recover(store, dead=store.known_dead()) >= 1
-    after = look(store, job.id)
-    assert after.run is not None
-    assert after.run.error_kind is expected
-    assert after.run.error is not None and "doomed" in after.run.error
-
-
-# --- groups ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.rule("REC-02", "INV-006")
-def test_a_group_whose_members_have_all_ended_is_ended(store: PersistenceAdapter) -> None:
-    group, _ = make_group(store, GroupMode.PARALLEL, OnFailure.CONTINUE, 2)
-    change(store, "UPDATE jobs SET status = 'COMPLETED' WHERE group_id = :id", id=group.id)
-    assert recover(store) == 1
-    assert look_at_group(store, group.id)[0].status is GroupStatus.COMPLETED
-    assert len(events_of(store, "group.finished")) == 1
-
-
-@pytest.mark.rule("REC-02", "DEC-012")
-def test_a_gate_that_should_be_open_is_opened(store: PersistenceAdapter) -> None:
-    group, jobs = make_group(store, GroupMode.SEQUENTIAL, OnFailure.STOP, 2)
-    change(store, "UPDATE jobs SET status = 'COMPLETED' WHERE id = :id", id=jobs[0].id)
-    assert claim_all(store) == []
-    assert recover(store) == 1
-    assert ids_of(claim_all(store)) == [jobs[1].id]
-    assert look_at_group(store, group.id)[0].status is GroupStatus.RUNNING
-
-
-@pytest.mark.rule("REC-01", "INV-006")
-def test_a_crashed_last_member_ends_its_group_with_the_verdict(store: PersistenceAdapter) -> None:
-    group, _ = make_group(
-        store, GroupMode.SEQUENTIAL, OnFailure.STOP, [NewJob("noop", retry_policy=RetryPolicy(max_attempts=0))]
-    )
-    claim_one(store, worker="dead")
-    assert recover(store, dead={"dead"}) == 1
-    assert look_at_group(store, group.id)[0].status is GroupStatus.PARTIAL
-
-
-# --- odd leases ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.rule("REC-02")
-def test_a_lease_of_a_job_that_does_not_exist_is_removed(store: PersistenceAdapter, clock: ManualClock) -> None:
-    write_rows(
-        store,
-        "leases",
-        id="stray",
-        job_id="nobody",
-        worker_id="gone",
-        slot=0,
-        resource="default",
-        type="noop",
-        fence=1,
-        acquired_at=clock.now(),
-        heartbeat_at=clock.now(),
-        expires_at=clock.now(),
-    )
-    clock.advance(LONG_SILENCE_S)
-    assert recover(store) == 1
-    assert count(store, "leases") == 0
-    assert recover(store) == 0
-
-
-@pytest.mark.rule("REC-01")
-def test_recovery_of_a_lease_that_has_been_settled_does_nothing(store: PersistenceAdapter) -> None:
-    enqueue_one(store)
-    taken = claim_one(store)
-    complete(store, taken)
-    before = picture(store)
-    assert not store.write_sync(recover_lease, taken.lease.id, ErrorKind.CRASH, taken.lease.heartbeat_at, TERMS)
-    assert picture(store) == before
-
-
-@pytest.mark.rule("REC-01")
-def test_a_quick_look_finds_abandoned_leases_too(store: PersistenceAdapter, clock: ManualClock) -> None:
-    taken = job_of_claim(claim_one(store)) if enqueue_one(store) else None
-    clock.advance(LONG_SILENCE_S)
-    assert recover(store, thorough=False) == 1
-    assert taken is not None
-    finished = rows(store, "SELECT finished_at FROM jobs WHERE id = :id", id=taken.id)[0][0]
-    assert instant(store, finished) == clock.now()

@@ -15,7 +15,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.governor import PlanInputs, plan
 from holdbeat.domain.schedule import Overlap, Schedule
 from holdbeat.domain.steering import replanned
-from holdbeat.domain.timetable import due_times, fire_at, jittered, next_due, preview, preview_of
+from holdbeat.domain.timetable import clock_change, due_times, fire_at, jittered, next_due, preview, preview_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -240,3 +240,22 @@ def test_a_cron_expression_that_never_comes_again_leaves_the_max_clamp_alone() -
     assert plan(PlanInputs(probe, last_start=over), over).next_run_at is None
     probe.max_interval_s = 60
     assert plan(PlanInputs(probe, last_start=over), over).next_run_at == over + timedelta(seconds=60)
+
+
+@pytest.mark.rule("TIME-08")
+@pytest.mark.parametrize(
+    ("zone", "shown"),
+    [
+        ("Europe/Berlin", ("2026-03-29T01:59:59+01:00", "2026-03-29T03:00:00+02:00")),
+        ("America/New_York", ("2026-03-08T01:59:59-05:00", "2026-03-08T03:00:00-04:00")),
+        ("Australia/Lord_Howe", ("2026-04-05T01:59:59+11:00", "2026-04-05T01:30:00+10:30")),
+        ("America/Santiago", ("2026-04-04T23:59:59-03:00", "2026-04-04T23:00:00-04:00")),
+        ("UTC", None),
+        ("Asia/Tokyo", None),
+    ],
+)
+def test_a_preview_knows_when_the_clocks_change_next(zone: str, shown: tuple[str, str] | None) -> None:
+    fires = preview_of(cron="* * * * *", interval_s=None, timezone=zone, dst=Dst.VIXIE, after=NOW, n=3)
+    change = clock_change(fires)
+    assert (change and tuple(each.isoformat() for each in change)) == shown
+    assert clock_change([]) is None

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from holdbeat.cli.loading import Lazy
 from holdbeat.domain.bounds import instant
-from holdbeat.domain.clock import iso
-from holdbeat.domain.views import endpoint_json, job_json, occurrence_json, redacted_headers, schedule_json
+from holdbeat.domain.views import (
+    endpoint_json,
+    job_json,
+    occurrence_json,
+    preview_json,
+    redacted_headers,
+    schedule_json,
+)
 
 if TYPE_CHECKING:
     from holdbeat.domain import address
-    from holdbeat.domain.cron import Fire
     from holdbeat.domain.schedule import Schedule
     from holdbeat.settings import Settings
     from holdbeat.store.adapter import PersistenceAdapter
@@ -138,11 +143,11 @@ class LocalSchedules:
         fires = self.store.read_sync(
             schedule_reports.preview_schedule, reference, n or schedule_reports.PREVIEWED, endpoint=self.is_endpoint
         )
-        return {"items": [_fire_json(fire) for fire in fires]}
+        return preview_json(fires)
 
     def preview_timetable(self, timetable: Mapping[str, Any]) -> Any:
         fires = self.store.read_sync(schedule_reports.preview_timetable, timetable)
-        return {"items": [_fire_json(fire) for fire in fires]}
+        return preview_json(fires)
 
 
 class LocalEndpoints(LocalSchedules):
@@ -168,7 +173,3 @@ class LocalEndpoints(LocalSchedules):
 
 def _instant(text: str | None, field: str) -> datetime | None:
     return None if text is None else instant(text, field)
-
-
-def _fire_json(fire: Fire) -> dict[str, Any]:
-    return {"at": iso(fire.at), "local": fire.local.isoformat(), "note": fire.note}

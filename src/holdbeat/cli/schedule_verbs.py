@@ -170,11 +170,7 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
             found = kind(backend).preview(name, n=n)
         else:
             found = backend.schedules.preview_timetable(without_none({**given, "n": n}))
-        show(
-            found,
-            lambda each: [table(("at", "local", "note"), [(t["at"], t["local"], t["note"]) for t in each["items"]])],
-            as_json=as_json,
-        )
+        show(found, _preview, as_json=as_json)
 
     @group.command("delete", epilog=example(f"holdbeat {plural} delete NAME --yes"), help=f"Delete the {noun} NAME.")
     @NAME
@@ -185,6 +181,16 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
         found = each.get(name)
         confirm(f"The {noun} {found['name']!r} will be deleted; its jobs stay.", yes=yes)
         each.delete(found["id"])
+
+
+def _preview(found: Any) -> list[Any]:
+    shown: list[Any] = [
+        table(("at", "local", "note"), [(instant(t["at"]), t["local"], t["note"]) for t in found["items"]])
+    ]
+    change = found.get("clock_change")
+    if change:
+        shown.append(f"The clocks change next at {instant(change['at'])}: {change['before']}, then {change['after']}.")
+    return shown
 
 
 def schedules_table(items: list[Any]) -> Any:

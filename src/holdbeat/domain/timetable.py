@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -202,6 +202,30 @@ def preview(schedule: Schedule, after: datetime, n: int) -> list[Fire]:
     """The next `n` due times strictly after an instant, each with its local time and `gap` or `fold`."""
     whole_number(n, "n", 1, MOST_PREVIEWED)
     return list(islice(_fires(schedule, after.astimezone(UTC)), n))
+
+
+def clock_change(fires: Sequence[Fire]) -> tuple[datetime, datetime] | None:
+    """When the clocks of a preview's zone change next after its first due time, as they show it before and after.
+
+    None for a zone whose clocks stay as they are for the next thirteen months.
+    """
+    if not fires:
+        return None
+    zone, before = fires[0].local.tzinfo, fires[0].at
+    offset = before.astimezone(zone).utcoffset()
+    after = before
+    while after.astimezone(zone).utcoffset() == offset:
+        before, after = after, after + DAY
+        if after > fires[0].at + 400 * DAY:
+            return None
+    while after - before > MILLISECOND:
+        middle = before + (after - before) / 2
+        if middle.astimezone(zone).utcoffset() == offset:
+            before = middle
+        else:
+            after = middle
+    change = (after + MILLISECOND / 2).replace(microsecond=0)
+    return (change - timedelta(seconds=1)).astimezone(zone), change.astimezone(zone)
 
 
 def preview_of(

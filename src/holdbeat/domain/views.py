@@ -5,7 +5,7 @@ Secrets never pass through here: what must not be shown is replaced by the redac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from holdbeat.domain.errors import Invalid
 
 if TYPE_CHECKING:
     # Names of types alone: whoever shows a job need not load all there is about cron.
+    from holdbeat.domain.cron import Fire
     from holdbeat.domain.events import Event
     from holdbeat.domain.group import JobGroup
     from holdbeat.domain.job import Job
@@ -311,6 +312,19 @@ def endpoint_json(schedule: Schedule) -> dict[str, Any]:
         "webhook_url": schedule.webhook_url,
         "labels": schedule.labels,
         **_timing_json(schedule),
+    }
+
+
+def preview_json(fires: Sequence[Fire]) -> dict[str, Any]:
+    """Due times to come, and when the clocks of their zone change next."""
+    from holdbeat.domain.timetable import clock_change
+
+    change = clock_change(fires)
+    return {
+        "items": [{"at": iso(fire.at), "local": fire.local.isoformat(), "note": fire.note} for fire in fires],
+        "clock_change": {"at": iso(change[1]), "before": change[0].isoformat(), "after": change[1].isoformat()}
+        if change
+        else None,
     }
 
 

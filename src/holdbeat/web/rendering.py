@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.schedule import INDEFINITE
+from holdbeat.domain.timetable import clock_change
 from holdbeat.observe.wording import counted, span
 from holdbeat.web.charts import slot_name
 
@@ -40,6 +41,7 @@ def environment() -> Environment:
         "span": _span,
         "brief": _brief,
         "pretty": _pretty,
+        "clock_change": clock_change,
         "short": short,
         "bytes": _bytes,
         "clock": _clock,

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from holdbeat.api.call import Call
 from holdbeat.api.problem import answer
-from holdbeat.api.routers.steering import Kind, add_routes, fire_json
+from holdbeat.api.routers.steering import Kind, add_routes
 from holdbeat.api.routes import Routes
 from holdbeat.api.schemas.schedules import (
     Preview,
@@ -18,7 +18,7 @@ from holdbeat.api.schemas.schedules import (
 )
 from holdbeat.domain.bounds import duration_s, line, whole_number
 from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
-from holdbeat.domain.views import schedule_json
+from holdbeat.domain.views import preview_json, schedule_json
 from holdbeat.store.verbs.schedule_reports import preview_timetable
 
 routes = Routes("schedules")
@@ -41,7 +41,7 @@ async def preview_schedule_timetable(call: Call) -> Response:
     if given.get("n") is not None:
         whole_number(given["n"], "n", 1, 1000)
     fires = await call.service.store.read(preview_timetable, given)
-    return answer({"items": [fire_json(fire) for fire in fires]})
+    return answer(preview_json(fires))
 
 
 add_routes(routes, _KIND)

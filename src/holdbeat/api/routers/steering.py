@@ -25,12 +25,10 @@ from holdbeat.api.schemas.schedules import ScheduleExplanation as Explanation
 from holdbeat.api.submitting import needs_admin
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.bounds import instant
-from holdbeat.domain.clock import iso
-from holdbeat.domain.cron import Fire
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.occurrence import OccurrenceStatus
 from holdbeat.domain.schedule import Schedule
-from holdbeat.domain.views import job_json, occurrence_json
+from holdbeat.domain.views import job_json, occurrence_json, preview_json
 from holdbeat.handlers.shell import SHELL
 from holdbeat.observe.explain import explain_schedule
 from holdbeat.store.transaction import Transaction
@@ -300,9 +298,4 @@ def _add_reports(routes: Routes, kind: Kind) -> None:
     async def preview(call: Call) -> Response:
         n = call.whole("n", 10, 1, 1000)
         fires = await call.service.store.read(preview_schedule, call.path("id"), n, endpoint=kind.is_endpoint)
-        return answer({"items": [fire_json(fire) for fire in fires]})
-
-
-def fire_json(fire: Fire) -> dict[str, Any]:
-    """One due time of a preview."""
-    return {"at": iso(fire.at), "local": fire.local.isoformat(), "note": fire.note}
+        return answer(preview_json(fires))

@@ -219,8 +219,17 @@ class PreviewedFire(Answer):
     note: Literal["gap", "fold"] | None
 
 
+class ClockChange(Answer):
+    """When the clocks of the zone change next, and what they show just before and then."""
+
+    at: Instant
+    before: str
+    after: str
+
+
 class Preview(Answer):
     items: list[PreviewedFire]
+    clock_change: ClockChange | None
 
 
 class ScheduleExplanation(Answer):
