@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import ssl
 import time
 from collections.abc import Generator, Mapping
 from typing import Any
@@ -46,6 +47,12 @@ def query_of(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _trust(url: str) -> ssl.SSLContext | bool:
+    """Whom to trust: for an address without TLS nobody, since to load the world's authorities takes a command longer
+    than all the rest."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else True
+
+
 class Transport:
     """One server, one key, and the connections to it."""
 
@@ -68,7 +75,12 @@ class Transport:
             headers["Authorization"] = f"Bearer {key}"
         try:
             self._http = httpx2.Client(
-                base_url=self.url, headers=headers, timeout=timeout_s, transport=transport, trust_env=False
+                base_url=self.url,
+                headers=headers,
+                timeout=timeout_s,
+                transport=transport,
+                trust_env=False,
+                verify=_trust(self.url),
             )
         except httpx2.InvalidURL as error:
             raise Unavailable(f"{self.url!r} is no address of a server: {error}.", code="bad_url") from error
