@@ -83,10 +83,16 @@ async def measure_sqlite(place: Path, jobs: int, rounds: int, workers: int, prog
         progress,
     )
     progress(f"{workers} worker processes on one file …")
-    one = await _drain_by_processes(f"sqlite:///{fresh('many')}", jobs, 1)
-    many = await _drain_by_processes(f"sqlite:///{fresh('many')}", jobs, workers)
-    figures["processes"] = {"one_per_s": round(one), "many_per_s": round(many), "count": workers}
-    figures["processes_ratio"] = round(many / one, 3)
+    ones, manys = [], []
+    for _ in range(rounds):
+        ones.append(await _drain_by_processes(f"sqlite:///{fresh('many')}", jobs, 1))
+        manys.append(await _drain_by_processes(f"sqlite:///{fresh('many')}", jobs, workers))
+    figures["processes"] = {
+        "one_per_s": round(statistics.median(ones)),
+        "many_per_s": round(statistics.median(manys)),
+        "count": workers,
+    }
+    figures["processes_ratio"] = round(statistics.median(m / o for m, o in zip(manys, ones, strict=True)), 3)
     return figures
 
 
