@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from holdbeat.domain.clock import from_iso
+
 APP = """
-import time
+from pathlib import Path
 from holdbeat import App
 
 app = App(lease_s=2, heartbeat_s=0.3, grace_s=0.5)
 
 
 @app.job
-async def block(seconds: float) -> str:
-    time.sleep(seconds)
-    return "through"
+async def block(gate: str) -> str:
+    return Path(gate).read_text()
 """
 
 
@@ -55,13 +59,26 @@ def serving(folder: Path) -> Iterator[httpx2.Client]:
 @pytest.mark.rule("LEASE-02", "API-05")
 def test_the_api_answers_and_the_lease_lives_while_a_handler_blocks_the_loop(tmp_path: Path) -> None:
     with serving(tmp_path) as client:
-        job = client.post("/api/jobs", json={"type": "block", "params": {"seconds": 7}}).json()
+        gate = tmp_path / "gate"
+        os.mkfifo(gate)
+        job = client.post("/api/jobs", json={"type": "block", "params": {"gate": str(gate)}}).json()
         until = time.monotonic() + 60
-        while client.get(f"/api/jobs/{job['id']}").json()["status"] == "QUEUED":
+
+        def look() -> dict[str, Any]:
             assert time.monotonic() < until
+            found: dict[str, Any] = client.get(f"/api/jobs/{job['id']}").json()
+            return found
+
+        while (now := look())["status"] == "QUEUED":
+            pass
         asked = 0
-        while (now := client.get(f"/api/jobs/{job['id']}").json())["status"] == "RUNNING":
+        beyond_recovery = from_iso(now["lease_expires_at"]) + timedelta(seconds=5)
+        while from_iso((now := look())["lease_expires_at"]) < beyond_recovery:
+            assert now["status"] == "RUNNING"
             assert client.get("/healthz").json() == {"status": "ok"}
             asked += 1
         assert asked > 3
+        gate.write_text("through")
+        while (now := look())["status"] == "RUNNING":
+            pass
         assert (now["status"], now["run"]["result"], now["retried_by"]) == ("COMPLETED", "through", None)

@@ -43,25 +43,28 @@ def test_a_worker_with_a_metrics_port_tells_what_it_did(store_url: str, tmp_path
     for _ in range(2):
         holdbeat.submit("story")
     holdbeat.submit("broken")
-    log = tmp_path / "worker.log"
-    with log.open("w") as stream:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "holdbeat", "worker", "work:app", "--metrics-port", "0"],
-            cwd=tmp_path,
-            env=holdbeat.environment,
-            stderr=stream,
-        )
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "holdbeat", "worker", "work:app", "--metrics-port", "0"],
+        cwd=tmp_path,
+        env=holdbeat.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert worker.stderr is not None
+    found = None
     try:
+        said = []
+        while found is None:
+            said.append(worker.stderr.readline())
+            assert said[-1], "".join(said)
+            found = re.search(r"metrics on (http://127\.0\.0\.1:\d+/metrics)", said[-1])
         until = time.monotonic() + 60
         text = ""
         while sample(text, "holdbeat_settles_total") < 3:
-            assert time.monotonic() < until and worker.poll() is None, log.read_text()
-            found = re.search(r"metrics on (http://127\.0\.0\.1:\d+/metrics)", log.read_text())
-            if found is not None:
-                with urlopen(found[1], timeout=10) as answer:
-                    assert answer.headers["Content-Type"].startswith("text/plain")
-                    text = answer.read().decode()
-            time.sleep(0.1)
+            assert time.monotonic() < until and worker.poll() is None
+            with urlopen(found[1], timeout=10) as answer:
+                assert answer.headers["Content-Type"].startswith("text/plain")
+                text = answer.read().decode()
         assert sample(text, "holdbeat_settles_total", outcome="COMPLETED") == 2
         assert sample(text, "holdbeat_settles_total", outcome="FAILED", error_kind="error") == 1
         assert sample(text, "holdbeat_claims_total") == 3
@@ -72,7 +75,8 @@ def test_a_worker_with_a_metrics_port_tells_what_it_did(store_url: str, tmp_path
             urlopen(found[1].replace("/metrics", "/api/jobs"), timeout=10)
     finally:
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(60) == 0, log.read_text()
+        assert worker.wait(60) == 0, worker.stderr.read()
+        worker.stderr.close()
     with pytest.raises(OSError, match="refused"):
         urlopen(found[1], timeout=10)
 
