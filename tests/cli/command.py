@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -56,6 +57,15 @@ class Answer:
         return self.out.splitlines()
 
 
+def drawn_on(terminal: int) -> bytes:
+    """Everything that is drawn on a terminal until nobody holds its other end."""
+    drawn = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 65536):
+            drawn += part
+    return drawn
+
+
 class Command:
     """`holdbeat` in one folder, on one store."""
 
@@ -107,15 +117,7 @@ class Command:
             text=True,
         )
         os.close(theirs)
-        drawn = b""
-        while True:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:
-                break
-            if not part:
-                break
-            drawn += part
+        drawn = drawn_on(ours)
         out, _ = process.communicate(timeout=60)
         os.close(ours)
         return Answer(process.returncode, out, ""), drawn.decode()

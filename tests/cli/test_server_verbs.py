@@ -25,7 +25,7 @@ from holdbeat.settings import Settings
 from holdbeat.store.verbs.endpoints import create_endpoint
 from holdbeat.store.verbs.schedules import create_schedule
 from holdbeat.wiring import Composition
-from tests.cli.command import Command
+from tests.cli.command import Command, drawn_on
 from tests.cli.conftest import CONCURRENCY, Server
 from tests.conformance.acts import open_at
 
@@ -223,15 +223,7 @@ def test_colours_are_for_terminals_alone(server: Server) -> None:
             stdout=theirs,
         )
         os.close(theirs)
-        drawn = b""
-        while True:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:
-                break
-            if not part:
-                break
-            drawn += part
+        drawn = drawn_on(ours)
         assert process.wait(30) == 0
         os.close(ours)
         return drawn

@@ -161,14 +161,7 @@ async def test_a_job_lives_and_dies_with_the_callers_own_transaction(store_url: 
         return int(app.store.read_sync(lambda tx: tx.rows("SELECT count(*) FROM jobs"))[0][0])
 
     for word, expected in (("ROLLBACK", 0), ("COMMIT", 1)):
-        connection: Any
-        if store_url.startswith("sqlite"):
-            connection = apsw.Connection(store_url.removeprefix("sqlite:///"))
-            connection.set_busy_timeout(5000)
-            connection.execute("BEGIN IMMEDIATE")
-        else:
-            connection = psycopg.connect(store_url, autocommit=True)
-            connection.execute("BEGIN")
+        connection = own_transaction(store_url)
         app.with_options(connection=connection).enqueue_sync("add", a=1)
         assert count() == 0
         connection.execute(word)

@@ -8,12 +8,12 @@ again before a call, at most once a second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.errors import HoldbeatError
-from holdbeat.handlers.outbound import Answer, Outbound, OutboundFailure
+from holdbeat.handlers.outbound import Outbound, OutboundFailure
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.exposure import is_exposed
@@ -29,24 +29,10 @@ class WatchedOutbound(Outbound):
         self._open_store = store
         self._read_at = float("-inf")
 
-    async def call(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        content: bytes | None,
-        deadline_s: float,
-        max_body_bytes: int,
-    ) -> Answer:
-        if self._own.loopback_server:
-            await self._look()
-        return await super().call(
-            method, url, headers=headers, content=content, deadline_s=deadline_s, max_body_bytes=max_body_bytes
-        )
-
-    async def _look(self) -> None:
-        """Reads how the servers stand, unless that was done just now."""
+    async def _review_policy(self) -> None:
+        """Reads how the servers stand, unless that was done just now or would change nothing."""
+        if not self._own.loopback_server:
+            return
         now = asyncio.get_running_loop().time()
         if now - self._read_at < FRESH_S:
             return

