@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -20,7 +21,7 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict, StoreBusy, StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
-from holdbeat.store.sqlite import SqliteStore
+from holdbeat.store.sqlite import READERS, SqliteStore
 from holdbeat.store.sqlite_file import INDEX_EVERY
 from holdbeat.store.sqlite_neighbours import WriteTurn
 from holdbeat.store.transaction import Transaction
@@ -235,6 +236,26 @@ def test_a_store_damaged_under_a_running_process_stops_it_once_the_damage_is_met
 
 
 # --- what lies beside the file ---------------------------------------------------------------------------
+
+
+@pytest.mark.rule("OPS-03", "DEC-008")
+def test_a_store_is_handed_out_only_when_all_its_connections_hold_the_same_log(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that came later would begin a new log where one was deleted, and what only that one held would be lost."""
+    gate = threading.Event()
+    read_loop = SqliteStore._read_loop
+
+    def late(*args: Any) -> None:
+        gate.wait()
+        read_loop(*args)
+
+    monkeypatch.setattr(SqliteStore, "_read_loop", late)
+    store = opened(path)
+    held = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    assert held.count(f"{path}-wal") == 1 + READERS
+    gate.set()
+    store.close()
 
 
 @pytest.mark.rule("OPS-03", "DEC-008")

@@ -66,10 +66,13 @@ class SqliteStore(PersistenceAdapter):
         self._resting = [threading.Lock() for _ in range(readers)]
         """Each held by its reader while that reads."""
         self._stilled: list[threading.Lock] = []
-        self._reader_connections: list[apsw.Connection] = []
         if self.path in _left_open:
             raise forked()
         self._connection = open_file(self.path, create=create)
+        # All of them before the file is looked at: one that came later could open a log that is not the first one's.
+        self._reader_connections: list[apsw.Connection] = []
+        if self.path != MEMORY:
+            self._reader_connections += [sqlite_file.connect_reader(self.path) for _ in self._resting]
         self._identity = FileIdentity(self.path)
         self._turn: WriteTurn | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         self._life: SignsOfLife | None = None
@@ -83,8 +86,8 @@ class SqliteStore(PersistenceAdapter):
         self._threads = [threading.Thread(target=self._write_loop, name="holdbeat-writer", daemon=True)]
         if self.path != MEMORY:
             self._threads += [
-                threading.Thread(target=self._read_loop, args=(rest,), name=f"holdbeat-reader-{number}", daemon=True)
-                for number, rest in enumerate(self._resting)
+                threading.Thread(target=self._read_loop, args=pair, name=f"holdbeat-reader-{number}", daemon=True)
+                for number, pair in enumerate(zip(self._resting, self._reader_connections, strict=True))
             ]
         for thread in self._threads:
             thread.start()
@@ -337,11 +340,7 @@ class SqliteStore(PersistenceAdapter):
 
     # --- the readers -------------------------------------------------------------------------------------
 
-    def _read_loop(self, rest: threading.Lock) -> None:
-        with rest:
-            connection = connect(self.path)
-            connection.execute("PRAGMA query_only = 1")
-            self._reader_connections.append(connection)
+    def _read_loop(self, rest: threading.Lock, connection: apsw.Connection) -> None:
         while (work := self._reading.get()) is not None:
             if not work.begin():
                 continue

@@ -139,6 +139,15 @@ def connect(path: str) -> apsw.Connection:
     return _settled(_reach(path))
 
 
+def connect_reader(path: str) -> apsw.Connection:
+    try:
+        connection = connect(path)
+        connection.execute("PRAGMA query_only = 1")
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    return connection
+
+
 def _reach(path: str) -> apsw.Connection:
     """A connection that has not changed anything in the file yet, not even its journal mode."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX | apsw.SQLITE_OPEN_URI
