@@ -47,7 +47,7 @@ class Extent:
     claims: int = 60
 
 
-FULL = Extent(jobs=4_000, rounds=9, commits=400, many=1_000_000)
+FULL = Extent(jobs=4_000, rounds=15, commits=400, many=1_000_000)
 QUICK = Extent(jobs=2_000, rounds=3, commits=150, many=50_000, claims=30)
 
 
@@ -160,6 +160,7 @@ def measure(bench: SqliteBench | PostgresBench, extent: Extent, parts: set[str])
     if "life" in parts:
         progress(f"{bench.name}: lives of {lived} jobs at batch {BATCH}")
         recording = bench.record(lived)
+        tune()  # the collector would go through all that was recorded, in the Store's time
         found = Rounds(
             {
                 "store": store_life,

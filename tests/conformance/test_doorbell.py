@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -59,3 +60,45 @@ def test_a_bell_can_be_closed_at_any_moment_and_tells_what_was_left(tmp_path: Pa
         assert not closing.is_alive()
         assert ear.has_heard(said)
     ear.bell.close()
+
+
+@pytest.mark.rule("LEASE-05")
+def test_a_neighbour_is_rung_however_soon_after_another_it_came(tmp_path: Path) -> None:
+    """The folder's time of change has ticks of milliseconds: two who come in one tick leave one mark."""
+    path = str(tmp_path / "store.db")
+    mouth = Doorbell(path, lambda topics: None)
+    first = Ear(path)
+    mouth.ring({"first"})
+    mark = os.stat(mouth._folder).st_mtime_ns
+    second = Ear(path)
+    os.utime(mouth._folder, ns=(mark, mark))
+    mouth.ring({"second"})
+    assert first.has_heard({"first", "second"})
+    assert second.has_heard({"second"})
+    for bell in (first.bell, second.bell, mouth):
+        bell.close()
+
+
+@pytest.mark.rule("LEASE-05")
+def test_the_last_to_leave_takes_the_folder_away_and_who_comes_meanwhile_is_still_rung(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    mouth = Doorbell(path, lambda topics: None)
+    is_over = threading.Event()
+
+    def come_and_go() -> None:
+        while not is_over.is_set():
+            Ear(path).bell.close()
+
+    others = threading.Thread(target=come_and_go)
+    others.start()
+    try:
+        for number in range(200):
+            ear = Ear(path)
+            mouth.ring({str(number)})
+            assert ear.has_heard({str(number)})
+            ear.bell.close()
+    finally:
+        is_over.set()
+        others.join()
+        mouth.close()
+    assert not Path(mouth._folder).exists()

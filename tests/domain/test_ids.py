@@ -45,7 +45,7 @@ def test_an_id_is_a_uuid_of_version_7_that_tells_its_millisecond(millis: int) ->
 
 @pytest.mark.rule("INV-004")
 def test_a_full_counter_borrows_the_next_millisecond_instead_of_wrapping() -> None:
-    source = IdSource(random_bits=lambda bits: 2**bits - 1)
+    source = IdSource(random_bytes=lambda count: b"\xff" * count)
     first = source.new(NOW)
     source._counter = 2**26 - 2
     ids = [first, *source.many(NOW, 5)]

@@ -20,8 +20,8 @@ class IdSource:
     runs on from the last id, and a full counter borrows the next millisecond.
     """
 
-    def __init__(self, random_bits: Callable[[int], int] = secrets.randbits) -> None:
-        self._random_bits = random_bits
+    def __init__(self, random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> None:
+        self._random_bytes = random_bytes
         self._lock = threading.Lock()
         self._millis = 0
         self._counter = 0
@@ -35,11 +35,11 @@ class IdSource:
         millis = delta.days * 86_400_000 + delta.seconds * 1000 + delta.microseconds // 1000
         ids: list[str] = []
         # One draw for all: asking the system for randomness costs more than the id.
-        noise = f"{self._random_bits(48 * count):0{12 * count}x}"
+        ends = self._random_bytes(6 * count).hex("-", 6).split("-")
         with self._lock:
             if millis > self._millis:
                 self._millis = millis
-                self._counter = self._random_bits(_COUNTER_BITS - 2)
+                self._counter = int.from_bytes(self._random_bytes(4), "big") >> (32 - (_COUNTER_BITS - 2))
             while len(ids) < count:
                 counter = self._counter + 1
                 if counter >> _COUNTER_BITS:
@@ -50,8 +50,7 @@ class IdSource:
                 run = min(count - done, 0xC000 - low)
                 digits = f"{self._millis:012x}"
                 front = f"{digits[:8]}-{digits[8:]}-7{counter >> 14:03x}-"
-                starts = range(12 * done, 12 * (done + run), 12)
-                ids += [f"{front}{low + n:x}-{noise[start : start + 12]}" for n, start in enumerate(starts)]
+                ids += [f"{front}{n:x}-{end}" for n, end in enumerate(ends[done : done + run], low)]
                 self._counter = counter + run - 1
         return ids
 

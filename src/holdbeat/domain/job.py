@@ -139,14 +139,14 @@ class Job:
     finished_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     cancel_reason: str | None = None
-    worker_id: str | None = None
-    heartbeat_at: datetime | None = None
-    lease_expires_at: datetime | None = None
     hold: Hold = Hold.READY
     attempt: int = 0
     """How many links lead back to the root of the chain."""
     trace: str | None = None
     """W3C traceparent of the submission, so that the run's span can link to it."""
+    worker_id: str | None = None
+    heartbeat_at: datetime | None = None
+    lease_expires_at: datetime | None = None
     run: JobRun | None = None
     """Filled in where a reader asked for it."""
     manual_retries: tuple[str, ...] = ()

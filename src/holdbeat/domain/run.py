@@ -73,7 +73,7 @@ class Outcome:
 
     @staticmethod
     def completed(result: Any = None, *, exit_code: int | None = None) -> Outcome:
-        return Outcome(RunStatus.COMPLETED, result=result, exit_code=exit_code)
+        return Outcome(RunStatus.COMPLETED, result, None, None, exit_code)
 
     @staticmethod
     def failed(kind: ErrorKind, error: str, *, exit_code: int | None = None, result: Any = None) -> Outcome:

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import secrets
 import socket
 import tempfile
 import threading

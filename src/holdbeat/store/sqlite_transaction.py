@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 import apsw
@@ -90,23 +89,25 @@ class SqliteTransaction(Transaction):
             return
         fixed: dict[str, Any] = {}
         varied: dict[str, Sequence[Any]] = {}
+        count = len(rows)
         for name, column in zip(columns, zip(*rows, strict=True), strict=True):
             first = column[0]
-            if column.count(first) == len(column):
+            if first == column[-1] and column.count(first) == count:
                 if first is not None:
                     fixed[name] = _written(first) if isinstance(first, datetime) else first
             elif isinstance(first or next(value for value in column if value is not None), datetime):
                 varied[name] = [None if value is None else _written(value) for value in column]
             else:
                 varied[name] = column
-        shared, names = tuple(fixed), tuple(varied)
-        values = list(chain.from_iterable(zip(*varied.values(), strict=True)))
+        shared, names, width = tuple(fixed), tuple(varied), len(varied)
+        values: list[Any] = [None] * (count * width)
+        for number, given in enumerate(varied.values()):
+            values[number::width] = given
         done = 0
         for size in _CHUNKS:
-            while len(rows) - done >= size:
+            while count - done >= size:
                 text = _insertion(table, shared, names, size)
-                given = values[done * len(names) : (done + size) * len(names)]
-                self.connection.execute(text, (*fixed.values(), *given))
+                self.connection.execute(text, (*fixed.values(), *values[done * width : (done + size) * width]))
                 done += size
 
     def time(self, value: Any) -> datetime | None:

@@ -59,7 +59,7 @@ def columns_of(
     constants: dict[str, Any] = {}
     varied: dict[str, tuple[Any, ...]] = {}
     for (column, _), values in zip(columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True):
-        if varied and values and values.count(values[0]) == len(values):
+        if varied and values and values[0] == values[-1] and values.count(values[0]) == len(values):
             constants[f"{name}__{column}"] = values[0]
         else:
             varied[f"{name}__{column}"] = values

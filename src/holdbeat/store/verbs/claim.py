@@ -53,9 +53,9 @@ def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
     capacity, waiting = _capacity(tx, lanes, waiting)
     slots, http_slots = list(reversed(vacancy.slots)), list(reversed(vacancy.http_slots))
     granted = _serve(tx, vacancy, waiting, capacity, slots, http_slots) if waiting else []
-    chosen = _choose(tx, lanes, capacity, slots, http_slots)
+    chosen, places = _choose(tx, lanes, capacity, slots, http_slots)
     claims = _grant(tx, vacancy, granted, tx.next_fences(len(granted))) if granted else []
-    return claims + _start(tx, vacancy, chosen)
+    return claims + _start(tx, vacancy, chosen, places) if chosen else claims
 
 
 _DELAYED = "FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1"
@@ -252,8 +252,8 @@ def _candidates(tx: Transaction, texts: dict[str, str], lanes: list[tuple[str, s
 
 def _choose(
     tx: Transaction, lanes: list[Lane], capacity: Capacity, slots: list[int], http_slots: list[int]
-) -> list[tuple[Row, int, int | None]]:
-    """The jobs to start (rows of JOB), each with its slot and fence, in the order of INV-004 over all lanes."""
+) -> tuple[list[Row], list[int]]:
+    """The jobs to start (rows of JOB, each with its fence), and their slots, in the order of INV-004 over all lanes."""
     wanted = []
     for resource, type_ in lanes:
         places = len(http_slots if resource == HTTP_RESOURCE else slots)
@@ -262,26 +262,24 @@ def _choose(
         if count:
             wanted.append((resource, type_, count))
     if not wanted:
-        return []
+        return [], []
     if len(wanted) == 1:
         # No other lane competes: whatever is found has its place.
         free_slots = http_slots if wanted[0][0] == HTTP_RESOURCE else slots
-        whole = _candidates(tx, _WHOLE_CANDIDATES, wanted)
-        return [(row, slot, row[_FENCE]) for row, slot in zip(whole, reversed(free_slots), strict=False)]
+        return _candidates(tx, _WHOLE_CANDIDATES, wanted), free_slots[::-1]
     found = _candidates(tx, _CANDIDATES, wanted)
     found.sort(key=lambda row: (-row[0], row[1], row[2], row[3]))
-    chosen = []
+    chosen = {}
     for row in found:
         resource, type_ = row[_RESOURCE], row[_TYPE]
         free_slots = http_slots if resource == HTTP_RESOURCE else slots
         if free_slots and capacity.free_for_jobs(resource, type_) != 0:
             capacity.take(resource, type_)
-            chosen.append((row[_ID], free_slots.pop(), row[_FENCE]))
+            chosen[row[_ID]] = (free_slots.pop(), row[_FENCE])
     if not chosen:
-        return []
-    ids = [job_id for job_id, _, _ in chosen]
-    jobs = {row[0]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=ids)}
-    return [(jobs[job_id], slot, fence) for job_id, slot, fence in chosen]
+        return [], []
+    jobs = {row[0]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=list(chosen))}
+    return [(*jobs[job_id], fence) for job_id, (_, fence) in chosen.items()], [slot for slot, _ in chosen.values()]
 
 
 _LEASE_COLUMNS = (
@@ -342,16 +340,19 @@ def _grant(tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, i
     return claims
 
 
-def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[Row, int, int | None]]) -> list[Claim]:
-    if not chosen:
-        return []
+def _start(tx: Transaction, vacancy: Vacancy, chosen: list[Row], slots: list[int]) -> list[Claim]:
     now = tx.now
+    count = len(chosen)
     tx.execute(
         "UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE id IN :ids",
         now=now,
-        ids=[row[0] for row, _, _ in chosen],
+        ids=[row[0] for row in chosen],
     )
-    next_fence = tx.next_fences(len(chosen)) if chosen[0][2] is None else 0
+    if chosen[0][_FENCE] is None:
+        first = tx.next_fences(count)
+        fences: Sequence[int] = range(first, first + count)
+    else:
+        fences = [row[_FENCE] for row in chosen]
     expires_at = vacancy.terms.expiry(now)
     worker_id = vacancy.worker_id
     claims = []
@@ -359,10 +360,7 @@ def _start(tx: Transaction, vacancy: Vacancy, chosen: list[tuple[Row, int, int |
     leases = []
     note = tx.events.append
     groups = set()
-    for (row, slot, given), run_id in zip(chosen, tx.new_ids(len(chosen)), strict=True):
-        fence = given
-        if fence is None:
-            fence, next_fence = next_fence, next_fence + 1
+    for row, slot, fence, run_id in zip(chosen, slots, fences, tx.new_ids(count), strict=False):
         job = job_of(tx, row)
         job_id, type_, resource, group_id, template_id = job.id, job.type, job.resource, job.group_id, job.template_id
         lease = Lease(run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from holdbeat.domain import events
 from holdbeat.domain.clock import iso
@@ -34,29 +33,20 @@ _AS_PLANNED = dumps({"status": RunStatus.COMPLETED})
 
 
 @dataclass(slots=True)
-class JobInBrief:
-    """As much of a Job as its end needs where no retry and no schedule follows from it."""
+class Ending:
+    """One run that has ended: how its execution went, and as much of its Job (locked) as every end needs."""
 
-    id: str
+    run_id: str
+    worker_id: str | None
+    outcome: Outcome
+    job_id: str
     status: JobStatus
     cancel_reason: str | None
     webhook_url: str | None
     group_id: str | None
-    schedule_id: str | None = None
-    finished_at: datetime | None = None
-
-
-@dataclass(slots=True)
-class Ending:
-    """One run that has ended: its Job as the store has it (locked), and how the execution went.
-
-    The Job may be in brief unless the execution failed or a schedule made it.
-    """
-
-    job: Job | JobInBrief
-    run_id: str
-    outcome: Outcome
-    worker_id: str | None = None
+    schedule_id: str | None
+    job: Job | None = None
+    """All of it; needed where the execution failed, or where a schedule made the job."""
 
 
 def lock_company(tx: Transaction, group_ids: Iterable[str | None], schedule_ids: Iterable[str | None]) -> None:
@@ -86,53 +76,51 @@ def end_runs(tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None =
     outbox = outbox or Outbox(tx)
     is_followed = bool(outbox.subscribers())
     runs = []
-    jobs = []
+    ended: dict[JobStatus, list[str]] = {}
     now = tx.now
     note = tx.events.append
     failed: list[tuple[Job, ErrorKind]] = []
     for ending in endings:
-        job = ending.job
-        outcome = ending.outcome
-        run_id = ending.run_id
-        if job.status is JobStatus.CANCELLED:
-            outcome = Outcome.failed(ErrorKind.CANCELLED, job.cancel_reason or "cancelled", exit_code=outcome.exit_code)
+        job_id, run_id, outcome = ending.job_id, ending.run_id, ending.outcome
+        if ending.status is JobStatus.CANCELLED:
+            reason = ending.cancel_reason or "cancelled"
+            outcome = Outcome.failed(ErrorKind.CANCELLED, reason, exit_code=outcome.exit_code)
         else:
-            if job.status is JobStatus.RUNNING and outcome.status is RunStatus.COMPLETED:
+            if ending.status is JobStatus.RUNNING and outcome.status is RunStatus.COMPLETED:
                 # What nearly every job comes to, without three looks at tables.
-                job.status, told = JobStatus.COMPLETED, "job.run.completed"
+                ended_as, told = JobStatus.COMPLETED, "job.run.completed"
             else:
-                job.status, told = transition(job.status, _EVENT_OF[outcome.status]), _TOLD_AS[outcome.status]
-            job.finished_at = now
-            jobs.append((job.id, job.status, now))
-            if job.webhook_url or is_followed:
-                outbox.tell_job(told, job.id, job.webhook_url)
+                ended_as, told = transition(ending.status, _EVENT_OF[outcome.status]), _TOLD_AS[outcome.status]
+            ended.setdefault(ended_as, []).append(job_id)
+            if ending.webhook_url or is_followed:
+                outbox.tell_job(told, job_id, ending.webhook_url)
+            if ending.job is not None:
+                ending.job.status, ending.job.finished_at = ended_as, now
             if outcome.status is RunStatus.FAILED:
-                assert isinstance(job, Job)
-                failed.append((job, outcome.error_kind or ErrorKind.ERROR))
-        artifacts = outcome.artifacts_text()
-        kind = outcome.error_kind
-        runs.append((run_id, now, outcome.status, outcome.exit_code, outcome.error, kind, artifacts))
+                assert ending.job is not None
+                failed.append((ending.job, outcome.error_kind or ErrorKind.ERROR))
+        status, kind = outcome.status, outcome.error_kind
+        runs.append((run_id, status, outcome.exit_code, outcome.error, kind, outcome.artifacts_text()))
         data = _AS_PLANNED
-        if outcome.status is not RunStatus.COMPLETED or kind is not None:
-            data = dumps({"status": outcome.status} | ({"error_kind": kind} if kind else {}))
-        note((events.RUN_ENDED, now, job.id, run_id, ending.worker_id, job.group_id, job.schedule_id, data))
+        if status is not RunStatus.COMPLETED or kind is not None:
+            data = dumps({"status": status} | ({"error_kind": kind} if kind else {}))
+        note((events.RUN_ENDED, now, job_id, run_id, ending.worker_id, ending.group_id, ending.schedule_id, data))
     tx.execute(
-        "UPDATE job_runs SET finished_at = e.finished_at, status = e.status, exit_code = e.exit_code, "
-        "error = e.error, error_kind = e.error_kind, artifacts = e.artifacts "
-        "FROM rows(:ends; id text, finished_at time, status text, exit_code int, error text, error_kind text, "
-        "artifacts json) AS e WHERE job_runs.id = e.id",
+        "UPDATE job_runs SET finished_at = :now, status = e.status, exit_code = e.exit_code, error = e.error, "
+        "error_kind = e.error_kind, artifacts = e.artifacts FROM rows(:ends; id text, status text, exit_code int, "
+        "error text, error_kind text, artifacts json) AS e WHERE job_runs.id = e.id",
+        now=now,
         ends=runs,
     )
-    if jobs:
+    for ended_as, ids in ended.items():
         tx.execute(
-            "UPDATE jobs SET status = e.status, finished_at = e.finished_at "
-            "FROM rows(:ends; id text, status text, finished_at time) AS e WHERE jobs.id = e.id",
-            ends=jobs,
+            "UPDATE jobs SET status = :status, finished_at = :now WHERE id IN :ids", status=ended_as, now=now, ids=ids
         )
     tx.execute("DELETE FROM leases WHERE id IN :ids", ids=[ending.run_id for ending in endings])
     if failed:
         decide_failures(tx, failed, outbox)
-    follow(tx, [ending.job for ending in endings], outbox)
+    scheduled = [ending.job for ending in endings if ending.job is not None and ending.schedule_id]
+    _follow(tx, {ending.group_id for ending in endings}, scheduled, outbox)
     outbox.write()
     tx.wake("slots")
 
@@ -191,11 +179,14 @@ def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
     return int(row[0])
 
 
-def follow(tx: Transaction, jobs: Sequence[Job | JobInBrief], outbox: Outbox) -> None:
+def follow(tx: Transaction, jobs: Sequence[Job], outbox: Outbox) -> None:
     """The steps of the groups and schedules whose member or job has just ended."""
-    groups = sorted({job.group_id for job in jobs if job.group_id})
+    _follow(tx, {job.group_id for job in jobs}, [job for job in jobs if job.schedule_id], outbox)
+
+
+def _follow(tx: Transaction, group_ids: set[str | None], scheduled: Sequence[Job], outbox: Outbox) -> None:
+    groups = sorted(group for group in group_ids if group)
     if groups:
         step_groups(tx, groups, outbox)
-    scheduled = [job for job in jobs if job.schedule_id and isinstance(job, Job)]
     if scheduled:
         after_chains(tx, scheduled)

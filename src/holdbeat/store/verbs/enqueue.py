@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
@@ -16,7 +15,7 @@ from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.store.adapter import Coalesced
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.verbs.rows import JOB, job_of, policy_text
 
@@ -26,6 +25,7 @@ _COLUMNS = (
     "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
     "attempt", "trace",
 )  # fmt: skip
+_ID, _POSITION, _CREATED_AT, _HOLD = map(_COLUMNS.index, ("id", "position", "created_at", "hold"))
 
 
 _DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
@@ -37,13 +37,37 @@ def _data_of(type_: str) -> str:
     return dumps({"type": type_})
 
 
-@dataclass(slots=True)
-class Enqueued:
-    """The Jobs of one batch in the order asked for, and which of them were there before."""
+def _job(request: NewJob, row: Row) -> Job:
+    """The Job that a request has become by its new row."""
+    return Job(
+        row[_ID], request.type, request.params, JobStatus.QUEUED, request.priority, row[_POSITION], request.resource,
+        request.retry_policy, row[_CREATED_AT], request.template_id, request.schedule_id, request.scheduled_for,
+        request.group_id, request.sequence, request.retry_of, request.retry_kind, None, False, request.timeout_s,
+        request.cancel_grace_s, request.not_before, request.idempotency_key, request.webhook_url, request.labels, None,
+        None, None, None, row[_HOLD], request.attempt, request.trace,
+    )  # fmt: skip
 
-    jobs: list[Job]
-    known: set[str] = field(default_factory=set)
-    """Ids of jobs that an idempotency key found again."""
+
+class Enqueued:
+    """The Jobs of one batch in the order asked for, and which of them were there before.
+
+    New ones are made into Jobs by whoever looks at them, not by the writer, for whom others wait.
+    """
+
+    __slots__ = ("_jobs", "_requests", "_rows", "known")
+
+    def __init__(self, requests: Sequence[NewJob] = (), rows: Sequence[Row] = ()) -> None:
+        self._jobs: list[Job] | None = None
+        self._requests = requests
+        self._rows = rows
+        self.known: set[str] = set()
+        """Ids of jobs that an idempotency key found again."""
+
+    @property
+    def jobs(self) -> list[Job]:
+        if self._jobs is None:
+            self._jobs = [_job(request, row) for request, row in zip(self._requests, self._rows, strict=True)]
+        return self._jobs
 
     @property
     def any_new(self) -> bool:
@@ -59,8 +83,8 @@ def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqu
     - Jobs whose `not_before` lies ahead, or whose gate is closed, are not ready.
     """
     if not any(request.idempotency_key for batch in batches for request in batch):
-        made = iter(insert_jobs(tx, [request for batch in batches for request in batch]))
-        return [Enqueued(list(islice(made, len(batch)))) for batch in batches]
+        rows = iter(_insert(tx, [request for batch in batches for request in batch]))
+        return [Enqueued(batch, list(islice(rows, len(batch)))) for batch in batches]
     held = _holders_of_keys(tx, batches)
     results: list[Enqueued | Exception] = []
     fresh: list[NewJob] = []
@@ -122,27 +146,29 @@ def _sort_out(
             )
     held.update(mine)
     fresh.extend(new)
-    return Enqueued([])
+    return Enqueued()
 
 
 def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = events.JOB_QUEUED) -> list[Job]:
     """Writes Jobs as they are asked for, without looking at keys. Other verbs make retries and fires with it."""
+    return [_job(request, row) for request, row in zip(requests, _insert(tx, requests, kind), strict=True)]
+
+
+def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_QUEUED) -> list[Row]:
     if not requests:
         return []
-    wanted = Counter(request.priority for request in requests if request.position is None)
+    wanted = Counter([request.priority for request in requests if request.position is None])
     if any(not 0 <= priority <= PRIORITY_MAX for priority in wanted):
         raise Invalid(f"A priority lies between 0 and {PRIORITY_MAX}.", code="out_of_range", field="priority")
     places = {priority: iter(found) for priority, found in tx.next_positions(wanted).items()} if wanted else {}
-    jobs = []
-    rows = []
+    rows: list[Row] = []
     now = tx.now
     is_ready = False
     ages = tx.terms.aging_s > 0
     note = tx.events.append
     for job_id, request in zip(tx.new_ids(len(requests)), requests, strict=True):
-        type_, priority, resource, labels = request.type, request.priority, request.resource, request.labels
-        policy, not_before = request.retry_policy, request.not_before
-        group_id, schedule_id = request.group_id, request.schedule_id
+        type_, priority, labels, policy = request.type, request.priority, request.labels, request.retry_policy
+        not_before, group_id, schedule_id = request.not_before, request.group_id, request.schedule_id
         hold = request.hold
         if not hold:
             hold = Hold.DELAYED if not_before is not None and not_before > now else Hold.READY
@@ -150,26 +176,17 @@ def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = even
         position = request.position
         if position is None:
             position = next(places[priority])
-        jobs.append(
-            Job(
-                job_id, type_, request.params, JobStatus.QUEUED, priority, position, resource, policy, now,
-                request.template_id, schedule_id, request.scheduled_for, group_id, request.sequence, request.retry_of,
-                request.retry_kind, None, False, request.timeout_s, request.cancel_grace_s, not_before,
-                request.idempotency_key, request.webhook_url, labels, None, None, None, None, None, None, None,
-                hold, request.attempt, request.trace,
-            )
-        )  # fmt: skip
         rows.append(
             (
-                job_id, type_, dumps(request.params), priority, position, resource, request.template_id, schedule_id,
-                request.scheduled_for, group_id, request.sequence, request.retry_of, request.retry_kind,
+                job_id, type_, dumps(request.params), priority, position, request.resource, request.template_id,
+                schedule_id, request.scheduled_for, group_id, request.sequence, request.retry_of, request.retry_kind,
                 _DEFAULT_POLICY if policy is DEFAULT_RETRY_POLICY else policy_text(policy), request.timeout_s,
                 request.cancel_grace_s, not_before, request.idempotency_key, request.request_hash, request.webhook_url,
-                dumps(labels) if labels else "{}", now, int(hold), priority,
+                dumps(labels) if labels else "{}", now, hold, priority,
                 counted_from(tx, priority, hold) if ages else None, request.attempt, request.trace,
             )
         )  # fmt: skip
         note((kind, now, job_id, None, None, group_id, schedule_id, _data_of(type_)))
     tx.insert("jobs", _COLUMNS, rows)
     tx.wake("ready" if is_ready else "delayed")
-    return jobs
+    return rows

@@ -44,7 +44,9 @@ def close_execution(tx: Transaction, job: Job, kind: ErrorKind, error: str, work
         return _adopt(tx, job, run)
     run_id = run.id if run is not None else _make_run(tx, job, worker_id)
     if job.status in (JobStatus.RUNNING, JobStatus.CANCELLED):
-        end_runs(tx, [Ending(job, run_id, Outcome.failed(kind, error), worker_id)])
+        outcome = Outcome.failed(kind, error)
+        company = (job.webhook_url, job.group_id, job.schedule_id)
+        end_runs(tx, [Ending(run_id, worker_id, outcome, job.id, job.status, job.cancel_reason, *company, job)])
         return "its run was closed"
     # Somebody wrote the job's end by hand and left the run open: the job stands, the run cannot stay open.
     _close_open_run(tx, run_id, kind, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -22,6 +23,8 @@ JOB_FIELDS = (
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
     "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace",
 )  # fmt: skip
+assert tuple(field.name for field in fields(Job))[: len(JOB_FIELDS)] == JOB_FIELDS
+_JOB_WIDTH = len(JOB_FIELDS)
 JOB = ", ".join(JOB_FIELDS)
 JOB_OF_J = ", ".join(f"j.{name}" for name in JOB_FIELDS)
 
@@ -85,15 +88,27 @@ def certain(time: Callable[[Any], datetime | None], value: Any) -> datetime:
 
 
 def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
-    """A row of the JOB columns as a Job."""
+    """A row of the JOB columns as a Job, whose first fields they are."""
     time: Callable[[Any], Any] = tx.time
-    return Job(
-        row[0], row[1], _object(row[2]), STATUS[row[3]], row[4], row[5], row[6], policy_of(row[7]),
-        time(row[8]), row[9], row[10], time(row[11]) if row[11] else None, row[12], row[13], row[14], row[15],
-        row[16], bool(row[17]), row[18], row[19], time(row[20]) if row[20] else None, row[21], row[22],
-        _object(row[23]), time(row[24]) if row[24] else None, time(row[25]) if row[25] else None,
-        time(row[26]) if row[26] else None, row[27], None, None, None, _HOLD[row[28]], row[29], row[30],
-    )  # fmt: skip
+    values = list(row[:_JOB_WIDTH])
+    values[2] = _object(values[2])
+    values[3] = STATUS[values[3]]
+    values[7] = policy_of(values[7])
+    values[8] = time(values[8])
+    if values[11]:
+        values[11] = time(values[11])
+    values[17] = bool(values[17])
+    if values[20]:
+        values[20] = time(values[20])
+    values[23] = _object(values[23])
+    if values[24]:
+        values[24] = time(values[24])
+    if values[25]:
+        values[25] = time(values[25])
+    if values[26]:
+        values[26] = time(values[26])
+    values[28] = _HOLD[values[28]]
+    return Job(*values)
 
 
 def run_of(tx: Transaction, row: Sequence[Any]) -> JobRun:

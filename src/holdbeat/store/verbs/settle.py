@@ -16,7 +16,7 @@ from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.run import ErrorKind, RunStatus
 from holdbeat.store.adapter import Coalesced
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.ending import Ending, JobInBrief, end_runs, lock_company
+from holdbeat.store.verbs.ending import Ending, end_runs, lock_company
 from holdbeat.store.verbs.outbox import SUBSCRIPTIONS, Outbox
 from holdbeat.store.verbs.rows import JOB, STATUS, job_of
 
@@ -52,25 +52,26 @@ def _settle_many(tx: Transaction, batches: list[Sequence[Settlement]]) -> list[l
     direct = _held_reservations(tx, [s for s in settlements if s.lease_id not in held])
     endings = []
     verdicts = {}
-    whole: list[str] = []
+    whole: list[Ending] = []
     for settlement in settlements:
-        row = held.pop(settlement.lease_id, None)
-        if row is not None and row[1] == settlement.worker_id and row[2] == settlement.fence:
-            job = JobInBrief(row[3], STATUS[row[4]], row[5], row[6], row[7], row[8])
-            outcome = settlement.outcome
-            if job.schedule_id is not None or outcome.status is RunStatus.FAILED:
-                whole.append(job.id)
-            endings.append(Ending(job, settlement.lease_id, outcome, settlement.worker_id))
-        elif settlement.lease_id in direct:
+        run_id, worker_id, outcome = settlement.lease_id, settlement.worker_id, settlement.outcome
+        row = held.pop(run_id, None)
+        if row is not None and row[1] == worker_id and row[2] == settlement.fence:
+            _, _, _, job_id, status, reason, url, group_id, schedule_id = row
+            ending = Ending(run_id, worker_id, outcome, job_id, STATUS[status], reason, url, group_id, schedule_id)
+            endings.append(ending)
+            if schedule_id is not None or outcome.status is RunStatus.FAILED:
+                whole.append(ending)
+        elif run_id in direct:
             _end_direct(tx, settlement)
         else:
             _keep_evidence(tx, settlement)
             verdicts[id(settlement)] = Settled.STALE
     if whole:
-        jobs = {row[0]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=whole)}
-        for ending in endings:
-            if ending.job.id in jobs:
-                ending.job = job_of(tx, jobs[ending.job.id])
+        jobs = tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=[ending.job_id for ending in whole])
+        by_id = {row[0]: row for row in jobs}
+        for ending in whole:
+            ending.job = job_of(tx, by_id[ending.job_id])
     end_runs(tx, endings, Outbox(tx, subscriptions))
     if not verdicts:
         return [[Settled.ACCEPTED] * len(batch) for batch in batches]

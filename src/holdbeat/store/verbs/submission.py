@@ -113,7 +113,7 @@ def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[E
         except HoldbeatError as refusal:
             results.append(refusal)
             continue
-        results.append(Enqueued([]))
+        results.append(Enqueued())
         good.append(jobs)
         places.append(index)
     if good:
