@@ -26,6 +26,9 @@ from holdbeat.domain.errors import StoreBusy
 log = logging.getLogger("holdbeat.store")
 
 RING_EVERY_S = 0.005
+BIND_TRIES = 10
+FOLDER_TICK_S = 0.02
+"""More than a tick of the clock with which a file system marks changes."""
 TURN_LOOK_S = 0.0001
 TURN_LOOK_MAX_S = 0.001
 """How long a process whose turn it is not waits between two looks: about as long as a commit takes."""
@@ -157,12 +160,14 @@ class Doorbell:
 
     def __init__(self, store_path: str, rung: Callable[[frozenset[str]], None]) -> None:
         name = hashlib.blake2b(store_path.encode(), digest_size=8).hexdigest()
-        self._folder = Path(tempfile.gettempdir()) / f"holdbeat-{os.getuid()}" / name
+        self._folder = os.path.join(tempfile.gettempdir(), f"holdbeat-{os.getuid()}", name)
         self._rung = rung
         self._socket: socket.socket | None = None
         self._own: str | None = None
         self._others: list[str] = []
         self._seen_at = -1
+        self._noticed_at = 0.0
+        self._is_settled = False
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
         self._lock = threading.Condition(threading.Lock())
@@ -177,15 +182,26 @@ class Doorbell:
         with self._lock:
             if self._socket is not None:
                 return
-            try:
-                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                own = str(self._folder / f"{os.getpid()}-{id(self):x}")
-                bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-                bell.bind(own)
-            except OSError:
+            # A name is never used again: whoever finds a dead socket there takes it away.
+            own = os.path.join(self._folder, f"{os.getpid()}-{secrets.token_hex(4)}")
+            bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            if not self._bind(bell, own):
+                bell.close()
                 return  # no bell here: polling finds the work
             self._socket, self._own = bell, own
         threading.Thread(target=self._listen, args=(bell,), name="holdbeat-doorbell", daemon=True).start()
+
+    def _bind(self, bell: socket.socket, name: str) -> bool:
+        for _ in range(BIND_TRIES):
+            try:
+                Path(self._folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+                bell.bind(name)
+                return True
+            except (FileNotFoundError, FileExistsError):
+                continue  # somebody left just now and took the empty folder away
+            except OSError:
+                return False
+        return False
 
     def _listen(self, bell: socket.socket) -> None:
         while True:
@@ -223,11 +239,16 @@ class Doorbell:
     def _has_neighbours(self) -> bool:
         try:
             changed_at = os.stat(self._folder).st_mtime_ns
+            if changed_at != self._seen_at or not self._is_settled:
+                now = self._monotonic()
+                if changed_at != self._seen_at:
+                    self._seen_at, self._noticed_at = changed_at, now
+                # Who comes within the same tick of the file system's clock leaves no other mark on the folder.
+                self._is_settled = now - self._noticed_at > FOLDER_TICK_S
+                names = [os.path.join(self._folder, name) for name in os.listdir(self._folder)]
+                self._others = [name for name in names if name != self._own]
         except FileNotFoundError:
             return False
-        if changed_at != self._seen_at:
-            self._seen_at = changed_at
-            self._others = [str(entry) for entry in self._folder.iterdir() if str(entry) != self._own]
         return bool(self._others)
 
     def _send(self) -> None:
@@ -260,6 +281,7 @@ class Doorbell:
                 self._socket.close()
                 with contextlib.suppress(OSError):
                     os.unlink(self._own)
+                    os.rmdir(self._folder)
                 self._socket = None
             self._sender.close()
 
