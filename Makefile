@@ -25,11 +25,12 @@ $(READY): pyproject.toml constraints.txt
 	    echo "Holdbeat needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install -qq --disable-pip-version-check uv || true
-	@{ test -x $(BIN)/uv && $(BIN)/uv pip install --quiet --python $(BIN)/python \
+	@{ test -x $(BIN)/uv && $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
 	       --constraints constraints.txt --editable '.[postgres,otel,dev]'; } || { \
 	    echo "uv could not install; trying pip"; \
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	       --constraint constraints.txt --editable '.[postgres,otel,dev]'; }
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 serve: setup ## run the demonstration: API, dashboard and a worker in one process
