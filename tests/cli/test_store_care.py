@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import signal
 import subprocess
 from datetime import UTC, datetime
@@ -13,7 +15,7 @@ import pytest
 
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Conflict
-from holdbeat.store import restoring, sqlite_file
+from holdbeat.store import backing_up, restoring
 from tests.cli.command import Command
 from tests.conformance.acts import change, open_at
 
@@ -37,6 +39,74 @@ def test_a_backup_is_a_verified_copy_and_a_restore_brings_it_back(holdbeat: Comm
     elsewhere = f"sqlite:///{tmp_path / 'new.db'}"
     holdbeat("restore", copy, "--store", elsewhere)
     assert holdbeat("show", first, "--store", elsewhere, "--json").json["id"] == first
+
+
+def kept_artifacts(path: str) -> dict[str, bytes]:
+    """What the artifacts of a store have in their files, by the store's own word of where they are."""
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+    found = connection.execute("SELECT name, path FROM artifacts").fetchall()
+    connection.close()
+    return {str(name): Path(str(place)).read_bytes() for name, place in found}
+
+
+def keep_artifacts(path: str, folder: Path, contents: dict[str, bytes]) -> None:
+    """Artifacts of one run, as a worker records them."""
+    run_id = "01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"
+    (folder / run_id).mkdir(parents=True)
+    connection = apsw.Connection(path)
+    for name, content in contents.items():
+        file = folder / run_id / name
+        file.write_bytes(content)
+        connection.execute(
+            "INSERT INTO artifacts (run_id, name, size, sha256, path, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+            (run_id, name, len(content), hashlib.sha256(content).hexdigest(), str(file), "2026-01-01T00:00:00.000Z"),
+        )
+    connection.close()
+
+
+@pytest.mark.rule("OPS-02", "EXE-03")
+def test_a_backup_has_its_artifacts_and_a_restore_puts_them_where_the_store_looks(
+    holdbeat: Command, tmp_path: Path
+) -> None:
+    holdbeat.submit("story")
+    path = holdbeat.store.removeprefix("sqlite:///")
+    contents = {"a.png": os.urandom(3000), "b.txt": b"text"}
+    keep_artifacts(path, Path(f"{path}-artifacts"), contents)
+    copy = str(tmp_path / "copy.db")
+    said = holdbeat("backup", copy).out
+    assert "2 files, verified" in said
+    shutil.rmtree(f"{path}-artifacts")
+    new = tmp_path / "elsewhere" / "new.db"
+    new.parent.mkdir()
+    restored = holdbeat("restore", copy, "--store", f"sqlite:///{new}", "--json").json
+    assert (restored["artifacts"], restored["missing_artifacts"]) == (2, [])
+    assert kept_artifacts(str(new)) == contents
+    assert {file.name for file in Path(f"{new}-artifacts").glob("*/*")} == set(contents)
+    assert {file.stat().st_mode & 0o777 for file in Path(f"{new}-artifacts").glob("*/*")} == {0o600}
+    holdbeat("restore", copy, "--force")
+    assert kept_artifacts(path) == contents
+
+
+@pytest.mark.rule("OPS-02", "EXE-03")
+def test_an_artifact_that_was_lost_or_changed_is_named_and_keeps_nobody_from_the_rest(
+    holdbeat: Command, tmp_path: Path
+) -> None:
+    holdbeat.submit("story")
+    path = holdbeat.store.removeprefix("sqlite:///")
+    folder = Path(f"{path}-artifacts")
+    keep_artifacts(path, folder, {"whole": b"1", "gone": b"2", "changed": b"3"})
+    next(folder.glob("*/gone")).unlink()
+    next(folder.glob("*/changed")).write_bytes(b"4")
+    copy = str(tmp_path / "copy.db")
+    answer = holdbeat("backup", copy)
+    assert "1 file, verified" in answer.out and "gone or were changed: 2" in answer.err
+    next(Path(f"{copy}-artifacts").glob("*/whole")).write_bytes(b"rotten")
+    restored = holdbeat("restore", copy, "--store", f"sqlite:///{tmp_path}/new.db", "--json").json
+    assert restored["artifacts"] == 1, "the file that was copied is rotten, but that of the old store is not"
+    assert {Path(path).name for path in restored["missing_artifacts"]} == {"gone", "changed"}
+    shutil.rmtree(folder)
+    restored = holdbeat("restore", copy, "--store", f"sqlite:///{tmp_path}/newer.db", "--json").json
+    assert restored["artifacts"] == 0 and len(restored["missing_artifacts"]) == 3
 
 
 @pytest.mark.rule("OPS-02")
@@ -221,14 +291,14 @@ def test_a_backup_has_its_name_only_when_it_is_whole(holdbeat: Command, tmp_path
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sqlite_file.backup(path, target, interrupted)
+        backing_up.backup(path, target, interrupted)
     assert os.listdir(tmp_path / "copies") == []
 
     def taken(done: int, total: int) -> None:
         Path(target).write_text("somebody was faster")
 
     with pytest.raises(Conflict, match="exists already"):
-        sqlite_file.backup(path, target, taken)
+        backing_up.backup(path, target, taken)
     assert Path(target).read_text() == "somebody was faster" and os.listdir(tmp_path / "copies") == ["half.db"]
     with pytest.raises(KeyboardInterrupt):
         restoring.restore(_copied(path, tmp_path), f"{tmp_path}/copies/new.db", now=NOW, progress=_interrupt)
@@ -244,5 +314,5 @@ def _interrupt(done: int, total: int) -> None:
 
 def _copied(path: str, folder: Path) -> str:
     made = str(folder / "whole.db")
-    sqlite_file.backup(path, made)
+    backing_up.backup(path, made)
     return made

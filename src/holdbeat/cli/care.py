@@ -144,16 +144,23 @@ def migrate(obj: Any, /, store: str | None, check: bool, as_json: bool) -> None:
 @JSON
 @on_store()
 def backup(settings: Any, store: Any, target: str, as_json: bool) -> None:
-    """Copy a SQLite store to a new file TARGET while it is in use, and verify the copy."""
+    """Copy a SQLite store to a new file TARGET while it is in use, and verify the copy.
+
+    Artifacts are copied to the folder TARGET-artifacts.
+    """
     if not hasattr(store, "backup"):
         raise Conflict("This is a PostgreSQL store: back it up with pg_dump.", code="use_pg_dump")
     with bar("Backup") as told:
-        store.backup(target, told)
+        copied = store.backup(target, told)
     size = Path(target).stat().st_size
     if as_json:
-        print_json({"target": target, "bytes": size, "verified": True})
+        print_json({"target": target, "bytes": size, "verified": True, **_artifacts_json(copied)})
     else:
         say(f"{shown(target)}: {size:,} bytes, verified.")
+        if copied.artifacts:
+            files = "file" if copied.artifacts == 1 else "files"
+            say(f"{shown(target)}-artifacts: {copied.artifacts:,} {files}, verified.")
+        _say_missing(copied)
 
 
 @click.command(epilog=example("holdbeat restore /var/backups/holdbeat-monday.db --store sqlite:///holdbeat.db"))
@@ -175,13 +182,37 @@ def restore(obj: Any, /, backup_path: str, store: str | None, force: bool, as_js
     if path is None:
         raise Conflict("This is a PostgreSQL store: restore it with pg_restore.", code="use_pg_dump")
     with bar("Restore") as told:
-        kept = put_back(backup_path, path, now=SystemClock().now(), force=force, progress=told)
+        restored = put_back(
+            backup_path,
+            path,
+            now=SystemClock().now(),
+            artifact_dir=settings.artifact_dir,
+            force=force,
+            progress=told,
+        )
     # Brings an older backup up to date, and proves that the store opens.
     obj.open_store(settings).close()
+    kept, copied = restored.kept, restored.copied
     if as_json:
-        print_json({"store": path, "kept": kept})
+        print_json({"store": path, "kept": kept, **_artifacts_json(copied)})
     else:
         say(f"Restored to {shown(path)}." + (f" The store before is kept at {shown(kept)}." if kept else ""))
+        if copied.artifacts:
+            say(f"Artifacts that are files: {copied.artifacts:,}, verified.")
+        _say_missing(copied)
+
+
+def _artifacts_json(copied: Any) -> dict[str, Any]:
+    return {"artifacts": copied.artifacts, "missing_artifacts": copied.missing}
+
+
+def _say_missing(copied: Any) -> None:
+    if copied.missing:
+        click.echo(
+            f"Artifacts whose files are gone or were changed: {len(copied.missing):,}. The first is "
+            f"{shown(copied.missing[0])}.",
+            err=True,
+        )
 
 
 @click.command("move-store", epilog=example("holdbeat move-store --store sqlite:///holdbeat.db postgresql:///holdbeat"))

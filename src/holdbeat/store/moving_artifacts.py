@@ -6,13 +6,12 @@ Guards their content: a file is taken over only if it still has the checksum tha
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from holdbeat.domain.errors import StoreRefused, TooLarge
+from holdbeat.store.artifact_files import copy_checked, place_of
 from holdbeat.store.verbs.run_output import ARTIFACT_DATA_MAX
 
 
@@ -52,24 +51,12 @@ class Artifacts:
         return content
 
     def _copied(self, file: Path, values: dict[str, Any], folder: Path) -> Path:
-        goal = (folder / file.parent.name / file.name).absolute()
-        if goal.is_file() and _checksum(goal) == values["sha256"]:
-            return goal
-        goal.parent.mkdir(parents=True, exist_ok=True)
-        partial = goal.with_name(f"{goal.name}.partial")
         try:
-            shutil.copyfile(file, partial)
+            goal = place_of(folder, values["run_id"], values["name"])
+            copy_checked(file, goal, values["sha256"])
         except OSError as error:
             raise _lost(values, error.strerror or "it cannot be read") from error
-        if _checksum(partial) != values["sha256"]:
-            raise _lost(values, "its content is not what was recorded")
-        os.replace(partial, goal)
         return goal
-
-
-def _checksum(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _lost(values: dict[str, Any], why: str) -> StoreRefused:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import apsw
 
 from holdbeat.domain.errors import Conflict, NotFound, StoreRefused
+from holdbeat.store.artifact_files import Changed, Copied, artifact_files, artifacts_of, copy_checked, place_of
+from holdbeat.store.backing_up import Progress, copy_database
 from holdbeat.store.migrate import pending
-from holdbeat.store.sqlite_file import APPLICATION_ID, cannot_write, integrity_problems, make_file, sync, translated
-
-Progress = Callable[[int, int], None]
+from holdbeat.store.sqlite_file import APPLICATION_ID, integrity_problems
+from holdbeat.store.whole_files import cannot_write, make_file, sync
 
 
 def verify_backup(path: str) -> None:
@@ -44,10 +46,23 @@ def verify_backup(path: str) -> None:
         ) from error
 
 
+@dataclass(slots=True)
+class Restored:
+    kept: str | None
+    """Where the store that was there before is now."""
+    copied: Copied
+
+
 def restore(
-    backup: str, target: str, *, now: datetime, force: bool = False, progress: Progress | None = None
-) -> str | None:
-    """Restores a verified backup to `target`. Returns where the store that was there before is kept now."""
+    backup: str,
+    target: str,
+    *,
+    now: datetime,
+    artifact_dir: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Restored:
+    """Restores a verified backup to `target`, and its artifacts to `artifact_dir` or beside it."""
     verify_backup(backup)
     if os.path.exists(target) and os.path.samefile(backup, target):
         raise Conflict("The backup and the store are the same file. Name another backup.", code="target_exists")
@@ -61,14 +76,15 @@ def restore(
         )
     made = f"{target}.restoring"
     try:
-        _copy(backup, made, progress)
+        make_file(made)
+        copy_database(backup, made, progress, read_only=True)
+        copied = _put_back_artifacts(made, artifacts_of(backup), Path(artifact_dir or artifacts_of(target)), progress)
+        sync(made)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(made)
         if isinstance(error, OSError):
             raise cannot_write(target, error) from error
-        if isinstance(error, apsw.Error):
-            raise translated(error, made) from error
         raise
     kept = None
     if is_there:
@@ -79,7 +95,40 @@ def restore(
             os.rename(f"{target}{suffix}", f"{kept or made}{suffix}")
     os.replace(made, target)
     sync(os.path.dirname(os.path.abspath(target)))
-    return kept
+    return Restored(kept, copied)
+
+
+def _put_back_artifacts(made: str, saved: Path, folder: Path, progress: Progress | None) -> Copied:
+    """Brings artifacts to where the restored store looks for them; from the backup, or from where they still are."""
+    copied = Copied()
+    connection = apsw.Connection(made)
+    try:
+        files = artifact_files(connection)
+        connection.execute("BEGIN")
+        for number, (run_id, name, sha256, path) in enumerate(files, 1):
+            goal = _put_back(run_id, name, sha256, (saved, Path(path).parent.parent), folder)
+            if goal is None:
+                copied.missing.append(path)
+            else:
+                copied.artifacts += 1
+                connection.execute(
+                    "UPDATE artifacts SET path = ? WHERE run_id = ? AND name = ?", (str(goal), run_id, name)
+                )
+            if progress is not None:
+                progress(number, len(files))
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+    return copied
+
+
+def _put_back(run_id: str, name: str, sha256: str, sources: Iterable[Path], folder: Path) -> Path | None:
+    for source in sources:
+        with contextlib.suppress(FileNotFoundError, Changed):
+            goal = place_of(folder, run_id, name)
+            copy_checked(place_of(source, run_id, name), goal, sha256)
+            return goal
+    return None
 
 
 def refuse_if_used(target: str) -> None:
@@ -131,22 +180,3 @@ def _is_locked(beside: Path) -> bool:
 
 def _read_only(path: str) -> apsw.Connection:
     return apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-
-
-def _copy(source: str, target: str, progress: Progress | None) -> None:
-    make_file(target)
-    origin = _read_only(source)
-    copy = apsw.Connection(target)
-    try:
-        with copy.backup("main", origin, "main") as step:
-            while not step.done:
-                step.step(2000)
-                if progress is not None:
-                    progress(step.page_count - step.remaining, step.page_count)
-        problems = integrity_problems(copy)
-    finally:
-        copy.close()
-        origin.close()
-    if problems:
-        raise StoreRefused(f"The restored copy did not verify: {problems[0]}.", code="store_corrupt")
-    sync(target)

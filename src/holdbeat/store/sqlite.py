@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -27,6 +27,10 @@ from holdbeat.store.sqlite_file import BUSY_TIMEOUT_MS, MEMORY, FileIdentity, co
 from holdbeat.store.sqlite_neighbours import Doorbell, SignsOfLife, WriteTurn
 from holdbeat.store.sqlite_transaction import SqliteTransaction
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
+
+if TYPE_CHECKING:
+    from holdbeat.store.artifact_files import Copied
+    from holdbeat.store.backing_up import Progress
 
 SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
@@ -190,9 +194,11 @@ class SqliteStore(PersistenceAdapter):
 
     # --- only SQLite has these ---------------------------------------------------------------------------
 
-    def backup(self, target: str, progress: Callable[[int, int], None] | None = None) -> None:
-        """Copies the store to a new file while it is in use, and verifies the copy."""
-        sqlite_file.backup(self.path, target, progress)
+    def backup(self, target: str, progress: Progress | None = None) -> Copied:
+        """Copies the store with its artifacts to a new file while it is in use, and verifies the copy."""
+        from holdbeat.store.backing_up import backup
+
+        return backup(self.path, target, progress)
 
     def integrity_problems(self) -> list[str]:
         connection = connect(self.path)

@@ -6,10 +6,8 @@ replaced is refused with a sentence, and never silently made anew.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -294,97 +292,6 @@ def _applied(connection: apsw.Connection) -> list[tuple[int, str]] | None:
     if not there:
         return None
     return [(int(v), str(c)) for v, c in connection.execute("SELECT version, checksum FROM schema_migrations")]
-
-
-def backup(path: str, target: str, progress: Callable[[int, int], None] | None = None) -> None:
-    """Copies a store while it is in use and verifies the copy; an existing target is refused.
-
-    The copy gets its name when it is whole and verified: whatever has that name is a backup.
-    """
-    if os.path.lexists(target):
-        raise _taken(target)
-    made = f"{target}.partial-{os.getpid()}"
-    try:
-        make_file(made)
-        try:
-            _copy_verified(path, made, progress)
-            take_name(made, target)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(made)
-            raise
-    except OSError as error:
-        raise cannot_write(target, error) from error
-
-
-def make_file(path: str) -> None:
-    """An empty file that only its owner reads, anew."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-
-
-def take_name(made: str, target: str) -> None:
-    """Gives a finished file its name, unless somebody has taken it meanwhile; on disk when this returns."""
-    sync(made)
-    try:
-        os.link(made, target)
-    except FileExistsError:
-        raise _taken(target) from None
-    except OSError:
-        # A disk without hard links: then the look before must do.
-        if os.path.lexists(target):
-            raise _taken(target) from None
-        os.rename(made, target)
-    else:
-        os.unlink(made)
-    sync(os.path.dirname(os.path.abspath(target)))
-
-
-def _taken(target: str) -> Conflict:
-    return Conflict(f"{target} exists already. Name a new file for the backup.", code="target_exists")
-
-
-def cannot_write(target: str, error: OSError) -> Conflict:
-    """The refusal of a file that the system does not let us make."""
-    folder = os.path.dirname(os.path.abspath(target))
-    if not os.path.isdir(folder):
-        return Conflict(f"The folder {folder} does not exist. Make it first.", code="target_cannot_open")
-    return Conflict(
-        f"{target} cannot be written ({error.strerror or error}). Choose a folder that this user may write to and that "
-        "has space.",
-        code="target_cannot_open",
-    )
-
-
-def sync(path: str) -> None:
-    """Returns when a file, or the names in a folder, are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _copy_verified(path: str, target: str, progress: Callable[[int, int], None] | None) -> None:
-    try:
-        source = connect(path)
-        copy = apsw.Connection(target)
-        try:
-            with copy.backup("main", source, "main") as step:
-                while not step.done:
-                    step.step(2000)
-                    if progress:
-                        progress(step.page_count - step.remaining, step.page_count)
-            copy.execute("PRAGMA journal_mode = DELETE").fetchall()
-            problems = integrity_problems(copy)
-        finally:
-            copy.close()
-            source.close()
-    except apsw.Error as error:
-        raise translated(error, path) from error
-    if problems:
-        raise StoreRefused(f"The backup of {path} did not verify: {problems[0]}.", code="store_corrupt")
 
 
 def integrity_problems(connection: apsw.Connection) -> list[str]:
