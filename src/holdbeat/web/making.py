@@ -1,4 +1,4 @@
-"""What the pages read on which something new is made: a job, a schedule, an endpoint, a webhook.
+"""What the pages read on which something is made, a job, a schedule, an endpoint, a webhook, or changed.
 
 They offer only what exists: the types that were announced, with their params, and the templates that are in use. What
 is made, is made through the API, and what that refuses is shown beside the field in the API's own words.
@@ -12,11 +12,13 @@ from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
 
+from holdbeat.domain.views import endpoint_json, schedule_json
 from holdbeat.domain.webhook import WEBHOOK_EVENTS
 from holdbeat.handlers.http import METHODS
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.job_types import list_types
 from holdbeat.store.verbs.lists import list_templates
+from holdbeat.store.verbs.schedules import get_schedule
 from holdbeat.store.verbs.workers import live_workers
 from holdbeat.web.asking import Ask
 from holdbeat.web.schedules import trial
@@ -92,6 +94,21 @@ def read_new_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 def read_new_endpoint(tx: Transaction, ask: Ask) -> dict[str, Any]:
     return {"methods": METHODS}
+
+
+def read_change_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    schedule = get_schedule(tx, ask.path["id"])
+    is_endpoint = schedule.endpoint is not None
+    menu = "endpoints" if is_endpoint else "schedules"
+    return {
+        "menu": menu,
+        "schedule": endpoint_json(schedule) if is_endpoint else schedule_json(schedule),
+        "is_endpoint": is_endpoint,
+        "api": f"/api/{menu}/{schedule.id}",
+        "page": f"/ui/{menu}/{schedule.id}",
+        "methods": [(each, each) for each in METHODS],
+        "zones": _zones(),
+    }
 
 
 def read_new_webhook(tx: Transaction, ask: Ask) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def trial(tx: Transaction, ask: Ask) -> dict[str, Any]:
         return {"trial": None, "trial_refusal": None}
     try:
         interval_s = None if interval is None else duration_s(_number(interval), "interval_s", *INTERVALS)
-        given = {"cron": cron, "interval_s": interval_s, "timezone": ask.text("timezone"), "n": PREVIEWED}
+        given = {"cron": cron, "interval_s": interval_s, "timezone": ask.text("timezone"), "dst": ask.text("dst")}
+        given["n"] = PREVIEWED
         return {"trial": preview_timetable(tx, given), "trial_refusal": None}
     except Invalid as error:
         return {"trial": None, "trial_refusal": error.detail}

@@ -11,10 +11,26 @@ export function toast(words, isBad = false) {
   setTimeout(() => made.remove(), isBad ? 9000 : 4000);
 }
 
+const SAID = "holdbeat.said";
+
+// Goes to another page, which says what was done.
+export function leave(address, words) {
+  sessionStorage.setItem(SAID, words);
+  location.assign(address);
+}
+
+function sayWhatWasDone() {
+  const said = sessionStorage.getItem(SAID);
+  if (said) { sessionStorage.removeItem(SAID); toast(said); }
+}
+
 export async function call(method, url, body, options = {}) {
-  const headers = body === undefined ? {} : { "content-type": "application/json" };
+  const { headers, ...others } = options;
   const response = await fetch(url, {
-    method, headers, body: body === undefined ? undefined : JSON.stringify(body), ...options,
+    method,
+    headers: body === undefined ? headers : { "content-type": "application/json", ...headers },
+    body: body === undefined ? undefined : JSON.stringify(body),
+    ...others,
   });
   if (response.status === 401) location.assign("/login");
   const text = await response.text();
@@ -48,6 +64,7 @@ async function act(form) {
     const answer = await call(form.dataset.method, form.dataset.act, bodyOf(form));
     toast(form.dataset.done || "Done");
     form.closest("dialog")?.close();
+    if (form.dataset.then) { leave(form.dataset.then, form.dataset.done); return; }
     if (form.dataset.go && answer && answer.id) { location.assign(form.dataset.go + answer.id); return; }
     form.reset();
     await refresh();
@@ -77,6 +94,7 @@ async function test(button) {
 }
 
 export function startActions() {
+  sayWhatWasDone();
   document.addEventListener("submit", (event) => {
     const form = event.target.closest("form[data-act]");
     if (!form) return;

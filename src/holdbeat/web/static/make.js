@@ -1,9 +1,8 @@
-// Forms that make something. What the API refuses is said beside the field, in its words, and what was typed stays.
-import { call, toast } from "./actions.js";
+// Forms that make or change something. What the API refuses is said beside the field, in its words, and what was typed stays.
+import { call, leave, toast } from "./actions.js";
 import { span, updateTimes } from "./times.js";
 
 const PREVIEW_MS = 350;
-const SAID = "holdbeat.said";
 
 class NotJson extends Error {
   constructor(name, words) {
@@ -96,20 +95,44 @@ function show(answer, section, form) {
   section.focus();
 }
 
-async function send(form) {
+async function make(form) {
+  const answer = await call("POST", form.dataset.make, bodyOf(form));
+  if (form.dataset.shows) {
+    show(answer, document.getElementById(form.dataset.shows), form);
+    toast(form.dataset.done);
+  } else {
+    leave(form.dataset.go + answer.id, form.dataset.done);
+  }
+}
+
+// What differs from what was there; a field that was emptied, or that is hidden now, is taken back or goes to what it is
+// otherwise.
+function changesIn(form, before) {
+  const after = bodyOf(form);
+  const changes = {};
+  for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
+    if (JSON.stringify(before[name]) === JSON.stringify(after[name])) continue;
+    const { otherwise } = form.elements[name].dataset;
+    if (!(name in after) && otherwise === before[name]) continue;
+    changes[name] = after[name] ?? otherwise ?? (before[name] === true ? false : null);
+  }
+  return changes;
+}
+
+async function change(form, before) {
+  const changes = changesIn(form, before);
+  if (Object.keys(changes).length === 0) { leave(form.dataset.go, "Nothing was changed"); return; }
+  await call("PATCH", form.dataset.change, changes, { headers: { "if-match": `"${form.dataset.version}"` } });
+  leave(form.dataset.go, form.dataset.done);
+}
+
+async function send(form, sending) {
   const buttons = form.querySelectorAll("button");
   buttons.forEach((each) => { each.disabled = true; });
   forgetAll(form);
   let refused = null;
   try {
-    const answer = await call("POST", form.dataset.make, bodyOf(form));
-    if (form.dataset.shows) {
-      show(answer, document.getElementById(form.dataset.shows), form);
-      toast(form.dataset.done);
-    } else {
-      sessionStorage.setItem(SAID, form.dataset.done);
-      location.assign(form.dataset.go + answer.id);
-    }
+    await sending();
   } catch (error) {
     refused = error;
   } finally {
@@ -126,6 +149,15 @@ function startChoices(form) {
   if (!form.querySelector("[data-chooses]")) return;
   form.addEventListener("change", choose);
   choose();
+}
+
+// Parts of a form that do not apply while a box is ticked.
+function startExceptions(form) {
+  const look = () => {
+    for (const each of form.querySelectorAll("[data-unless]")) each.hidden = form.elements[each.dataset.unless].checked;
+  };
+  form.addEventListener("change", look);
+  look();
 }
 
 function startTypes(form) {
@@ -150,7 +182,7 @@ function startPreview(form) {
   let asked = "";
   const look = async () => {
     const query = new URLSearchParams();
-    for (const name of ["cron", "interval_s", "timezone"]) {
+    for (const name of ["cron", "interval_s", "timezone", "dst"]) {
       const field = form.elements[name];
       if (field.closest("[hidden]")) continue;
       const value = valueOf(field);
@@ -211,13 +243,16 @@ async function tryCall(form, button) {
 }
 
 export function startMake() {
-  const said = sessionStorage.getItem(SAID);
-  if (said) { sessionStorage.removeItem(SAID); toast(said); }
-  for (const form of document.querySelectorAll("[data-make]")) {
+  for (const form of document.querySelectorAll("[data-make], [data-change]")) {
     startChoices(form);
+    startExceptions(form);
     startTypes(form);
     startPreview(form);
-    form.addEventListener("submit", (event) => { event.preventDefault(); send(form); });
+    const before = form.dataset.change ? bodyOf(form) : null;
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      send(form, () => (before ? change(form, before) : make(form)));
+    });
     form.addEventListener("input", (event) => {
       const place = event.target.closest("[data-field]");
       if (place) forget(place);
