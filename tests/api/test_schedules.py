@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from holdbeat.domain.schedule import VERBS
 from tests.api.serving import FAR, Served, eventually, open_gate, problem_of, unique
 
 
@@ -268,3 +269,10 @@ def test_an_endpoint_is_tested_without_a_trace_and_keeps_its_secrets(client: htt
 def test_an_endpoint_that_breaks_a_rule_is_refused(client: httpx2.Client, fields: dict[str, Any]) -> None:
     body = {"name": unique("endpoint"), "url": "https://example.org/", "interval_s": 60, **fields}
     problem_of(client.post("/api/endpoints", json=body), 422)
+
+
+@pytest.mark.rule("API-01")
+def test_words_of_the_api_that_stand_where_a_name_could_are_no_names(served: Served) -> None:
+    paths = served.client.get("/openapi.json").json()["paths"]
+    parts = [path.split("/") for path in paths if path.startswith(("/api/schedules/", "/api/endpoints/"))]
+    assert {words[3] for words in parts if not words[3].startswith("{")} == VERBS

@@ -89,6 +89,8 @@ def test_an_adaptive_schedule_skips_overlaps_without_being_told() -> None:
         ({"name": "   "}, "invalid_text", "name"),
         ({"name": "x" * 201}, "invalid_text", "name"),
         ({"name": "a\nb"}, "invalid_text", "name"),
+        ({"name": "resume"}, "reserved_name", "name"),
+        ({"name": "preview"}, "reserved_name", "name"),
         ({"name": "a\x00b"}, "invalid_text", "name"),
         ({"name": "a\ud800b"}, "invalid_text", "name"),
         ({"type": None}, "missing_type", "type"),

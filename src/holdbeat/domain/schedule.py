@@ -28,6 +28,8 @@ LONGEST_INTERVAL_S = YEAR_S
 LONGEST_JITTER_S = 3600.0
 MOST_CAUGHT_UP = 10_000
 LONGEST_NAME = 200
+VERBS = frozenset({"preview", "resume"})
+"""Words that stand in the API where a name could stand."""
 LONGEST_REASON = 500
 
 TIMING_FIELDS = ("enabled", "adaptive", "cron", "interval_s", "timezone", "dst", "start_at", "end_at")
@@ -115,6 +117,12 @@ def validate(schedule: Schedule, *, reads_timetable: bool = True) -> None:
     `reads_timetable` is false where the timetable stays as it was: one whose zone is gone since can still be disabled.
     """
     line(schedule.name, "name", LONGEST_NAME)
+    if schedule.name in VERBS:
+        raise Invalid(
+            f"{schedule.name!r} cannot be a name: it is what one asks of schedules. Choose another.",
+            code="reserved_name",
+            field="name",
+        )
     _validate_work(schedule)
     _validate_timetable(schedule, reads_timetable)
     whole_number(schedule.catch_up_limit, "catch_up_limit", 1, MOST_CAUGHT_UP)
