@@ -34,6 +34,7 @@ from holdbeat.engine.supervisor import Supervisor, announcement
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.http_handler import http_job_type
 from holdbeat.handlers.job_type import JobType
+from holdbeat.handlers.plain import as_params
 from holdbeat.handlers.shell import shell_job_type
 from holdbeat.job_handle import JobHandle
 from holdbeat.settings import Settings
@@ -234,11 +235,11 @@ class App:
         """A job to be: for `enqueue_many` and `group`."""
         if isinstance(target, JobTemplate):
             return self.call_template(target.id, **params)
-        return Call(self.type_name(target), params, self._options)
+        return Call(self.type_name(target), as_params(params), self._options)
 
     def call_template(self, name: str, /, **params: Any) -> Call:
         """A job to be, made from the template of that name or id; params go over the template's own."""
-        return Call(None, params, self._options, name)
+        return Call(None, as_params(params), self._options, name)
 
     async def enqueue_template(self, name: str, /, **params: Any) -> JobHandle:
         """`enqueue` from the template of that name or id."""
@@ -351,7 +352,7 @@ class App:
                 "holdbeat.Client.",
                 code="not_running",
             )
-        result = await supervisor.direct.request(self.type_name(target), params, wait_s)
+        result = await supervisor.direct.request(self.type_name(target), as_params(params), wait_s)
         reservation = result.reservation
         if reservation.outcome is not ReservationOutcome.COMPLETED:
             raise DirectFailed(

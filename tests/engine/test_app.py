@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
 import apsw
 import psycopg
 import pytest
+from pydantic import BaseModel
 
 from holdbeat import App, Context, PermanentFailure, Skip
 from holdbeat.app import DirectFailed
@@ -360,3 +364,50 @@ async def test_a_retry_policy_is_had_from_the_package_itself() -> None:
     def patient() -> None: ...
 
     assert app._types["patient"].retry_policy == holdbeat.RetryPolicy(5, 1)
+
+
+class Colour(Enum):
+    BLUE = "blue"
+
+
+@dataclass
+class Address:
+    street: str
+    number: int
+
+
+class Person(BaseModel):
+    name: str
+    born: date
+
+
+@pytest.mark.rule("QUE-06", "EXE-01")
+async def test_params_may_be_what_the_handler_takes(store_url: str) -> None:
+    """An enum, a dataclass, a model, a time, a set: given as they are, stored as JSON, received as they were."""
+    app = App(store_url, **FAST)
+    got: list[Any] = []
+
+    @app.job
+    async def typed(
+        ctx: Context, colour: Colour, home: Address, person: Person, at: datetime, key: UUID, tags: list[str]
+    ) -> str:
+        got.append((colour, home, person, at, key, tags))
+        return colour.value
+
+    given: dict[str, Any] = {
+        "colour": Colour.BLUE,
+        "home": Address("Hill", 2),
+        "person": Person(name="Ada", born=date(1815, 12, 10)),
+        "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "key": UUID("01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"),
+        "tags": {"b", "a"},
+    }
+    async with app.running():
+        done = await (await app.enqueue(typed, **given)).wait(20)
+        assert done.run is not None and done.run.result == "blue"
+        assert await app.direct(typed, **given) == "blue"
+    expected = (*list(given.values())[:-1], ["a", "b"])
+    assert got == [expected, expected]
+    with pytest.raises(Invalid, match=r"params\.colour\.x is .*, which JSON cannot carry"):
+        await app.enqueue(typed, **{**given, "colour": {"x": object()}})
+    app.close()

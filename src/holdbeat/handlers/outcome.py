@@ -5,23 +5,19 @@ Guards EXE-02: there is no value and no exception, BaseException included, for w
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import traceback
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import date
 from enum import Enum
-from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import MAX_DEPTH, check_json, storable_text
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.handlers.context import PermanentFailure, Skip
+from holdbeat.handlers.plain import simpler
 
 MAX_RESULT_BYTES = 10_485_760
 MAX_ERROR_LENGTH = 4000
@@ -42,38 +38,13 @@ def _plain(value: Any, place: str, depth: int) -> Any:
         return value
     if depth > MAX_DEPTH:
         raise Invalid(f"{place[:100]}… is nested deeper than {MAX_DEPTH} levels; flatten it.", code="too_deep")
-    if isinstance(value, Enum):
-        return _plain(value.value, place, depth + 1)
-    if isinstance(value, datetime):
-        return iso(value) if value.tzinfo else value.isoformat()
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, UUID | PurePath | Decimal):
-        return str(value)
+    further = simpler(value)
+    if further is not value:
+        return _plain(further, place, depth + 1)
     if isinstance(value, Mapping):
         return {_key(key, place): _plain(member, f"{place}.{key}", depth + 1) for key, member in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(member, f"{place}[{index}]", depth + 1) for index, member in enumerate(value)]
-    if isinstance(value, AbstractSet):
-        members = [_plain(member, place, depth + 1) for member in value]
-        try:
-            return sorted(members)
-        except TypeError:
-            return members
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            field.name: _plain(getattr(value, field.name), f"{place}.{field.name}", depth + 1)
-            for field in dataclasses.fields(value)
-        }
-    dump = getattr(value, "model_dump", None)
-    if callable(dump) and not isinstance(value, type):
-        return _plain(dump(mode="json"), place, depth + 1)
-    if isinstance(value, str | bool | int | float):
-        # A subclass of a plain type, such as numpy's float64.
-        plain: type = next(kind for kind in (str, bool, int, float) if isinstance(value, kind))
-        return plain(value)
     if isinstance(value, bytes | bytearray | memoryview):
         raise Invalid(
             f"{place} is bytes, which JSON cannot carry; keep it with ctx.artifact(name, data).",

@@ -7,7 +7,7 @@ be run again from its start if the engine had to roll back: so it must not act o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -47,6 +47,8 @@ class Transaction(ABC):
         """Events that will be in the log once this transaction has committed."""
         self.wakes: set[str] = set()
         """Topics that somebody may be waiting for; told after the commit."""
+        self.known_dead: Callable[[], frozenset[str]] = frozenset
+        """Workers whose processes are certainly gone, where the engine can tell, though nobody has buried them yet."""
 
     # --- statements -------------------------------------------------------------------------------------
 

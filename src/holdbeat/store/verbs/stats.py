@@ -15,6 +15,7 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import RunStatus
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.rows import certain
+from holdbeat.store.verbs.workers import alive
 
 _EXACT_WAITS = 20_000
 """Above so many ready jobs a wait is counted from `created_at`, which the index has, even if a delay went before."""
@@ -49,8 +50,8 @@ def stats(tx: Transaction) -> dict[str, Any]:
 
 def count_workers(tx: Transaction) -> int:
     """Live workers that can run something: a server without slots, or a command that waits, is none."""
-    alive = "workers WHERE stopped_at IS NULL AND expires_at > :now AND (slots > 0 OR http_slots > 0)"
-    return _count(tx, alive, now=tx.now)
+    where, params = alive(tx)
+    return _count(tx, f"workers WHERE {where} AND (slots > 0 OR http_slots > 0)", **params)
 
 
 def job_counts(tx: Transaction) -> dict[str, int]:

@@ -115,9 +115,17 @@ def stop_worker(tx: Transaction, worker_id: str, reason: str | None = None) -> b
     return bool(changed)
 
 
+def alive(tx: Transaction) -> tuple[str, dict[str, Any]]:
+    """What holds for the row of a worker that lives, with its parameters: not ended, beats not late, not known dead."""
+    where, params = "stopped_at IS NULL AND expires_at > :now", {"now": tx.now}
+    dead = tx.known_dead()
+    return (f"{where} AND NOT (id IN :dead)", {**params, "dead": sorted(dead)}) if dead else (where, params)
+
+
 def live_workers(tx: Transaction) -> list[Worker]:
-    """Workers that have not ended and whose beats are not late, the oldest first."""
-    return _workers(tx, "stopped_at IS NULL AND expires_at > :now", now=tx.now)
+    """Workers that live, the oldest first."""
+    where, params = alive(tx)
+    return _workers(tx, where, **params)
 
 
 def all_workers(tx: Transaction, limit: int = 500) -> list[Worker]:
@@ -131,8 +139,8 @@ def list_workers(
     """Workers page by page: those that are alive, the oldest first, or all that are remembered, the newest first."""
     count = check_limit(limit)
     cursors = Cursors("workers", {"all": has_ended_too or None})
-    where = "1 = 1" if has_ended_too else "stopped_at IS NULL AND expires_at > :now"
-    params: dict[str, Any] = {"limit": count + 1} if has_ended_too else {"limit": count + 1, "now": tx.now}
+    where, params = ("1 = 1", {}) if has_ended_too else alive(tx)
+    params["limit"] = count + 1
     if (last := cursors.read(cursor, str, str)) is not None:
         where += f" AND (started_at, id) {'<' if has_ended_too else '>'} (:started_at, :id)"
         params |= {"started_at": from_iso(last[0]), "id": last[1]}
