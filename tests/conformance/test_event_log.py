@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import psycopg
 import pytest
 
 from holdbeat.domain.clock import ManualClock
@@ -11,7 +12,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.event_log import LoggedEvent, events_of_job, latest_cursor, read_events
-from tests.conformance.acts import OpenStore, claim_one, complete, enqueue_one
+from tests.conformance.acts import OpenStore, claim_one, complete, enqueue_one, open_at
 from tests.conformance.repair import write_rows
 
 
@@ -172,3 +173,27 @@ def test_an_id_that_is_none_is_refused(store: PersistenceAdapter, cursor: str) -
     with pytest.raises(Invalid) as refusal:
         store.read_sync(read_events, cursor)
     assert refusal.value.code == "invalid_cursor"
+
+
+@pytest.mark.rule("API-04")
+def test_a_transaction_that_is_open_in_another_database_holds_up_no_reader(postgres_url: str) -> None:
+    clock = ManualClock()
+    store = open_at(postgres_url, clock=clock)
+    with psycopg.connect(postgres_url, dbname="postgres") as foreign:
+        foreign.execute("SELECT pg_current_xact_id()")
+        note(store, 1)
+        assert numbers(store.read_sync(read_events)) == []
+        clock.advance(3)
+        found = store.read_sync(read_events)
+        assert numbers(found) == [1]
+        assert store.read_sync(read_events, found[-1].cursor) == []
+        now = store.read_sync(latest_cursor)
+        assert store.read_sync(read_events, now) == []
+        with psycopg.connect(postgres_url) as own:
+            own.execute("SELECT pg_current_xact_id()")
+            note(store, 2)
+            clock.advance(3)
+            assert numbers(store.read_sync(read_events)) == [1], "one that is open here may still write before it"
+        assert numbers(store.read_sync(read_events, now)) == [2]
+    assert numbers(store.read_sync(read_events)) == [1, 2]
+    store.close()

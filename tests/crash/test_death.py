@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from holdbeat.domain.job import JobStatus
+from holdbeat.store.verbs.cancel import cancel_job
 from tests.crash.processes import Field, eventually, field
 from tests.engine.acting import event_names, rows, value
 
@@ -26,20 +27,25 @@ SHORT_LEASE: dict[str, Any] = {"lease_s": 2, "heartbeat_s": 0.4, "grace_s": 0.5,
 def test_the_work_of_a_killed_worker_is_found_at_once_on_sqlite(sqlite_ground: Field) -> None:
     """With the default lease of five minutes: the kernel tells of the death, not the clock."""
     ground = sqlite_ground
+    took_s = []
     doomed = ground.start()
-    handle = ground.app.enqueue_sync("work", diary=ground.diary, seconds=60)
-    eventually(lambda: ground.noted("begun"))
-    ground.start()
-    doomed.kill()
-    killed_at = time.monotonic()
-    failed = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found)
-    took_s = time.monotonic() - killed_at
-    assert failed.run.error_kind == "crash"
-    assert failed.run.error.startswith("Crash recovery: the worker")
-    retry = ground.job(failed.retried_by)
-    assert (retry.status, retry.not_before is not None) == (JobStatus.QUEUED, True)
-    assert took_s < 2.0
-    assert value(ground.store, "SELECT count(*) FROM leases") == 0
+    for number in range(1, 4):
+        handle = ground.app.enqueue_sync("work", diary=ground.diary, seconds=60)
+        eventually(lambda: len(ground.noted("begun")) == number)  # noqa: B023
+        heir = ground.start()
+        doomed.kill()
+        killed_at = time.monotonic()
+        failed = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found)  # noqa: B023
+        took_s.append(time.monotonic() - killed_at)
+        assert failed.run.error_kind == "crash"
+        assert failed.run.error.startswith("Crash recovery: the worker")
+        retry = ground.job(failed.retried_by)
+        assert (retry.status, retry.not_before is not None) == (JobStatus.QUEUED, True)
+        assert value(ground.store, "SELECT count(*) FROM leases") == 0
+        ground.app.store.write_sync(cancel_job, retry.id)
+        doomed = heir
+    # The machine may be busy, but not three times in a row.
+    assert min(took_s) < 2.0
 
 
 @pytest.mark.rule("REC-01", "LEASE-05")

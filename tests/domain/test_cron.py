@@ -285,11 +285,11 @@ def test_an_expression_can_be_said_in_words(text: str, sentence: str) -> None:
 def test_planning_a_hundred_thousand_schedules_fits_in_a_minute(text: str) -> None:
     cron, zone = Cron.parse(text), zone_of("America/New_York")
     after: datetime | None = datetime(2026, 1, 1, tzinfo=UTC)
-    begun = time.process_time()
+    begun = time.thread_time()
     for _ in range(2000):
         assert after is not None
         after = cron.next_after(after, zone, Dst.VIXIE)
-    assert (time.process_time() - begun) / 2000 < 1 / 20_000
+    assert (time.thread_time() - begun) / 2000 < 1 / 20_000
 
 
 @pytest.mark.rule("DEC-003")
@@ -298,9 +298,9 @@ def test_planning_a_hundred_thousand_schedules_fits_in_a_minute(text: str) -> No
 def test_a_sparse_expression_is_planned_within_ten_milliseconds(text: str, dst: Dst) -> None:
     cron, zone = Cron.parse(text), zone_of("Australia/Lord_Howe")
     for year in (1889, 2026, 2088, 9950):
-        begun = time.process_time()
+        begun = time.thread_time()
         cron.next_after(datetime(year, 3, 1, tzinfo=UTC), zone, dst)
-        assert time.process_time() - begun < 0.01
+        assert time.thread_time() - begun < 0.01
 
 
 @pytest.mark.rule("DEC-003")

@@ -152,9 +152,9 @@ def test_an_expression_may_have_256_characters_and_no_more() -> None:
     ],
 )
 def test_a_date_that_never_comes_is_refused_at_once(text: str) -> None:
-    begun = time.process_time()
+    begun = time.thread_time()
     detail = refusal_of(text).detail
-    assert time.process_time() - begun < 0.01
+    assert time.thread_time() - begun < 0.01
     assert "never" in detail
     assert "day-of-month" in detail
 
@@ -230,12 +230,12 @@ def test_no_five_fields_raise_anything_but_the_refusal(text: str) -> None:
     ],
 )
 def test_an_unknown_timezone_is_refused(name: Any) -> None:
-    begun = time.process_time()
+    begun = time.thread_time()
     with pytest.raises(Invalid) as refusal:
         zone_of(name)
     assert (refusal.value.code, refusal.value.field) == ("unknown_timezone", "timezone")
     assert refusal.value.detail.isascii()
-    assert time.process_time() - begun < 0.5
+    assert time.thread_time() - begun < 0.5
 
 
 @pytest.mark.rule("DEC-010")

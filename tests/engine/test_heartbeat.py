@@ -190,13 +190,20 @@ async def test_a_jump_of_the_wall_clock_is_answered_with_a_beat(store_url: str, 
     clock = ManualClock()
     async with working(store_url, tmp_path, clock) as work:
         heartbeat, store = work.heartbeat, work.stage.app.store
+        is_resting = threading.Event()
+        apart = heartbeat._apart
+
+        def noted_apart() -> Any:
+            found = apart()
+            is_resting.set()
+            return found
+
+        heartbeat._apart = noted_apart  # type: ignore[method-assign]
         heartbeat.start()
         try:
-            await asyncio.sleep(0)
             expires = "SELECT expires_at FROM leases"
             before = value(store, expires)
-            await until(lambda: heartbeat._thread is not None and heartbeat._thread.is_alive())
-            await asyncio.sleep(0.1)
+            assert await asyncio.to_thread(is_resting.wait, 20)
             clock.jump(hours * 3600)
             await until(lambda: heartbeat.last_beat_at is not None)
             assert value(store, expires) != before

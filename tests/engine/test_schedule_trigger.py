@@ -374,7 +374,7 @@ def test_a_running_trigger_fires_at_the_instant_and_hears_of_changes_at_once(ope
         due = store.clock.now() + timedelta(seconds=1)
         make(store, "soon", start_at=due, interval_s=3600)
         firing = await asyncio.wait_for(firings.get(), 10)
-        assert firing.at >= due and firing.latest_s < 1
+        assert firing.at >= due and firing.latest_s < 5
         await store.write(set_hints, "far", next_run_at=store.clock.now())
         assert (await asyncio.wait_for(firings.get(), 5)).fired == 1
         await trigger.stop()
@@ -393,18 +393,22 @@ def test_a_trigger_whose_store_is_down_waits_between_its_attempts(
 
     async def scene() -> int:
         attempts = 0
+        tried = asyncio.Event()
         trigger = ScheduleTrigger(store)
         await trigger.step()
 
         async def down(*args: Any) -> Any:
             nonlocal attempts
             attempts += 1
+            tried.set()
             raise StoreDown("The database is away.")
 
         monkeypatch.setattr(store, "read", down)
+        monkeypatch.setattr("holdbeat.engine.service.FAILED_PAUSE_S", 600)
         trigger._looked_at = float("-inf")
         await trigger.start()
-        await asyncio.sleep(0.3)
+        await tried.wait()
+        await asyncio.sleep(0.1)
         await trigger.stop()
         return attempts
 
@@ -427,7 +431,7 @@ def test_a_schedule_that_somebody_holds_at_its_instant_is_fired_as_soon_as_it_is
             assert firings.empty() and trigger.lag_s < 1
         freed = store.clock.now()
         firing = await asyncio.wait_for(firings.get(), 5)
-        assert firing.fired == 1 and (firing.at - freed).total_seconds() < 1
+        assert firing.fired == 1 and (firing.at - freed).total_seconds() < 5
         await trigger.stop()
 
     asyncio.run(scene())

@@ -103,7 +103,7 @@ async def test_a_step_that_fails_is_followed_by_another_and_a_refused_store_by_n
     service.on_refused = refusals.append
     await service.start()
     await until(lambda: refusals)
-    await asyncio.sleep(0.02)
+    await until(lambda: service._task is None or service._task.done())
     assert service.count == 5
     await service.stop()
     app.close()

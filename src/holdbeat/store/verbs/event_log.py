@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from holdbeat.domain.errors import Invalid
@@ -19,6 +20,8 @@ from holdbeat.store.verbs.rows import certain
 
 _FIELDS = "id, name, at, job_id, run_id, worker_id, group_id, schedule_id, data"
 _INT_MAX = 2**63 - 1
+PATIENCE = timedelta(seconds=2)
+"""Events that are not shown for longer than this are held up by more than the writers of the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,11 @@ def read_events(
     else:
         # Named with their table: a bare xid would be the text that is chosen, in which 1000 comes before 999.
         chosen, order = "events.xid::text", "events.xid, events.id"
-        where.append("xid < pg_snapshot_xmin(pg_current_snapshot())")
+        if _is_held_up(tx):
+            where.append("xid < :floor::xid8")
+            params["floor"] = _floor(tx)
+        else:
+            where.append("xid < pg_snapshot_xmin(pg_current_snapshot())")
         if after is not None:
             where.append("(xid, id) > (:xid::xid8, :id)")
             params["xid"], params["id"] = _postgres_cursor(tx, after)
@@ -89,9 +96,32 @@ def latest_cursor(tx: Transaction) -> str:
     if tx.dialect == "sqlite":
         row = tx.one("SELECT max(id) FROM events")
         return str(row[0] or 0) if row else "0"
-    row = tx.one("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
+    return _cursor(_floor(tx), 0)
+
+
+def _is_held_up(tx: Transaction) -> bool:
+    """Whether events that were committed a while ago are not shown, because some older transaction is still open."""
+    return (
+        tx.one(
+            "SELECT 1 FROM events WHERE xid >= pg_snapshot_xmin(pg_current_snapshot()) AND at < :before LIMIT 1",
+            before=tx.now - PATIENCE,
+        )
+        is not None
+    )
+
+
+def _floor(tx: Transaction) -> str:
+    """The oldest transaction that can still write events: one that is open in another database of the server cannot."""
+    row = tx.one(
+        "SELECT coalesce(min(open.xid::text::bigint)::text, pg_snapshot_xmax(pg_current_snapshot())::text) "
+        "FROM pg_snapshot_xip(pg_current_snapshot()) AS open(xid) "
+        "WHERE mod(open.xid::text::bigint, 4294967296) NOT IN (SELECT l.transactionid::text::bigint "
+        "FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid JOIN pg_database d ON d.oid = a.datid "
+        "WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted "
+        "AND d.datname <> current_database())"
+    )
     assert row is not None
-    return _cursor(row[0], 0)
+    return str(row[0])
 
 
 def _cursor(xid: str, event_id: int) -> str:
