@@ -105,7 +105,7 @@ def record_sqlite(store: Any, live: Callable[[], None]) -> Recording:
 
 def replay_sqlite(recording: Recording, path: str) -> float:
     """Seconds that the recorded statements take on a new file with the Store's schema and settings."""
-    connection = sqlite_file.open_file(path, create=True)
+    connection, _ = sqlite_file.open_file(path, create=True)
     try:
         source, now = IdSource(), SystemClock().now()
         ids: list[str] = []

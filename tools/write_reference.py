@@ -244,11 +244,12 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 def _answer(answer: dict[str, Any]) -> str:
-    for media, content in answer.get("content", {}).items():
-        if media == "application/problem+json":
-            return ""
-        return _schema_name(content.get("schema", {})) or media
-    return ""
+    forms = answer.get("content", {})
+    if "application/problem+json" in forms:
+        return ""
+    said = " or ".join(_schema_name(content.get("schema", {})) or media for media, content in forms.items())
+    headers = [f"`{name}`" for name in ("ETag", "Location") if name in answer.get("headers", {})]
+    return " with ".join(filter(None, [said, " and ".join(headers)]))
 
 
 def _schema_name(schema: dict[str, Any]) -> str:

@@ -19,7 +19,15 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from holdbeat.call import OPTIONS, Call, choice, connection_of, refuse_connection, submission_of
+from holdbeat.call import (
+    OPTIONS,
+    Call,
+    choice,
+    connection_of,
+    refuse_connection,
+    refuse_unknown_options,
+    submission_of,
+)
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
@@ -51,6 +59,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Target = Callable[..., Any] | str | JobTemplate
 """What a job is made of: a function of the App, the name of a job type, or a template."""
+
+_NEEDS_RUNNING = (
+    "Direct requests need a running App: use `async with app.running():`, or ask a server with holdbeat.Client."
+)
 
 
 class DirectFailed(HoldbeatError):
@@ -104,12 +116,19 @@ class App:
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
         """Registers a function as a job type and gives it back unchanged: it stays callable."""
+        if isinstance(function, str):
+            raise Invalid(
+                f"A job type is named by a keyword: write @app.job(name={function!r}).",
+                code="bad_job_type",
+                field="name",
+            )
         if function is None:
             return lambda wrapped: self.job_with(wrapped, **options)
         return self.job_with(function)
 
     def job_with(self, function: Callable[P, R], **options: Any) -> Callable[P, R]:
         """What `@app.job(...)` does, as a plain call."""
+        refuse_unknown_options(options)
         self.add_type(JobType.from_function(function, **options))
         return function
 
@@ -324,8 +343,9 @@ class App:
         return self.store.write_sync(save_template, name, self.type_name(target), fields)
 
     async def schedule(self, name: str, target: Target, /, *, every: Duration | None = None, **fields: Any) -> Schedule:
-        """Makes the schedule of that name, or changes it to what is given; declaring it again changes nothing.
+        """Makes the schedule of that name, or changes it to what is given.
 
+        Declaring the same again changes nothing; where an operator has changed a given field, it goes back.
         Give `cron` or `every`, and what else a Schedule has: `params`, `timezone`, `adaptive`, `overlap`, …
         """
         return await self.store.write(save_named_schedule, name, self._scheduled(target, every, fields))
@@ -347,11 +367,7 @@ class App:
         refuse_connection(self._options, "A direct request")
         supervisor = self._at_home()._supervisor
         if supervisor is None:
-            raise Conflict(
-                "Direct requests need a running App: use `async with app.running():`, or ask a server with "
-                "holdbeat.Client.",
-                code="not_running",
-            )
+            raise Conflict(_NEEDS_RUNNING, code="not_running")
         result = await supervisor.direct.request(self.type_name(target), as_params(params), wait_s)
         reservation = result.reservation
         if reservation.outcome is not ReservationOutcome.COMPLETED:
@@ -367,7 +383,7 @@ class App:
         app = self._at_home()
         loop = app._supervisor._loop if app._supervisor is not None else None
         if loop is None:
-            raise Conflict("Direct requests need a running App.", code="not_running")
+            raise Conflict(_NEEDS_RUNNING, code="not_running")
         return asyncio.run_coroutine_threadsafe(app.direct(target, wait_s=wait_s, **params), loop).result()
 
     # --- running -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.schema import near_matches
 from holdbeat.domain.submission import Submission
 
 E = TypeVar("E", bound=StrEnum)
@@ -19,6 +20,12 @@ OPTIONS = frozenset(
         "cancel_grace", "connection",
     }
 )  # fmt: skip
+
+TYPE_OPTIONS = (
+    "name", "aliases", "resource", "timeout", "retries", "isolation", "priority", "cancel_grace", "labels",
+    "webhook_url",
+)  # fmt: skip
+"""What `@app.job(...)` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,19 @@ def connection_of(options: Mapping[str, Any], calls: Sequence[Call]) -> Any:
             field="connection",
         )
     return next(iter(connections.values()), None)
+
+
+def refuse_unknown_options(options: Mapping[str, Any]) -> None:
+    """Names the options of a job type to who gives it another."""
+    for name in options:
+        if name not in TYPE_OPTIONS:
+            near = near_matches(name, TYPE_OPTIONS, limit=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise Invalid(
+                f"A job type has no option {name}.{hint} Options are: {', '.join(TYPE_OPTIONS)}.",
+                code="bad_job_type",
+                field=name,
+            )
 
 
 def refuse_connection(options: Mapping[str, Any], deed: str) -> None:

@@ -28,6 +28,7 @@ import click
 from holdbeat import Context, PermanentFailure, Skip
 from holdbeat.app import App
 from holdbeat.settings import Settings
+from holdbeat.store.verbs.queue_list import queue
 from holdbeat.store.verbs.schedules import create_schedule
 from holdbeat.store.verbs.webhooks import create_webhook
 
@@ -36,6 +37,8 @@ SUBJECTS = ("a fox", "the sea", "an old clock", "two rivers", "a lighthouse", "t
 FLAKY_EVERY = 4
 """The demo's own page fails once in so many calls."""
 DESK_S = 6.0
+STORIES_WAITING = 6
+"""So many stories wait for the gpu after each visit of the editor: enough to reorder, and never more."""
 
 
 def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | None = None) -> App:
@@ -97,14 +100,18 @@ def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | N
     @app.job(resource="desk", retries=0)
     async def editor(ctx: Context) -> None:
         """Bring a little more work, and now and then a direct request: this keeps the demo alive."""
+        waiting = await app.store.read(queue, "gpu", limit=STORIES_WAITING)
+        stories = [
+            app.call("story", prompt=dice.choice(SUBJECTS), chapters=dice.randint(2, 5))
+            for _ in range(STORIES_WAITING - len(waiting.items))
+        ]
         await app.enqueue_many(
             [
                 app.call(dice.choice(["crawl", "embed"]), site=f"site-{dice.randint(1, 9)}.example"),
                 app.call("newsletter", issue=dice.randint(1, 99)),
+                *stories,
             ]
         )
-        if dice.random() < 0.5:
-            await app.enqueue("story", prompt=dice.choice(SUBJECTS), chapters=dice.randint(2, 5))
         if dice.random() < 0.15:
             await app.enqueue("ledger", month=dice.choice(["March", "April", "May"]))
         if dice.random() < 0.5:
@@ -201,12 +208,16 @@ def free_port(wanted: int) -> int:
 
 
 @click.command()
-@click.option("--port", type=int, default=7450, show_default=True, help="Port of the dashboard.")
+@click.option(
+    "--port", type=int, default=7450, show_default=True, help="Port of the dashboard; another if it is taken."
+)
 @click.pass_obj
 def demo(obj: Any, port: int) -> None:
     """Show everything at once: server, worker and dashboard with lively work, on a store that is thrown away."""
     logging.basicConfig(level="ERROR")
     chosen = free_port(port)
+    if port not in (0, chosen):
+        click.echo(f"Port {port} is taken by another program, so this one takes {chosen}.", err=True)
     with tempfile.TemporaryDirectory(prefix="holdbeat-demo-") as folder, flaky_page() as page_url:
         settings = Settings.load(environ={}).with_changes(
             store=f"sqlite:///{Path(folder) / 'demo.db'}",

@@ -102,7 +102,7 @@ class Settings:
         if file or environ.get("HOLDBEAT_CONFIG") or path.is_file():
             take(_read(path), lambda name: str(path))
         take(_from_environment(environ), lambda name: f"environment {PREFIX}{name.upper()}")
-        take({k: v for k, v in (flags or {}).items() if v is not None}, lambda name: f"--{name.replace('_', '-')}")
+        take({k: v for k, v in (flags or {}).items() if v is not None}, _flag)
         settings = Settings(**values, origins=origins)
         settings.lease_terms  # noqa: B018  (refuses heartbeat ≥ lease)
         settings.concurrency_policy  # noqa: B018
@@ -110,10 +110,18 @@ class Settings:
 
     def with_changes(self, **changes: Any) -> Settings:
         """The same settings with some of them replaced by code, checked alike."""
+        return self._changed(changes, lambda name: "code")
+
+    def with_flags(self, flags: Mapping[str, Any]) -> Settings:
+        """The same settings with some of them replaced by flags, checked alike."""
+        return self._changed(flags, _flag)
+
+    def _changed(self, changes: Mapping[str, Any], origin: Callable[[str], str]) -> Settings:
         given = {name: value for name, value in changes.items() if value is not None}
-        meant = _with_preset(given, lambda name: "code")
-        checked = {name: _checked(name, value, "code") for name, value in meant.items()}
-        made = dataclasses.replace(self, **checked, origins={**self.origins, **dict.fromkeys(checked, "code")})
+        meant = _with_preset(given, origin)
+        checked = {name: _checked(name, value, origin(name)) for name, value in meant.items()}
+        origins = {**self.origins, **{name: origin(name) for name in checked}}
+        made = dataclasses.replace(self, **checked, origins=origins)
         made.lease_terms  # noqa: B018
         made.concurrency_policy  # noqa: B018
         return made
@@ -138,6 +146,10 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "aging_s": (0, 31_536_000),
     "retention_days": (0, 36_500),
 }
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _with_preset(given: Mapping[str, Any], origin: Callable[[str], str]) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """A pytest plugin: a real engine on a temporary store, with the clock in the test's hand.
 
-    async def test_a_story_is_told(holdbeat_stage):
-        async with holdbeat_stage(app) as stage:
-            job = await stage.app.enqueue(story, prompt="a fox")
-            await stage.drain()
-            assert (await stage.job(job.id)).status == "COMPLETED"
+    def test_a_story_is_told(holdbeat_stage_sync):
+        with holdbeat_stage_sync(app) as stage:
+            job = stage.app.enqueue_sync(story, prompt="a fox")
+            stage.drain()
+            assert stage.job(job.id).status == "COMPLETED"
+
+`holdbeat_stage` is the same for tests that are coroutines, where a plugin such as anyio or pytest-asyncio runs those.
 
 Nothing is pretended: jobs are rows in a SQLite file, handlers really run, and retries, groups, schedules and webhooks
 follow as they do in production. Only time stands still until `advance` lets it pass.
@@ -22,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdbeat.app import App
     from holdbeat.domain.clock import ManualClock
     from holdbeat.domain.job import Job
@@ -80,6 +84,46 @@ class Stage:
         return fired
 
 
+class StageSync:
+    """A Stage for tests that are plain functions: each step runs an event loop until it is done."""
+
+    def __init__(self, stage: Stage, runner: asyncio.Runner) -> None:
+        self.app = stage.app
+        self.clock = stage.clock
+        self._stage = stage
+        self._runner = runner
+
+    def step(self) -> int:
+        """As `Stage.step`."""
+        return self._runner.run(self._stage.step())
+
+    def drain(self) -> int:
+        """As `Stage.drain`."""
+        return self._runner.run(self._stage.drain())
+
+    def advance(self, seconds: float) -> int:
+        """As `Stage.advance`."""
+        return self._runner.run(self._stage.advance(seconds))
+
+    def job(self, job_id: str) -> Job:
+        """As `Stage.job`."""
+        return self._runner.run(self._stage.job(job_id))
+
+
+@contextlib.contextmanager
+def stage_sync(app: App, folder: Path, clock: ManualClock | None = None, **changes: Any) -> Iterator[StageSync]:
+    """`stage` for tests that are plain functions."""
+    import asyncio
+
+    with asyncio.Runner() as runner:
+        staged = stage(app, folder, clock, **changes)
+        made = runner.run(staged.__aenter__())
+        try:
+            yield StageSync(made, runner)
+        finally:
+            runner.run(staged.__aexit__(None, None, None))
+
+
 @contextlib.asynccontextmanager
 async def stage(app: App, folder: Path, clock: ManualClock | None = None, **changes: Any) -> AsyncIterator[Stage]:
     """Puts an App on a temporary store, or on the one named by `store`. Its own settings are restored afterwards."""
@@ -134,3 +178,15 @@ def holdbeat_stage(
         return stage(app, tmp_path, holdbeat_clock, **changes)
 
     yield make
+
+
+@pytest.fixture
+def holdbeat_stage_sync(
+    tmp_path: Path, holdbeat_clock: ManualClock
+) -> Callable[..., contextlib.AbstractContextManager[StageSync]]:
+    """Puts an App on a temporary store: `with holdbeat_stage_sync(app) as stage: …`."""
+
+    def make(app: App, **changes: Any) -> contextlib.AbstractContextManager[StageSync]:
+        return stage_sync(app, tmp_path, holdbeat_clock, **changes)
+
+    return make

@@ -5,7 +5,6 @@ The command line and the API are handed what they need from here; neither reache
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 import signal
@@ -16,12 +15,9 @@ from typing import TYPE_CHECKING, Any
 from holdbeat.domain.errors import SettingsError, StoreRefused
 
 if TYPE_CHECKING:
-    import asyncio
-
     from holdbeat.api.own_loop import OwnLoop
     from holdbeat.app import App
     from holdbeat.engine.service import Service
-    from holdbeat.engine.supervisor import Supervisor
     from holdbeat.settings import Settings
     from holdbeat.store.adapter import PersistenceAdapter
 
@@ -71,7 +67,7 @@ class Composition:
             return App(settings=Settings.load(given))
         app = _import_app(path)
         if given:
-            app.settings = app.settings.with_changes(**given)
+            app.settings = app.settings.with_flags(given)
         return app
 
     def serve(
@@ -87,7 +83,12 @@ class Composition:
         from holdbeat.interpreter import tune
 
         tune()
-        return _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            return _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _announce_built_in(store: PersistenceAdapter, settings: Settings) -> None:
@@ -152,6 +153,7 @@ def _import_app(path: str) -> App:
 async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resources: Sequence[str] | None) -> int:
     import asyncio
 
+    from holdbeat.engine.shutdown_watch import ShutdownWatch
     from holdbeat.engine.supervisor import Supervisor
     from holdbeat.observe.recorder import SILENT
 
@@ -215,7 +217,14 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
         supervisor.hurry()
 
     supervisor.on_refused = refused
-    _obey_signals(ends, supervisor)
+
+    def told() -> None:
+        if ends.is_set():
+            supervisor.hurry()
+        ends.set()
+
+    watch = ShutdownWatch(supervisor, told)
+    watch.obey_signals()
     await supervisor.start()
     if api_loop is not None:
         await api_loop.run(server.start())
@@ -233,22 +242,9 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
         api_loop.close()
     if metrics_server is not None:
         metrics_server.close()
+    watch.close()
     app.close()
     return code
-
-
-def _obey_signals(ends: asyncio.Event, supervisor: Supervisor) -> None:
-    def told() -> None:
-        if ends.is_set():
-            supervisor.hurry()
-        ends.set()
-
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, told)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ import httpx2
 from holdbeat.api.server import ApiServer
 from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.api_key import Scope, new_key
+from holdbeat.domain.clock import Clock
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.run import RunStatus
 from holdbeat.engine.schedule_trigger import ScheduleTrigger
@@ -113,7 +114,15 @@ def job_types() -> list[JobType]:
 class Served:
     """A server with everything in it; `client` speaks to it without a key."""
 
-    def __init__(self, url: str, *, has_worker: bool = True, is_key_needed: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        has_worker: bool = True,
+        is_key_needed: bool = False,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> None:
         given = {
             "slots": 64,
             "concurrency": CONCURRENCY,
@@ -127,7 +136,7 @@ class Served:
         self._thread = threading.Thread(target=self._loop.run_forever, name="served", daemon=True)
         self._thread.start()
         terms = StoreTerms(IdSource(), self.settings.concurrency_policy, self.settings.aging_s)
-        self.store: PersistenceAdapter = open_store(url, terms)
+        self.store: PersistenceAdapter = open_store(url, terms, clock=clock)
         self.legacy_calls: list[str] = []
         self.admin_key = self.add_key(Scope.ADMIN) if is_key_needed else None
         try:

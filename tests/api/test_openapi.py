@@ -12,6 +12,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
+    response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
 )
@@ -22,7 +23,24 @@ FUZZ_S = 12.0
 """For each store; every operation is tried at least once, however long that takes."""
 ENDLESS = ("/api/events", "/api/jobs/{id}/logs")
 OUTBOUND = ("/api/endpoints/{id}/test",)
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+TOLD = ("etag", "location", "retry-after", "www-authenticate", "allow", "deprecation", "sunset", "link")
+
+
+def no_header_is_undocumented(context: Any, response: Any, case: Any) -> None:
+    """What tells a client something is in the document of the answer that it came with."""
+    said = case.operation.definition.raw["responses"][str(response.status_code)].get("headers", {})
+    undocumented = {name for name in TOLD if name in response.headers} - {name.lower() for name in said}
+    assert not undocumented, undocumented
+
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    no_header_is_undocumented,
+]
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:

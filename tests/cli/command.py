@@ -6,6 +6,9 @@ import contextlib
 import json
 import os
 import pty
+import re
+import select
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -37,6 +40,7 @@ async def slow(ctx: Context) -> str:
 
     for number in range(300):
         ctx.log(f"line {number}")
+        ctx.progress(number / 300, f"line {number}")
         await asyncio.sleep(0.1)
     return "late"
 """
@@ -121,3 +125,32 @@ class Command:
         out, _ = process.communicate(timeout=60)
         os.close(ours)
         return Answer(process.returncode, out, ""), drawn.decode()
+
+    def on_a_terminal(self, *args: str, columns: int = 100, code: int = 0, interrupted_at: str | None = None) -> str:
+        """Runs a verb whose input and outputs are one terminal; what was drawn there, without colours.
+
+        With `interrupted_at` it is interrupted, as by Ctrl-C, as soon as this was drawn.
+        """
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdbeat", *args],
+            cwd=self.folder,
+            env={**self.environment, "TERM": "xterm", "COLUMNS": str(columns), "NO_COLOR": "1"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        before = b""
+        while interrupted_at is not None and interrupted_at not in before.decode():
+            before += os.read(ours, 65536)
+        while interrupted_at is not None and process.poll() is None:
+            # One that comes between the question and the reading of its answer is not heard: a person tries again.
+            process.send_signal(signal.SIGINT)
+            select.select([ours], [], [], 5)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+        drawn = (before + drawn_on(ours)).decode()
+        assert process.wait(60) == code, drawn
+        os.close(ours)
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn).replace("\r\n", "\n")

@@ -10,7 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
+from holdbeat import App
 from holdbeat.cli.main import VERBS, cli
+from holdbeat.store.verbs.schedules import create_schedule
 from tests.cli.command import Command
 
 HEAVY = ("fastapi", "pydantic", "starlette", "uvicorn", "prometheus_client", "rich", "psycopg", "httpx2", "jinja2")
@@ -169,6 +171,57 @@ def test_shells_can_complete_the_verbs_below_a_noun(tmp_path: Path, typed: str, 
         },
     )
     assert offered in [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("submit st", ["story"]),
+        ("direct s", ["slow", "story"]),
+        ("submit story s", []),
+        ("jobs --type bro", ["broken"]),
+        ("templates add fast st", ["story"]),
+        ("schedules show ni", ["nightly"]),
+        ("schedules add ni", []),
+        ("schedules add nightly2 st", ["story"]),
+        ("endpoints show ni", []),
+        ("endpoints trigger sh", ["shop"]),
+    ],
+)
+def test_shells_can_complete_what_the_local_store_knows(holdbeat: Command, typed: str, offered: list[str]) -> None:
+    store = App(holdbeat.store).store
+    store.write_sync(create_schedule, {"name": "nightly", "type": "story", "cron": "0 3 * * *"})
+    store.write_sync(create_schedule, {"name": "shop", "url": "http://127.0.0.1:1/", "interval_s": 60}, endpoint=True)
+    store.close()
+    assert _completed(holdbeat, typed) == (offered, "")
+
+
+def test_a_shell_is_offered_nothing_where_there_is_no_store(tmp_path: Path) -> None:
+    assert _completed(Command(tmp_path), "submit st") == ([], "")
+
+
+def test_completion_costs_a_store_little_more_than_the_verb_itself(holdbeat: Command) -> None:
+    program = (
+        "import sys\nfrom holdbeat.wiring import main\nsys.argv = ['holdbeat']\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        f"print('loaded', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=holdbeat.folder,
+        env={**holdbeat.environment, "_HOLDBEAT_COMPLETE": "bash_complete", "COMP_WORDS": "holdbeat submit st",
+             "COMP_CWORD": "2"},
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["plain,story", "loaded []"]
+
+
+def _completed(command: Command, typed: str) -> tuple[list[str], str]:
+    """What a shell offers after these words, and what disturbed its prompt."""
+    done = subprocess.run(
+        [Path(sys.executable).parent / "holdbeat"], capture_output=True, text=True, check=False, cwd=command.folder,
+        env={**command.environment, "_HOLDBEAT_COMPLETE": "bash_complete", "COMP_WORDS": f"holdbeat {typed}",
+             "COMP_CWORD": str(len(typed.split()))},
+    )  # fmt: skip
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line], done.stderr
 
 
 @pytest.mark.parametrize("words", [["jobs"], ["queue"], ["schedules"], ["endpoints"], ["stats"], ["reservations"]])

@@ -196,5 +196,26 @@ def test_a_worker_that_was_killed_does_not_hold_the_move_up(holdbeat: Command, p
     assert "Stop them" in holdbeat("move-store", postgres_url, code=1).err
     worker.kill()
     worker.communicate()
-    assert len(holdbeat("workers", "--json").json["items"]) == 1
+    connection = apsw.Connection(holdbeat.store.removeprefix("sqlite:///"))
+    assert connection.execute("SELECT count(*) FROM workers WHERE stopped_at IS NULL").fetchall() == [(1,)]
+    connection.close()
     assert "the same, row by row" in holdbeat("move-store", postgres_url).out
+
+
+@pytest.mark.rule("OPS-02", "QUE-03")
+def test_tables_of_the_users_own_stay_where_they_are_and_are_named(holdbeat: Command, postgres_url: str) -> None:
+    holdbeat.submit("story")
+    connection = apsw.Connection(holdbeat.store.removeprefix("sqlite:///"))
+    connection.execute('CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT); CREATE TABLE "odd; name" (x)')
+    connection.execute("INSERT INTO orders VALUES (1, 'tea')")
+    connection.close()
+    with psycopg.connect(postgres_url) as target:
+        target.execute("CREATE TABLE orders (id int, item text)")
+        target.execute("INSERT INTO orders VALUES (2, 'coffee')")
+    moved = holdbeat("move-store", postgres_url, "--json").json
+    assert moved["left"] == ["odd; name", "orders"]
+    assert {"jobs", "events"} <= {each["name"] for each in moved["tables"]}
+    assert not {"orders", "odd; name"} & {each["name"] for each in moved["tables"]}
+    assert moved_rows(postgres_url, "jobs") == 1
+    with psycopg.connect(postgres_url) as target:
+        assert target.execute("SELECT id, item FROM orders").fetchall() == [(2, "coffee")]

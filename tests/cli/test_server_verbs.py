@@ -22,7 +22,6 @@ from holdbeat.cli.main import exit_code
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.settings import Settings
-from holdbeat.store.verbs.endpoints import create_endpoint
 from holdbeat.store.verbs.schedules import create_schedule
 from holdbeat.wiring import Composition
 from tests.cli.command import Command, drawn_on
@@ -200,7 +199,8 @@ def test_top_shows_the_next_runs_however_many_schedules_there_are(holdbeat: Comm
     store = open_at(holdbeat.store, clock=SystemClock())
     try:
         store.write_sync(create_schedule, {"name": "early", "type": "story", "interval_s": 600})
-        store.write_sync(create_endpoint, {"name": "call", "url": "http://127.0.0.1:9/", "interval_s": 700})
+        call = {"name": "call", "url": "http://127.0.0.1:9/", "interval_s": 700}
+        store.write_sync(create_schedule, call, endpoint=True)
         for number in range(110):
             store.write_sync(create_schedule, {"name": f"n{number}", "type": "story", "interval_s": 90_000})
     finally:
@@ -241,7 +241,10 @@ def test_a_server_asks_for_a_key_once_there_is_one(tmp_path: Path) -> None:
         holdbeat("jobs", "--server", server.url)
         key = holdbeat("keys", "create", "--name", "reader", "--scope", "read", "--json").json
         wait_until(lambda: status_of(server) == 401)
-        assert "key" in holdbeat("jobs", "--server", server.url, code=1).err
+        without = holdbeat("jobs", "--server", server.url, code=1).err
+        assert "needs an API key" in without and "--key" in without and "HOLDBEAT_KEY" in without
+        unknown = holdbeat("jobs", "--server", server.url, code=1, env={"HOLDBEAT_KEY": "hb_" + "x" * 43}).err
+        assert "not known" in unknown and "--key" in unknown and "hb_x" not in unknown
         holdbeat("jobs", "--server", server.url, "--key", key["key"])
         assert "scope" in holdbeat("submit", "story", "--server", server.url, "--key", key["key"], code=1).err
     finally:

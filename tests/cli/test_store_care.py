@@ -55,7 +55,7 @@ def keep_artifacts(path: str, folder: Path, contents: dict[str, bytes]) -> None:
     (folder / run_id).mkdir(parents=True)
     connection = apsw.Connection(path)
     for name, content in contents.items():
-        file = folder / run_id / name
+        file = folder / run_id / f"{name}.0a1b2c3d4e5f"
         file.write_bytes(content)
         connection.execute(
             "INSERT INTO artifacts (run_id, name, size, sha256, path, created_at) VALUES (?, ?, ?, ?, ?, ?)",
@@ -95,15 +95,15 @@ def test_an_artifact_that_was_lost_or_changed_is_named_and_keeps_nobody_from_the
     path = holdbeat.store.removeprefix("sqlite:///")
     folder = Path(f"{path}-artifacts")
     keep_artifacts(path, folder, {"whole": b"1", "gone": b"2", "changed": b"3"})
-    next(folder.glob("*/gone")).unlink()
-    next(folder.glob("*/changed")).write_bytes(b"4")
+    next(folder.glob("*/gone.*")).unlink()
+    next(folder.glob("*/changed.*")).write_bytes(b"4")
     copy = str(tmp_path / "copy.db")
     answer = holdbeat("backup", copy)
     assert "1 file, verified" in answer.out and "gone or were changed: 2" in answer.err
     next(Path(f"{copy}-artifacts").glob("*/whole")).write_bytes(b"rotten")
     restored = holdbeat("restore", copy, "--store", f"sqlite:///{tmp_path}/new.db", "--json").json
     assert restored["artifacts"] == 1, "the file that was copied is rotten, but that of the old store is not"
-    assert {Path(path).name for path in restored["missing_artifacts"]} == {"gone", "changed"}
+    assert {Path(path).stem for path in restored["missing_artifacts"]} == {"gone", "changed"}
     shutil.rmtree(folder)
     restored = holdbeat("restore", copy, "--store", f"sqlite:///{tmp_path}/newer.db", "--json").json
     assert restored["artifacts"] == 0 and len(restored["missing_artifacts"]) == 3
@@ -167,7 +167,8 @@ def test_a_store_that_vanished_is_not_made_anew_by_any_verb(holdbeat: Command) -
     for words in (["jobs"], ["submit", "story"], ["keys", "create", "--name", "x"], ["recover"], ["migrate"]):
         assert "restore" in holdbeat(*words, code=3).err.lower()
     path.unlink()
-    holdbeat("jobs", code=3)
+    for words in (["jobs"], ["migrate"], ["worker", "work:app"]):
+        assert "restore" in holdbeat(*words, code=3).err.lower()
     assert not path.exists()
     checks = holdbeat("doctor", "--json", code=1).json["checks"]
     assert [check["state"] for check in checks] == ["wrong"]
@@ -241,6 +242,26 @@ def test_recover_repairs_what_a_killed_worker_left_and_prints_it(holdbeat: Comma
     job = holdbeat("show", job_id, "--json").json
     assert job["status"] == "FAILED" and job["run"]["error_kind"] == "crash"
     assert holdbeat("recover").out.strip() == "Nothing had to be repaired."
+
+
+@pytest.mark.rule("LEASE-05", "DIR-06", "API-06")
+def test_a_killed_worker_is_no_worker_to_any_verb_though_nobody_has_buried_it(holdbeat: Command) -> None:
+    first = holdbeat.submit("slow")
+    worker = holdbeat.start("worker", "work:app", "--log-level", "warning", stdin=subprocess.DEVNULL)
+    follower = holdbeat.start("logs", first, "-f")
+    assert follower.stdout is not None and follower.stdout.readline().startswith("line")
+    follower.kill()
+    follower.communicate()
+    assert len(holdbeat("workers", "--json").json["items"]) == 1
+    worker.kill()
+    worker.communicate()
+    waiting = holdbeat.submit("slow")
+    assert holdbeat("workers", "--json").json["items"] == []
+    assert holdbeat("stats", "--json").json["workers"] == 0
+    assert "no_worker" in [each["code"] for each in holdbeat("explain", waiting, "--json").json["reasons"]]
+    assert "No worker" in holdbeat("direct", "story", code=5).err
+    checks = {each["name"]: each for each in holdbeat("doctor", "--json").json["checks"]}
+    assert "No worker is alive" in checks["workers"]["detail"]
 
 
 def test_prune_takes_away_only_what_is_old_and_only_with_a_yes(holdbeat: Command) -> None:

@@ -10,7 +10,6 @@ from holdbeat.domain.job import Job
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.schedule import Schedule
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.endpoints import create_endpoint
 from holdbeat.store.verbs.firing import Firing, fire_due
 from holdbeat.store.verbs.job_types import AnnouncedType, announce
 from holdbeat.store.verbs.lists import list_jobs
@@ -41,7 +40,8 @@ def make_adaptive(store: PersistenceAdapter, name: str = "s", **fields: Any) -> 
 
 def make_endpoint(store: PersistenceAdapter, name: str = "e", **fields: Any) -> Schedule:
     announce_types(store)
-    return store.write_sync(create_endpoint, {"name": name, "url": "http://127.0.0.1:9/", "interval_s": 60, **fields})
+    given = {"name": name, "url": "http://127.0.0.1:9/", "interval_s": 60, **fields}
+    return store.write_sync(create_schedule, given, endpoint=True)
 
 
 def fire(store: PersistenceAdapter, limit: int = 500) -> Firing:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
+import socket
+import tempfile
 import threading
 from pathlib import Path
 
@@ -102,3 +106,62 @@ def test_the_last_to_leave_takes_the_folder_away_and_who_comes_meanwhile_is_stil
         others.join()
         mouth.close()
     assert not Path(mouth._folder).exists()
+
+
+def _strange(folder: Path, kind: str, precious: Path) -> None:
+    """What somebody else could put where the bells of a store are looked for."""
+    if kind == "a link to a folder of ours":
+        folder.parent.mkdir(mode=0o700)
+        folder.symlink_to(precious)
+    elif kind == "a link above it":
+        (precious / folder.name).mkdir(mode=0o700)
+        (precious / "notes").rename(precious / folder.name / "notes")
+        folder.parent.symlink_to(precious)
+    else:
+        folder.mkdir(mode=0o700, parents=True)
+        (precious / "notes").rename(folder / "notes")
+        os.chmod(folder if kind == "open to others" else folder.parent, 0o777)
+
+
+@pytest.mark.rule("OPS-06")
+@pytest.mark.parametrize("kind", ["a link to a folder of ours", "a link above it", "open to others", "open above it"])
+def test_a_place_that_is_not_ours_alone_has_no_bell_and_nothing_there_is_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    precious = tmp_path / "precious"
+    precious.mkdir(mode=0o700)
+    (precious / "notes").write_text("years of work")
+    mouth = Doorbell(str(tmp_path / "store.db"), lambda topics: None)
+    _strange(Path(mouth._folder), kind, precious)
+    with caplog.at_level(logging.WARNING, "holdbeat.store"):
+        for _ in range(3):
+            mouth.ring({"work"})
+    assert len(caplog.records) == 1 and "TMPDIR" in caplog.text
+    if kind != "open above it":  # that one is ours, and closed to others as soon as somebody listens
+        mouth.answer()
+        assert mouth._socket is None
+    mouth.close()
+    (left,) = tmp_path.rglob("notes")
+    assert left.read_text() == "years of work"
+
+
+@pytest.mark.rule("OPS-06")
+def test_only_a_dead_neighbours_socket_is_taken_away(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    ear, mouth = Ear(path), Doorbell(path, lambda topics: None)
+    folder = Path(mouth._folder)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+        dead.bind(str(folder / "dead"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.bind(str(folder / "other"))
+        (folder / "notes").write_text("years of work")
+        (folder / "link").symlink_to(folder / "dead")
+        mouth.ring({"work"})
+        assert ear.has_heard({"work"})
+        left = {entry.name for entry in folder.iterdir()}
+    assert left - {Path(str(ear.bell._own)).name} == {"other", "notes", "link"}
+    mouth.close()
+    ear.bell.close()
+    shutil.rmtree(folder)

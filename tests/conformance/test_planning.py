@@ -15,7 +15,7 @@ from holdbeat.domain.schedule import Schedule
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.manual_fire import trigger_schedule
 from holdbeat.store.verbs.manual_retry import retry_job
-from holdbeat.store.verbs.planning import replan_orphans
+from holdbeat.store.verbs.planning import replan_orphan
 from holdbeat.store.verbs.recover import find_trouble, recovery_units
 from holdbeat.store.verbs.schedules import (
     clear_hints,
@@ -370,7 +370,9 @@ def test_recovery_plans_a_schedule_that_has_neither_plan_nor_job_once(
     assert seen(store, busy.id).next_run_at is None
     before = count(store, "events")
     assert not store.read_sync(find_trouble, LeaseTerms())
-    assert store.write_sync(replan_orphans) == 0 and count(store, "events") == before
+    for well in (lost, busy):
+        assert not store.write_sync(replan_orphan, well.id)
+    assert count(store, "events") == before
 
 
 @pytest.mark.rule("GOV-09")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import psycopg
 import pytest
+from psycopg.errors import IdleInTransactionSessionTimeout, TransactionTimeout
 
 from holdbeat.domain.errors import StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
+from holdbeat.domain.lease import Claim
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.postgres import PostgresStore
 from holdbeat.store.postgres_database import Link
+from holdbeat.store.postgres_sessions import end_standing_sessions
+from holdbeat.store.postgres_transaction import PostgresTransaction
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.claim import Vacancy, claim
 from holdbeat.store.verbs.enqueue import enqueue
@@ -280,3 +284,109 @@ def test_a_direct_request_that_is_withdrawn_while_a_worker_sees_it_is_not_served
         withdrawing.commit()
     assert other.result(20) == []
     assert count(store, "leases") == 0
+
+
+def _stand_still(tx: Transaction) -> None:
+    """Waits, with everything that the transaction holds, until the server has ended its session."""
+    assert isinstance(tx, PostgresTransaction)
+    pid = tx.rows("SELECT pg_backend_pid()")[0][0]
+    tx.rows("SELECT set_config('idle_in_transaction_session_timeout', '200ms', false)")
+    with psycopg.connect(tx.connection.info.dsn, autocommit=True) as watcher:
+        there = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
+        _wait_until(lambda: watcher.execute(there, [pid]).fetchone() is None)
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(400):
+        if holds():
+            return
+        pause.wait(0.05)
+    raise AssertionError("it did not come to pass within twenty seconds")
+
+
+@pytest.mark.rule("CAP-02", "OPS-06")
+def test_a_worker_that_stands_still_in_a_claim_loses_its_locks_and_the_claim_is_made_once(
+    open_store: OpenStore,
+) -> None:
+    store, other = open_store("resources:gpu=2"), open_store("resources:gpu=2")
+    first, second = (enqueue_one(store, resource="gpu") for _ in range(2))
+    tries = []
+    told = threading.Event()
+
+    def claim_slowly(tx: Transaction) -> list[Claim]:
+        taken = claim(tx, Vacancy("slow", [0], (), ["noop"]))
+        tries.append(ids_of(taken))
+        if len(tries) == 1:
+            _stand_still(tx)
+            # Others go on while it does not know yet that it was left behind.
+            assert ids_of(claim_some(other, 1, worker="quick")) == [first.id]
+            told.set()
+        return taken
+
+    assert ids_of(store.write_sync(claim_slowly)) == [second.id]
+    assert told.is_set()
+    assert tries == [[first.id], [second.id]]
+    assert [row[0] for row in rows(store, "SELECT worker_id FROM leases ORDER BY fence")] == ["quick", "slow"]
+
+
+@pytest.mark.rule("OPS-06")
+@pytest.mark.parametrize("error", [IdleInTransactionSessionTimeout, TransactionTimeout])
+def test_a_session_that_the_server_ended_is_an_outage_not_a_fault_of_the_data(
+    open_store: OpenStore, error: type[psycopg.Error]
+) -> None:
+    store = open_store()
+    store.patience_s = 0.0
+    tries = []
+
+    def fail_always(tx: Transaction) -> None:
+        tries.append(tx)
+        raise error("terminating connection")
+
+    with pytest.raises(StoreDown):
+        store.write_sync(fail_always)
+    with pytest.raises(StoreDown):
+        store.read_sync(fail_always)
+    enqueue_one(store)
+
+
+@pytest.mark.rule("DEC-008")
+def test_a_unit_that_goes_on_over_a_failed_statement_is_not_called_a_success(open_store: OpenStore) -> None:
+    store = open_store()
+
+    def go_on(tx: Transaction) -> None:
+        enqueue(tx, [NewJob("a")])
+        with contextlib.suppress(psycopg.Error):
+            tx.rows("SELECT 1 / 0")
+
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+        store.write_sync(go_on)
+    assert count(store, "jobs") == 0
+
+
+@pytest.mark.rule("CAP-02", "OPS-06")
+def test_a_worker_that_stands_still_in_the_middle_of_a_burst_is_ended_by_the_others(open_store: OpenStore) -> None:
+    store, other = open_store("resources:gpu=1"), open_store("resources:gpu=1")
+    job = enqueue_one(store, resource="gpu")
+    tries = []
+
+    def claim_slowly(tx: Transaction) -> list[Claim]:
+        taken = claim(tx, Vacancy("slow", [0], (), ["noop"]))
+        tries.append(ids_of(taken))
+        if len(tries) == 1:
+            pid = tx.rows("SELECT pg_backend_pid()")[0][0]
+            # Sent, and no word about what is to come: the server takes this session for a busy one.
+            tx.execute("SELECT 1")
+            with psycopg.connect(open_store.url, autocommit=True) as watcher:
+                busy = (
+                    "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'ClientRead' AND state = 'active'"
+                )
+                _wait_until(lambda: watcher.execute(busy, [pid]).fetchone() is not None)
+                assert other.read_sync(end_standing_sessions) == 0
+                _wait_until(lambda: other.read_sync(end_standing_sessions, after_s=0.1) > 0)
+            assert ids_of(claim_some(other, 1, worker="quick")) == [job.id]
+        return taken
+
+    assert store.write_sync(claim_slowly) == []
+    assert tries == [[job.id], []]
+    assert rows(store, "SELECT worker_id FROM leases") == [("quick",)]

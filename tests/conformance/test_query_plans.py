@@ -13,7 +13,7 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.cancel import cancel_job
+from holdbeat.store.verbs.cancel import cancel_job, roots_of
 from holdbeat.store.verbs.claim import Vacancy, claim
 from holdbeat.store.verbs.enqueue import enqueue
 from holdbeat.store.verbs.lists import list_jobs, list_runs
@@ -93,6 +93,10 @@ def test_no_hot_statement_reads_the_whole_queue_or_puts_it_in_order(
     found += complaints("beat", plans_of(store, beat, "busy", LeaseTerms()))
     found += complaints("list of jobs", plans_of(store, list_jobs))
     found += complaints("list of failures", plans_of(store, list_jobs, {"status": "FAILED"}), needs="jobs_outcome")
+    found += complaints("list of tips", plans_of(store, list_jobs, only_tips=True))
+    failed_tips = plans_of(store, list_jobs, {"status": "FAILED"}, only_tips=True)
+    found += complaints("list of tips that failed", failed_tips)
+    found += complaints("roots", plans_of(store, roots_of, [lease.lease.job_id for lease in taken[:50]]))
     found += complaints("list of runs", plans_of(store, list_runs))
     first_page = plans_of(store, queue, limit=50)[:1]
     found += complaints("list of the queue", first_page, needs="jobs_queue")

@@ -14,7 +14,7 @@ from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid, NotFound, S
 from holdbeat.domain.job import Hold
 from holdbeat.domain.views import REDACTED, endpoint_json, occurrence_json, schedule_json
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.endpoints import endpoint_health, get_endpoint, list_endpoints
+from holdbeat.store.verbs.endpoints import endpoint_health, get_endpoint
 from holdbeat.store.verbs.job_types import AnnouncedType, announce
 from holdbeat.store.verbs.manual_fire import trigger_schedule
 from holdbeat.store.verbs.schedule_reports import (
@@ -243,7 +243,7 @@ def test_lists_go_page_by_page_and_know_their_filters(store: PersistenceAdapter)
             break
     assert found == [f"s{number}" for number in range(6, -1, -1)]
     assert [e.name for e in store.read_sync(list_schedules, {"enabled": False}).items] == ["s5", "s3", "s1"]
-    assert [e.name for e in store.read_sync(list_endpoints).items] == ["e"]
+    assert [e.name for e in store.read_sync(list_schedules, endpoint=True).items] == ["e"]
     assert len(store.read_sync(list_schedules, {"type": "noop"}, endpoint=None).items) == 7
     store.write_sync(pause_schedule, "s0", None, None)
     assert [e.name for e in store.read_sync(list_schedules, {"paused": True}).items] == ["s0"]

@@ -19,10 +19,10 @@ import apsw
 import pytest
 
 from holdbeat.domain.clock import ManualClock
-from holdbeat.domain.errors import Conflict, StoreBusy, StoreDown, StoreRefused
+from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
 from holdbeat.store.sqlite import READERS, SqliteStore
-from holdbeat.store.sqlite_file import INDEX_EVERY
+from holdbeat.store.sqlite_file import INDEX_EVERY, MEMORY
 from holdbeat.store.sqlite_neighbours import WriteTurn
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import claim_all, complete, count, enqueue_all, enqueue_one, open_at, rows
@@ -319,6 +319,7 @@ def test_a_file_that_lost_all_its_tables_is_not_made_anew(tmp_path: Path) -> Non
     place.unlink()
     for suffix in ("-wal", "-shm"):
         Path(f"{place}{suffix}").unlink(missing_ok=True)
+    shutil.rmtree(f"{place}-run")
     opened(place).close()
 
 
@@ -366,6 +367,37 @@ def test_a_process_stopped_as_it_writes_makes_others_wait_for_a_while_only(path:
 # --- backup ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("OPS-03", "LEASE-04")
+def test_a_store_that_cannot_be_reached_for_a_while_is_down_and_goes_on_afterwards(tmp_path: Path) -> None:
+    folder, away = tmp_path / "mount", tmp_path / "away"
+    folder.mkdir()
+    store = opened(folder / "holdbeat.db")
+    enqueue_one(store)
+    folder.rename(away)
+    folder.write_text("not a folder")
+    for attempt in (lambda: enqueue_one(store), lambda: count(store, "jobs")):
+        with pytest.raises(StoreDown) as down:
+            attempt()
+        assert down.value.code == "store_unreachable"
+    assert store.known_dead() == frozenset()
+    folder.unlink()
+    away.rename(folder)
+    enqueue_one(store)
+    assert count(store, "jobs") == 2
+    store.close()
+
+
+@pytest.mark.rule("OPS-03")
+def test_a_lock_that_the_system_cannot_give_is_a_store_that_is_down(tmp_path: Path) -> None:
+    turn = WriteTurn(tmp_path / "write.lock", 1.0)
+    with (tmp_path / "write.lock").open("rb") as for_reading:
+        os.dup2(for_reading.fileno(), turn._descriptor)
+    with pytest.raises(StoreDown) as down, turn:
+        pass
+    assert down.value.code == "store_unreachable"
+    turn.close()
+
+
 @pytest.mark.rule("OPS-02", "DEC-002")
 def test_a_backup_taken_in_use_is_whole_and_never_overwrites(path: Path, tmp_path: Path) -> None:
     store = opened(path)
@@ -410,6 +442,88 @@ def test_a_caller_interrupted_in_the_middle_stores_nothing_and_holds_nobody_up(p
     assert count(store, "jobs") == before + 2
     store.close()
     neighbour.close()
+
+
+class GivenAway:
+    """A lock that goes, when its first holder lets go of it, to whoever waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.taken = threading.Semaphore(0)
+        self.acquire, self.release, self.locked = self._lock.acquire, self._lock.release, self._lock.locked
+        self.waits = threading.Event()
+
+    def __enter__(self) -> None:
+        if self._lock.locked():
+            self.waits.set()
+        self._lock.acquire()
+        self.taken.release()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if self.waits.is_set():
+            self.waits.clear()
+            self.taken.acquire(timeout=20)
+
+
+@pytest.mark.rule("DEC-008")
+def test_who_writes_next_after_an_interrupted_caller_finds_nothing_of_its_transaction(path: Path) -> None:
+    store = opened(path)
+    job = enqueue_one(store)
+    pen: Any = GivenAway()
+    store._pen = pen
+
+    def change(tx: Transaction, priority: int) -> None:
+        tx.execute("UPDATE jobs SET priority = :to WHERE id = :id", to=priority, id=job.id)
+
+    def interrupted(tx: Transaction) -> None:
+        pen.taken.acquire()
+        change(tx, 77)
+        next_one.append(pool.submit(store.write_sync, change, 5))
+        assert pen.waits.wait(20)
+        raise KeyboardInterrupt
+
+    next_one: list[Any] = []
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            store.write_sync(interrupted)
+        next_one[0].result(20)
+    assert rows(store, "SELECT priority FROM jobs WHERE id = :id", id=job.id) == [(5,)]
+    store.close()
+
+
+@pytest.mark.rule("DEC-008")
+@pytest.mark.parametrize("place", ["a file", MEMORY])
+def test_a_signal_handler_that_interrupts_a_write_of_its_thread_is_refused_and_does_not_hang(
+    path: Path, place: str
+) -> None:
+    store = opened(path) if place == "a file" else open_at(f"sqlite:///{MEMORY}")
+    before = count(store, "jobs")
+    heard: list[Any] = []
+
+    def number(tx: Transaction) -> int:
+        return int(tx.rows("SELECT count(*) FROM jobs")[0][0])
+
+    def handler(*_: object) -> None:
+        for call in (store.read_sync, store.write_sync):
+            try:
+                heard.append(call(number))
+            except HoldbeatError as error:
+                heard.append(error.code)
+
+    def interrupted(tx: Transaction) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    was = signal.signal(signal.SIGUSR1, handler)
+    try:
+        store.write_sync(interrupted)
+        assert heard == [before if place == "a file" else "write_interrupted_itself", "write_interrupted_itself"]
+        heard.clear()
+        signal.raise_signal(signal.SIGUSR1)
+        assert heard == [before, before], "who interrupts no write may write"
+    finally:
+        signal.signal(signal.SIGUSR1, was)
+    store.close()
 
 
 @pytest.mark.rule("DEC-008")

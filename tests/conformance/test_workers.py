@@ -22,11 +22,9 @@ from holdbeat.store.verbs.workers import (
     live_workers,
     signals,
     stop_worker,
-    suspected_workers,
 )
 from tests.conformance.acts import (
     cancel,
-    change,
     claim_one,
     claim_some,
     complete,
@@ -178,19 +176,6 @@ def test_a_worker_that_is_stopping_serves_nobody_new_and_one_that_stopped_is_gon
     assert store.read_sync(live_workers) == []
     assert not store.write_sync(stop_worker, "one")
     assert len(events_of(store, "worker.stopped")) == 1
-
-
-@pytest.mark.rule("LEASE-05")
-def test_everyone_who_holds_something_is_suspected(store: PersistenceAdapter) -> None:
-    introduce(store, "registered")
-    introduce(store, "ended")
-    store.write_sync(stop_worker, "ended")
-    enqueue_one(store)
-    claim_one(store, worker="holder")
-    ask_directly(store, owner="waiter")
-    assert store.read_sync(suspected_workers) == ["holder", "registered", "waiter"]
-    change(store, "DELETE FROM leases")
-    assert store.read_sync(suspected_workers) == ["registered", "waiter"]
 
 
 @pytest.mark.rule("DIR-06")

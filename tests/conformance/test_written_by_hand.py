@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.lease import LeaseTerms
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.planning import replan_orphans
+from holdbeat.store.verbs.recover import find_trouble, recovery_units
 from holdbeat.store.verbs.schedules import set_hints
 from tests.conformance.acts import change, claim_all, claim_one, enqueue_one, ids_of
 from tests.conformance.schedule_acts import fire_all, make, make_adaptive, seen, verdicts, wake_at
@@ -36,7 +37,8 @@ def test_an_adaptive_schedule_whose_plan_was_taken_away_is_planned_again(store: 
     schedule = make_adaptive(store)
     change(store, "UPDATE schedules SET next_run_at = NULL WHERE id = :id", id=schedule.id)
     assert wake_at(store, schedule) is None
-    assert store.write_sync(replan_orphans) == 1
+    ((verb, arguments),) = recovery_units(store.read_sync(find_trouble, LeaseTerms()))
+    assert store.write_sync(verb, *arguments)
     assert seen(store, schedule.id).next_run_at == schedule.next_run_at
 
 

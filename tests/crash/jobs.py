@@ -39,6 +39,16 @@ def block(ctx: Context, diary: str, seconds: float = 0.0) -> str:
 
 
 @app.job
+async def seize(ctx: Context, diary: str, seconds: float) -> str:
+    """An async handler that lets nothing else happen in its event loop."""
+    ctx.log("the last words")
+    note(diary, "begun", ctx.run_id, ctx.fence, os.getpid())
+    time.sleep(seconds)  # noqa: ASYNC251
+    note(diary, "ended", ctx.run_id, ctx.fence, os.getpid())
+    return "done"
+
+
+@app.job
 async def deaf(ctx: Context, diary: str) -> None:
     """An async handler that swallows every request to end."""
     note(diary, "begun", ctx.run_id, ctx.fence, os.getpid())

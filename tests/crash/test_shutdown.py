@@ -67,3 +67,45 @@ def test_a_second_signal_ends_the_patience_even_of_handlers_that_ignore_it(groun
     assert (ended.retried_by, ended.permanently_failed) == (None, True)
     assert value(ground.store, "SELECT count(*) FROM leases") == 0
     assert ground.noted("told") != []
+
+
+@pytest.mark.rule("CON-003", "LEASE-02")
+@pytest.mark.parametrize("verb", ["worker", "serve"])
+def test_a_handler_that_blocks_the_event_loop_cannot_keep_the_process_from_ending(ground: Field, verb: str) -> None:
+    process = ground.start(verb, shutdown_grace_s=0.5)
+    seized = ground.app.with_options(cancel_grace=0.3).enqueue_sync("seize", diary=ground.diary, seconds=300)
+    begun(ground)
+    process.send(signal.SIGTERM)
+    assert process.exit_code() == 0
+    ended = ground.job(seized.id)
+    assert (ended.status, ended.run.error_kind) == (JobStatus.FAILED, "interrupted")
+    assert ground.job(ended.retried_by).status is JobStatus.QUEUED
+    assert value(ground.store, "SELECT count(*) FROM leases") == 0
+    assert rows(ground.store, "SELECT id FROM workers WHERE stopped_at IS NULL") == []
+    assert {"shutdown.begun", "shutdown.ended", "worker.stopped"} <= set(event_names(ground.store))
+    assert rows(ground.store, "SELECT text FROM run_logs") == [("the last words\n",)]
+    assert "blocks the event loop" in process.said()
+
+
+@pytest.mark.rule("CON-003")
+def test_a_second_signal_ends_the_grace_though_the_event_loop_is_blocked(ground: Field) -> None:
+    process = ground.start(shutdown_grace_s=600)
+    options = ground.app.with_options(cancel_grace=0.3, retries=0)
+    seized = options.enqueue_sync("seize", diary=ground.diary, seconds=300)
+    begun(ground)
+    process.send(signal.SIGTERM)
+    process.send(signal.SIGINT)
+    assert process.exit_code() == 0
+    ended = ground.job(seized.id)
+    assert (ended.status, ended.run.error_kind) == (JobStatus.FAILED, "interrupted")
+
+
+@pytest.mark.rule("CON-003")
+def test_a_success_within_the_grace_counts_though_the_event_loop_was_blocked(ground: Field) -> None:
+    process = ground.start(shutdown_grace_s=60)
+    seized = ground.app.enqueue_sync("seize", diary=ground.diary, seconds=3)
+    begun(ground)
+    process.send(signal.SIGTERM)
+    assert process.exit_code() == 0
+    assert ground.job(seized.id).status is JobStatus.COMPLETED
+    assert value(ground.store, "SELECT count(*) FROM leases") == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -60,3 +61,48 @@ def test_the_dead_are_known_at_once_and_the_living_are_not_among_them(tmp_path: 
     doomed.communicate()
     assert life.known_dead() == frozenset({"doomed"})
     life.withdraw("alive")
+
+
+LIVING = """
+import os, sys
+from holdbeat import App
+store = App(sys.argv[1]).store
+store.announce_alive("alive")
+store.announce_alive("second")
+for folder, _, names in os.walk(f"{store.path}-run"):
+    for name in names:
+        open(os.path.join(folder, name), "rb").close()
+store.is_known_dead("alive"), store.known_dead()
+print("ready", flush=True)
+sys.stdin.readline()
+if os.fork() == 0:
+    os.close(0)
+    os.read(int(sys.argv[2]), 1)
+    os._exit(0)
+os._exit(9)
+"""
+
+
+@pytest.mark.rule("LEASE-05")
+def test_a_sign_of_life_outlasts_those_who_read_it_and_ends_with_its_process_whoever_was_forked(tmp_path: Path) -> None:
+    path = tmp_path / "holdbeat.db"
+    for_child, ours = os.pipe()
+    living = subprocess.Popen(
+        [sys.executable, "-c", LIVING, f"sqlite:///{path}", str(for_child)],
+        cwd=ROOT / "src",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=[for_child],
+        text=True,
+    )
+    os.close(for_child)
+    assert living.stdout is not None and living.stdin is not None
+    assert living.stdout.readline() == "ready\n"
+    life = SignsOfLife(Path(f"{path}-run") / "workers")
+    assert life.known_dead() == frozenset()
+    living.stdin.write("\n")
+    living.stdin.flush()
+    assert living.wait(60) == 9
+    assert life.known_dead() == frozenset({"alive", "second"}), "the child that was forked lives on"
+    os.close(ours)
+    living.communicate()

@@ -90,3 +90,13 @@ def test_every_page_of_the_documentation_can_be_reached_from_the_readme() -> Non
                 target = (page.parent / link.partition("#")[0]).resolve()
                 waiting += sorted(target.glob("*.md")) if target.is_dir() else [target]
     assert set(PAGES) - reached == set()
+
+
+def test_no_advice_about_resources_takes_the_slots_of_http_calls_away() -> None:
+    """A list replaces the default list: one without http would leave its 16 slots at 1."""
+    advised = []
+    for page in [*PAGES, *(ROOT / "examples").glob("*.py"), *(ROOT / "deploy").rglob("*.toml")]:
+        for found in re.findall(r"resources:[\w-]+=[\w=,-]+", page.read_text(encoding="utf-8")):
+            advised.append(found)
+            assert "http=" in found, f"{name_of(page)}: {found}"
+    assert len(advised) > 4

@@ -37,13 +37,10 @@ def delivery(**changes: Any) -> Delivery:
 
 @pytest.mark.rule("WEB-02")
 def test_an_independent_verifier_accepts_our_signature() -> None:
-    body = wh.encode_payload(wh.payload(wh.RUN_COMPLETED, at=NOW, data={"job": {"id": "ü", "n": 1}}))
+    message = {"type": wh.RUN_COMPLETED, "timestamp": "2026-03-01T12:00:00.000Z", "data": {"job": {"id": "ü", "n": 1}}}
+    body = wh.encode_payload(message)
     headers = wh.signed_headers([SECRET], message_id="msg", now=SystemClock().now(), body=body)
-    assert Verifier(SECRET).verify(body, headers) == {
-        "type": "job.run.completed",
-        "timestamp": "2026-03-01T12:00:00.000Z",
-        "data": {"job": {"id": "ü", "n": 1}},
-    }
+    assert Verifier(SECRET).verify(body, headers) == message
 
 
 @pytest.mark.rule("WEB-02")
@@ -128,16 +125,6 @@ def test_secrets_are_not_shown_when_a_webhook_is_printed() -> None:
 
 
 @pytest.mark.rule("WEB-01")
-def test_a_subscription_hears_what_it_asked_for_and_without_a_filter_everything() -> None:
-    hook = Webhook("w", "https://example.com/", SECRET, NOW)
-    assert all(hook.wants(event) for event in wh.WEBHOOK_EVENTS)
-    hook.events = (wh.RUN_FAILED,)
-    assert [event for event in wh.WEBHOOK_EVENTS if hook.wants(event)] == ["job.run.failed"]
-    hook.enabled = False
-    assert not any(hook.wants(event) for event in wh.WEBHOOK_EVENTS)
-
-
-@pytest.mark.rule("WEB-01")
 def test_an_event_that_does_not_exist_is_refused() -> None:
     assert wh.check_events(["job.cancelled", "group.finished", "job.cancelled"]) == (
         "job.cancelled",
@@ -153,15 +140,10 @@ def test_an_event_that_does_not_exist_is_refused() -> None:
 
 @pytest.mark.rule("DEC-009")
 def test_a_delivery_is_tried_once_and_retried_three_times_after_1_2_and_4_seconds() -> None:
-    state, now, waits = delivery(), NOW, []
-    while state.status is DeliveryStatus.PENDING:
-        verdict = judge_attempt(attempts=state.attempts + 1, now=now, jitter=1.0, status_code=500)
-        state = wh.after_attempt(state, verdict, now=now, status_code=500)
-        if state.next_attempt_at is not None:
-            waits.append((state.next_attempt_at - now).total_seconds())
-            now = state.next_attempt_at
-    assert (state.status, state.attempts, waits) == (DeliveryStatus.FAILED, 4, [1, 2, 4])
-    assert (state.last_status_code, state.last_error) == (500, "HTTP 500")
+    *retried, last = [judge_attempt(attempts=n, now=NOW, jitter=1.0, status_code=500) for n in (1, 2, 3, 4)]
+    assert [verdict.next_attempt_at for verdict in retried] == [at(1), at(2), at(4)]
+    assert {verdict.status for verdict in retried} == {DeliveryStatus.PENDING}
+    assert (last.status, last.next_attempt_at, last.error) == (DeliveryStatus.FAILED, None, "HTTP 500")
 
 
 @pytest.mark.rule("DEC-009")
@@ -175,9 +157,7 @@ def test_the_jitter_handed_in_scales_the_wait() -> None:
 @pytest.mark.parametrize("status_code", [200, 201, 202, 204, 299])
 def test_any_2xx_delivers(status_code: int) -> None:
     verdict = judge_attempt(attempts=4, now=NOW, jitter=1, status_code=status_code, retry_after="60")
-    done = wh.after_attempt(delivery(locked_by="w", locked_until=NOW), verdict, now=NOW, status_code=status_code)
-    assert (done.status, done.delivered_at, done.next_attempt_at) == (DeliveryStatus.DELIVERED, NOW, None)
-    assert (done.locked_by, done.locked_until, done.last_error) == (None, None, None)
+    assert (verdict.status, verdict.next_attempt_at, verdict.error) == (DeliveryStatus.DELIVERED, None, None)
 
 
 @pytest.mark.rule("WEB-03")
@@ -253,7 +233,7 @@ def test_a_replay_starts_afresh_under_the_same_id() -> None:
 
 
 def test_the_message_is_the_same_bytes_whenever_it_is_encoded() -> None:
-    message = wh.payload(wh.GROUP_FINISHED, at=NOW, data={"group": {"name": "日本"}})
+    message = {"type": wh.GROUP_FINISHED, "data": {"group": {"name": "日本"}}}
     assert wh.encode_payload(json.loads(wh.encode_payload(message))) == wh.encode_payload(message)
 
 
@@ -305,14 +285,6 @@ def test_a_success_in_between_forgets_the_failures() -> None:
     breaker.record("a:443", failed=False, now=NOW)
     failing(breaker, 4)
     assert breaker.wait_until("a:443", now=NOW) is None
-
-
-@pytest.mark.rule("WEB-03")
-def test_postponing_spends_no_attempt() -> None:
-    before = delivery(attempts=2, last_error="HTTP 500", locked_by="w", locked_until=at(20))
-    after = wh.postponed(before, at(30))
-    assert (after.attempts, after.last_error, after.status) == (2, "HTTP 500", DeliveryStatus.PENDING)
-    assert (after.next_attempt_at, after.locked_by, after.locked_until) == (at(30), None, None)
 
 
 @pytest.mark.rule("WEB-03")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import apsw
+import psycopg
 import pytest
 
 from holdbeat.domain.job import Job
@@ -45,6 +46,36 @@ def event_names(store: PersistenceAdapter, job_id: str | None = None) -> list[st
     if job_id is None:
         return [row[0] for row in rows(store, "SELECT name FROM events ORDER BY id")]
     return [row[0] for row in rows(store, "SELECT name FROM events WHERE job_id = :id ORDER BY id", id=job_id)]
+
+
+def stumble(store: PersistenceAdapter, table: str, when: str = "1 = 1", *, at: str = "UPDATE") -> None:
+    """From now on the engine underneath fails, with an error of its own kind, when it is to write such a row."""
+    if isinstance(store, SqliteStore):
+        trigger = (
+            f"CREATE TRIGGER stumble_{table} BEFORE {at} ON {table} WHEN {when} "
+            "BEGIN SELECT RAISE(ABORT, 'the engine stumbles'); END"
+        )
+        store.write_sync(lambda tx: tx.execute(trigger))
+        return
+    with psycopg.connect(store.url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE FUNCTION stumble() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN RAISE EXCEPTION ''the engine stumbles'' USING ERRCODE = ''XX000''; END'"
+        )
+        connection.execute(
+            f"CREATE TRIGGER stumble_{table} BEFORE {at} ON {table} FOR EACH ROW WHEN ({when}) "
+            "EXECUTE FUNCTION stumble()".encode()
+        )
+
+
+def recover_footing(store: PersistenceAdapter, table: str) -> None:
+    """Ends what `stumble` began."""
+    if isinstance(store, SqliteStore):
+        store.write_sync(lambda tx: tx.execute(f"DROP TRIGGER stumble_{table}"))
+        return
+    with psycopg.connect(store.url, autocommit=True) as connection:
+        connection.execute(f"DROP TRIGGER stumble_{table} ON {table}".encode())
+        connection.execute("DROP FUNCTION stumble()")
 
 
 class Outage:

@@ -16,11 +16,11 @@ from holdbeat.domain.job import JobStatus, NewJob
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.engine.direct_execution import DirectExecutionHandler, WaitedTooLong
 from holdbeat.engine.zombie_recovery import ZombieRecovery
-from holdbeat.store.verbs.reservations import reserve
+from holdbeat.store.verbs.reservations import extend, reserve
 from holdbeat.store.verbs.workers import register_worker, stop_worker
 from holdbeat.testing import Stage, stage
 from tests.conformance.acts import open_at
-from tests.engine.acting import event_names, job, rows, until, value
+from tests.engine.acting import Outage, event_names, job, rows, until, value
 
 pytestmark = pytest.mark.asyncio
 
@@ -251,3 +251,80 @@ async def test_recovery_after_a_jump_takes_nothing_from_a_worker_that_beats(
         await on_stage.step()
         ended = job(app.store, handle.id)
         assert (ended.status, value(app.store, "SELECT count(*) FROM job_runs")) == (JobStatus.COMPLETED, 1)
+
+
+@pytest.mark.rule("DIR-03", "CON-002")
+async def test_a_request_whose_withdrawal_could_not_be_written_is_withdrawn_as_soon_as_it_can_be(
+    store_url: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+    order: list[str] = []
+    app = noting(order, gate)
+    async with stage(app, tmp_path, store=store_url) as on_stage:
+        dispatcher, direct = on_stage.supervisor.dispatcher, on_stage.supervisor.direct
+        await app.enqueue("note", name="current")
+        await dispatcher.step()
+        other = await ask(on_stage, "patient")
+        gone = await ask(on_stage, "gone")
+        outage = Outage(app.store, request, monkeypatch)
+        with outage.during():
+            gone.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await gone
+            with pytest.raises(Unavailable):
+                await direct.step()
+            assert direct._owed
+        monkeypatch.undo()
+        await direct.step()
+        assert direct._owed == {}
+        gate.set()
+        await until(lambda: not dispatcher.running)
+        await on_stage.drain()
+        await asyncio.gather(other, return_exceptions=True)
+        assert order[0] == "current" and "gone" not in order
+        assert ("RELEASED", "CANCELLED", "the client went away") in rows(
+            app.store, "SELECT status, outcome, error FROM direct_reservations"
+        )
+
+
+@pytest.mark.rule("DIR-02")
+async def test_a_request_whose_withdrawal_is_owed_is_not_kept_from_expiring(store_url: str, tmp_path: Path) -> None:
+    app = noting([], asyncio.Event())
+    clock = ManualClock()
+    async with stage(app, tmp_path, clock, store=store_url) as on_stage:
+        direct = on_stage.supervisor.direct
+        waiting = [await ask(on_stage, name) for name in ("gone", "patient")]
+        ids = [row[0] for row in rows(app.store, "SELECT id FROM direct_reservations ORDER BY id")]
+        clock.advance(5)
+        assert app.store.write_sync(extend, direct._owner, 600, except_ids=ids[:1]) == ids[1:]
+        for client in waiting:
+            client.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+@pytest.mark.rule("DIR-02", "CON-003")
+async def test_a_request_that_is_served_during_a_shutdown_is_extended_until_it_has_ended(store_url: str) -> None:
+    gate = asyncio.Event()
+    order: list[str] = []
+    app = noting(order, gate)
+    app.settings = app.settings.with_changes(
+        store=store_url, reservation_s=1, heartbeat_s=0.2, recover_s=0.2, shutdown_grace_s=60
+    )
+    running = app.running()
+    await running.__aenter__()
+    client = asyncio.create_task(app.direct("note", name="current"))
+    await until(lambda: order)
+    stopping = asyncio.create_task(running.__aexit__(None, None, None))
+    await until(lambda: "shutdown.begun" in event_names(app.store))
+
+    seen: set[Any] = set()
+
+    def extended_thrice() -> bool:
+        seen.add(value(app.store, "SELECT expires_at FROM direct_reservations WHERE status = 'ACTIVE'"))
+        return len(seen) > 3
+
+    await until(extended_thrice)
+    gate.set()
+    assert await client == "current"
+    await stopping
+    app.close()

@@ -11,15 +11,18 @@ import pytest
 
 from holdbeat import App
 from holdbeat.domain.clock import ManualClock, OffsetClock
-from holdbeat.domain.job import JobStatus
+from holdbeat.domain.job import JobStatus, NewJob
 from holdbeat.domain.lease import Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.handlers.context import Context
 from holdbeat.handlers.stop import StopSignal
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.claim import Vacancy, claim
+from holdbeat.store.verbs.enqueue import enqueue
 from holdbeat.store.verbs.recover_leases import recover_lease
 from holdbeat.testing import stage
 from tests.conformance.fault_proxy import FaultProxy
-from tests.engine.acting import Outage, event_names, job, rows, until, value
+from tests.engine.acting import Outage, event_names, job, recover_footing, rows, stumble, until, value
 
 pytestmark = pytest.mark.asyncio
 
@@ -71,7 +74,8 @@ async def test_what_ended_is_settled_and_its_slot_filled_again_in_one_commit(sto
         await dispatcher.step()
         await until(lambda: not dispatcher.running)
         await dispatcher.step()
-        assert any({"run.ended", "job.claimed"} <= set(names) for names in commits)
+        # Witnesses hear of a commit beside those who waited for it.
+        await until(lambda: any({"run.ended", "job.claimed"} <= set(names) for names in commits))
         await on_stage.drain()
 
 
@@ -203,3 +207,74 @@ async def test_a_claim_whose_answer_was_lost_is_taken_up_by_the_worker_that_made
         await on_stage.drain()
         assert job(app.store, again.id).status is JobStatus.COMPLETED
     line.close()
+
+
+def _claimed_unheard(tx: Transaction, worker_id: str) -> str:
+    """A job and its claim, as if the claim's commit had come through after the worker had ceased to ask for it."""
+    enqueue(tx, [NewJob("wait", params={"number": 5})])
+    (claimed,) = claim(tx, Vacancy(worker_id, [0], (), ["wait"]))
+    assert claimed.job is not None
+    return claimed.job.id
+
+
+@pytest.mark.rule("LEASE-01", "LEASE-02")
+async def test_a_claim_that_was_committed_after_the_worker_had_looked_is_taken_up_by_the_second_beat(
+    store_url: str,
+) -> None:
+    gate = asyncio.Event()
+    gate.set()
+    app = gated(gate)
+    app.settings = app.settings.with_changes(store=store_url, lease_s=60, heartbeat_s=0.2, slots=1)
+    async with app.running():
+        assert app._supervisor is not None
+        late = app.store.write_sync(_claimed_unheard, app._supervisor.worker.id)
+        await until(lambda: job(app.store, late).finished_at)
+        done = job(app.store, late)
+        assert (done.status, done.run and done.run.result) == (JobStatus.COMPLETED, 5)
+        assert value(app.store, "SELECT count(*) FROM job_runs") == 1
+    assert value(app.store, "SELECT count(*) FROM leases") == 0
+    app.close()
+
+
+@pytest.mark.rule("LEASE-01", "INV-003")
+async def test_a_slot_that_only_the_store_knows_to_be_taken_holds_up_nothing(store_url: str) -> None:
+    gate = asyncio.Event()
+    gate.set()
+    app = gated(gate)
+    app.settings = app.settings.with_changes(store=store_url, slots=1)
+    async with app.running():
+        assert app._supervisor is not None
+        late = app.store.write_sync(_claimed_unheard, app._supervisor.worker.id)
+        # No beat comes in this time: the refusal of the slot is what tells.
+        following = await app.enqueue("wait", number=6)
+        assert (await following.wait(30)).status is JobStatus.COMPLETED
+        assert job(app.store, late).status is JobStatus.COMPLETED
+    app.close()
+
+
+@pytest.mark.rule("DEC-008", "DEC-001")
+async def test_a_success_stays_one_however_often_the_engine_fails_to_store_it(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = asyncio.Event()
+    app = gated(gate)
+    app.settings = app.settings.with_changes(store=store_url)
+
+    def tries() -> int:
+        return sum(1 for record in caplog.records if "a turn failed" in record.message)
+
+    async with app.running():
+        first = await app.with_options(retries=3).enqueue("wait", number=1)
+        await until(lambda: app.at_once == 1)  # type: ignore[attr-defined]
+        stumble(app.store, "job_runs", f"NEW.job_id = '{first.id}'")
+        gate.set()
+        await until(lambda: tries() >= 4)
+        # Others are claimed and settled meanwhile.
+        other = await app.enqueue("wait", number=2)
+        assert (await other.wait(30)).status is JobStatus.COMPLETED
+        assert job(app.store, first.id).status is JobStatus.RUNNING
+        recover_footing(app.store, "job_runs")
+        done = await first.wait(30)
+    assert (done.status, done.run and done.run.result, done.retried_by) == (JobStatus.COMPLETED, 1, None)
+    assert value(app.store, "SELECT count(*) FROM jobs") == 2
+    app.close()

@@ -246,7 +246,6 @@ def test_the_context_is_found_by_annotation_or_by_name() -> None:
 
     found = [JobType.from_function(each).context_name for each in (by_annotation, by_string, by_name, without)]
     assert found == ["run", "run", "ctx", None]
-    assert not JobType.from_function(without).wants_context
 
 
 def _generator() -> Iterator[int]:

@@ -198,7 +198,7 @@ async def test_a_jump_of_the_wall_clock_is_answered_with_a_beat(store_url: str, 
             is_resting.set()
             return found
 
-        heartbeat._apart = noted_apart  # type: ignore[method-assign]
+        heartbeat._apart = noted_apart
         heartbeat.start()
         try:
             expires = "SELECT expires_at FROM leases"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +151,34 @@ async def test_retention_takes_away_what_is_old_with_its_files_and_nothing_else(
         assert len(list(folder.glob("*/*"))) == 1
         assert value(app.store, "SELECT count(*) FROM run_logs") == 1
         assert await Retention(app.store, 30).step() == 0
+
+
+@pytest.mark.rule("QUE-07", "OPS-06")
+async def test_files_whose_deletion_a_crash_prevented_are_deleted_by_the_next_who_looks(
+    store_url: str, tmp_path: Path
+) -> None:
+    from holdbeat import Context
+    from holdbeat.engine.retention import Retention
+    from holdbeat.store.verbs.prune import noted_files, prune
+    from holdbeat.testing import stage
+
+    app = App()
+    clock = ManualClock()
+
+    @app.job(retries=0)
+    async def keep(ctx: Context) -> None:
+        ctx.artifact("file.txt", b"words")
+
+    folder = tmp_path / "artifacts"
+    async with stage(app, tmp_path, clock, store=store_url, artifact_dir=str(folder)) as on_stage:
+        await app.enqueue("keep")
+        await on_stage.drain()
+        (file,) = folder.glob("*/*")
+        (file.parent / ".file.txt.77.part").write_bytes(b"half a w")
+        clock.advance(31 * 86_400)
+        # Here a process dies: what it took away is on disk, and nobody has deleted the file.
+        assert app.store.write_sync(prune, clock.now() - timedelta(days=30)).paths == [str(file)]
+        assert file.exists()
+        await Retention(app.store, 30).step()
+        assert list(folder.iterdir()) == []
+        assert app.store.read_sync(noted_files) == []

@@ -10,10 +10,16 @@ import pytest
 
 from holdbeat import App, Context
 from holdbeat.domain.clock import ManualClock
-from holdbeat.domain.errors import Invalid
+from holdbeat.domain.errors import Invalid, Unavailable
 from holdbeat.domain.job import JobStatus
+from holdbeat.domain.lease import Lease, LeaseTerms
+from holdbeat.domain.run import ErrorKind
+from holdbeat.engine.run_reports import RunReports
+from holdbeat.store.verbs.claim import Vacancy, claim
+from holdbeat.store.verbs.recover_leases import recover_lease
+from holdbeat.store.verbs.run_output import list_artifacts
 from holdbeat.testing import stage
-from tests.engine.acting import Outage, job, rows, until, value
+from tests.engine.acting import Outage, job, recover_footing, rows, stumble, until, value
 
 pytestmark = pytest.mark.asyncio
 
@@ -77,4 +83,74 @@ async def test_words_that_could_not_be_written_are_kept_in_order_until_they_can(
     # What was said before the end is there; words whose run was settled first are dropped, never put elsewhere.
     assert lines in (["before\n", "after\n"], ["before\n"])
     assert job(app.store, handle.id).status is JobStatus.COMPLETED
+    app.close()
+
+
+def _held_run(app: App) -> Lease:
+    @app.job
+    def paint(ctx: Context) -> None: ...
+
+    app.enqueue_sync(paint)
+    (claimed,) = app.store.write_sync(claim, Vacancy("w1", [0], types=["paint"]))
+    return claimed.lease
+
+
+def _on_record(app: App, lease: Lease) -> list[bytes]:
+    return [Path(str(kept.path)).read_bytes() for kept in app.store.read_sync(list_artifacts, lease.id)]
+
+
+@pytest.mark.rule("LEASE-03", "EXE-03")
+async def test_a_late_workers_artifact_leaves_the_one_on_record_as_it_is(store_url: str, tmp_path: Path) -> None:
+    app = App(store_url)
+    lease = _held_run(app)
+    reports = RunReports(app.store, tmp_path / "kept").of(lease)
+    reports.artifact("model", b"one")
+    reports.artifact("model", b"two")
+    reports.artifact("model", b"two")
+    assert _on_record(app, lease) == [b"two"]
+    assert len(list((tmp_path / "kept").glob("*/*"))) == 1, "what was replaced is gone"
+    assert app.store.write_sync(recover_lease, lease.id, ErrorKind.CRASH, lease.heartbeat_at, LeaseTerms())
+    for late in (b"two", b"three"):
+        with pytest.raises(Invalid) as refused:
+            reports.artifact("model", late)
+        assert refused.value.code == "lease_lost"
+        assert _on_record(app, lease) == [b"two"]
+    assert len(list((tmp_path / "kept").glob("*/*"))) == 1, "what was refused is gone"
+    app.close()
+
+
+@pytest.mark.rule("LEASE-03", "EXE-03")
+async def test_an_artifact_that_could_not_be_stored_leaves_the_one_on_record_as_it_is(
+    store_url: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: Any
+) -> None:
+    app = App(store_url)
+    lease = _held_run(app)
+    reports = RunReports(app.store, tmp_path / "kept").of(lease)
+    reports.artifact("model", b"one")
+    app.store.patience_s = 0.0
+    with Outage(app.store, request, monkeypatch).during():
+        for failed in (b"one", b"two"):
+            with pytest.raises(Unavailable):
+                await asyncio.to_thread(reports.artifact, "model", failed)
+    assert _on_record(app, lease) == [b"one"]
+    reports.artifact("model", b"three")
+    assert _on_record(app, lease) == [b"three"]
+    app.close()
+
+
+@pytest.mark.rule("EXE-03")
+async def test_words_are_kept_however_the_engine_fails_to_write_them(store_url: str) -> None:
+    app = App(store_url)
+    lease = _held_run(app)
+    reports = RunReports(app.store, None)
+    reports.of(lease).log("stdout", "before")
+    stumble(app.store, "run_logs", at="INSERT")
+    for _ in range(2):
+        with pytest.raises(Exception, match="stumbles"):
+            await reports.flush()
+    recover_footing(app.store, "run_logs")
+    reports.of(lease).progress(0.5, "half")
+    await reports.flush()
+    assert rows(app.store, "SELECT text FROM run_logs") == [("before",)]
+    assert reports.is_empty
     app.close()

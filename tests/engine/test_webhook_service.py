@@ -17,7 +17,7 @@ from holdbeat.domain.clock import ManualClock, SystemClock
 from holdbeat.engine.webhook_service import WebhookService
 from holdbeat.store.verbs.webhooks import create_webhook
 from holdbeat.testing import Stage, stage
-from tests.engine.acting import rows, until, value
+from tests.engine.acting import recover_footing, rows, stumble, until, value
 from tests.engine.raw_server import http, serving
 
 pytestmark = pytest.mark.asyncio
@@ -202,3 +202,20 @@ async def test_two_hundred_receivers_that_hang_do_not_slow_a_good_one(tmp_path: 
         assert len(office.service._on_their_way) == 200
         for task in list(office.service._on_their_way):
             task.cancel()
+
+
+@pytest.mark.rule("DEC-009")
+async def test_an_attempt_is_counted_once_however_the_engine_fails_to_note_it(store_url: str, tmp_path: Path) -> None:
+    async with serving(OK) as receiver, post(store_url, tmp_path) as office:
+        await office.end_a_job(webhook_url=receiver.url())
+        assert await office.service.step() == 1
+        stumble(office.store, "deliveries")
+        if office.service._on_their_way:
+            await asyncio.wait(set(office.service._on_their_way))
+        for _ in range(2):
+            with pytest.raises(Exception, match="stumbles"):
+                await office.service._write_results()
+        recover_footing(office.store, "deliveries")
+        await office.service._write_results()
+        assert office.standing() == [("DELIVERED", 1, 200)]
+        assert len(receiver.requests) == 1

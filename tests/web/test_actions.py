@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.api.serving import Served, eventually, open_gate, unique
+from tests.web.conftest import Complaints
+from tests.web.receiving import receiver_at
 from tests.web.things import made
 
 
@@ -84,6 +83,30 @@ def test_rows_of_the_queue_move_by_dragging(served: Served, page: Page) -> None:
 
 
 @pytest.mark.rule("DEC-005")
+def test_rows_of_the_queue_move_by_their_buttons_on_a_touch_screen(
+    served: Served, browser: Browser, complaints: Complaints
+) -> None:
+    ids = _queued(served, 3, priority=16)
+    context = browser.new_context(viewport={"width": 375, "height": 740}, is_mobile=True, has_touch=True)
+    phone = context.new_page()
+    complaints.listen_to(phone)
+    phone.goto(f"{served.url}/ui/queue")
+    expect(phone.get_by_text("Drag a row")).to_be_hidden()
+    row = phone.locator(f"#q-{ids[2]}")
+    row.get_by_role("button", name=f"Move anything {ids[2][-8:]} up").tap()
+    eventually(lambda: _order(served, ids) == [0, 2, 1])
+    row.get_by_role("button", name="to the top").tap()
+    eventually(lambda: _order(served, ids) == [2, 0, 1])
+    down = row.get_by_role("button", name="down")
+    down.focus()
+    phone.keyboard.press("Enter")
+    eventually(lambda: _order(served, ids) == [0, 2, 1])
+    expect(down).to_be_focused()
+    assert complaints == []
+    context.close()
+
+
+@pytest.mark.rule("DEC-005")
 def test_a_row_does_not_move_into_another_priority(served: Served, page: Page) -> None:
     low = _queued(served, 1, priority=13)
     high = _queued(served, 1, priority=14)
@@ -92,6 +115,17 @@ def test_a_row_does_not_move_into_another_priority(served: Served, page: Page) -
     page.keyboard.press("Alt+ArrowUp")
     expect(page.locator(".toast.bad")).to_contain_text("within its priority")
     assert _order(served, high + low) == [0, 1]
+
+
+@pytest.mark.rule("QUE-04")
+def test_the_button_that_paused_everything_resumes_it_without_a_reload(served: Served, page: Page) -> None:
+    page.goto(f"{served.url}/ui/queue")
+    page.evaluate("window.marked = true")
+    page.get_by_role("button", name="Pause everything").click()
+    page.get_by_role("button", name="Resume everything").click()
+    expect(page.get_by_role("button", name="Pause everything")).to_be_visible()
+    expect(page.locator(".notice", has_text="Everything is paused")).to_have_count(0)
+    assert page.evaluate("window.marked")
 
 
 @pytest.mark.rule("QUE-04")
@@ -108,12 +142,26 @@ def test_a_resource_is_paused_and_resumed(served: Served, page: Page) -> None:
     open_gate(job["params"]["gate"])
 
 
-def test_a_waiting_job_is_cancelled_from_its_row(served: Served, page: Page) -> None:
-    job = _queued(served, 1, priority=15)[0]
+def test_cancelling_from_a_row_asks_first_and_means_the_job_of_the_click(served: Served, page: Page) -> None:
+    other, job = _queued(served, 2, priority=15)
     page.goto(f"{served.url}/ui/queue")
-    page.locator(f"#q-{job}").get_by_role("button", name="Cancel").click()
-    expect(page.locator(f"#q-{job}")).to_have_count(0)
-    assert served.job(job)["status"] == "CANCELLED"
+    row = page.locator(f"#q-{job}")
+    row.get_by_role("button", name="Cancel").click()
+    page.get_by_label("Reason").fill("of another time")
+    page.get_by_role("button", name="Keep it").click()
+    assert served.job(job)["status"] == "QUEUED"
+    row.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("heading", name=f"Cancel anything {job[-8:]}?")).to_be_visible()
+    expect(page.get_by_label("Reason")).to_have_value("")
+    # The list moves under the dialog.
+    served.client.post(f"/api/jobs/{job}/move", json={"before": other}).raise_for_status()
+    expect(page.locator("tr[data-priority='15'][data-job]").first).to_have_id(f"q-{job}")
+    page.get_by_label("Reason").fill("not today")
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(row).to_have_count(0)
+    cancelled = served.job(job)
+    assert (cancelled["status"], cancelled["cancel_reason"]) == ("CANCELLED", "not today")
+    assert served.job(other)["status"] == "QUEUED"
 
 
 def test_a_schedule_is_triggered_paused_resumed_disabled_and_enabled(served: Served, page: Page) -> None:
@@ -197,27 +245,8 @@ def test_a_group_is_cancelled(served: Served, page: Page) -> None:
 
 @pytest.fixture
 def receiver() -> Iterator[tuple[str, list[dict[str, object]]]]:
-    """A receiver of webhooks that refuses the first message for good, and takes all others."""
-    taken: list[dict[str, object]] = []
-
-    class Receive(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            taken.append(json.loads(body))
-            self.send_response(410 if len(taken) == 1 else 200)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Receive)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/hook", taken
-    server.shutdown()
-    server.server_close()
-    thread.join(5)
+    with receiver_at() as found:
+        yield found
 
 
 @pytest.mark.rule("DEC-009")

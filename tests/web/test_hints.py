@@ -75,7 +75,11 @@ def test_a_plain_schedule_is_made_adaptive_and_then_takes_a_hint(served: Served,
     schedule = made(served.client.post("/api/schedules", json=given))
     page.goto(f"{served.url}/ui/schedules/{schedule['id']}")
     expect(page.locator("#hints")).to_contain_text("Only an adaptive schedule takes hints")
-    page.get_by_role("button", name="Make it adaptive").click()
+    page.get_by_role("link", name="Make it adaptive").click()
+    # One click alone changes nothing.
+    assert served.client.get(f"/api/schedules/{schedule['id']}").json()["adaptive"] is False
+    page.get_by_label("adaptive").check()
+    page.get_by_role("button", name="Save changes").click()
     page.locator("#hints").get_by_label("Every", exact=True).fill("20")
     page.get_by_role("button", name="Set hint").click()
     expect(page.locator("#hints").get_by_role("status")).to_contain_text("every 20 min")

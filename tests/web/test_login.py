@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
@@ -33,7 +34,9 @@ def test_every_page_leads_to_the_login_until_a_key_is_given(
     for each in PAGES:
         answer = guarded.client.get(each.path.replace("{id}", "x"), headers={"accept": "text/html"})
         assert answer.status_code == 303
-        assert answer.headers["location"] == "/login"
+        # A reader is led on to the page that was asked for.
+        asked = "" if each.path == "/" else f"?{urlencode({'next': each.path.replace('{id}', 'x')})}"
+        assert answer.headers["location"] == f"/login{asked}"
     page.goto(guarded.url)
     assert page.url.endswith("/login")
     keep(page, "login")
@@ -51,6 +54,40 @@ def test_every_page_leads_to_the_login_until_a_key_is_given(
     page.wait_for_url("**/login")
     page.goto(guarded.url)
     assert page.url.endswith("/login")
+
+
+@pytest.mark.rule("SEC-02")
+def test_the_login_leads_to_the_page_that_was_asked_for(guarded: Served, page: Page) -> None:
+    assert guarded.admin_key is not None
+    page.goto(f"{guarded.url}/ui/jobs?status=FAILED&type=echo")
+    page.get_by_label("API key").fill("hb_mistyped")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("not known")
+    page.get_by_label("API key").fill(guarded.admin_key)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("h1")).to_have_text("Jobs")
+    assert page.url == f"{guarded.url}/ui/jobs?status=FAILED&type=echo"
+
+
+@pytest.mark.rule("SEC-02", "SEC-03")
+@pytest.mark.parametrize(
+    "elsewhere",
+    ["https://evil.example/", "//evil.example/", "/\\evil.example", "/ui/\\..\\evil", "/\t/evil.example", "/logout",
+     "javascript:alert(1)", "/ui/x\r\nset-cookie: a=b", "", "/ui/" + "x" * 3000, "/api/jobs"],
+)  # fmt: skip
+def test_the_login_leads_nowhere_else(guarded: Served, elsewhere: str) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded", "accept": "text/html"}
+    given = urlencode({"key": guarded.admin_key, "next": elsewhere})
+    client = guarded.new_client()
+    answer = client.post("/login", content=given, headers=form)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"].partition(";")[0]
+    again = client.get("/login", params={"next": elsewhere}, headers={"cookie": cookie})
+    assert (again.status_code, again.headers["location"]) == (303, "/")
+    client.close()
+    refused = guarded.client.post("/login", content=urlencode({"key": "x", "next": elsewhere}), headers=form)
+    assert refused.headers["location"] == "/login?refused=1"
+    assert 'name="next"' not in guarded.client.get("/login", params={"next": elsewhere}).text
 
 
 @pytest.mark.rule("SEC-02")

@@ -126,6 +126,21 @@ def test_a_schedule_shows_its_next_times_with_the_jumps_of_the_clock_before_it_i
     _refusals_are_expected(complaints, 422)
 
 
+def test_a_job_is_made_from_a_template(served: Served, page: Page, complaints: Complaints) -> None:
+    body = {"name": unique("t"), "type": "echo", "default_params": {"x": 5, "text": "kept"}}
+    body["description"] = "Says five."
+    template = made(served.client.post("/api/job-templates", json=body))
+    page.goto(f"{served.url}/ui/jobs/new?type=echo")
+    page.get_by_label("Type or template").select_option(f"template:{template['id']}")
+    expect(page.locator("#about")).to_contain_text("Says five.")
+    page.get_by_label("Params").fill('{"x": 6}')
+    page.get_by_role("button", name="Submit job").click()
+    page.wait_for_url(lambda url: "/ui/jobs/0" in url)
+    expect(page.locator("#facts")).to_contain_text(template["name"])
+    job = served.job(page.url.rpartition("/")[2])
+    assert (job["template_id"], job["params"]) == (template["id"], {"x": 6, "text": "kept"})
+
+
 def test_a_schedule_runs_a_template_every_so_often(served: Served, page: Page, complaints: Complaints) -> None:
     name = unique("tpl")
     template = made(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.api.serving import Served
+import holdbeat
+from tests.api.serving import Served, problem_of
 from tests.web.conftest import Complaints, keep, serve_at
 from tests.web.things import paths_of_everything
 
@@ -101,6 +102,42 @@ def test_a_timetable_can_be_tried_before_it_is_saved_and_shows_the_jump_of_the_c
     page.get_by_label("Cron").fill("61 * * * *")
     page.get_by_role("button", name="Show next fires").click()
     expect(page.locator("#trial .notice")).to_contain_text("61")
+
+
+@pytest.mark.rule("SEC-07")
+def test_no_page_shows_where_the_server_keeps_its_files(served: Served) -> None:
+    package = str(Path(holdbeat.__file__).parent)
+    for path in [*paths_of_everything(served, "hidden"), "/ui/nope", "/login"]:
+        text = served.client.get(path, headers={"accept": "text/html"}).text
+        names = re.search(r'data-events="([^"]*)"', text)
+        assert names is None or re.fullmatch(r"[a-z_]+\.[a-z_]+( [a-z_]+\.[a-z_]+)+", names[1]), path
+        assert package not in text and ".pyc" not in text, path
+
+
+def test_an_address_without_a_page_is_told_in_the_frame_of_the_dashboard(
+    served: Served, page: Page, complaints: Complaints
+) -> None:
+    answer = page.goto(f"{served.url}/ui/nope/at-all?x=1")
+    assert answer is not None and answer.status == 404
+    expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+    keep(page, "not-found")
+    complaints[:] = [each for each in complaints if "404" not in each]
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Queue").click()
+    page.wait_for_url("**/ui/queue")
+    page.goto(f"{served.url}/ui/")
+    expect(page.locator("h1")).to_have_text("Overview")
+    problem_of(served.client.get("/ui/nope", headers={"accept": "application/json"}), 404, "not_found")
+
+
+def test_the_dialog_of_keys_is_closed_by_a_button_that_looks_like_one(served: Served, page: Page) -> None:
+    page.goto(served.url)
+    page.keyboard.press("?")
+    button = page.get_by_role("button", name="Close")
+    box, dialog = button.bounding_box(), page.locator("dialog.keys").bounding_box()
+    assert box is not None and dialog is not None
+    assert box["width"] < dialog["width"] / 3
+    button.click()
+    expect(page.locator("dialog.keys")).to_be_hidden()
 
 
 def test_a_page_of_nothing_says_so_and_a_filter_of_nonsense_is_refused(served: Served) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import timedelta
 
 import pytest
+from playwright.sync_api import Page, expect
 
+from holdbeat.domain.clock import iso
 from tests.api.serving import Served, unique
 
 
@@ -28,6 +31,27 @@ def test_a_schedule_is_explained_in_the_words_of_the_api(served: Served) -> None
             around = re.split(r"\d{4}-\d\d-\d\dT\S+( \([^)]*\))?", said["summary"])[0]
             assert words.startswith(around) and len(around) > len(name) + 10
             assert "memory" not in (said["last_decision"] or {})
+
+
+@pytest.mark.rule("API-06")
+@pytest.mark.parametrize("kind", ["schedules", "endpoints"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_paused_schedule_promises_no_run(served: Served, page: Page, kind: str, ends: bool) -> None:
+    what = {"type": "echo"} if kind == "schedules" else {"url": "http://127.0.0.1:9/"}
+    made = served.client.post(f"/api/{kind}", json={"name": unique("held"), "interval_s": 72_000, **what}).json()
+    page.goto(f"{served.url}/ui/{kind}/{made['id']}")
+    expect(page.locator("#next-run")).to_contain_text("Next run in 19 h 59 min")
+    until = {"until": iso(served.store.clock.now() + timedelta(hours=50))} if ends else {}
+    served.client.post(f"/api/{kind}/{made['id']}/pause", json=until).raise_for_status()
+    said = "The pause ends in 2 d 1 h; no run before that" if ends else "No run is planned until somebody resumes it"
+    expect(page.locator("#next-run")).to_contain_text(said)
+    expect(page.locator("#next-run")).not_to_contain_text("Next run")
+    expect(page.locator("#preview")).to_contain_text("none of these fires while it is paused")
+    page.goto(f"{served.url}/ui/{kind}")
+    shown = page.locator(f"#s-{made['id']} [data-label=Next]")
+    expect(shown).to_have_text("paused; ends in 2 d 1 h" if ends else "when resumed")
+    page.goto(served.url)
+    expect(page.locator("#next")).not_to_contain_text(made["name"])
 
 
 @pytest.mark.rule("API-06")

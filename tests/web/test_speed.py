@@ -65,6 +65,7 @@ def test_a_hundred_thousand_jobs_slow_no_page(crowded: Served) -> None:
     some = crowded.client.get("/api/jobs", params={"status": "QUEUED", "limit": 1}).json()["items"][0]["id"]
     paths = [page.path for page in PAGES if "{id}" not in page.path]
     paths += [f"/ui/jobs/{some}", "/ui/timeline?zoom=24h", "/ui/queue?resource=paused", "/ui/jobs?status=FAILED"]
+    paths += [f"/ui/jobs?id={part}" for part in (some, some[:4], some[-8:], "ffffffff")]
     slow = {}
     for path in paths:
         took = []

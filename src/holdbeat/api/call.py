@@ -142,19 +142,6 @@ class Call:
     def cursor(self) -> str | None:
         return self.text("cursor")
 
-    @property
-    def labels(self) -> dict[str, str]:
-        """The filter `label=name:value`; given several times, all of them must fit."""
-        labels = {}
-        for text in self.texts("label"):
-            name, colon, value = text.partition(":")
-            if not colon:
-                name, colon, value = text.partition("=")
-            if not colon or not name:
-                raise Invalid("label must be written as name:value.", code="invalid_label", field="label")
-            labels[name] = value
-        return labels
-
     # --- headers ------------------------------------------------------------------------------------------
 
     def header(self, name: str) -> str | None:

@@ -19,10 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from holdbeat.api import legacy
+from holdbeat.api.admission import KEY_ID, SESSION_ENDS
 from holdbeat.api.call import HEAD_ONLY, path_of
 from holdbeat.api.problem import Misdirected, problem, refusal, wrong_method
 from holdbeat.api.routes import Serve
 from holdbeat.api.service import Service
+from holdbeat.api.way_back import login_before
 from holdbeat.domain.api_key import ApiKey, Scope
 from holdbeat.domain.errors import Forbidden, HoldbeatError, StoreRefused, Unauthorized, Unavailable
 from holdbeat.settings import Settings
@@ -129,12 +131,13 @@ class Doors:
             )
         except HoldbeatError as error:
             if isinstance(error, Unauthorized) and self._leads_to_login(scope, headers):
-                return RedirectResponse("/login", 303)
+                return RedirectResponse(login_before(_address(scope)), 303)
             return refusal(error)
         return None
 
     async def _admit(self, scope: AsgiScope, headers: dict[bytes, bytes], is_write: bool) -> None:
         path = scope["path"]
+        scope[KEY_ID] = scope[SESSION_ENDS] = None
         if path in ASKS_NOBODY or path.startswith(OPEN_PREFIX):
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
             return
@@ -144,24 +147,30 @@ class Doors:
         if self._is_on_loopback and not keys.any_exists:
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.ADMIN, None
             return
-        key = await self._key(headers)
-        if key is None:
+        found = await self._key(headers)
+        if found is None:
             if path not in OPEN_PATHS:
+                if b"authorization" in headers:
+                    raise Unauthorized("This API key is not known here. `holdbeat keys create` makes one.")
                 raise Unauthorized(
                     "This needs an API key: send it as `Authorization: Bearer <key>`. `holdbeat keys create` makes one."
                 )
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
             return
+        key, scope[SESSION_ENDS] = found
+        scope[KEY_ID] = key.id
         if is_write and path not in OPEN_PATHS and not key.scope.covers(Scope.WRITE):
             raise Forbidden("This key may only read; a change needs one with the scope write.", code="needs_write")
         scope["holdbeat.scope"], scope["holdbeat.caller"] = key.scope, key.name
 
-    async def _key(self, headers: dict[bytes, bytes]) -> ApiKey | None:
+    async def _key(self, headers: dict[bytes, bytes]) -> tuple[ApiKey, int | None] | None:
+        """The key of a request; if it came as a session, also when that is over."""
         given = headers.get(b"authorization")
         if given is not None:
             scheme, _, token = given.decode("latin-1").partition(" ")
             # A key in the header that is not known is refused, even beside a session that is.
-            return await self._service.keys.find(token.strip()) if scheme.lower() == "bearer" and token else None
+            key = await self._service.keys.find(token.strip()) if scheme.lower() == "bearer" and token else None
+            return None if key is None else (key, None)
         cookies = headers.get(b"cookie")
         return await self._service.sessions.key_of(cookies.decode("latin-1")) if cookies is not None else None
 
@@ -254,6 +263,13 @@ def _foreign() -> Forbidden:
         "a program that is not a browser.",
         code="cross_site",
     )
+
+
+def _address(scope: AsgiScope) -> str:
+    """The path with its query, as the client sent it."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope.get("query_string", b"")
+    return (path + b"?" + query if query else path).decode("latin-1")
 
 
 def bare_host(netloc: str) -> str:

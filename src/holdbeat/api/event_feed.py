@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -131,7 +131,7 @@ class EventFeed:
 
     async def listen(
         self, after: str | None, *, names: frozenset[str] | None = None, job_id: str | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """The text of an event stream from after a cursor (None: from now on; 0: from the beginning), until closed."""
         await self._ensure_reading()
         self._listeners += 1
@@ -141,7 +141,9 @@ class EventFeed:
         finally:
             self._listeners -= 1
 
-    async def _texts_from(self, place: str, names: frozenset[str] | None, job_id: str | None) -> AsyncIterator[bytes]:
+    async def _texts_from(
+        self, place: str, names: frozenset[str] | None, job_id: str | None
+    ) -> AsyncGenerator[bytes, None]:
         # Who is cut off before the first event must know where to go on, too.
         yield f": holdbeat events\nid: {place}\n\n".encode()
         while not self._closed.is_set():

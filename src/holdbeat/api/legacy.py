@@ -24,7 +24,7 @@ from holdbeat.api.schemas.others import (
     LegacyTrigger,
 )
 from holdbeat.api.service import Service
-from holdbeat.api.submitting import guard_shell, submit_for
+from holdbeat.api.submitting import check_count, guard_shell, submit_for
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
@@ -33,7 +33,7 @@ from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.views import redacted_params
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.cancel import cancel_job, tip_of
+from holdbeat.store.verbs.cancel import cancel_job, roots_of, tip_of
 from holdbeat.store.verbs.groups import load_group
 from holdbeat.store.verbs.jobs import load_job
 from holdbeat.store.verbs.lists import list_jobs
@@ -70,6 +70,7 @@ async def legacy_trigger_batch(call: Call) -> Response:
     given = await call.fields(("jobs",), required=("jobs",))
     if not isinstance(given["jobs"], list):
         raise Invalid("jobs must be a list.", code="invalid_body", field="jobs")
+    check_count(given["jobs"])
     submissions = []
     for index, each in enumerate(given["jobs"]):
         place = f"jobs[{index}]."
@@ -109,11 +110,19 @@ async def legacy_trigger(call: Call) -> Response:
     deprecated=True,
 )
 async def legacy_list_jobs(call: Call) -> Response:
-    """List jobs, the newest first. Use GET /api/jobs instead."""
+    """List jobs as their last attempts stand, the newest attempt first. Use GET /api/jobs instead."""
     word = call.choice("status", WORDS.values())
     status = next((new for new, old in WORDS.items() if old == word), None)
-    page = await call.service.store.read(list_jobs, {"status": status, "type": call.text("type")}, limit=call.limit)
-    return answer({"jobs": [legacy_json(job) for job in page.items]})
+    wanted = {"status": status, "type": call.text("type")}
+    found = await call.service.store.read(_tips, wanted, call.limit)
+    return answer({"jobs": [legacy_json(job, root) for job, root in found]})
+
+
+def _tips(tx: Transaction, wanted: dict[str, Any], limit: int) -> list[tuple[Job, str]]:
+    """The last attempt of each job, with the id that its client was given."""
+    tips = list_jobs(tx, wanted, limit=limit, only_tips=True).items
+    roots = roots_of(tx, [job.id for job in tips]) if tips else {}
+    return [(job, roots.get(job.id, job.id)) for job in tips]
 
 
 @routes.get("/jobs/batch/{id}", answers={200: LegacyBatchStatus}, deprecated=True)
@@ -121,10 +130,17 @@ async def legacy_get_batch(call: Call) -> Response:
     """Read a batch. Use GET /api/job-groups/{id} instead."""
     group, jobs = await call.service.store.read(load_group, call.id("batch"))
     tips = [job for job in jobs if job.retried_by is None]
+    original = {job.retried_by: job.id for job in jobs if job.retried_by is not None}
+
+    def root(job_id: str) -> str:
+        while job_id in original:
+            job_id = original[job_id]
+        return job_id
+
     status = _GROUP_WORDS.get(group.status)
     if status is None:
         status = "partial" if any(job.status is JobStatus.COMPLETED for job in tips) else "failed"
-    return answer({"batch_id": group.id, "status": status, "jobs": [legacy_json(job) for job in tips]})
+    return answer({"batch_id": group.id, "status": status, "jobs": [legacy_json(job, root(job.id)) for job in tips]})
 
 
 @routes.get("/jobs/{id}", answers={200: LegacyJob}, deprecated=True)

@@ -24,8 +24,9 @@ from holdbeat.domain.errors import HoldbeatError
 Endpoint = Callable[[Call], Awaitable[Response]]
 Serve = Callable[[Request], Coroutine[Any, Any, Response]]
 Around = Callable[[Serve, str, Service], Serve]
-Answers = Mapping[int, "type[BaseModel] | str | None"]
-"""For each status: a model, a content type of something that is not JSON, or None for no body."""
+Content = type[BaseModel] | str
+Answers = Mapping[int, Content | Sequence[Content] | None]
+"""For each status: a model, a content type of something that is not JSON, several of these, or None for no body."""
 
 REFUSALS: dict[int, str] = {
     400: "The body is not JSON.",
@@ -69,6 +70,8 @@ class Parameter:
 
 STRING = {"type": "string", "maxLength": 4096}
 ID = {"type": "string", "format": "uuid"}
+_PATH_PART = {"type": "string"}
+ID_OR_NAME = {"type": "string", "minLength": 1, "maxLength": 200, "description": "The id or the name."}
 LIMIT = Parameter("limit", "How many items at most.", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50})
 CURSOR = Parameter("cursor", "`next_cursor` of the page before.", STRING)
 IF_MATCH = Parameter(
@@ -90,6 +93,7 @@ class Route:
     body: type[BaseModel] | None
     is_body_optional: bool
     path_names: tuple[str, ...]
+    path_id: Mapping[str, Any]
     is_deprecated: bool
 
 
@@ -105,8 +109,10 @@ class PlainRoute(APIRoute):
 class Routes:
     """The routes of one resource."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, *, path_id: Mapping[str, Any] = ID) -> None:
+        """`path_id` is the schema of `{id}` in their paths."""
         self.tag = tag
+        self._path_id = path_id
         self._routes: list[Route] = []
         self._around: Around | None = None
 
@@ -136,6 +142,7 @@ class Routes:
                     body,
                     body_optional,
                     _names_in(path),
+                    self._path_id,
                     deprecated,
                 )
             )
@@ -163,7 +170,8 @@ class Routes:
         """Every model that the documentation of these routes refers to."""
         found = {route.body for route in self._routes if route.body is not None}
         for route in self._routes:
-            found |= {model for model in route.answers.values() if isinstance(model, type)}
+            for answered in route.answers.values():
+                found |= {content for content in _contents(answered) if isinstance(content, type)}
         return found
 
     def mount(self, app: FastAPI, service: Service) -> dict[str, dict[str, Serve]]:
@@ -217,10 +225,16 @@ def _summary(endpoint: Endpoint) -> str:
     return (endpoint.__doc__ or endpoint.__name__).strip().partition("\n")[0].rstrip(".")
 
 
+def _contents(answered: Content | Sequence[Content] | None) -> Sequence[Content]:
+    if answered is None:
+        return ()
+    return (answered,) if isinstance(answered, str | type) else answered
+
+
 def _documented_request(route: Route) -> dict[str, Any]:
     said: dict[str, Any] = {}
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": dict(ID) if name == "id" else {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": dict(route.path_id if name == "id" else _PATH_PART)}
         for name in route.path_names
     ] + [parameter.documented() for parameter in route.parameters]
     if parameters:
@@ -235,13 +249,16 @@ def _documented_request(route: Route) -> dict[str, Any]:
 
 def _documented_answers(route: Route) -> dict[int | str, dict[str, Any]]:
     answers: dict[int | str, dict[str, Any]] = {}
-    for status, model in sorted(route.answers.items()):
+    for status, answered in sorted(route.answers.items()):
         said: dict[str, Any] = {"description": _ANSWERED.get(status, "Done.")}
-        if isinstance(model, str):
-            said["content"] = {model: {"schema": {"type": "string"}}}
-        elif model is not None:
-            said["content"] = {JSON: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
-        answers[status] = said
+        for content in _contents(answered):
+            media_type, schema = (
+                (content, {"type": "string"})
+                if isinstance(content, str)
+                else (JSON, {"$ref": f"#/components/schemas/{content.__name__}"})
+            )
+            said.setdefault("content", {})[media_type] = {"schema": schema}
+        answers[status] = said | _with_headers(_headers_of_answer(route, status, answered))
     refused = {*_ALWAYS, *route.refuses} | (set(_WITH_BODY) if route.body is not None else set())
     if "id" in route.path_names:
         refused.add(404)
@@ -249,8 +266,53 @@ def _documented_answers(route: Route) -> dict[int | str, dict[str, Any]]:
         answers[status] = {
             "description": REFUSALS.get(status, "Another method is needed here."),
             "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            **_with_headers(_headers_of_refusal(route, status)),
         }
     return answers
 
 
-_ANSWERED = {200: "As asked.", 201: "Stored.", 202: "Accepted.", 204: "Done; there is nothing to say."}
+def _headers_of_answer(
+    route: Route, status: int, answered: Content | Sequence[Content] | None
+) -> dict[str, dict[str, Any]]:
+    """What is edited under a version tells it, and what is made tells its place."""
+    fields = {name for model in _contents(answered) if isinstance(model, type) for name in model.model_fields}
+    names = list(_OF_LEGACY) if route.is_deprecated else []
+    if "version" in fields:
+        names.append("ETag")
+    if status == 303 or (201 in route.answers and "id" in fields):
+        names.append("Location")
+    return {name: {**HEADERS[name], "required": True} for name in names}
+
+
+def _headers_of_refusal(route: Route, status: int) -> dict[str, dict[str, Any]]:
+    names = [*(_OF_LEGACY if route.is_deprecated else ()), *_OF_REFUSAL.get(status, ())]
+    return {name: HEADERS[name] for name in names}
+
+
+def _with_headers(headers: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"headers": headers} if headers else {}
+
+
+_ANSWERED = {
+    200: "As asked.",
+    201: "Stored.",
+    202: "Accepted.",
+    204: "Done; there is nothing to say.",
+    303: "Done; go on over there.",
+}
+_OF_LEGACY = ("Deprecation", "Sunset", "Link")
+_OF_REFUSAL = {401: ("WWW-Authenticate",), 405: ("Allow",), 503: ("Retry-After",)}
+HEADERS: dict[str, dict[str, Any]] = {
+    "ETag": {"description": "Its version, for `If-Match`.", "schema": {"type": "string", "examples": ['"3"']}},
+    "Location": {"description": "Where it is found.", "schema": {"type": "string", "format": "uri-reference"}},
+    "Retry-After": {
+        "description": "Seconds after which to try again; it is missing where a repetition could do harm.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "WWW-Authenticate": {"description": "How to send a key.", "schema": {"type": "string"}},
+    "Allow": {"description": "The methods that this path takes.", "schema": {"type": "string"}},
+    "Deprecation": {"description": "Since when it is out of date.", "schema": {"type": "string"}},
+    "Sunset": {"description": "When it will be gone.", "schema": {"type": "string"}},
+    "Link": {"description": "What takes its place.", "schema": {"type": "string"}},
+}
+"""Headers that tell a client something, as they are documented wherever they are sent."""

@@ -12,13 +12,16 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdbeat.api.app import create_api
+from holdbeat.api.doors import SECURITY_HEADERS
 from holdbeat.api.event_feed import EventFeed
 from holdbeat.api.key_ring import KeyRing
+from holdbeat.api.problem import problem
 from holdbeat.api.service import Service
 from holdbeat.api.sessions import Sessions
 from holdbeat.domain.errors import SettingsError
@@ -84,6 +87,22 @@ class PatientlyTimed(H11Protocol):
             self._arm()
         elif self._alarm is not None:
             self._disarm()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is no HTTP. It never comes to the doors, but its answer is like theirs (API-01)."""
+        refused = problem(
+            400, "malformed_request", "This is no HTTP request that can be read; check its first line and its headers."
+        )
+        headers = [*refused.raw_headers, *SECURITY_HEADERS, (b"cache-control", b"no-store"), (b"connection", b"close")]
+        # Where an answer has begun already, there is nothing to do but to cut the line.
+        with contextlib.suppress(h11.LocalProtocolError):
+            for part in (
+                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=bytes(refused.body)),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(part) or b"")
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()

@@ -54,15 +54,16 @@ class Sessions:
         text = f"{key.id}.{ends}"
         return f"{text}.{await self._signature(text)}"
 
-    async def key_of(self, cookie_header: str) -> ApiKey | None:
-        """The key that the request's cookie stands for, if it is genuine, not over, and the key still opens."""
+    async def key_of(self, cookie_header: str) -> tuple[ApiKey, int] | None:
+        """The key that the request's cookie stands for, if it is genuine, not over, and the key still opens; and when
+        the session is over, in seconds since 1970."""
         for value in _cookie_values(cookie_header):
             found = await self._key_behind(value)
             if found is not None:
                 return found
         return None
 
-    async def _key_behind(self, value: str) -> ApiKey | None:
+    async def _key_behind(self, value: str) -> tuple[ApiKey, int] | None:
         text, _, signature = value.rpartition(".")
         key_id, _, ends = text.partition(".")
         if not hmac.compare_digest((await self._signature(text)).encode(), signature.encode("utf-8", "replace")):
@@ -71,7 +72,8 @@ class Sessions:
             return None
         if not self._keys.is_fresh:
             await self._keys.refresh()
-        return self._keys.by_id(key_id)
+        key = self._keys.by_id(key_id)
+        return None if key is None else (key, int(ends))
 
 
 def cookie(value: str, *, is_secure: bool) -> str:

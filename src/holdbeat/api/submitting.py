@@ -20,6 +20,7 @@ from holdbeat.store.verbs.submission import submit
 from holdbeat.store.verbs.templates import find_template
 
 MOST_JOBS = 10_000
+_HEADER_KEY = re.compile(r"[!-~]{1,255}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -40,8 +41,7 @@ def read_submissions(call: Call, given: Any) -> list[Submission]:
     """The jobs of a batch or a group."""
     if not isinstance(given, list):
         raise Invalid("jobs must be a list of jobs.", code="invalid_body", field="jobs")
-    if len(given) > MOST_JOBS:
-        raise Invalid(f"jobs may hold at most {MOST_JOBS:,} jobs; send several requests.", field="jobs")
+    check_count(given)
     if call.header("idempotency-key") is not None:
         raise Invalid(
             "The header Idempotency-Key is for a single job; give each job of a list its own idempotency_key.",
@@ -51,11 +51,31 @@ def read_submissions(call: Call, given: Any) -> list[Submission]:
     return [read_submission(call, each, place=f"jobs[{index}].") for index, each in enumerate(given)]
 
 
+def check_count(jobs: Sequence[Any]) -> None:
+    """Refuses more jobs than one transaction may hold."""
+    if len(jobs) > MOST_JOBS:
+        raise Invalid(f"jobs may hold at most {MOST_JOBS:,} jobs; send several requests.", field="jobs")
+
+
 def with_header_key(call: Call, given: dict[str, Any]) -> dict[str, Any]:
     """The request with the key of the header `Idempotency-Key`; one that differs from the field is refused."""
-    key = call.header("idempotency-key")
-    if key is None:
+    sent = call.request.headers.getlist("idempotency-key")
+    if not sent:
         return given
+    key = sent[0]
+    if len(sent) > 1:
+        raise Invalid(
+            "The header Idempotency-Key is sent more than once; send it once.",
+            code="duplicate_header",
+            field="Idempotency-Key",
+        )
+    if not _HEADER_KEY.fullmatch(key):
+        raise Invalid(
+            "The header Idempotency-Key must be 1 to 255 visible ASCII characters without blanks; a key of other "
+            "characters goes into the field idempotency_key.",
+            code="invalid_header",
+            field="Idempotency-Key",
+        )
     if given.get("idempotency_key") not in (None, key):
         raise Invalid(
             "The header Idempotency-Key and the field idempotency_key differ; send one of them, or the same in both.",

@@ -12,11 +12,14 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import apsw
-import psycopg
 
 from holdbeat.domain.clock import SystemClock
+
+if TYPE_CHECKING:
+    import psycopg
 
 _SQLITE_TABLES = """
 CREATE TABLE jobs (
@@ -80,6 +83,8 @@ def sqlite_life(path: str, jobs: int, batch: int) -> float:
 
 def postgres_life(url: str, jobs: int, batch: int, callers: int) -> float:
     """Lives per second on a new PostgreSQL database, that many connections, one queue."""
+    import psycopg  # only those who measure on PostgreSQL have it
+
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_POSTGRES_TABLES.encode())
     connections = [psycopg.connect(url, autocommit=True) for _ in range(callers)]
@@ -139,6 +144,8 @@ def sqlite_single_commits(path: str, commits: int) -> float:
 
 def postgres_single_commits(url: str, commits: int) -> float:
     """One-row commits per second on one connection, one after the other."""
+    import psycopg
+
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_POSTGRES_TABLES.encode())
         began = _clock()

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from holdbeat.app import App
 from holdbeat.bench.bare import postgres_life, postgres_single_commits, sqlite_life, sqlite_single_commits
 from holdbeat.domain.clock import SystemClock
-from holdbeat.domain.errors import Conflict
+from holdbeat.domain.errors import Conflict, SettingsError
 from holdbeat.settings import Settings
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.cancel import cancel_job
@@ -98,7 +98,12 @@ async def measure_sqlite(place: Path, jobs: int, rounds: int, workers: int, prog
 
 async def measure_postgres(url: str, jobs: int, rounds: int, progress: Progress) -> dict[str, Any]:
     """All figures on a PostgreSQL database, each in a schema of its own that is dropped afterwards."""
-    import psycopg
+    try:
+        import psycopg
+    except ImportError as error:
+        raise SettingsError(
+            "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
+        ) from error
 
     made: list[str] = []
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from holdbeat.cli.output import bar, confirm, print_json, say, shown, table
-from holdbeat.cli.verb import JSON, STORE, example, on_store
+from holdbeat.cli.verb import JSON, STORE, example, on_store, say_which_store
 from holdbeat.domain.errors import Conflict, Invalid, StoreRefused, Unavailable
 
 _REPAIRS = {
@@ -78,6 +78,7 @@ def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, a
     Servers do this by themselves; what unfinished work needs stays.
     """
     from holdbeat.store.inspection import old_rows
+    from holdbeat.store.verbs.prune import forget_files
     from holdbeat.store.verbs.prune import prune as prune_batch
 
     days = settings.retention_days if older_than_days is None else older_than_days
@@ -95,6 +96,8 @@ def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, a
                 Path(path).unlink(missing_ok=True)
                 with suppress(OSError):  # the folder of a run goes with its last artifact
                     Path(path).parent.rmdir()
+            if gone.note is not None:
+                store.write_sync(forget_files, gone.note)
             counts.update(gone.counts)
             if not gone.rows:
                 break
@@ -116,6 +119,7 @@ def migrate(obj: Any, /, store: str | None, check: bool, as_json: bool) -> None:
     from holdbeat.store.inspection import schema_state
 
     settings = obj.settings({"store": store})
+    say_which_store(settings, store)
     before = schema_state(settings.store)
     if not check and before.pending:
         obj.open_store(settings, create=True).close()
@@ -178,6 +182,7 @@ def restore(obj: Any, /, backup_path: str, store: str | None, force: bool, as_js
     from holdbeat.store.restoring import restore as put_back
 
     settings = obj.settings({"store": store})
+    say_which_store(settings, store)
     path = sqlite_path(settings.store)
     if path is None:
         raise Conflict("This is a PostgreSQL store: restore it with pg_restore.", code="use_pg_dump")
@@ -229,6 +234,7 @@ def move_store(obj: Any, /, target: str, artifact_dir: str | None, store: str | 
     from holdbeat.store.opening import sqlite_path
 
     settings = obj.settings({"store": store})
+    say_which_store(settings, store)
     path = sqlite_path(settings.store)
     if path is None or not target.startswith(("postgresql://", "postgres://")):
         raise click.UsageError(
@@ -239,14 +245,19 @@ def move_store(obj: Any, /, target: str, artifact_dir: str | None, store: str | 
     goal = obj.settings({"store": target})
     obj.open_store(goal, create=True).close()
     from holdbeat.store.moving import move_store as move
+    from holdbeat.store.moving import tables_of_others
     from holdbeat.store.moving_artifacts import Artifacts
 
     with bar("Move") as told:
         moved = move(path, target, artifacts=Artifacts(artifact_dir or settings.artifact_dir), progress=_overall(told))
+    left = tables_of_others(path)
     if as_json:
-        print_json({"tables": [{"name": t.name, "rows": t.rows, "checksum": t.checksum} for t in moved]})
+        tables = [{"name": t.name, "rows": t.rows, "checksum": t.checksum} for t in moved]
+        print_json({"tables": tables, "left": left})
         return
     say(table(("table", "rows", "checksum"), [(t.name, t.rows, t.checksum[:16]) for t in moved]))
+    if left:
+        say(f"Not Holdbeat's, and left where they are: {shown(', '.join(left))}.")
     say("Both stores are the same, row by row. Now set store to the new address wherever Holdbeat runs.")
 
 

@@ -22,6 +22,7 @@ from holdbeat.store.verbs.attention import troubled_schedules, unknown_zones
 from holdbeat.store.verbs.look_ahead import database_time
 from holdbeat.store.verbs.recover import find_trouble, recovery_units
 from holdbeat.store.verbs.stats import job_counts
+from holdbeat.store.verbs.terms_in_force import disagreement
 from holdbeat.store.verbs.workers import live_workers
 
 LITTLE_SPACE = 1024**3
@@ -141,6 +142,9 @@ def _workers(store: Any) -> Check:
 
 def _slots(settings: Any, store: Any) -> Check:
     """By what the slots are counted: the store was opened with the terms of its workers."""
+    if (different := store.read_sync(disagreement)) is not None:
+        said, _, remedy = different.rpartition(". ")
+        return Check("slots", State.WARNING, f"{said}.", remedy)
     in_force = store.terms.concurrency
     if in_force == settings.concurrency_policy:
         return Check("slots", State.OK, f"{in_force}")

@@ -9,7 +9,7 @@ import click
 
 from holdbeat.cli.checks import Check, State, checks_of
 from holdbeat.cli.output import print_json, say, shown, table
-from holdbeat.cli.verb import JSON, STORE, example
+from holdbeat.cli.verb import JSON, STORE, example, say_which_store
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.observe.redaction import without_secrets
 
@@ -34,6 +34,7 @@ REMEDIES = {
 def doctor(obj: Any, /, store: str | None, quick: bool, as_json: bool) -> None:
     """Print settings with their origin, versions, and the health of the store; exit 1 if something is wrong."""
     settings = obj.settings({"store": store})
+    say_which_store(settings, store)
     shown_settings = settings_json(settings)
     versions = versions_json()
     checks: list[Check] = []

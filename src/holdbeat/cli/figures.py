@@ -47,6 +47,8 @@ def resources_table(resources: Mapping[str, Any]) -> Any:
             )
             for name, each in resources.items()
         ],
+        whole=("resource",),
+        leaves=("oldest wait",),
     )
 
 
@@ -81,6 +83,7 @@ def workers_table(items: list[Any]) -> Any:
             )
             for each in items
         ],
+        leaves=("heartbeat", "pid", "host", "resources", "kind"),
     )
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from holdbeat.domain.clock import iso
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 
@@ -98,6 +100,28 @@ class Duration(click.ParamType[float]):
 
 
 DURATION = Duration()
+
+
+class Instant(click.ParamType[str]):
+    """An instant; one without a zone is local time, as a person at a keyboard means it, and is told in UTC."""
+
+    name = "instant"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        try:
+            given = datetime.fromisoformat(text)
+            if given.tzinfo is not None:
+                return text
+            meant = iso(given.astimezone(UTC))
+        except (ValueError, OverflowError):
+            # What is no instant is refused where instants are checked, in the same words for everybody.
+            return text
+        click.echo(f"{text} is taken as local time: {meant[:19].replace('T', ' ')}Z.", err=True)
+        return meant
+
+
+INSTANT = Instant()
 
 
 def without_none(given: Mapping[str, Any]) -> dict[str, Any]:

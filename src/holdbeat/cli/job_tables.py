@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdbeat.cli.output import Drawn, fields, instant, shown, table
+from holdbeat.cli.output import Drawn, Table, fields, instant, shown, table
 
 
-def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Drawn:
+def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
     return table(
         ("id", "status", "type", "priority", "resource", "attempt", "created", "finished", "note"),
         [
@@ -28,13 +28,35 @@ def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Drawn:
     )
 
 
+def running_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
+    """Jobs that run: since when, and how far they are."""
+    return table(
+        ("id", "type", "resource", "attempt", "since", "progress"),
+        [(job["id"], job["type"], job["resource"], job["attempt"], _since(job), progress_of(job)) for job in jobs],
+        leaves=("attempt", "resource"),
+    )
+
+
+def _since(job: Mapping[str, Any]) -> str:
+    """When it started; without the day if that is the day of its last sign of life."""
+    started = instant(job["started_at"])
+    return started[11:] if started[:10] == instant(job["heartbeat_at"])[:10] else started
+
+
+def progress_of(job: Mapping[str, Any]) -> str:
+    """What the handler reported last: a percentage, a message, both or nothing."""
+    reported = job["progress"]
+    if reported is None:
+        return ""
+    amount = "" if reported["fraction"] is None else f"{reported['fraction']:.0%}"
+    return f"{amount} {shown(reported['message'])}".strip()
+
+
 def _note(job: Mapping[str, Any]) -> str:
     """The one thing that a reader of a list would ask next."""
     run = job["run"]
     if job["status"] == "RUNNING" and job["progress"] is not None:
-        fraction = job["progress"]["fraction"]
-        amount = "" if fraction is None else f"{fraction:.0%} "
-        return amount + shown(job["progress"]["message"])
+        return progress_of(job)
     if job["status"] == "CANCELLED":
         return shown(job["cancel_reason"])
     if run is not None and run["error"]:
@@ -52,7 +74,7 @@ def job_fields(job: Mapping[str, Any]) -> Drawn:
     if job["permanently_failed"]:
         lines["permanently_failed"] = True
     if job["progress"] is not None:
-        lines["progress"] = _note(job) or job["progress"]
+        lines["progress"] = progress_of(job)
     for name in ("id", "exit_code", "error_kind", "error", "result"):
         if run.get(name) is not None:
             lines[f"run {name}"] = run[name]

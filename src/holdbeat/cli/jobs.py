@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.given import json_object, labels, without_none
+from holdbeat.cli.completing import job_types
+from holdbeat.cli.given import INSTANT, json_object, labels, without_none
 from holdbeat.cli.job_tables import explanation, job_fields, jobs_table
 from holdbeat.cli.output import bar, confirm, show, show_list, shown
 from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, Function, example, reaching
@@ -38,7 +39,7 @@ def filters(function: Function) -> Function:
         click.option("--group-id", help="Only members of this group."),
         click.option("--schedule-id", help="Only jobs that this schedule made."),
         click.option("--resource", help="Only jobs on this resource."),
-        click.option("--type", help="Only jobs of this type."),
+        click.option("--type", help="Only jobs of this type.", shell_complete=job_types),
         STATUS,
     ):
         function = option(function)
@@ -256,7 +257,9 @@ def explain(backend: Backend, reference: str, watch: float | None, as_json: bool
 @click.argument("job_id", metavar="JOB")
 @click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first.")
 @click.option("--params", "source", metavar="JSON|@FILE|-", help="All params anew, as a JSON object.")
-@click.option("--not-before", metavar="INSTANT|none", help="Not before this instant; none: as soon as possible.")
+@click.option(
+    "--not-before", type=INSTANT, metavar="INSTANT|none", help="Not before this instant; none: as soon as possible."
+)
 @click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="All labels anew.")
 @JSON
 @reaching

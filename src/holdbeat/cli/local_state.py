@@ -103,7 +103,7 @@ class LocalState:
                     continue
                 left_s = LOOK_S if until is None else min(LOOK_S, until - clock.monotonic())
                 if left_s <= 0:
-                    raise TimeoutError("it did not happen in time")
+                    raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s; it goes on")
                 woken.wait(left_s)
         finally:
             deaf()

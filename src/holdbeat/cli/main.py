@@ -91,11 +91,16 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except HoldbeatError as error:
-            click.echo(f"holdbeat: {error.detail}", err=True)
+            click.echo(f"holdbeat: {error.detail}{_with_a_key(error)}", err=True)
             sys.exit(exit_code(error))
         except KeyboardInterrupt:
             click.echo(err=True)
             sys.exit(INTERRUPTED)
+
+
+def _with_a_key(error: HoldbeatError) -> str:
+    """How one hands a key to this command, after a server asked for one or did not know it."""
+    return " Name yours with --key, or in HOLDBEAT_KEY." if getattr(error, "status", None) == 401 else ""
 
 
 def exit_code(error: HoldbeatError) -> int:

@@ -34,9 +34,15 @@ COLOURS = {
     "wrong": "red",
 }
 
-LEFT_OUT = ("finished", "attempt", "aliases", "version", "resource", "priority", "failures", "last run", "created")
+LEFT_OUT = (
+    "finished", "attempt", "aliases", "version", "resource", "priority", "failures", "last run", "created", "heartbeat",
+)  # fmt: skip
 """Columns that a narrow terminal does without, the first to go first."""
 FOLDED = 24
+NARROWEST = 10
+"""What a last column should have, and what it must have not to be left out."""
+SHORTEST = 10
+SHORTEST_ID = 13
 
 
 def print_json(value: Any) -> None:
@@ -81,36 +87,88 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     whole: Sequence[str] = ("id",)
-    """Columns that are never folded, because people paste them."""
+    """Columns that are shortened last, because people paste them."""
     has_header: bool = True
+    leaves: Sequence[str] = LEFT_OUT
+    """Columns that a narrow terminal does without, the first to go first."""
 
-    def fitted(self, width: int) -> Table:
-        """The same without its least important columns, if a terminal of this width cannot hold them unfolded."""
-        columns = list(self.columns)
+    def fitted(self, width: int, *, in_one_line: bool = False) -> Table:
+        """The same for a terminal of this width: no cell but the last of a row is ever folded.
 
-        def needed() -> int:
-            total = 0
-            for index, name in enumerate(self.columns):
-                if name in columns:
-                    longest = max([len(name), *(len(row[index]) for row in self.rows)])
-                    # The last column may be folded.
-                    total += 2 + (longest if index < len(self.columns) - 1 else min(longest, FOLDED))
-            return total - 2
+        What is empty goes first, then what matters least, then the last column; what is still too long ends in "…".
+        """
+        from rich.cells import cell_len
 
-        for name in LEFT_OUT:
-            if needed() > width and name in columns:
-                columns.remove(name)
-        kept = [index for index, name in enumerate(self.columns) if name in columns]
-        rows = [[row[index] for index in kept] for row in self.rows]
-        return Table(columns, rows, self.whole, self.has_header)
+        lengths = [
+            max([cell_len(name), *(cell_len(row[index]) for row in self.rows)])
+            for index, name in enumerate(self.columns)
+        ]
+        kept = list(range(len(self.columns)))
+        last = kept[-1]
+
+        def is_too_wide(last_length: int = FOLDED) -> bool:
+            fixed = sum(lengths[index] for index in kept if index != last)
+            return fixed + (min(lengths[last], last_length) if last in kept else 0) + 2 * (len(kept) - 1) > width
+
+        def leave(index: int) -> None:
+            if len(kept) > 2 and index in kept:
+                kept.remove(index)
+
+        for index in list(kept):
+            if is_too_wide() and self.rows and not any(row[index] for row in self.rows):
+                leave(index)
+        for name in self.leaves:
+            if is_too_wide() and name in self.columns:
+                leave(list(self.columns).index(name))
+        if is_too_wide(NARROWEST):
+            leave(last)
+        lengths = _shortened(lengths, kept, [self.columns[index] in self.whole for index in kept], width)
+
+        def cell(row: Sequence[str], index: int) -> str:
+            may_fold = index == kept[-1] and not in_one_line
+            return row[index] if may_fold else _cut(row[index], lengths[index], self.columns[index].endswith("id"))
+
+        rows = [[cell(row, index) for index in kept] for row in self.rows]
+        return Table([_cut(self.columns[index], lengths[index]) for index in kept], rows, self.whole, self.has_header)
+
+
+def _shortened(lengths: list[int], kept: Sequence[int], is_whole: Sequence[bool], width: int) -> list[int]:
+    """Lengths that fit: the last column gives way first, ids last."""
+    found = list(lengths)
+    others = [index for index, whole in zip(kept, is_whole, strict=True) if not whole and index != kept[-1]]
+    ids = [index for index, whole in zip(kept, is_whole, strict=True) if whole and index != kept[-1]]
+    steps = [([kept[-1]], NARROWEST), (others, SHORTEST), (ids, SHORTEST_ID), (list(kept), 1)]
+    for columns, shortest in steps:
+        while True:
+            excess = sum(found[index] for index in kept) + 2 * (len(kept) - 1) - width
+            longest = max(columns, key=lambda index: found[index], default=None)
+            if excess <= 0 or longest is None or found[longest] <= shortest:
+                break
+            found[longest] -= 1
+    return found
+
+
+def _cut(text: str, length: int, is_id: bool = False) -> str:
+    """What fits of a text. An id keeps its end: its beginning is a time, which those of one moment share."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= length:
+        return text
+    return f"…{text[len(text) - length + 1 :]}" if is_id else set_cell_size(text, length - 1).rstrip() + "…"
 
 
 Drawn = str | Table
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, whole: Sequence[str] = ("id",)) -> Table:
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    whole: Sequence[str] = ("id",),
+    leaves: Sequence[str] = LEFT_OUT,
+) -> Table:
     """A table of values of others, each on one line."""
-    return Table(columns, [[shown(value) for value in row] for row in rows], whole)
+    return Table(columns, [[shown(value) for value in row] for row in rows], whole, leaves=leaves)
 
 
 def fields(values: Mapping[str, Any]) -> Table:
@@ -149,7 +207,8 @@ def rich_form(drawn: Drawn) -> RenderableType:
     made = RichTable(box=None, pad_edge=False, header_style="bold", show_edge=False, show_header=drawn.has_header)
     for index, name in enumerate(drawn.columns):
         is_name = not drawn.has_header and index == 0
-        made.add_column(name, no_wrap=name in drawn.whole, overflow="fold", style="bold" if is_name else "")
+        is_last = index == len(drawn.columns) - 1
+        made.add_column(name, no_wrap=not is_last, overflow="fold", style="bold" if is_name else "")
     for row in drawn.rows:
         made.add_row(*[Text(cell, style=COLOURS.get(cell, "")) for cell in row])
     return made
@@ -252,4 +311,9 @@ def confirm(sentence: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{sentence} Say --yes to do it.")
-    click.confirm(f"{sentence} Go on?", abort=True, err=True)
+    try:
+        click.confirm(f"{sentence} Go on?", abort=True, err=True)
+    except click.Abort as no:
+        if isinstance(no.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,6 +53,26 @@ def list_queue(
 def pause(backend: Backend, resource: str | None, reason: str | None, as_json: bool) -> None:
     """Start no more jobs; what runs goes on, direct requests too."""
     show(backend.pause_queue(resource, reason=reason), _pauses, as_json=as_json)
+    if resource is not None:
+        _warn_of_unused(backend, resource)
+
+
+def _warn_of_unused(backend: Backend, resource: str) -> None:
+    """A resource may be paused before anything uses it; but if nothing does, it is more likely misspelt."""
+    known = {each["defaults"]["resource"] for each in backend.job_types()["items"]}
+    known |= set(backend.stats()["resources"])
+    known |= {name for worker in backend.workers()["items"] for name in worker["resources"] or ()}
+    if resource in known or backend.list_jobs(resource=resource, limit=1)["items"]:
+        return
+    from holdbeat.domain.schema import near_matches
+
+    near = near_matches(resource, sorted(known))
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known are: {', '.join(sorted(known))}."
+    click.echo(
+        f"No job, job type, worker or limit uses the resource {shown(resource)}. {hint} To take the pause back: "
+        f"holdbeat queue resume --resource {shlex.quote(resource)}",
+        err=True,
+    )
 
 
 @queue.command("resume", epilog=example("holdbeat queue resume --resource ollama"))

@@ -81,7 +81,10 @@ def worker(obj: Any, /, app: str | None, resources: str | None, **flags: Any) ->
 
     APP is module:name of your App, e.g. example:app.
     """
+    only = None if resources is None else [name.strip() for name in resources.split(",") if name.strip()]
+    if only == []:
+        raise click.UsageError("--resources names none, so this worker would run nothing. Name some, e.g. --resources "
+                               "gpu,mail, or leave it out to run jobs on all.")  # fmt: skip
     loaded = obj.load_app(app, flags)
     configure(loaded.settings.log_level, loaded.settings.log_format)
-    only = [name.strip() for name in resources.split(",") if name.strip()] if resources else None
     sys.exit(obj.serve(loaded, has_api=False, kind="worker", resources=only))

@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from holdbeat.cli.backend import Backend, ScheduleBackend
-from holdbeat.cli.given import DURATION, without_none
+from holdbeat.cli.completing import schedule_names
+from holdbeat.cli.given import DURATION, INSTANT, without_none
 from holdbeat.cli.job_tables import explanation
 from holdbeat.cli.output import confirm, fields, instant, show, show_list, span, table
 from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, example, reaching
 
-NAME = click.argument("name", metavar="NAME")
+NAME = click.argument("name", metavar="NAME", shell_complete=schedule_names)
 Kind = Callable[[Backend], ScheduleBackend]
 
 
@@ -64,7 +65,7 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
         help=f"Hold the {noun} NAME until an instant, or until somebody resumes it.",
     )
     @NAME
-    @click.option("--until", metavar="INSTANT", help="Resume by itself at this instant.")
+    @click.option("--until", type=INSTANT, help="Resume by itself at this instant.")
     @click.option("--reason", help="Why.")
     @JSON
     @reaching
@@ -79,7 +80,7 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     )
     @NAME
     @click.option("--interval", "interval_s", type=DURATION, help="Run this often for a while.")
-    @click.option("--next-run-at", metavar="INSTANT", help="Run at this instant, once.")
+    @click.option("--next-run-at", type=INSTANT, help="Run at this instant, once.")
     @click.option("--ttl", "ttl_s", type=DURATION, help="How long the hint lives.")
     @click.option("--reason", help="Why.")
     @click.option("--clear", is_flag=True, help="Drop its hints instead.")
@@ -153,13 +154,13 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
         ),
         help=f"Print the next due times of the {noun} NAME, or of a timetable that nobody saved.",
     )
-    @click.argument("name", required=False)
+    @click.argument("name", required=False, shell_complete=schedule_names)
     @click.option("-n", type=click.IntRange(1, 1000), help="How many (10).")
     @click.option("--cron", metavar="EXPRESSION")
     @click.option("--interval", "interval_s", type=DURATION)
     @click.option("--timezone", metavar="ZONE")
     @click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]))
-    @click.option("--after", metavar="INSTANT", help="Those after this instant.")
+    @click.option("--after", type=INSTANT, help="Those after this instant.")
     @JSON
     @reaching
     def preview(backend: Backend, name: str | None, n: int | None, as_json: bool, **timetable: Any) -> None:
@@ -210,6 +211,9 @@ def schedules_table(items: list[Any]) -> Any:
             )
             for each in items
         ],
+        whole=("name",),
+        # Every verb takes the name, so the id is what a reader misses least.
+        leaves=("failures", "id", "last run", "does", "when"),
     )
 
 

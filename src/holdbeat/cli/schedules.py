@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from holdbeat.cli.backend import Backend, ScheduleBackend
-from holdbeat.cli.given import DURATION, json_object, json_text, labels, params_of, without_none
+from holdbeat.cli.completing import job_types
+from holdbeat.cli.given import DURATION, INSTANT, json_object, json_text, labels, params_of, without_none
 from holdbeat.cli.output import fields, instant, show, show_list
 from holdbeat.cli.schedule_verbs import NAME, add_common
+from holdbeat.cli.texts import send_as_meant
 from holdbeat.cli.verb import JSON, WATCH, Function, ListingGroup, example, reaching
 
 
@@ -41,8 +43,8 @@ def _timing(function: Function) -> Function:
         click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first."),
         click.option("--max-interval", "max_interval_s", type=DURATION, help="Never run less often than this."),
         click.option("--min-interval", "min_interval_s", type=DURATION, help="Never run more often than this."),
-        click.option("--end-at", metavar="INSTANT", help="Not after this instant."),
-        click.option("--start-at", metavar="INSTANT", help="Not before this instant."),
+        click.option("--end-at", type=INSTANT, help="Not after this instant."),
+        click.option("--start-at", type=INSTANT, help="Not before this instant."),
         click.option("--jitter", "jitter_s", type=DURATION, help="Spread fires over this long."),
         click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]), help="What a change of clocks does."),
         click.option("--timezone", metavar="ZONE", help="The zone of the cron expression, e.g. Europe/Vienna."),
@@ -105,7 +107,7 @@ def _call(headers: tuple[str, ...], body: str | None) -> dict[str, Any]:
     ),
 )
 @NAME
-@click.argument("words", nargs=-1, metavar="[TYPE] [KEY=VALUE]...")
+@click.argument("words", nargs=-1, metavar="[TYPE] [KEY=VALUE]...", shell_complete=job_types)
 @_timing
 @_with(_WORK)
 @JSON
@@ -123,7 +125,7 @@ def add_schedule(
     if words and "=" not in words[0]:
         given["type"], words = words[0], words[1:]
     request = {**_request(more, label_words, given), **_work(words, source)}
-    show(backend.schedules.create(request), _added, as_json=as_json)
+    show(send_as_meant(backend, words, request, backend.schedules.create), _added, as_json=as_json)
 
 
 @endpoints.command(

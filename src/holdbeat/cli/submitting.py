@@ -8,11 +8,13 @@ from typing import Any
 import click
 
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.given import DURATION, labels, params_of, without_none
+from holdbeat.cli.completing import job_types
+from holdbeat.cli.given import DURATION, INSTANT, labels, params_of, without_none
 from holdbeat.cli.job_tables import job_fields
 from holdbeat.cli.output import print_json, say, show, shown
+from holdbeat.cli.texts import send_as_meant
 from holdbeat.cli.verb import JSON, example, reaching
-from holdbeat.domain.errors import Unavailable
+from holdbeat.cli.waiting import ticking, wait_in_sight
 
 
 @click.command(
@@ -21,13 +23,17 @@ from holdbeat.domain.errors import Unavailable
         "holdbeat submit --template nightly --params @params.json --priority 10",
     )
 )
-@click.argument("words", nargs=-1, metavar="[TYPE] [KEY=VALUE]...")
+@click.argument("words", nargs=-1, metavar="[TYPE] [KEY=VALUE]...", shell_complete=job_types)
 @click.option("--template", help="Make it from this template instead of a type.")
 @click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object; KEY=VALUE goes over them.")
 @click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first.")
 @click.option("--resource", help="The resource whose slot it needs.")
 @click.option("--delay", "delay_s", type=DURATION, help="Not before this long from now, e.g. 90s or 1h30m.")
-@click.option("--not-before", metavar="INSTANT", help="Not before this instant, e.g. 2026-01-31T09:30:00Z.")
+@click.option(
+    "--not-before",
+    type=INSTANT,
+    help="Not before this instant, e.g. 2026-01-31T09:30:00Z; without a zone it is local time.",
+)
 @click.option("--timeout", "timeout_s", type=DURATION, help="End the run after this long.")
 @click.option("--max-attempts", type=click.IntRange(0, 1000), help="How often it is retried after failures.")
 @click.option(
@@ -52,7 +58,8 @@ def submit(
 ) -> None:
     """Submit a job: its TYPE, and its params as KEY=VALUE.
 
-    A value that is JSON is taken as JSON (3, true, [1,2]), anything else as the text that it is. A TYPE that begins
+    A value that is JSON is taken as JSON (3, true, [1,2]), anything else as the text that it is. Where the type takes
+    a text and no such JSON, 3 is the text as well; where it takes both, write '"3"' for the text. A TYPE that begins
     with a dash comes after two dashes: holdbeat submit -- --odd-name.
     """
     words, type_ = _type_and_words(words, fields["template"])
@@ -65,17 +72,11 @@ def submit(
         request["retry_policy"] = {"max_attempts": max_attempts}
     # The client gives every submission a key, to send it again safely; so a store gets one as well.
     request.setdefault("idempotency_key", str(uuid.uuid4()))
-    job = backend.submit_job(request)
+    job = send_as_meant(backend, words, request, backend.submit_job)
     if not (wait or wait_s is not None):
         show(job, lambda each: [each["id"]], as_json=as_json)
         return
-    try:
-        job = backend.wait_job(job["id"], timeout_s=wait_s)
-    except TimeoutError:
-        raise Unavailable(
-            f"Job {job['id']} has not ended in time; it goes on. See how it is doing: holdbeat show {job['id']}",
-            code="waited_too_long",
-        ) from None
+    job = wait_in_sight(backend, job, wait_s)
     show(job, lambda each: [job_fields(each)], as_json=as_json)
     if job["status"] not in ("COMPLETED", "SKIPPED"):
         raise click.exceptions.Exit(1)
@@ -92,7 +93,7 @@ def _type_and_words(words: tuple[str, ...], template: str | None) -> tuple[tuple
 
 
 @click.command(epilog=example("holdbeat direct story prompt='a fox' --wait-timeout 30s"))
-@click.argument("type_", metavar="TYPE")
+@click.argument("type_", metavar="TYPE", shell_complete=job_types)
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object; KEY=VALUE goes over them.")
 @click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this for a slot.")
@@ -102,7 +103,13 @@ def direct(
     backend: Backend, type_: str, words: tuple[str, ...], source: str | None, wait_s: float | None, as_json: bool
 ) -> None:
     """Run a job TYPE in the next free slot, ahead of the queue, and print its result."""
-    answer = backend.direct(type_, params_of(words, source), wait_s=wait_s)
+    with ticking(f"{shown(type_)} waits for a slot, or runs"):
+        answer = send_as_meant(
+            backend,
+            words,
+            {"type": type_, "params": params_of(words, source)},
+            lambda request: backend.direct(type_, request["params"], wait_s=wait_s),
+        )
     if as_json:
         print_json(answer)
     elif answer["outcome"] == "SKIPPED":

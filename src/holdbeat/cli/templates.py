@@ -7,8 +7,10 @@ from typing import Any
 import click
 
 from holdbeat.cli.backend import Backend
+from holdbeat.cli.completing import job_types
 from holdbeat.cli.given import DURATION, json_object, labels, params_of, without_none
 from holdbeat.cli.output import fields, instant, show, show_list, table
+from holdbeat.cli.texts import send_as_meant
 from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, Function, ListingGroup, example, reaching
 
 
@@ -47,7 +49,7 @@ def _request(
 
 @templates.command("add", epilog=example("holdbeat templates add nightly story words=500 --priority 5"))
 @click.argument("name")
-@click.argument("type_", metavar="TYPE")
+@click.argument("type_", metavar="TYPE", shell_complete=job_types)
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @_fields
 @JSON
@@ -65,7 +67,8 @@ def add(
 ) -> None:
     """Make a template NAME for a job TYPE."""
     request = {"name": name, "type": type_, **_request(words, source, label_words, retry_policy, given)}
-    show(backend.create_template(request), lambda each: [each["id"]], as_json=as_json)
+    made = send_as_meant(backend, words, request, backend.create_template, field="default_params")
+    show(made, lambda each: [each["id"]], as_json=as_json)
 
 
 @templates.command("list", epilog=example("holdbeat templates list --archived all"))

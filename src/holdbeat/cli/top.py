@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import select
 import sys
 from collections.abc import Iterator
@@ -12,14 +13,15 @@ import click
 
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.figures import resources_table, workers_table
-from holdbeat.cli.job_tables import jobs_table, queue_table
+from holdbeat.cli.job_tables import queue_table, running_table
 from holdbeat.cli.output import Drawn, console, print_json, rich_form, say
 from holdbeat.cli.schedule_verbs import schedules_table
 from holdbeat.cli.verb import JSON, example, reaching
 from holdbeat.domain.errors import Unavailable
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Group, RenderableType
+    from rich.text import Text
 
 RUNNING_SHOWN = 20
 QUEUE_SHOWN = 10
@@ -41,12 +43,15 @@ def top(backend: Backend, every: float, once: bool, as_json: bool) -> None:
         return
     from rich.live import Live
 
-    screen = _screen(_parts(_look(backend), backend.url))
     to = console()
-    with contextlib.suppress(KeyboardInterrupt), _keys() as pressed, Live(screen, console=to, screen=True) as live:
+
+    def screen() -> Group:
+        return fitted_screen(_look(backend), backend.url, to.width, to.height)
+
+    with contextlib.suppress(KeyboardInterrupt), _keys() as pressed, Live(screen(), console=to, screen=True) as live:
         while pressed(every) not in ("q", "Q", "\x03"):
             with contextlib.suppress(Unavailable):
-                live.update(_screen(_parts(_look(backend), backend.url)))
+                live.update(screen())
 
 
 def _look(backend: Backend) -> dict[str, Any]:
@@ -67,24 +72,83 @@ def _next(backend: Backend) -> list[Any]:
     return sorted(found, key=lambda each: str(each["next_run_at"]))[:SCHEDULES_SHOWN]
 
 
+def _counts(look: dict[str, Any]) -> str:
+    return "   ".join(f"{name} {amount}" for name, amount in look["stats"]["jobs"].items())
+
+
+def _sections(look: dict[str, Any]) -> list[tuple[str, list[Drawn], int]]:
+    """Each with its title, what is drawn, and how many there are in truth: lists are asked for in parts."""
+    stats = look["stats"]
+    # Where work waits comes first, because that is what a short screen must show.
+    slots = sorted(stats["resources"].items(), key=lambda item: (-item[1]["waiting"], -item[1]["used"], item[0]))
+    return [
+        ("SLOTS", [resources_table(dict(slots))], len(slots)),
+        ("RUNNING", [running_table(look["running"])], stats["jobs"].get("RUNNING", 0)),
+        ("QUEUE", queue_table(look["queue"]), stats["jobs"].get("QUEUED", 0)),
+        ("WORKERS", [workers_table(look["workers"])], len(look["workers"])),
+        ("NEXT RUNS", [schedules_table(look["schedules"])], stats["schedules"]),
+    ]
+
+
 def _parts(look: dict[str, Any], url: str) -> list[Drawn]:
-    counts = "   ".join(f"{name} {amount}" for name, amount in look["stats"]["jobs"].items())
-    parts: list[Drawn] = [f"holdbeat   {url}", counts, ""]
-    for title, drawn in (
-        ("SLOTS", [resources_table(look["stats"]["resources"])]),
-        ("RUNNING", [jobs_table(look["running"])]),
-        ("QUEUE", queue_table(look["queue"])),
-        ("WORKERS", [workers_table(look["workers"])]),
-        ("NEXT RUNS", [schedules_table(look["schedules"])]),
-    ):
+    parts: list[Drawn] = [f"holdbeat   {url}", _counts(look), ""]
+    for title, drawn, _ in _sections(look):
         parts += [title, *drawn, ""]
     return parts
 
 
-def _screen(parts: list[Drawn]) -> Group:
+def fitted_screen(look: dict[str, Any], url: str, width: int, height: int) -> Group:
+    """One screen on which every section is seen: lists that are too long for it end in how many more there are."""
     from rich.console import Group
+    from rich.text import Text
 
-    return Group(*[rich_form(part) for part in parts])
+    sections = _sections(look)
+    # A title to each section, and a header to each that has rows; pauses stand above the queue.
+    lines = 2 + sum(len(drawn) + (1 if _rows(drawn) else 0) for _, drawn, _ in sections)
+    room = _shared(height - lines, [(_rows(drawn), total) for _, drawn, total in sections])
+    taken = sum(min(rows + (total > rows), given) for (_, drawn, total), given in zip(sections, room, strict=True)
+                for rows in [_rows(drawn)])  # fmt: skip
+    is_airy = lines + taken + len(sections) <= height
+    parts: list[RenderableType] = [_line(f"holdbeat   {url}", width), _line(_counts(look), width)]
+    for (title, drawn, total), given in zip(sections, room, strict=True):
+        if is_airy:
+            parts.append(Text(""))
+        rows = _rows(drawn)
+        parts.append(Text(title if rows else f"{title}  none", style="bold"))
+        for part in drawn:
+            if isinstance(part, str):
+                parts.append(_line(part, width))
+            elif rows:
+                shown = rows if max(rows, total) <= given else max(0, min(rows, given - 1))
+                cut = dataclasses.replace(part, rows=part.rows[:shown])
+                parts.append(rich_form(cut.fitted(width, in_one_line=True)))
+                if max(rows, total) > shown:
+                    parts.append(Text(f"… {max(rows, total) - shown} more", style="dim"))
+    return Group(*parts)
+
+
+def _rows(drawn: list[Drawn]) -> int:
+    return sum(len(part.rows) for part in drawn if not isinstance(part, str))
+
+
+def _shared(lines: int, wanted: list[tuple[int, int]]) -> list[int]:
+    """Lines for the rows of each section, dealt out one by one to those that can use one more."""
+    uses = [rows + (total > rows) for rows, total in wanted]
+    given = [0] * len(wanted)
+    while lines > 0 and any(has < use for has, use in zip(given, uses, strict=True)):
+        for index, use in enumerate(uses):
+            if given[index] < use and lines > 0:
+                given[index] += 1
+                lines -= 1
+    return given
+
+
+def _line(text: str, width: int) -> Text:
+    from rich.text import Text
+
+    line = Text(text)
+    line.truncate(width, overflow="ellipsis")
+    return line
 
 
 @contextlib.contextmanager

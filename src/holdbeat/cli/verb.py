@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -62,12 +63,24 @@ def _in_the_place_of(function: Function, wrapper: Function) -> Function:
     return functools.update_wrapper(wrapper, function)
 
 
+def say_which_store(settings: Any, store: str | None) -> None:
+    """For verbs that no server offers: says where they work to who has named a server for all others."""
+    if store is None and os.environ.get("HOLDBEAT_SERVER"):
+        from holdbeat.cli.doctor import without_password
+
+        click.echo(
+            f"HOLDBEAT_SERVER is set, but this verb works on a store itself: {without_password(settings.store)}",
+            err=True,
+        )
+
+
 def on_store(*, create: bool = False) -> Callable[[Function], Function]:
     """Gives the function the settings and the opened store: for verbs that no server offers."""
 
     def decorated(function: Function) -> Function:
         def opened(obj: Any, /, store: str | None, **given: Any) -> Any:
             settings = obj.settings({"store": store})
+            say_which_store(settings, store)
             found = obj.open_store(settings, create=create)
             try:
                 return function(settings, found, **given)

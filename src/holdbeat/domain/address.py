@@ -133,11 +133,6 @@ class Target:
     host: str
     port: int
 
-    @property
-    def authority(self) -> str:
-        """`host:port`, one spelling per receiver."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
 
 def judge(ip: str | Address, *, allow: OutboundPolicy, host: str | None = None, port: int | None = None) -> str | None:
     """Why this address must not be called, or None. `host` is the name that resolved to it, if any."""

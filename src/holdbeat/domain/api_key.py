@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -54,8 +53,3 @@ def new_key(random_bytes: bytes) -> str:
 def hash_of(key: str) -> str:
     """What is stored of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def matches(stored_hash: str, key: str) -> bool:
-    """Compares in constant time."""
-    return hmac.compare_digest(stored_hash, hash_of(key))

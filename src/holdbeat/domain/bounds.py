@@ -48,7 +48,14 @@ def instant(value: Any, field: str) -> datetime:
             value = from_iso(value)
         except (ValueError, OverflowError):
             value = None
-    if not isinstance(value, datetime) or value.tzinfo is None:
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise Invalid(
+            f"{field} has no time zone, so it is no instant. Give it one: value.replace(tzinfo=UTC) if it is in UTC, "
+            "value.astimezone() if it is in local time.",
+            code="invalid_instant",
+            field=field,
+        )
+    if not isinstance(value, datetime):
         raise Invalid(
             f"{field} must be an instant such as 2026-01-31T09:30:00.000Z.",
             code="invalid_instant",

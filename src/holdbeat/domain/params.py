@@ -94,7 +94,7 @@ def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes:
             pending.extend((member, f"{place}[{index}]", depth + 1) for index, member in enumerate(item))
         else:
             raise Invalid(
-                f"{place} is a {type(item).__name__}, which JSON cannot carry; send a string, number, "
+                f"{place} is of the type {type(item).__name__}, which JSON cannot carry; send a string, number, "
                 "boolean, null, list or object.",
                 code="invalid_json",
                 field=place,

@@ -52,7 +52,9 @@ class RetryController:
         if kind not in COUNTED_KINDS:
             return RetryVerdict(True, None, "interrupted by a shutdown: tried again at once, not counted")
         if counted_failures > policy.max_attempts:
-            return RetryVerdict(False, None, f"all {policy.max_attempts} automatic retries are used up")
+            most = policy.max_attempts
+            spent = "the only automatic retry is" if most == 1 else f"all {most} automatic retries are"
+            return RetryVerdict(False, None, f"{spent} used up")
         wait = delay_s(policy, counted_failures - 1, spread=spread_of(job.id))
         return RetryVerdict(
             True,

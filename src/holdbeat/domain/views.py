@@ -58,6 +58,11 @@ def kept_params(given: dict[str, Any], present: Mapping[str, Any], field: str = 
     return {**given, "headers": headers}
 
 
+def refuse_marks(params: Mapping[str, Any], field: str = "params") -> None:
+    """Refuses the mark in params of an `http` job that is new: there is no value yet that it could stand for."""
+    kept_params(dict(params), {}, field)
+
+
 def run_json(run: JobRun, type_: str = "") -> dict[str, Any]:
     return {
         "id": run.id,

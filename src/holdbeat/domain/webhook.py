@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from holdbeat.domain.clock import iso, to_millis
+from holdbeat.domain.clock import to_millis
 from holdbeat.domain.errors import Invalid
 
 RUN_COMPLETED: Final = "job.run.completed"
@@ -38,8 +38,6 @@ WEBHOOK_EVENTS: Final = (
     JOB_PERMANENTLY_FAILED,
     GROUP_FINISHED,
 )
-SUBSCRIPTION_ONLY: Final = frozenset({GROUP_FINISHED})
-"""Events that no `webhook_url` of a job can receive, because they belong to no single job."""
 
 ATTEMPT_DEADLINE_S: Final = 15.0
 MAX_ATTEMPTS: Final = 4
@@ -69,9 +67,6 @@ class Webhook:
     enabled: bool = True
     disabled_reason: str | None = None
     version: int = 1
-
-    def wants(self, event: str) -> bool:
-        return self.enabled and (not self.events or event in self.events)
 
 
 @dataclass(slots=True)
@@ -116,11 +111,6 @@ def host_of(url: str) -> str:
         return f"{parts.hostname}:{port}" if parts.hostname else ""
     except ValueError:
         return ""
-
-
-def payload(event: str, *, at: datetime, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The message `{type, timestamp, data}`."""
-    return {"type": event, "timestamp": iso(at), "data": dict(data)}
 
 
 def encode_payload(message: Mapping[str, Any]) -> bytes:
@@ -192,26 +182,6 @@ def judge_attempt(
     return AttemptVerdict(
         DeliveryStatus.PENDING, to_millis(now + timedelta(seconds=wait_s)), reason, blames_host=blames_host
     )
-
-
-def after_attempt(delivery: Delivery, verdict: AttemptVerdict, *, now: datetime, status_code: int | None) -> Delivery:
-    """The Delivery once the attempt is over: counted, decided, its lease given back."""
-    return replace(
-        delivery,
-        status=verdict.status,
-        attempts=delivery.attempts + 1,
-        next_attempt_at=verdict.next_attempt_at,
-        delivered_at=now if verdict.status is DeliveryStatus.DELIVERED else None,
-        last_status_code=status_code,
-        last_error=verdict.error,
-        locked_by=None,
-        locked_until=None,
-    )
-
-
-def postponed(delivery: Delivery, until: datetime) -> Delivery:
-    """The Delivery put off without an attempt: its count and its last error stay as they are."""
-    return replace(delivery, next_attempt_at=until, locked_by=None, locked_until=None)
 
 
 def replayed(delivery: Delivery, *, now: datetime) -> Delivery:

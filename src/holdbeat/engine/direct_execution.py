@@ -1,17 +1,19 @@
 """DirectExecutionHandler: a direct request takes the next free slot, and its client waits for the result.
 
 Guards DEC-004: the request is a row that any worker can serve, so the waiting process and the working one need not be
-the same. Whatever happens to the client, the reservation is given back.
+the same. Whatever happens to the client, the reservation is given back: if the store cannot take that just now, it is
+owed and tried again, and meanwhile nothing keeps the reservation from expiring.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from holdbeat.domain.errors import HoldbeatError, Unavailable
+from holdbeat.domain.errors import Conflict, HoldbeatError, NotFound, Unavailable
 from holdbeat.domain.reservation import Reservation, ReservationStatus
 from holdbeat.domain.submission import Submission
 from holdbeat.engine.service import Service
@@ -27,11 +29,15 @@ from holdbeat.store.verbs.reservations import (
 from holdbeat.store.verbs.submission import prepare
 from holdbeat.store.verbs.workers import has_live_worker_for
 
+log = logging.getLogger("holdbeat.engine")
+
 LOOK_S = 0.5
 AT_ONCE_S = 0.5
 """Even who will not wait must give a worker the time to take a slot that is free."""
 EXTEND_S = 5.0
 """How often the reservations of waiting clients are extended: soon enough to outlive a jump of the wall clock."""
+OWED_S = 0.5
+"""How often it is tried to withdraw a request whose client is gone, until that is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +63,40 @@ class DirectExecutionHandler(Service):
     def __init__(
         self, store: PersistenceAdapter, owner: str, *, direct_wait_s: float = 300, reservation_s: float = 600
     ) -> None:
-        super().__init__(store, min(EXTEND_S, reservation_s / 4))
+        self._extend_s = min(EXTEND_S, reservation_s / 4)
+        super().__init__(store, self._extend_s)
         self._owner = owner
         self._direct_wait_s = direct_wait_s
         self._reservation_s = reservation_s
         self._waiting = 0
         self._is_closed = False
+        self._owed: dict[str, str] = {}
+        """Reservations whose clients are gone and whose withdrawal is not written yet, and why."""
 
     async def step(self) -> int:
-        """Extends the reservations of this process while their clients wait."""
-        if self._waiting:
-            await self.store.write(extend, self._owner, self._reservation_s)
+        """Withdraws what is owed, and extends the reservations of this process while their clients wait."""
+        try:
+            await self._pay()
+        finally:
+            if self._waiting:
+                owed = frozenset(self._owed)
+                await self.store.write(extend, self._owner, self._reservation_s, except_ids=owed)
         return self._waiting
 
     async def start(self) -> None:
         self._is_closed = False
         await super().start()
 
-    async def stop(self) -> None:
+    def close(self) -> None:
         """Answers those who still wait for a slot; those who are being served get their result."""
         self._is_closed = True
+
+    async def stop(self) -> None:
+        """`close`, and nobody's reservation is extended any more."""
+        self.close()
         await super().stop()
+        with contextlib.suppress(Exception):
+            await self._pay()
 
     async def request(self, type_: str, params: dict[str, Any], wait_s: float | None = None) -> DirectResult:
         """Runs `type_` in the next free slot and returns how it went.
@@ -120,10 +139,32 @@ class DirectExecutionHandler(Service):
             self._waiting -= 1
             deaf()
 
+    def _advice(self, patience_s: float) -> str:
+        if patience_s < self._direct_wait_s:
+            return f"Try again, or allow more time with wait_s, up to {self._direct_wait_s:g} s."
+        return "That is as long as this server lets a direct request wait (direct_wait_s). Try again, or submit a job."
+
     async def _withdraw(self, reserving: asyncio.Future[Reservation], why: str) -> None:
-        with contextlib.suppress(HoldbeatError):
+        try:
             reservation = await reserving
-            await self.store.write(cancel_reservation, reservation.id, why)
+        except Exception:
+            return  # the client hears it, and there is nothing to give back
+        self._owed[reservation.id] = why
+        try:
+            await self._pay()
+        except Exception as error:
+            log.warning("a direct request without a client could not be withdrawn yet: %s", error)
+            self.wake()
+
+    async def _pay(self) -> None:
+        """Withdraws every request whose client is gone; one that has ended by itself needs no more."""
+        try:
+            for reservation_id, why in list(self._owed.items()):
+                with contextlib.suppress(Conflict, NotFound):
+                    await self.store.write(cancel_reservation, reservation_id, why)
+                self._owed.pop(reservation_id, None)
+        finally:
+            self.interval_s = min(OWED_S, self._extend_s) if self._owed else self._extend_s
 
     async def _wait(
         self, reservation: Reservation, patience_s: float, until: float, woken: asyncio.Event
@@ -140,9 +181,7 @@ class DirectExecutionHandler(Service):
                     reservation = await self.store.write(give_up_waiting, reservation.id, patience_s)
                     if reservation.granted_at is not None:
                         continue
-                    raise WaitedTooLong(
-                        f"No slot became free within {patience_s:g} s. Try again, or allow more time with wait_s."
-                    )
+                    raise WaitedTooLong(f"No slot became free within {patience_s:g} s. {self._advice(patience_s)}")
             left_s = max(0.01, until - now) if reservation.granted_at is None else LOOK_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(LOOK_S, left_s)):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.errors import StoreDown, StoreRefused, Unavailable
+from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused, Unavailable
 from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S
 from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
@@ -54,6 +54,13 @@ class Running:
     def cancel_grace_s(self) -> float | None:
         work = self.claim.job or self.claim.reservation
         return work.cancel_grace_s if work is not None else DEFAULT_CANCEL_GRACE_S
+
+
+def settlement_of(claim: Claim, outcome: Outcome) -> Settlement:
+    """How a claim is given back."""
+    lease, job = claim.lease, claim.job
+    group_id, schedule_id = (job.group_id, job.schedule_id) if job else (None, None)
+    return Settlement(lease.id, lease.worker_id, lease.fence, outcome, group_id, schedule_id)
 
 
 class Dispatcher:
@@ -97,6 +104,8 @@ class Dispatcher:
         """A turn got no answer: the store may know of claims that we do not."""
         self._singly = 0
         """So many results are offered one by one, since one among them cannot be stored."""
+        self._has_stuck = False
+        """A result could not be stored even alone, for no fault of its own: claims do not go together with it."""
         self._told_all: tuple[StopReason, float | None] | None = None
 
     # --- life --------------------------------------------------------------------------------------------
@@ -149,6 +158,16 @@ class Dispatcher:
         """There may be work: looks as soon as a turn is free."""
         self._may_have_work = True
         self._pump()
+
+    def doubt(self) -> None:
+        """The store may know of claims of ours that nobody executes here: looks for them when no turn is under way."""
+        self._is_in_doubt = True
+        self._pump()
+
+    def known(self) -> frozenset[str]:
+        """Leases that this process knows it holds; may be asked from any thread."""
+        running, ended, offered = list(self.running), list(self._ended), list(self._offered)
+        return frozenset([*running, *offered, *(settlement.lease_id for settlement, _ in ended)])
 
     def behind_s(self) -> float | None:
         """For how long a turn has been due; None if there is nothing that it could do."""
@@ -205,6 +224,9 @@ class Dispatcher:
         elif self._claiming:
             free, self._free = self._free, []
             http, self._free_http = self._free_http, []
+            if self._has_stuck and (free or http):
+                self._has_stuck, self._singly = False, len(ended)
+                ended, self._ended = [], ended
             for _, slot in ended:
                 (http if slot < 0 else free).append(slot)
             vacancy = Vacancy(self._worker.id, free, http, self._worker.types, self._worker.resources, self._terms)
@@ -239,7 +261,7 @@ class Dispatcher:
     async def _take_up_unheard(self) -> None:
         """Starts what the store gave us in a turn whose answer was lost."""
         held = await self._store.read(held_claims, self._worker.id)
-        known = self.running.keys() | self._offered | {settlement.lease_id for settlement, _ in self._ended}
+        known = self.known()
         for claim in held:
             slot = claim.lease.slot
             if claim.lease.id in known:
@@ -253,11 +275,19 @@ class Dispatcher:
         self._may_have_work = True
 
     def _suspect(self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None, error: Exception) -> None:
-        """One result that cannot be stored must not hold up the others: finds it, and lets its run end FAILED."""
+        """One result that cannot be stored must not hold up the others: finds it, and lets its run end FAILED.
+
+        So ends only a result that is itself to blame. Whatever else went wrong says nothing about the run: its result
+        goes to the end of the line and is offered again, for as long as it takes.
+        """
         if not ended:
             return
         if len(ended) > 1 or vacancy is not None:
             self._singly = len(ended)
+            return
+        if not isinstance(error, self._store.faults_of_data):
+            self._has_stuck = True
+            self._ended.append(self._ended.pop(0))
             return
         settlement, _ = ended[0]
         settlement.outcome = Outcome.failed(
@@ -273,7 +303,9 @@ class Dispatcher:
             result = await self._store.write(turn, [settlement for settlement, _ in ended], vacancy)
         except BaseException as error:
             self._take_back(ended, vacancy)
-            self._is_in_doubt |= vacancy is not None and isinstance(error, StoreDown)
+            # A slot that is taken for the store and free for us is told as any other error of the engine underneath.
+            is_unheard = isinstance(error, StoreDown) or not isinstance(error, HoldbeatError)
+            self._is_in_doubt |= vacancy is not None and is_unheard
             self._slow_down()
             raise
         finally:
@@ -358,19 +390,24 @@ class Dispatcher:
 
     def _end(self, entry: Running, outcome: Outcome) -> None:
         lease = entry.claim.lease
-        job = entry.claim.job
         self._recorder.run_ended(lease.type, self._store.clock.monotonic() - entry.claimed_at)
-        settlement = Settlement(
-            lease.id,
-            lease.worker_id,
-            lease.fence,
-            outcome,
-            job.group_id if job else None,
-            job.schedule_id if job else None,
-        )
-        self._ended.append((settlement, lease.slot))
+        self._ended.append((settlement_of(entry.claim, outcome), lease.slot))
         self._changed.set()
         self._pump()
+
+    def left_behind(self, outcome: Outcome) -> list[Settlement]:
+        """What has not been offered to the store, with that outcome for what still runs.
+
+        For another thread, while the event loop stands still.
+        """
+        ended = [settlement for settlement, _ in list(self._ended)]
+        return [*ended, *(settlement_of(entry.claim, outcome) for entry in self.held)]
+
+    @property
+    def longest_cancel_grace_s(self) -> float:
+        """How long what runs here may take to end once it is told to."""
+        graces = (entry.cancel_grace_s for entry in self.held)
+        return max((DEFAULT_CANCEL_GRACE_S if grace_s is None else grace_s for grace_s in graces), default=0.0)
 
     @property
     def owes(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.lease import LeaseTerms
@@ -28,7 +28,12 @@ JUMP_S = 2.0
 
 
 class Heartbeat:
-    """Beats every `heartbeat_s`; sooner after a failure. `tell` is called from its thread."""
+    """Beats every `heartbeat_s`; sooner after a failure. `tell` and `on_unknown` are called from its thread.
+
+    `on_unknown` is for leases that two successive beats kept alive and that are not among the `known`: a claim that
+    was committed after the worker had ceased to wait for it, which nobody would execute. One beat alone may only have
+    been quicker than the claim's answer.
+    """
 
     def __init__(
         self,
@@ -38,6 +43,8 @@ class Heartbeat:
         running: Mapping[str, Running],
         tell: Tell,
         *,
+        known: Callable[[], Set[str]] = frozenset,
+        on_unknown: Callable[[], None] = lambda: None,
         recorder: Recorder = SILENT,
     ) -> None:
         self._store = store
@@ -46,6 +53,10 @@ class Heartbeat:
         self._terms = terms
         self._running = running
         self._tell = tell
+        self._known = known
+        self._on_unknown = on_unknown
+        self._unknown: Set[str] = frozenset()
+        """Leases that the last beat kept alive and that this process knows nothing of."""
         self._recorder = recorder
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -67,6 +78,7 @@ class Heartbeat:
         """One beat. Returns whether it reached the store."""
         began = self._clock.monotonic()
         held = dict(self._running)
+        known = self._known()
         try:
             answer = self._beat()
         except Exception as error:
@@ -83,6 +95,10 @@ class Heartbeat:
                 self._tell(lease_id, StopReason.LOST)
         for lease_id in answer.cancelled:
             self._tell(lease_id, StopReason.CANCELLED)
+        before, self._unknown = self._unknown, answer.held - known - self._known()
+        if before & self._unknown:
+            log.warning("leases are held that nobody executes here: %s", ", ".join(sorted(before & self._unknown)))
+            self._on_unknown()
         self._recorder.beat(True)
         return True
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
+from holdbeat.domain.ids import is_id
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.prune import prune
+from holdbeat.store.verbs.prune import forget_files, noted_files, prune
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -30,12 +32,14 @@ class Retention(Service):
         """Takes away one batch after the other until nothing is old enough; 0 days keeps everything."""
         if self._retention_days <= 0:
             return 0
+        for note, paths in await self.store.read(noted_files):
+            await self._delete(note, paths)
         before = self.store.clock.now() - timedelta(days=self._retention_days)
         total = 0
         while not self._stopping:
             gone = await self.store.write(prune, before, BATCH)
-            if gone.paths:
-                await asyncio.to_thread(_remove, gone.paths)
+            if gone.note is not None:
+                await self._delete(gone.note, gone.paths)
             total += gone.rows
             if not gone.rows:
                 break
@@ -43,11 +47,21 @@ class Retention(Service):
             log.info("retention took away %d rows", total)
         return total
 
+    async def _delete(self, note: str, paths: list[str]) -> None:
+        if await asyncio.to_thread(_remove, paths):
+            await self.store.write(forget_files, note)
 
-def _remove(paths: Iterable[str]) -> None:
-    """Removes files of artifacts, and the folder of a run with its last one."""
+
+def _remove(paths: Iterable[str]) -> bool:
+    """Removes files of artifacts, and the folder of a run with all that a crash may have left there."""
+    are_gone = True
     for path in paths:
         file = Path(path)
-        file.unlink(missing_ok=True)
-        if file.parent.is_dir() and not any(file.parent.iterdir()):
-            file.parent.rmdir()
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("the artifact %s could not be deleted, and will be tried again: %s", file, error)
+            are_gone = False
+        if is_id(file.parent.name):
+            shutil.rmtree(file.parent, ignore_errors=True)
+    return are_gone

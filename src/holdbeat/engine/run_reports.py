@@ -1,7 +1,8 @@
 """What handlers say while they run: progress, logs and artifacts, kept apart from the run and fenced by the lease.
 
 Progress and log lines are gathered and written a few times a second for all runs together; before a run is settled,
-what it said last is on disk. A report of a lost lease is dropped by the store, not by us (LEASE-03).
+what it said last is on disk. A report of a lost lease is dropped by the store, not by us (LEASE-03): so each version of
+an artifact is a file of its own, and the one on record is not touched before the store has taken another.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import asyncio
 import hashlib
 import logging
 import os
+import secrets
 import threading
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdbeat.domain.errors import HoldbeatError, Invalid
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.lease import Lease
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.verbs.run_output import (
@@ -23,8 +25,9 @@ from holdbeat.store.verbs.run_output import (
     LogEntry,
     ProgressEntry,
     append_logs,
+    list_artifacts,
     progress,
-    store_artifact,
+    replace_artifact,
 )
 
 log = logging.getLogger("holdbeat.engine")
@@ -63,20 +66,33 @@ class RunReports:
     async def flush(self) -> int:
         """Writes what has been gathered; what could not be written is kept for the next time."""
         async with self._writing:
-            with self._lock:
-                logs, self._logs = self._logs, []
-                steps, self._progress = self._progress, {}
+            logs, steps = self._gathered()
             try:
                 if steps:
                     await self.store.write(progress, list(steps.values()))
                 if logs:
                     await self.store.write(append_logs, logs)
-            except HoldbeatError:
-                with self._lock:
-                    self._logs = logs + self._logs
-                    self._progress = {**steps, **self._progress}
+            except Exception as error:
+                if not isinstance(error, self.store.faults_of_data):
+                    with self._lock:
+                        self._logs = logs + self._logs
+                        self._progress = {**steps, **self._progress}
                 raise
             return len(logs) + len(steps)
+
+    def flush_sync(self) -> None:
+        """`flush` from a thread, for the last words of a process whose event loop stands still."""
+        logs, steps = self._gathered()
+        if steps:
+            self.store.write_sync(progress, list(steps.values()))
+        if logs:
+            self.store.write_sync(append_logs, logs)
+
+    def _gathered(self) -> tuple[list[LogEntry], dict[str, ProgressEntry]]:
+        with self._lock:
+            logs, self._logs = self._logs, []
+            steps, self._progress = self._progress, {}
+        return logs, steps
 
 
 class OneRunReports:
@@ -113,8 +129,7 @@ class OneRunReports:
         folder = self._all.artifact_dir
         path: Path | None = None
         if folder is not None:
-            path = folder / lease.id / name
-            _write_private(path, content)
+            path = folder / lease.id / f"{name}.{secrets.token_hex(6)}"
         elif len(content) > IN_STORE_MAX:
             raise Invalid(
                 f"The artifact {name} has {len(content)} bytes; the store keeps up to {IN_STORE_MAX}. Set artifact_dir "
@@ -132,12 +147,31 @@ class OneRunReports:
             path=str(path) if path else None,
             data=None if path else content,
         )
-        if not self._all.store.write_sync(store_artifact, entry):
+        try:
             if path is not None:
-                path.unlink(missing_ok=True)
+                _write_private(path, content)
+            replaced = self._all.store.write_sync(replace_artifact, entry)
+        except BaseException:
+            if path is not None:
+                self._take_back(path)
+            raise
+        if replaced is None:
+            if path is not None:
+                _remove(path)
             raise Invalid(f"The artifact {name} was refused: the lease of this run is gone.", code="lease_lost")
+        for old in replaced:
+            _remove(Path(old))
         with self._lock:
             self._kept[name] = {"size": len(content), "sha256": digest}
+
+    def _take_back(self, path: Path) -> None:
+        """Removes a file that was not recorded. Who cannot learn whether it was leaves it where it is."""
+        try:
+            recorded = [artifact.path for artifact in self._all.store.read_sync(list_artifacts, self._lease.id)]
+        except Exception:
+            return
+        if str(path) not in recorded:
+            _remove(path)
 
     async def finish(self) -> dict[str, Any]:
         """Sees to it that everything the run said is written, and returns its artifacts."""
@@ -149,13 +183,25 @@ class OneRunReports:
         return self._kept
 
 
+def _remove(path: Path) -> None:
+    """A file that stays although nobody needs it is no reason to fail the work; retention finds it."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("the file %s of an artifact could not be removed: %s", path, error)
+
+
 def _write_private(path: Path, content: bytes) -> None:
     """Writes a file that only this user can read, whole or not at all."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(part, path)
+    try:
+        descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

@@ -16,11 +16,10 @@ from pathlib import Path
 from holdbeat import __version__
 from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, StoreRefused
-from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.engine.direct_execution import DirectExecutionHandler
-from holdbeat.engine.dispatcher import Dispatcher
+from holdbeat.engine.dispatcher import Dispatcher, settlement_of
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.heartbeat import Heartbeat
 from holdbeat.engine.report_flush import ReportFlush
@@ -38,8 +37,10 @@ from holdbeat.observe.redaction import without_secrets
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
+from holdbeat.store.verbs.held import held_claims
 from holdbeat.store.verbs.job_types import AnnouncedType, announce
-from holdbeat.store.verbs.terms_in_force import note_terms
+from holdbeat.store.verbs.settle import settle
+from holdbeat.store.verbs.terms_in_force import disagreement, note_terms
 from holdbeat.store.verbs.workers import begin_stopping, register_worker, stop_worker
 
 log = logging.getLogger("holdbeat.engine")
@@ -83,7 +84,14 @@ class Supervisor:
         executor = Executor(handlers, self.reports, store.clock, on_overdue=self._overdue)
         self.dispatcher = Dispatcher(store, self.worker, executor, terms, on_refused=self._refused, recorder=recorder)
         self.heartbeat = Heartbeat(
-            store, self.worker.id, terms, self.dispatcher.running, self._tell_from_thread, recorder=recorder
+            store,
+            self.worker.id,
+            terms,
+            self.dispatcher.running,
+            self._tell_from_thread,
+            known=self.dispatcher.known,
+            on_unknown=self._doubt_from_thread,
+            recorder=recorder,
         )
         self.recovery = ZombieRecovery(store, terms, settings.recover_s)
         self.direct = DirectExecutionHandler(
@@ -111,7 +119,9 @@ class Supervisor:
         await self.store.write(announce, [announcement(job_type) for job_type in self._job_types])
         await self.store.write(register_worker, self.worker, self.settings.lease_terms)
         await self.store.write(_note_settings, self.worker.id, self.settings)
-        await self.store.write(note_terms, works=bool(self.worker.slots or self.worker.http_slots))
+        await self.store.write(note_terms, self.worker.id, works=bool(self.worker.slots or self.worker.http_slots))
+        if (different := await self.store.read(disagreement)) is not None:
+            log.warning("%s", different)
         await self.recovery.step()
         self.heartbeat.start()
         for service in [*self.services, self.direct]:
@@ -145,14 +155,13 @@ class Supervisor:
         async with _briefly():
             await self.store.write(begin_stopping, self.worker.id)
             await self.store.write(_note, events.SHUTDOWN_BEGUN, self.worker.id)
-        async with _briefly():
-            await self.direct.stop()
+        self.direct.close()
         left_s = max(0.0, until - loop.time())
         # With nothing to finish it only remains to hear what became of the last turn: not worth the whole grace.
         if not await self._drained(left_s if self.dispatcher.owes else min(left_s, STORE_PATIENCE_S)):
             await self._interrupt()
         async with _briefly(max(STORE_PATIENCE_S, until - loop.time())):
-            await asyncio.gather(*(service.stop() for service in reversed(self.services)))
+            await asyncio.gather(*(service.stop() for service in reversed([self.direct, *self.services])))
         async with _briefly():
             await self.reports.flush()
         # It waits for the beat under way, and the event loop may be needed for that.
@@ -175,13 +184,10 @@ class Supervisor:
 
     async def _interrupt(self) -> None:
         """Asks what still runs to end, waits its grace, and settles the rest as interrupted."""
-        graces = [
-            DEFAULT_CANCEL_GRACE_S if entry.cancel_grace_s is None else entry.cancel_grace_s
-            for entry in self.dispatcher.held
-        ]
+        grace_s = self.dispatcher.longest_cancel_grace_s
         self._hurry.clear()
         self.dispatcher.tell_all(StopReason.INTERRUPTED)
-        if not await self._drained(max(graces, default=0.0) + KILL_MARGIN_S):
+        if not await self._drained(grace_s + KILL_MARGIN_S):
             held = self.dispatcher.held
             for entry in held:
                 self.dispatcher.give_up_on(
@@ -195,11 +201,41 @@ class Supervisor:
             if self.dispatcher.owes and not await self._drained(SETTLE_PATIENCE_S if held else STORE_PATIENCE_S):
                 log.error("results could not be settled before the end; recovery will find them")
 
+    def give_back_without_loop(self) -> None:
+        """The last act of a shutdown whose event loop stands still, from another thread: all that is held is settled.
+
+        Handlers that still run are not ended by this, so the process must end right after it.
+        """
+        store, dispatcher, worker_id = self.store, self.dispatcher, self.worker.id
+        store.patience_s = min(store.patience_s, STOPPING_PATIENCE_S)
+        if not self.is_stopping:
+            store.write_sync(_note, events.SHUTDOWN_BEGUN, worker_id)
+        with contextlib.suppress(Exception):
+            self.reports.flush_sync()
+        stuck = Outcome.failed(
+            ErrorKind.INTERRUPTED, "Interrupted by a shutdown; the event loop was blocked until its end."
+        )
+        store.write_sync(settle, dispatcher.left_behind(stuck))
+        # Claims whose answer the loop has not heard yet, but for those whose results are on their way.
+        under_way = dispatcher.known()
+        unheard = [one for one in store.read_sync(held_claims, worker_id) if one.lease.id not in under_way]
+        if unheard:
+            store.write_sync(settle, [settlement_of(one, stuck) for one in unheard])
+        store.write_sync(_note, events.SHUTDOWN_ENDED, worker_id)
+        store.write_sync(stop_worker, worker_id)
+        store.withdraw_alive(worker_id)
+
     # --- what the parts report ---------------------------------------------------------------------------
 
     def _tell_from_thread(self, lease_id: str, reason: StopReason) -> None:
         """Stops a handler at the heartbeat's word; works even while the event loop is blocked."""
         self.dispatcher.tell(lease_id, reason)
+
+    def _doubt_from_thread(self) -> None:
+        """The heartbeat keeps leases alive that the dispatcher does not know: it looks what they are."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.dispatcher.doubt)
 
     def _refused(self, error: StoreRefused) -> None:
         self.on_refused(error)
@@ -221,7 +257,7 @@ async def _briefly(within_s: float = STORE_PATIENCE_S) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(within_s):
             yield
-    except (HoldbeatError, TimeoutError) as error:
+    except Exception as error:
         log.warning("a shutdown goes on without the store's answer: %s", error or "it took too long")
 
 

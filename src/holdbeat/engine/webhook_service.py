@@ -16,7 +16,7 @@ from collections import Counter
 from typing import ClassVar, Self
 
 from holdbeat.domain.breaker import CircuitBreaker
-from holdbeat.domain.errors import HoldbeatError, Invalid
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.webhook import ATTEMPT_DEADLINE_S, DeliveryStatus, encode_payload, judge_attempt, signed_headers
 from holdbeat.engine.service import Service
 from holdbeat.engine.watched_outbound import WatchedOutbound
@@ -97,7 +97,7 @@ class WebhookService(Service):
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        with contextlib.suppress(HoldbeatError):
+        with contextlib.suppress(Exception):
             await self._write_results()
         await self._outbound.aclose()
 
@@ -111,8 +111,10 @@ class WebhookService(Service):
         results, self._results = self._results, []
         try:
             await self.store.write(finish_deliveries, results)
-        except HoldbeatError:
-            self._results = results + self._results
+        except Exception as error:
+            # An attempt that was made is counted, or its message would be sent again as if it were the first time.
+            if not isinstance(error, self.store.faults_of_data):
+                self._results = results + self._results
             raise
 
     async def _attempt(self, entry: TakenDelivery) -> None:

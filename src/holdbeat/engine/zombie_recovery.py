@@ -17,6 +17,7 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.postgres_sessions import end_standing_sessions
 from holdbeat.store.verbs.recover import SilentLease, bury_worker, find_trouble, recovery_units
 from holdbeat.store.verbs.reservations import late_reservations
 
@@ -93,6 +94,8 @@ class ZombieRecovery(Service):
 
     async def recover(self, dead: frozenset[str] = frozenset(), *, thorough: bool = True) -> int:
         """Repairs everything that can be found now. Returns how many things were repaired."""
+        if standing := await self.store.read(end_standing_sessions):
+            log.warning("recovery ended %d sessions of processes that stand still with their locks", standing)
         trouble = await self.store.read(find_trouble, self._terms, dead, thorough=thorough)
         late = await self.store.read(late_reservations, trouble.reservations, dead) if trouble.reservations else set()
         trouble = replace(

@@ -185,7 +185,7 @@ class Context:
             data = bytes(data)
         elif not isinstance(data, bytes | Path):
             raise Invalid(
-                f"An artifact is bytes, text or a Path, not a {type(data).__name__}.",
+                f"An artifact is bytes, text or a Path, not of the type {type(data).__name__}.",
                 code="invalid_artifact",
                 field=name,
             )

@@ -101,10 +101,6 @@ class JobType:
     """What `**kwargs` takes."""
 
     @property
-    def wants_context(self) -> bool:
-        return self.context_name is not None
-
-    @property
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
 

@@ -58,7 +58,7 @@ def _plain(value: Any, place: str, depth: int) -> Any:
             code="unserialisable_result",
         )
     raise Invalid(
-        f"{place} is a {_type_name(type(value))}, which JSON cannot carry; return plain values, a dataclass "
+        f"{place} is of the type {_type_name(type(value))}, which JSON cannot carry; return plain values, a dataclass "
         "or a model, or keep it with ctx.artifact(name, data).",
         code="unserialisable_result",
     )

@@ -110,7 +110,8 @@ def _what_followed(tx: Transaction, job: Job) -> dict[str, Any]:
     elif most == 0:
         detail = "It is not tried again by itself: its max_attempts is 0."
     else:
-        detail = f"It is not tried again by itself: all {most} retries are used up."
+        spent = "its only retry is" if most == 1 else f"all {most} retries are"
+        detail = f"It is not tried again by itself: {spent} used up."
     return reason("permanently_failed", detail, max_attempts=most, error_kind=kind)
 
 

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from holdbeat.domain.clock import Clock
-from holdbeat.domain.errors import StoreRefused
+from holdbeat.domain.errors import Conflict, Invalid, StoreRefused
 from holdbeat.store.event_lines import log_events
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
 
@@ -34,7 +34,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
 
-Unit = Callable[[Transaction], Any]
 Listener = Callable[[frozenset[str]], None]
 Witness = Callable[[Sequence[Row]], None]
 Timer = Callable[[str, float], None]
@@ -133,6 +132,15 @@ class PersistenceAdapter(ABC):
     """How many transactions of one process can be written side by side."""
     patience_s: float = 0.0
     """How long a call waits for a database that is away; less while a process shuts down."""
+    faults_of_data: tuple[type[Exception], ...] = (
+        TypeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+        Invalid,
+        Conflict,
+    )
+    """Errors that come from what was to be stored, and will come again; any other may pass."""
     is_inherited: bool = False
     """Whether this is a forked child's copy of a store that its parent opened."""
 

@@ -38,6 +38,14 @@ def place_of(folder: Path, run_id: str, name: str) -> Path:
     return (folder / run_id / name).absolute()
 
 
+def recorded_at(path: str, run_id: str, name: str) -> Path:
+    """The file that a record names: in the folder of its run, under its name or that of a version of it."""
+    file = Path(path)
+    if file.parent.name != run_id or (file.name != name and not file.name.startswith(f"{name}.")):
+        raise Changed(0, "its name leads elsewhere")
+    return file
+
+
 def artifact_files(connection: apsw.Connection) -> list[tuple[str, str, str, str]]:
     """Run, name, checksum and file of every artifact that is not in the database itself."""
     found = connection.execute("SELECT run_id, name, sha256, path FROM artifacts WHERE path IS NOT NULL").fetchall()

@@ -1,8 +1,8 @@
 """Moving a store from SQLite to PostgreSQL with everything in it.
 
-Guards DEC-008 over the move: every row of every table, under its own id. A batch is one transaction with the note of
-how far it came, so an interrupted move goes on where it stopped; nobody can write to the source meanwhile; and in the
-end both stores are read once more, row by row, and must be the same.
+Guards DEC-008 over the move: every row of every table of ours, under its own id. A batch is one transaction with the
+note of how far it came, so an interrupted move goes on where it stopped; nobody can write to the source meanwhile; and
+in the end both stores are read once more, row by row, and must be the same.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreRefused
 from holdbeat.store.moving_artifacts import Artifacts
 from holdbeat.store.postgres_database import connect as connect_postgres
+from holdbeat.store.sqlite_file import MEMORY, migrate, translated
 from holdbeat.store.sqlite_file import connect as connect_sqlite
-from holdbeat.store.sqlite_file import translated
 from holdbeat.store.sqlite_neighbours import SignsOfLife
 
 BATCH = 2000
@@ -102,14 +103,36 @@ def _hold_still(origin: apsw.Connection, path: str) -> None:
         )
 
 
+def tables_of_others(source: str) -> list[str]:
+    """Tables in the file that are not Holdbeat's: who enqueues in his own transactions keeps his own there (QUE-03)."""
+    origin = connect_sqlite(source)
+    try:
+        return [name for name in _names(origin) if name not in _own_tables()]
+    except apsw.Error as error:
+        raise translated(error, source) from error
+    finally:
+        origin.close()
+
+
+@cache
+def _own_tables() -> frozenset[str]:
+    fresh = connect_sqlite(MEMORY)
+    try:
+        migrate(fresh)
+        return frozenset(_names(fresh))
+    finally:
+        fresh.close()
+
+
+def _names(connection: apsw.Connection) -> list[str]:
+    found = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    )
+    return [str(row[0]) for row in found]
+
+
 def _tables(origin: apsw.Connection, goal: psycopg.Connection[Any]) -> list[Table]:
-    names = [
-        str(row[0])
-        for row in origin.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
-        )
-        if row[0] not in _NOT_MOVED
-    ]
+    names = [name for name in _names(origin) if name in _own_tables() and name not in _NOT_MOVED]
     kinds: dict[str, dict[str, str]] = {}
     for table, column, kind in goal.execute(
         "SELECT table_name, column_name, udt_name FROM information_schema.columns "

@@ -35,7 +35,10 @@ RACES_MAX = 12
 PATIENCE_S = 8.0
 """How long a unit waits for the database to come back before its caller hears of it."""
 
-_OUTAGES = (psycopg.OperationalError, psycopg.InterfaceError, StoreDown)
+_SESSION_ENDED = (pg.IdleInTransactionSessionTimeout, pg.TransactionTimeout)
+"""The server lost its patience with a process that stood still; the driver does not count this as operational."""
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, *_SESSION_ENDED)
+_OUTAGES = (*_LOST, StoreDown)
 _RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
 
 
@@ -45,6 +48,8 @@ _Perform = Callable[["Link", list[Work]], _Performed]
 
 
 class PostgresStore(PersistenceAdapter):
+    faults_of_data = (*PersistenceAdapter.faults_of_data, psycopg.DataError)
+
     def __init__(
         self,
         url: str,
@@ -183,7 +188,7 @@ class PostgresStore(PersistenceAdapter):
                 if races > RACES_MAX:
                     raise
                 time.sleep(random.uniform(0, 0.01 * races))
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except _LOST as error:
                 if isinstance(error, pg.QueryCanceled | pg.DiskFull):
                     raise
                 link.drop()
@@ -199,26 +204,31 @@ class PostgresStore(PersistenceAdapter):
         results: list[Any] = []
         tx: PostgresTransaction | None = None
         try:
-            with connection.pipeline():
+            with connection.pipeline() as pipeline:
                 connection.execute("BEGIN")
                 asked = self.clock.monotonic()
-                row = connection.execute("SELECT clock_timestamp(), pg_current_xact_id()::text").fetchone()
+                begun = connection.execute("SELECT clock_timestamp(), pg_current_xact_id()::text")
+                pipeline.sync()
+                row = begun.fetchone()
                 assert row is not None
                 xid = row[1]
                 if self._own_clock:
                     assert isinstance(self.clock, OffsetClock)
                     self.clock.sample(row[0], asked=asked, answered=self.clock.monotonic())
                 now = to_millis(row[0]) if self._own_clock else self.clock.now()
-                tx = PostgresTransaction(connection, now, self.terms, self._types)
+                tx = PostgresTransaction(connection, now, self.terms, self._types, pipeline)
                 verb = works[0].verb
                 if isinstance(verb, Coalesced):
                     results = verb.many(tx, [work.args[0] for work in works])
                 else:
                     results = [works[0].run(tx)]
                 tx.write_events()
+                if connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.INERROR:
+                    # The server would answer this COMMIT with a rollback, and call it a success.
+                    raise pg.InFailedSqlTransaction("a statement failed, and the unit went on")
                 commit_sent = True
                 connection.execute("COMMIT")
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except _LOST as error:
             if commit_sent and not isinstance(error, _RACES):
                 # The error may have come after the COMMIT was done: only the database knows.
                 assert tx is not None
@@ -275,9 +285,10 @@ class PostgresStore(PersistenceAdapter):
         results = []
         for work in works:
             try:
-                with connection.pipeline():
+                with connection.pipeline() as pipeline:
                     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                    results.append(work.run(PostgresTransaction(connection, self.clock.now(), self.terms, self._types)))
+                    now = self.clock.now()
+                    results.append(work.run(PostgresTransaction(connection, now, self.terms, self._types, pipeline)))
                     connection.execute("COMMIT")
             except HoldbeatError as error:
                 link.roll_back()
@@ -308,6 +319,6 @@ class PostgresStore(PersistenceAdapter):
                 return StoreDown(f"The database's disk is full; nothing was stored ({error}).", code="disk_full")
             case pg.ReadOnlySqlTransaction():
                 return StoreDown(f"The database only reads just now; nothing was stored ({error}).", code="read_only")
-            case psycopg.OperationalError() | psycopg.InterfaceError():
+            case _ if isinstance(error, _LOST):
                 return StoreDown(f"The database cannot be reached; nothing was stored ({error}). Try again.")
         return error

@@ -10,6 +10,7 @@ from psycopg.types.string import TextLoader
 from holdbeat.domain.clock import Clock, OffsetClock, iso
 from holdbeat.domain.errors import StoreDown, StoreRefused
 from holdbeat.store.migrate import TABLE, pending
+from holdbeat.store.postgres_sessions import APPLICATION
 from holdbeat.store.postgres_transaction import ColumnTypes
 from holdbeat.store.transaction import Row
 
@@ -28,7 +29,7 @@ def connect(url: str) -> psycopg.Connection[Row]:
         connect_timeout=5,
         keepalives_idle=10,
         tcp_user_timeout=15000,
-        application_name="holdbeat",
+        application_name=APPLICATION,
     )
     connection.adapters.register_loader("json", TextLoader)
     # A batch is written with a text for each pattern of columns that hold one value, so there are many of them.

@@ -1,4 +1,8 @@
-"""A Transaction over a psycopg connection in pipeline mode: what needs no answer travels with what follows."""
+"""A Transaction over a psycopg connection in pipeline mode: what needs no answer travels with what follows.
+
+Whenever it waits for an answer the pipeline is synchronised, so that the server knows it to be idle in between and ends
+the session of a process that stands still with its locks (`idle_in_transaction_session_timeout`).
+"""
 
 from __future__ import annotations
 
@@ -61,11 +65,17 @@ class PostgresTransaction(Transaction):
     dialect = "postgres"
 
     def __init__(
-        self, connection: psycopg.Connection[Row], now: datetime, terms: StoreTerms, types: ColumnTypes
+        self,
+        connection: psycopg.Connection[Row],
+        now: datetime,
+        terms: StoreTerms,
+        types: ColumnTypes,
+        pipeline: psycopg.Pipeline | None = None,
     ) -> None:
         super().__init__(now, terms)
         self.connection = connection
         self._types = types
+        self._pipeline = pipeline
 
     def _run(self, text: str, params: dict[str, Any]) -> psycopg.Cursor[Row]:
         statement = for_postgres(text)
@@ -88,11 +98,18 @@ class PostgresTransaction(Transaction):
         return self.connection.execute(sql, params)
 
     def rows(self, sql: str, /, **params: Any) -> list[Row]:
-        return self._run(sql, params).fetchall()
+        sent = self._run(sql, params)
+        self._synchronise()
+        return sent.fetchall()
 
     def all_rows(self, *queries: tuple[str, dict[str, Any]]) -> list[list[Row]]:
         sent = [self._run(sql, dict(params)) for sql, params in queries]
+        self._synchronise()
         return [cursor.fetchall() for cursor in sent]
+
+    def _synchronise(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.sync()
 
     def execute(self, sql: str, /, **params: Any) -> None:
         self._run(sql, params)

@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,8 @@ _left_open: dict[str, SqliteStore] = {}
 
 
 class SqliteStore(PersistenceAdapter):
+    faults_of_data = (*PersistenceAdapter.faults_of_data, apsw.TooBigError, apsw.MismatchError)
+
     def __init__(
         self,
         path: str,
@@ -67,17 +70,24 @@ class SqliteStore(PersistenceAdapter):
         self._writing: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._reading: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._pen = threading.Lock()
+        self._own_hand: set[int] = set()
+        """Threads that hold the pen or are about to: what interrupts one of them must not wait for it."""
         self._resting = [threading.Lock() for _ in range(readers)]
         """Each held by its reader while that reads."""
         self._stilled: list[threading.Lock] = []
         if self.path in _left_open:
             raise forked()
-        self._connection = open_file(self.path, create=create)
+        self._connection, opened = open_file(self.path, create=create)
         # All of them before the file is looked at: one that came later could open a log that is not the first one's.
         self._reader_connections: list[apsw.Connection] = []
-        if self.path != MEMORY:
-            self._reader_connections += [sqlite_file.connect_reader(self.path) for _ in self._resting]
-        self._identity = FileIdentity(self.path)
+        try:
+            if self.path != MEMORY:
+                self._reader_connections += [sqlite_file.connect_reader(self.path) for _ in self._resting]
+            self._identity = FileIdentity(self.path, opened)
+        except BaseException:
+            for connection in (*self._reader_connections, self._connection):
+                connection.close()
+            raise
         self._turn: WriteTurn | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         self._life: SignsOfLife | None = None
         self._doorbell: Doorbell | None = None
@@ -105,10 +115,14 @@ class SqliteStore(PersistenceAdapter):
             _fail([work], _closed_store())
         elif read_only and self.path != MEMORY:
             self._reading.put(work)
+        elif work.future is not None and threading.get_ident() in self._own_hand:
+            _fail([work], _interrupted_itself())
         else:
             self._writing.put(work)
 
     def write_waiting(self, work: Work) -> None:
+        if threading.get_ident() in self._own_hand:
+            raise _interrupted_itself()
         if self._refused is not None or self._closed or not self._write_here(work):
             self.submit(work, read_only=False)
 
@@ -121,7 +135,12 @@ class SqliteStore(PersistenceAdapter):
                 "file on which BEGIN IMMEDIATE was executed.",
                 code="no_transaction",
             )
-        return SqliteTransaction(connection, self.clock.now(), self.terms)
+        return self._transaction(connection, self.clock.now())
+
+    def _transaction(self, connection: apsw.Connection, now: datetime) -> SqliteTransaction:
+        tx = SqliteTransaction(connection, now, self.terms)
+        tx.known_dead = self.known_dead
+        return tx
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         if self._doorbell is not None:
@@ -161,12 +180,14 @@ class SqliteStore(PersistenceAdapter):
     # --- forks -------------------------------------------------------------------------------------------
 
     def hold_still(self) -> None:
+        self._own_hand.add(threading.get_ident())
         self._stilled = [lock for lock in (self._pen, *self._resting) if lock.acquire(timeout=STILL_WITHIN_S)]
 
     def move_on(self) -> None:
         stilled, self._stilled = self._stilled, []
         for lock in stilled:
             lock.release()
+        self._own_hand.discard(threading.get_ident())
 
     def disown(self) -> None:
         """Forgets the connections: SQLite takes the parent's locks for this process's own as long as one is open here.
@@ -176,6 +197,9 @@ class SqliteStore(PersistenceAdapter):
         super().disown()
         was_closed, self._closed = self._closed, True
         self._refused = forked()
+        self._own_hand.clear()
+        if self._life is not None:
+            self._life.disown()
         if was_closed:
             return
         if len(self._stilled) == 1 + len(self._resting):
@@ -187,8 +211,6 @@ class SqliteStore(PersistenceAdapter):
             _left_open[self.path] = self
         if isinstance(self._turn, WriteTurn):
             self._turn.close()
-        if self._life is not None:
-            self._life.disown()
         if self._doorbell is not None:
             self._doorbell.disown()
 
@@ -237,17 +259,21 @@ class SqliteStore(PersistenceAdapter):
         """Commits in the caller's own thread, which waits anyway, if nobody else writes or waits to."""
         if self._pen.locked() or not self._writing.empty():
             return False
+        own = threading.get_ident()
         try:
+            self._own_hand.add(own)
             with self._pen:
-                if self._closed:
-                    _fail([work], _closed_store())
-                elif work.begin():
-                    self._commit([work])
-        except BaseException:
-            # Ctrl-C in the middle. What was not committed is not stored, and the neighbours get their turn.
-            with self._pen:
-                self._roll_back()
-            raise
+                try:
+                    if self._closed:
+                        _fail([work], _closed_store())
+                    elif work.begin():
+                        self._commit([work])
+                except BaseException:
+                    # Ctrl-C in the middle. What was not committed is not stored, and the neighbours get their turn.
+                    self._roll_back()
+                    raise
+        finally:
+            self._own_hand.discard(own)
         return True
 
     def _commit(self, works: list[Work]) -> None:
@@ -257,6 +283,8 @@ class SqliteStore(PersistenceAdapter):
         try:
             with self._turn:
                 self._identity.check()
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")  # a second Ctrl-C came while the first was answered
                 self._connection.execute("BEGIN IMMEDIATE")
                 done, wakes, committed = self._run_all(works)
                 self._connection.execute("COMMIT")
@@ -313,7 +341,7 @@ class SqliteStore(PersistenceAdapter):
         alone = len(works) == 1
 
         def unit(call: Callable[[Transaction], Any]) -> Any:
-            tx = SqliteTransaction(self._connection, now, self.terms)
+            tx = self._transaction(self._connection, now)
             if not alone:
                 self._connection.execute("SAVEPOINT unit")
             try:
@@ -355,7 +383,7 @@ class SqliteStore(PersistenceAdapter):
                     self._identity.check()
                     connection.execute("BEGIN")
                     try:
-                        result = work.run(SqliteTransaction(connection, self.clock.now(), self.terms))
+                        result = work.run(self._transaction(connection, self.clock.now()))
                     finally:
                         if connection.in_transaction:
                             connection.execute("ROLLBACK")
@@ -363,8 +391,12 @@ class SqliteStore(PersistenceAdapter):
                 answer = translated(error, self.path) if isinstance(error, apsw.Error) else error
                 if isinstance(answer, StoreRefused):
                     self._refused = answer
-                    with self._pen:
-                        self._see_to_the_log(answer)
+                    # Not for ever: who waits for this answer may be a signal handler that interrupted a writer.
+                    if self._pen.acquire(timeout=STILL_WITHIN_S):
+                        try:
+                            self._see_to_the_log(answer)
+                        finally:
+                            self._pen.release()
                 reply([(work, answer)])
                 if isinstance(answer, StoreRefused):
                     self.tell(frozenset({"refused"}))
@@ -379,6 +411,15 @@ def _many(verb: Coalesced[Any, Any], batches: list[Any], tx: Transaction) -> lis
 
 def _fail(works: list[Work], error: Exception) -> None:
     reply((work, error) for work in works)
+
+
+def _interrupted_itself() -> HoldbeatError:
+    return HoldbeatError(
+        "A signal handler wanted to write to the store while it interrupted a write of its own thread, which cannot go "
+        "on before the handler returns. In the handler only set a flag, or hand the work to an event loop with "
+        "loop.call_soon_threadsafe or to another thread, and write from there.",
+        code="write_interrupted_itself",
+    )
 
 
 def _closed_store() -> StoreDown:

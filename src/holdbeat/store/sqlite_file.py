@@ -32,7 +32,7 @@ class FileIdentity:
     The index is looked at less often: without it nothing is lost before another process makes one of its own.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, opened: tuple[int, int] | None = None) -> None:
         self.path = path
         self._wal = f"{path}-wal"
         self._shm = f"{path}-shm"
@@ -41,8 +41,9 @@ class FileIdentity:
         self._known_shm = 0
         self._checks = 0
         if path != MEMORY:
-            status = os.stat(path)
-            self._known = (status.st_dev, status.st_ino)
+            self._known = opened or inode(path)
+            if inode(path) != self._known:
+                raise _replaced(path)
             self._known_wal = os.stat(self._wal).st_ino
             self._known_shm = os.stat(self._shm).st_ino
 
@@ -57,12 +58,10 @@ class FileIdentity:
                 "Put the file back or restore a backup (holdbeat restore), then start again.",
                 code="store_deleted",
             ) from None
+        except OSError as error:
+            raise _unreachable(self.path, error) from error
         if (status.st_dev, status.st_ino) != self._known:
-            raise StoreRefused(
-                f"The store {self.path} was replaced by another file while it was in use. Nothing more is "
-                "written. Stop every Holdbeat process that uses it before a file is put in its place.",
-                code="store_replaced",
-            )
+            raise _replaced(self.path)
         self._checks += 1
         try:
             is_log_ours = os.stat(self._wal).st_ino == self._known_wal
@@ -70,6 +69,8 @@ class FileIdentity:
                 is_log_ours = os.stat(self._shm).st_ino == self._known_shm
         except FileNotFoundError:
             raise _log_lost(self.path, "deleted") from None
+        except OSError as error:
+            raise _unreachable(self.path, error) from error
         if not is_log_ours:
             raise _log_lost(self.path, "replaced")
 
@@ -81,6 +82,27 @@ class FileIdentity:
             return os.stat(self._shm).st_ino == self._known_shm
         except FileNotFoundError:
             return True
+
+
+def inode(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def _replaced(path: str) -> StoreRefused:
+    return StoreRefused(
+        f"The store {path} was replaced by another file while it was in use. Nothing more is written. Stop every "
+        "Holdbeat process that uses it before a file is put in its place.",
+        code="store_replaced",
+    )
+
+
+def _unreachable(path: str, error: OSError) -> StoreDown:
+    return StoreDown(
+        f"The store {path} cannot be reached just now ({error.strerror}); nothing was stored. Let this user enter its "
+        "folder again: it goes on by itself.",
+        code="store_unreachable",
+    )
 
 
 def _log_lost(path: str, how: str) -> StoreRefused:
@@ -180,20 +202,26 @@ def _settled(connection: apsw.Connection) -> apsw.Connection:
     return connection
 
 
-def open_file(path: str, *, create: bool) -> apsw.Connection:
-    """Opens, checks and migrates the store's file; makes a new one only where there is none."""
+def open_file(path: str, *, create: bool) -> tuple[apsw.Connection, tuple[int, int] | None]:
+    """Opens, checks and migrates the store's file; makes a new one only where there is none.
+
+    Also tells which file had the name before it was opened: another may be put in its place at any moment.
+    """
     try:
-        was_used = False
+        was_used, before = False, None
         if path != MEMORY:
             was_used = _prepare(path, create)
+            before = inode(path)
         connection = _reach(path)
         try:
             _check_is_ours(connection, path, was_used)
+            if before is not None and inode(path) != before:
+                raise _replaced(path)
             migrate(_settled(connection))
         except BaseException:
             connection.close()
             raise
-        return connection
+        return connection, before
     except apsw.Error as error:
         raise translated(error, path) from error
 
@@ -211,16 +239,20 @@ def _prepare(path: str, create: bool) -> bool:
         if was_used and os.path.getsize(path) == 0:
             raise _emptied(path)
         return was_used
+    for suffix, what in (("-wal", "its write-ahead log"), ("-run", "its folder")):
+        if os.path.exists(f"{path}{suffix}"):
+            if os.path.exists(path):
+                return _prepare(path, create)  # somebody made it since we looked
+            raise StoreRefused(
+                f"The store {path} is gone, but {what}, {path}{suffix}, is still there. It is not made anew. Put the "
+                f"file back, or restore a backup with `holdbeat restore`; or remove {path}-run, -wal and -shm to begin "
+                "from nothing.",
+                code="store_deleted",
+            )
     if not create:
         raise StoreRefused(
             f"There is no store at {path}. Start `holdbeat serve` to make one, or name another with --store.",
             code="store_missing",
-        )
-    if os.path.exists(f"{path}-wal"):
-        raise StoreRefused(
-            f"The store {path} is gone, but its write-ahead log is still there. It is not made anew. Put the "
-            "file back, or restore a backup with `holdbeat restore`.",
-            code="store_deleted",
         )
     if not folder.is_dir():
         raise StoreRefused(f"The folder {folder} does not exist. Make it first.", code="store_cannot_open")

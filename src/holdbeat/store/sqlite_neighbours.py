@@ -14,6 +14,7 @@ import logging
 import os
 import secrets
 import socket
+import stat
 import tempfile
 import threading
 import time
@@ -21,7 +22,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from holdbeat.domain.clock import SystemClock
-from holdbeat.domain.errors import StoreBusy
+from holdbeat.domain.errors import StoreBusy, StoreDown
+from holdbeat.store.sqlite_locks import hold, is_held
 
 log = logging.getLogger("holdbeat.store")
 
@@ -33,15 +35,12 @@ TURN_LOOK_S = 0.0001
 TURN_LOOK_MAX_S = 0.001
 """How long a process whose turn it is not waits between two looks: about as long as a commit takes."""
 
-_HELD_HERE: dict[str, int] = {}
-"""Sign-of-life files of this process. POSIX locks end when *any* descriptor of the file is closed, so a file
-that this process holds must never be opened here again."""
-
 
 class WriteTurn:
     """Processes take turns to write here, since SQLite's own lock lets those who wait sleep for far too long.
 
-    A POSIX lock, because a child forked by a handler must not inherit it. It is asked for again and again rather than
+    A POSIX lock, because a child forked by a handler must not inherit it; that it ends when somebody here closes the
+    file costs only politeness, since SQLite has a lock of its own. It is asked for again and again rather than
     waited for: nobody can be called back from waiting in the kernel for a process that was stopped as it wrote.
     """
 
@@ -51,12 +50,21 @@ class WriteTurn:
         self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     def __enter__(self) -> None:
+        if not self._take():
+            self._wait()
+
+    def _take(self) -> bool:
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            self._wait()
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise StoreDown(
+                f"{self._path} cannot be locked just now ({error.strerror}); nothing was stored. Check the disk, and "
+                "try again.",
+                code="store_unreachable",
+            ) from error
+        return True
 
     def _wait(self) -> None:
         monotonic = SystemClock().monotonic
@@ -65,12 +73,8 @@ class WriteTurn:
         while True:
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, TURN_LOOK_MAX_S)
-            try:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._take():
                 return
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise
             if monotonic() >= until:
                 raise StoreBusy(
                     f"Another process has been writing to the store for longer than {self._patience_s:g} s. See "
@@ -90,6 +94,7 @@ class SignsOfLife:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, exist_ok=True)
+        self._held: dict[str, int] = {}
         self._is_missed = False
 
     def announce(self, worker_id: str) -> None:
@@ -98,31 +103,27 @@ class SignsOfLife:
         # Locked before it has its name: whoever finds an unlocked file there takes its owner for dead.
         unborn = f"{self._folder}.{worker_id}"
         descriptor = os.open(unborn, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._held[worker_id] = descriptor
+        hold(descriptor)
         os.rename(unborn, path)
-        _HELD_HERE[path] = descriptor
 
     def withdraw(self, worker_id: str) -> None:
         path = str(self._folder / worker_id)
         # In this order: an unlocked file that still has its name means a death.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-        descriptor = _HELD_HERE.pop(path, None)
+        descriptor = self._held.pop(worker_id, None)
         if descriptor is not None:
             os.close(descriptor)
 
     def is_known_dead(self, worker_id: str) -> bool:
-        path = str(self._folder / worker_id)
-        if path in _HELD_HERE:
-            return False
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
+            descriptor = os.open(self._folder / worker_id, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False  # nobody can tell
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Withdrawn between our opening and our locking: it went in peace.
-            return os.fstat(descriptor).st_nlink > 0
+            # In this order. Withdrawn between our opening and our looking: it went in peace.
+            return not is_held(descriptor) and os.fstat(descriptor).st_nlink > 0
         except OSError:
             return False
         finally:
@@ -140,27 +141,31 @@ class SignsOfLife:
                 )
             self._is_missed = True
             return frozenset()
+        except OSError:
+            return frozenset()  # nobody can tell
         self._is_missed = False
         return frozenset(name for name in names if self.is_known_dead(name))
 
-    @staticmethod
-    def disown() -> None:
-        """In a forked child: the parent's signs of life are not its own; the kernel gives it none of their locks."""
-        for descriptor in _HELD_HERE.values():
+    def disown(self) -> None:
+        """In a forked child: the parent's signs of life are not its own, and must end with the parent."""
+        held, self._held = self._held, {}
+        for descriptor in held.values():
             os.close(descriptor)
-        _HELD_HERE.clear()
 
 
 class Doorbell:
     """Wake-ups between processes: a datagram socket each, in a folder that all of them can find.
 
-    The folder lies in the system's temporary directory, since a socket's path may not be long. A quiet process rings
-    at once; a busy one gathers what it has to tell, since its neighbours cannot use more.
+    The folder lies in the system's temporary directory, since a socket's path may not be long. There anybody can put
+    something in its place, so it is used only if it is ours alone, and only a dead socket is ever removed. A quiet
+    process rings at once; a busy one gathers what it has to tell, since its neighbours cannot use more.
     """
 
     def __init__(self, store_path: str, rung: Callable[[frozenset[str]], None]) -> None:
         name = hashlib.blake2b(store_path.encode(), digest_size=8).hexdigest()
-        self._folder = os.path.join(tempfile.gettempdir(), f"holdbeat-{os.getuid()}", name)
+        self._base = os.path.join(tempfile.gettempdir(), f"holdbeat-{os.getuid()}")
+        self._folder = os.path.join(self._base, name)
+        self._is_strange = False
         self._rung = rung
         self._socket: socket.socket | None = None
         self._own: str | None = None
@@ -170,7 +175,7 @@ class Doorbell:
         self._is_settled = False
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
-        self._lock = threading.Condition(threading.Lock())
+        self._lock = threading.Condition()  # of a kind that a signal handler may take again
         self._monotonic = SystemClock().monotonic
         self._rung_at = 0.0
         self._untold: set[str] = set()
@@ -194,7 +199,14 @@ class Doorbell:
     def _bind(self, bell: socket.socket, name: str) -> bool:
         for _ in range(BIND_TRIES):
             try:
-                Path(self._folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+                for folder in (self._base, self._folder):
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(folder, 0o700)
+                base = os.lstat(self._base)
+                if stat.S_ISDIR(base.st_mode) and base.st_uid == os.geteuid() and base.st_mode & 0o077:
+                    os.chmod(self._base, 0o700)  # an older version left it open to be read
+                if not self._is_ours(os.lstat(self._folder)):
+                    return False
                 bell.bind(name)
                 return True
             except (FileNotFoundError, FileExistsError):
@@ -238,18 +250,35 @@ class Doorbell:
 
     def _has_neighbours(self) -> bool:
         try:
-            changed_at = os.stat(self._folder).st_mtime_ns
+            status = os.lstat(self._folder)
+            changed_at = status.st_mtime_ns
             if changed_at != self._seen_at or not self._is_settled:
                 now = self._monotonic()
                 if changed_at != self._seen_at:
                     self._seen_at, self._noticed_at = changed_at, now
                 # Who comes within the same tick of the file system's clock leaves no other mark on the folder.
                 self._is_settled = now - self._noticed_at > FOLDER_TICK_S
-                names = [os.path.join(self._folder, name) for name in os.listdir(self._folder)]
+                found = os.listdir(self._folder) if self._is_ours(status) else []
+                names = [os.path.join(self._folder, name) for name in found]
                 self._others = [name for name in names if name != self._own]
-        except FileNotFoundError:
+        except OSError:
+            self._seen_at = -1  # whatever is there next time is looked at anew
             return False
         return bool(self._others)
+
+    def _is_ours(self, folder: os.stat_result) -> bool:
+        """Whether nobody else can put anything into the folder, or another in its place."""
+        own = os.geteuid()
+        if _owner_of(folder) == own and _owner_of(os.lstat(self._base)) == own:
+            return True
+        if not self._is_strange:
+            log.warning(
+                "%s is not a folder of this user alone, so other processes on this store are not told of new work at "
+                "once: they find it by looking. Remove it, or set TMPDIR to a folder of this user.",
+                self._folder,
+            )
+        self._is_strange = True
+        return False
 
     def _send(self) -> None:
         """A full or dead socket is nobody's loss."""
@@ -259,11 +288,12 @@ class Doorbell:
         for other in self._others:
             try:
                 self._sender.sendto(message, other)
-            except BlockingIOError:
-                continue
-            except OSError:
+            except ConnectionRefusedError:
                 with contextlib.suppress(OSError):
-                    os.unlink(other)
+                    if stat.S_ISSOCK(os.lstat(other).st_mode):
+                        os.unlink(other)
+            except OSError:
+                continue
 
     def close(self) -> None:
         """Tells what is still untold, and listens no more."""
@@ -290,3 +320,8 @@ class Doorbell:
         self._sender.close()
         if self._socket is not None:
             self._socket.close()
+
+
+def _owner_of(status: os.stat_result) -> int | None:
+    """Whose folder it is, if it is one and others cannot even look into it."""
+    return status.st_uid if stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077 else None

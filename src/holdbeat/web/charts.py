@@ -93,7 +93,6 @@ def _ticks(minutes: Sequence[Minute]) -> list[dict[str, Any]]:
 
 # --- the timeline -------------------------------------------------------------------------------------------
 
-LANE = 30
 LANES_WIDTH = 1000
 
 

@@ -79,7 +79,11 @@ def offered_types(tx: Transaction) -> list[OfferedType]:
 
 
 def read_new_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return {"types": offered_types(tx), "chosen": ask.text("type")}
+    return {
+        "types": offered_types(tx),
+        "templates": list_templates(tx, limit=TEMPLATES_OFFERED).items,
+        "chosen": ask.text("type"),
+    }
 
 
 def read_new_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:

@@ -27,13 +27,13 @@ from holdbeat.store.verbs.deliveries import list_deliveries
 from holdbeat.store.verbs.lists import list_runs
 from holdbeat.store.verbs.pauses import list_pauses
 from holdbeat.store.verbs.stats import resource_stats
+from holdbeat.store.verbs.terms_in_force import disagreement
 from holdbeat.store.verbs.timeline import MINUTE, Minute, minutes_since, spans_since
 from holdbeat.store.verbs.workers import live_workers
 from holdbeat.web import charts
 from holdbeat.web.asking import Ask
 from holdbeat.web.work import direct_line
 
-HOUR = timedelta(hours=1)
 LATELY = timedelta(hours=24)
 LINE_SHOWN = 3
 SETTLED = timedelta(minutes=2)
@@ -103,7 +103,7 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "waits": charts.waits(minutes),
         "failures": failures,
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
-        "next": next_schedules(tx),
+        "next": [each for each in next_schedules(tx) if not each.is_paused(tx.now)],
         "attention": _attention(tx, pauses),
         "is_new": tx.one("SELECT id FROM jobs LIMIT 1") is None,
         "job_types": [row[0] for row in tx.rows("SELECT name FROM job_types ORDER BY name LIMIT 5")],
@@ -125,6 +125,8 @@ def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
             {"kind": kind, "text": text, "link": link, "detail": detail, "at": None if at is None else iso(at)}
         )
 
+    if (different := disagreement(tx)) is not None:
+        note("limits", "Workers go by different limits", "/ui/workers", different)
     for each in unserved(tx):
         text = f"No worker for {each.type}"
         note(

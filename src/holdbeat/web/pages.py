@@ -20,10 +20,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from holdbeat import __version__
-from holdbeat.api.problem import status_of
+from holdbeat.api.problem import refusal, status_of
 from holdbeat.api.service import Service
+from holdbeat.api.way_back import HOME, page_of
 from holdbeat.domain import events
-from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.errors import HoldbeatError, NotFound
 from holdbeat.store.transaction import Transaction
 from holdbeat.web import making, overview, schedules, system, work
 from holdbeat.web.asking import Ask
@@ -32,8 +33,7 @@ from holdbeat.web.rendering import environment
 log = logging.getLogger("holdbeat.web")
 
 Reader = Callable[[Transaction, Ask], dict[str, Any]]
-EVENT_NAMES = " ".join(sorted({value for value in vars(events).values() if isinstance(value, str) and "." in value
-                               and " " not in value and not value.startswith("holdbeat")}))  # fmt: skip
+EVENT_NAMES = " ".join(sorted(value for name, value in vars(events).items() if name.isupper()))
 MEDIA = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 FOREVER = "public, max-age=31536000, immutable"
 THEMES = ("light", "dark")
@@ -75,6 +75,8 @@ PAGES = (
     Page("/ui/settings", "settings.html", "Settings", "settings", system.read_settings),
 )
 
+NOWHERE = Page("/ui/{rest}", "refused.html", "Not found", "", lambda tx, ask: {})
+
 
 class Dashboard:
     """All pages of one server."""
@@ -90,6 +92,8 @@ class Dashboard:
         found = [Route(page.path, self._page(page), methods=["GET"]) for page in PAGES]
         found.append(Route("/login", self._login, methods=["GET"]))
         found.append(Route("/static/{digest}/{name}", self._file, methods=["GET"]))
+        found.append(Route("/ui", self._nowhere, methods=["GET"]))
+        found.append(Route("/ui/{rest:path}", self._nowhere, methods=["GET"]))
         return found
 
     def _page(self, page: Page) -> Callable[[Request], Any]:
@@ -137,11 +141,23 @@ class Dashboard:
             log.warning("the page %s cannot be shown: %s", page.path, error)
         return self._rendered(request, "refused.html", page, ask, {"status": status, "detail": error.detail}, status)
 
+    async def _nowhere(self, request: Request) -> Response:
+        """Below /ui there is a page for every mistake, unless it is a program that asks."""
+        if request.url.path in ("/ui", "/ui/"):
+            return RedirectResponse(HOME, 303)
+        missing = NotFound("There is no such page.")
+        if "text/html" not in request.headers.get("accept", ""):
+            return refusal(missing)
+        return self._refused(request, Ask.of(request, self._service), NOWHERE, missing)
+
     async def _login(self, request: Request) -> Response:
         if not self._service.keys.any_exists or request.scope["holdbeat.caller"] is not None:
-            return RedirectResponse("/", 303)
-        was_refused = request.query_params.get("refused") is not None
-        text = self._templates.get_template("login.html").render({**self._frame(request), "was_refused": was_refused})
+            return RedirectResponse(page_of(request.query_params.get("next", HOME)), 303)
+        found = {
+            "was_refused": request.query_params.get("refused") is not None,
+            "next": page_of(request.query_params.get("next", HOME)),
+        }
+        text = self._templates.get_template("login.html").render({**self._frame(request), **found})
         return Response(text, media_type="text/html")
 
     async def _file(self, request: Request) -> Response:

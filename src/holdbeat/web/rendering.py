@@ -43,6 +43,7 @@ def environment() -> Environment:
         "pretty": _pretty,
         "clock_change": clock_change,
         "short": short,
+        "headline": headline,
         "bytes": _bytes,
         "clock": _clock,
         "percent": lambda fraction: f"{100 * fraction:.0f}",
@@ -65,6 +66,11 @@ def environment() -> Environment:
 def short(id_: str | None) -> str:
     """The end of an id, which tells ids of one moment apart."""
     return "" if id_ is None else id_[-8:]
+
+
+def headline(text: str) -> str:
+    """The first line of a text that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def _instant(at: datetime | str) -> datetime:

@@ -17,6 +17,7 @@ from holdbeat.store.verbs.groups import load_group
 from holdbeat.store.verbs.job_types import list_types
 from holdbeat.store.verbs.jobs import load_job, load_jobs
 from holdbeat.store.verbs.lists import list_groups, list_jobs
+from holdbeat.store.verbs.pages import Page
 from holdbeat.store.verbs.pauses import list_pauses
 from holdbeat.store.verbs.queue_list import queue
 from holdbeat.store.verbs.reservations import list_reservations, waiting_line
@@ -25,6 +26,7 @@ from holdbeat.store.verbs.schedules import find_schedule
 from holdbeat.store.verbs.stats import resource_stats
 from holdbeat.store.verbs.templates import find_template
 from holdbeat.web.asking import Ask
+from holdbeat.web.finding import NEWEST, find_jobs
 from holdbeat.web.making import offered_types
 
 JOB_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "label")
@@ -52,14 +54,17 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def read_jobs(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    filters = ask.filters(*JOB_FILTERS)
-    page = list_jobs(tx, filters, limit=50, cursor=ask.text("cursor"))
+    part = ask.text("id")
+    filters = {} if part else ask.filters(*JOB_FILTERS)
+    page = Page(find_jobs(tx, part), None) if part else list_jobs(tx, filters, limit=50, cursor=ask.text("cursor"))
     types = list_types(tx)
     resources = {each.defaults.get("resource", "default") for each in types}
     if tx.terms.concurrency.kind is PolicyKind.RESOURCES:
         resources |= set(tx.terms.concurrency.slots)
     return {
         "filters": filters,
+        "part": part,
+        "newest": NEWEST,
         "jobs": [job_json(job) for job in page.items],
         "next_cursor": page.next_cursor,
         "statuses": list(JobStatus),

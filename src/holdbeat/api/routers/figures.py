@@ -7,7 +7,7 @@ from starlette.responses import Response
 from holdbeat.api.call import Call
 from holdbeat.api.event_feed import BEGINNING
 from holdbeat.api.problem import answer
-from holdbeat.api.routers.logs import streamed
+from holdbeat.api.routers.logs import EVENT_STREAM, streamed
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.others import EventPage, JobTypePage, Stats, WorkerPage
 from holdbeat.domain.clock import iso
@@ -73,7 +73,7 @@ _CURSOR = {"type": "string", "pattern": "^[0-9]{1,19}(-[0-9]{1,19})?$"}
 
 @routes.get(
     "/api/events",
-    answers={200: EventPage},
+    answers={200: (EventPage, EVENT_STREAM)},
     parameters=(
         Parameter(
             "after", "Go on after the event with this id; 0 for all that are kept, left out for new ones.", _CURSOR

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from holdbeat.api.call import Call
 from holdbeat.api.problem import answer
-from holdbeat.api.routes import CURSOR, IF_MATCH, LIMIT, Parameter, Routes
+from holdbeat.api.routes import CURSOR, ID_OR_NAME, IF_MATCH, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.jobs import JobTemplate, TemplateChange, TemplatePage, TemplateRequest
 from holdbeat.api.submitting import needs_admin
 from holdbeat.domain.api_key import Scope
@@ -19,7 +19,7 @@ from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.lists import list_templates
 from holdbeat.store.verbs.templates import archive_template, create_template, get_template, patch_template
 
-routes = Routes("job templates")
+routes = Routes("job templates", path_id=ID_OR_NAME)
 _FIELDS = tuple(TemplateRequest.model_fields)
 
 

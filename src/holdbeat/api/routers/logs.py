@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
+from holdbeat.api.admission import while_admitted
 from holdbeat.api.call import Call
 from holdbeat.api.event_feed import HEARTBEAT_S, sse_text
 from holdbeat.api.problem import answer
@@ -33,7 +34,7 @@ _LAST = 2**62
 
 @routes.get(
     "/api/jobs/{id}/logs",
-    answers={200: LogPage},
+    answers={200: (LogPage, EVENT_STREAM)},
     parameters=(
         Parameter("follow", "Stream lines as they are written, until the run has ended.", {"type": "boolean"}),
         Parameter(
@@ -76,11 +77,13 @@ async def get_job_logs(call: Call) -> Response:
     return answer({"items": [_line_json(each) for each in lines], "next_cursor": following})
 
 
-def streamed(call: Call, messages: AsyncIterator[bytes]) -> Response:
-    """A stream of server-sent events; who asked for the head alone gets it, and nothing is begun."""
+def streamed(call: Call, messages: AsyncGenerator[bytes, None]) -> Response:
+    """A stream of server-sent events, for as long as who listens may (SEC-02); who asked for the head alone gets it,
+    and nothing is begun."""
     if call.is_head_only:
         return Response(None, 200, STREAM_HEADERS, EVENT_STREAM)
-    return StreamingResponse(messages, 200, STREAM_HEADERS, EVENT_STREAM)
+    admitted = while_admitted(call.service, call.request.scope, messages)
+    return StreamingResponse(admitted, 200, STREAM_HEADERS, EVENT_STREAM)
 
 
 def _read(tx: Transaction, job_id: str, after: int, limit: int) -> tuple[Job, list[LogLine]]:
@@ -94,7 +97,7 @@ def _line_json(logged: LogLine) -> dict[str, Any]:
     return {"sequence": logged.sequence, "at": iso(logged.at), "stream": logged.stream, "text": text}
 
 
-async def _follow(service: Service, job_id: str, after: int) -> AsyncIterator[bytes]:
+async def _follow(service: Service, job_id: str, after: int) -> AsyncGenerator[bytes, None]:
     """Lines as they come, each once. A run that has ended says nothing more: what it said was written before."""
     woken = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from holdbeat.api.call import Call
 from holdbeat.api.problem import answer
 from holdbeat.api.routers.steering import Kind, add_routes
-from holdbeat.api.routes import Routes
+from holdbeat.api.routes import ID_OR_NAME, Routes
 from holdbeat.api.schemas.schedules import (
     Preview,
     PreviewRequest,
@@ -21,7 +21,7 @@ from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
 from holdbeat.domain.views import preview_json, schedule_json
 from holdbeat.store.verbs.schedule_reports import preview_timetable
 
-routes = Routes("schedules")
+routes = Routes("schedules", path_id=ID_OR_NAME)
 _KIND = Kind(
     "schedule", "/api/schedules", False, schedule_json, Schedule, SchedulePage, ScheduleRequest, ScheduleChange
 )

@@ -48,7 +48,10 @@ routes = Routes("webhooks")
 
 
 def _answer(webhook: DomainWebhook, status: int = 200, *, with_secret: bool = False) -> Response:
-    return answer(webhook_json(webhook, with_secret=with_secret), status, {"ETag": f'"{webhook.version}"'})
+    headers = {"ETag": f'"{webhook.version}"'}
+    if status == 201:
+        headers["Location"] = f"/api/webhooks/{webhook.id}"
+    return answer(webhook_json(webhook, with_secret=with_secret), status, headers)
 
 
 @routes.post("/api/webhooks", body=WebhookRequest, answers={201: Webhook})

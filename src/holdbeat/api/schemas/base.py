@@ -14,6 +14,32 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+def no_default(schema: dict[str, Any]) -> None:
+    """For a field that may be left out, while what holds then is decided elsewhere: the document names no default."""
+    schema.pop("default", None)
+
+
+def with_example(**fields: Any) -> ConfigDict:
+    """The configuration of a request that is shown with an example."""
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
+def without_defaults(**fields: Any) -> ConfigDict:
+    """The same for one of which nothing has a default, as a change, whose missing fields stay as they are.
+
+    The models give such fields a value all the same, for that is how a field is made optional; a client that took it
+    from the document for what the server does would overwrite what it did not mean to touch.
+    """
+
+    def extend(schema: dict[str, Any]) -> None:
+        for each in schema.get("properties", {}).values():
+            no_default(each)
+        if fields:
+            schema["examples"] = [fields]
+
+    return ConfigDict(json_schema_extra=extend)
+
+
 class Answer(BaseModel):
     """Something that a client gets."""
 
@@ -53,6 +79,7 @@ class RetryPolicy(Answer):
 class RetryPolicyPart(Answer):
     """The members that are set here; the others come from the layer below: template, job type, defaults."""
 
+    model_config = without_defaults()
     max_attempts: int = 3
     base_delay_s: float = 10
     max_delay_s: float = 3600
@@ -60,8 +87,12 @@ class RetryPolicyPart(Answer):
 
 
 class RetryPolicyRequest(Request):
-    """How often and how late a failed job is tried again; what is left out keeps its default."""
+    """How often and how late a failed job is tried again.
 
+    What is left out comes from the template or the job type; where these say nothing it is 3, 10 s, 3600 s and 0.
+    """
+
+    model_config = without_defaults(max_attempts=5, base_delay_s=30)
     max_attempts: Annotated[int, Field(ge=0, le=1000)] = 3
     base_delay_s: Annotated[float, Field(ge=0, le=31_536_000)] = 10
     max_delay_s: Annotated[float, Field(ge=0, le=31_536_000)] = 3600
@@ -69,4 +100,5 @@ class RetryPolicyRequest(Request):
 
 
 class CancelRequest(Request):
+    model_config = with_example(reason="the wrong prompt")
     reason: Reason | None = None

@@ -21,6 +21,9 @@ from holdbeat.api.schemas.base import (
     RetryPolicyRequest,
     TimeoutS,
     Url,
+    no_default,
+    with_example,
+    without_defaults,
 )
 
 JobStatus = Literal["QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
@@ -30,12 +33,7 @@ GroupStatus = Literal["QUEUED", "RUNNING", "COMPLETED", "PARTIAL", "CANCELLED"]
 class JobRequest(Request):
     """What to run: a `type` or a `template`, and what differs from the defaults."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"type": "story", "params": {"prompt": "a fox"}, "priority": 10, "labels": {"team": "art"}}]
-        },
-    )
+    model_config = with_example(type="story", params={"prompt": "a fox"}, priority=10, labels={"team": "art"})
     type: Name | None = None
     template: Name | None = Field(default=None, description="The id or the name of a job template.")
     params: Params | None = None
@@ -45,7 +43,10 @@ class JobRequest(Request):
     delay_s: Annotated[float, Field(ge=0, le=315_360_000)] | None = None
     timeout_s: TimeoutS | None = None
     cancel_grace_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = Field(
-        default=10, description="How long a cancelled handler has before it is killed; null: never killed."
+        default=None,
+        description="How long a cancelled handler has before it is killed; null: never killed. Left out: as its job "
+        "type says, or 10.",
+        json_schema_extra=no_default,
     )
     retry_policy: RetryPolicyRequest | None = None
     idempotency_key: Annotated[str, Field(min_length=1, max_length=255)] | None = None
@@ -54,12 +55,18 @@ class JobRequest(Request):
 
 
 class JobBatchRequest(Request):
+    model_config = with_example(
+        jobs=[{"type": "story", "params": {"prompt": "a fox"}}, {"type": "story", "params": {"prompt": "a hare"}}]
+    )
     jobs: Annotated[list[JobRequest], Field(min_length=1)]
 
 
 class JobChange(Request):
-    priority: Priority | None = None
-    params: Params | None = None
+    """What to change; what is left out stays."""
+
+    model_config = without_defaults(priority=50, labels={"team": "art"})
+    priority: Priority = 0
+    params: Params = Field(default={}, description="They take the place of the old ones as a whole.")
     not_before: Instant | None = None
     labels: Labels | None = None
 
@@ -67,6 +74,7 @@ class JobChange(Request):
 class MoveRequest(Request):
     """Where to: before or after another job, or to the top, the bottom or an index of its priority."""
 
+    model_config = with_example(to="top")
     before: Id | None = None
     after: Id | None = None
     to: Literal["top", "bottom"] | int | None = None
@@ -75,6 +83,7 @@ class MoveRequest(Request):
 class JobFilter(Request):
     """Which jobs; all that is given must fit. It must not be empty."""
 
+    model_config = with_example(status="QUEUED", type="story", label="team=art")
     status: JobStatus | list[JobStatus] | None = None
     type: str | None = None
     resource: str | None = None
@@ -88,16 +97,19 @@ class JobFilter(Request):
 
 
 class RunFilter(JobFilter):
+    model_config = with_example(error_kind=["crash", "lost"], type="story")
     error_kind: str | list[str] | None = None
 
 
 class BulkCancelRequest(Request):
+    model_config = with_example(filter={"type": "story", "label": "team=art"}, dry_run=True, reason="not needed")
     filter: JobFilter
     dry_run: bool = False
     reason: Reason | None = None
 
 
 class BulkRetryRequest(Request):
+    model_config = with_example(filter={"error_kind": ["crash", "lost"]}, dry_run=True)
     filter: RunFilter
     dry_run: bool = False
 
@@ -226,11 +238,13 @@ class QueuePage(Answer):
 
 
 class PauseRequest(Request):
+    model_config = with_example(resource="gpu", reason="a new model is loaded")
     resource: Name | None = None
     reason: Reason | None = None
 
 
 class ResumeRequest(Request):
+    model_config = with_example(resource="gpu")
     resource: Name | None = None
 
 
@@ -239,10 +253,16 @@ class PauseList(Answer):
 
 
 class ReorderRequest(Request):
+    model_config = with_example(
+        job_ids=["01890a5d-ac96-774b-bcce-b302099a8057", "01890a5d-ac96-774b-bcce-b302099a8058"]
+    )
     job_ids: Annotated[list[Id], Field(min_length=1)]
 
 
 class GroupRequest(Request):
+    model_config = with_example(
+        name="the fox", mode="sequential", on_failure="stop", jobs=[{"type": "story"}, {"type": "picture"}]
+    )
     name: Name | None = None
     mode: Literal["sequential", "parallel"]
     on_failure: Literal["stop", "continue", "skip"] = "stop"
@@ -269,30 +289,31 @@ class GroupPage(Answer):
     next_cursor: str | None
 
 
-class TemplateRequest(Request):
+class _TemplateFields(Request):
+    default_params: Params | None = None
+    priority: Priority | None = None
+    resource: Name | None = None
+    retry_policy: RetryPolicyRequest | None = None
+    timeout_s: TimeoutS | None = None
+    webhook_url: Url | None = None
+    labels: Labels | None = None
+    description: Annotated[str, Field(max_length=5000)] | None = None
+
+
+class TemplateRequest(_TemplateFields):
+    """Named defaults from which jobs are made."""
+
+    model_config = with_example(name="bedtime", type="story", default_params={"length": 400}, priority=10)
     name: Name
     type: Name
-    default_params: Params | None = None
-    priority: Priority | None = None
-    resource: Name | None = None
-    retry_policy: RetryPolicyRequest | None = None
-    timeout_s: TimeoutS | None = None
-    webhook_url: Url | None = None
-    labels: Labels | None = None
-    description: Annotated[str, Field(max_length=5000)] | None = None
 
 
-class TemplateChange(Request):
+class TemplateChange(_TemplateFields):
+    """What to change; what is left out stays."""
+
+    model_config = without_defaults(default_params={"length": 600}, priority=20)
     name: Name = ""
     type: Name = ""
-    default_params: Params | None = None
-    priority: Priority | None = None
-    resource: Name | None = None
-    retry_policy: RetryPolicyRequest | None = None
-    timeout_s: TimeoutS | None = None
-    webhook_url: Url | None = None
-    labels: Labels | None = None
-    description: Annotated[str, Field(max_length=5000)] | None = None
 
 
 class JobTemplate(Answer):

@@ -6,11 +6,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from holdbeat.api.schemas.base import Answer, Id, Instant, Params, Request, Url
+from holdbeat.api.schemas.base import (
+    Answer,
+    Id,
+    Instant,
+    Params,
+    Request,
+    Url,
+    with_example,
+    without_defaults,
+)
 
 
 class DirectRequest(Request):
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"params": {"prompt": "a fox"}}]})
+    model_config = with_example(params={"prompt": "a fox"}, wait_s=60)
     params: Params | None = None
     wait_s: Annotated[float, Field(ge=0, le=86_400)] | None = Field(
         default=None, description="How long to wait for a slot; at most the server's direct_wait_s."
@@ -57,12 +66,18 @@ WebhookEvent = Literal[
 
 
 class WebhookRequest(Request):
+    """Where to tell of which events."""
+
+    model_config = with_example(url="https://example.org/hook", events=["job.run.failed", "job.permanently_failed"])
     url: Url
     events: list[WebhookEvent] | None = Field(default=None, description="Left out or empty: all of them.")
     secret: str | None = Field(default=None, description="`whsec_` and 24 to 64 bytes in base64; made if left out.")
 
 
 class WebhookChange(Request):
+    """What to change; what is left out stays. A secret is not changed but rotated."""
+
+    model_config = without_defaults(events=["job.run.failed"], enabled=True)
     url: Url = ""
     events: list[WebhookEvent] | None = None
     enabled: bool = True
@@ -70,7 +85,8 @@ class WebhookChange(Request):
 
 
 class RotateRequest(Request):
-    secret: str | None = None
+    model_config = with_example(secret="whsec_" + "AbCd" * 11 + "AA==")
+    secret: str | None = Field(default=None, description="`whsec_` and 24 to 64 bytes in base64; made if left out.")
 
 
 class WebhookSecret(Answer):
@@ -200,15 +216,17 @@ class Readiness(Answer):
 class LegacyTrigger(Request):
     """The params of the job."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [{"prompt": "a fox"}]})
 
 
 class LegacyBatchJob(Request):
+    model_config = with_example(type="story", params={"prompt": "a fox"})
     type: str
     params: Params | None = None
 
 
 class LegacyBatch(Request):
+    model_config = with_example(jobs=[{"type": "story", "params": {"prompt": "a fox"}}, {"type": "story"}])
     jobs: Annotated[list[LegacyBatchJob], Field(min_length=1)]
 
 
@@ -244,4 +262,5 @@ class LegacyBatchStatus(Answer):
 
 
 class LoginRequest(Request):
+    model_config = with_example(key="hb_a-key-from-holdbeat-keys-create")
     key: str

@@ -20,6 +20,9 @@ from holdbeat.api.schemas.base import (
     RetryPolicyRequest,
     TimeoutS,
     Url,
+    no_default,
+    with_example,
+    without_defaults,
 )
 from holdbeat.api.schemas.jobs import Job
 
@@ -41,10 +44,7 @@ class _Timing(Request):
     jitter_s: Annotated[float, Field(ge=0, le=3600)] = 0
     start_at: Instant | None = None
     end_at: Instant | None = None
-    catch_up: CatchUp = "latest"
     catch_up_limit: Annotated[int, Field(ge=1, le=10_000)] = 100
-    overlap: Overlap = "allow"
-    adaptive: bool = False
     min_interval_s: IntervalS | None = None
     max_interval_s: IntervalS | None = None
     priority: Priority | None = None
@@ -52,8 +52,10 @@ class _Timing(Request):
     labels: Labels | None = None
 
 
-class ScheduleChange(_Timing):
-    name: Name = ""
+class _ScheduleFields(_Timing):
+    catch_up: CatchUp = "latest"
+    overlap: Overlap = "allow"
+    adaptive: bool = False
     type: Name | None = None
     template: Name | None = Field(default=None, description="The id or the name of a job template.")
     template_id: Id | None = None
@@ -63,21 +65,29 @@ class ScheduleChange(_Timing):
     timeout_s: TimeoutS | None = None
 
 
-class ScheduleRequest(ScheduleChange):
+class ScheduleRequest(_ScheduleFields):
     """When (`cron` or `interval_s`) and what (`type` or `template`)."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "type": "crawl"}]
-        },
-    )
+    model_config = with_example(name="nightly", cron="0 3 * * *", timezone="Europe/Berlin", type="crawl")
     name: Name
+    overlap: Overlap = Field(
+        default="allow",
+        description="Left out: allow, or skip if it is adaptive, for an adaptive schedule never overlaps itself.",
+        json_schema_extra=no_default,
+    )
 
 
-class EndpointChange(_Timing):
+class ScheduleChange(_ScheduleFields):
+    """What to change; what is left out stays."""
+
+    model_config = without_defaults(cron="30 2 * * *", priority=20)
     name: Name = ""
-    url: Url = ""
+
+
+class _EndpointFields(_Timing):
+    catch_up: Literal["latest"] = "latest"
+    overlap: Literal["skip"] = "skip"
+    adaptive: Literal[True] = True
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "GET"
     headers: dict[str, str] | None = None
     body: Any = None
@@ -86,15 +96,20 @@ class EndpointChange(_Timing):
     max_response_kb: Annotated[int, Field(ge=1, le=10_240)] = 100
 
 
-class EndpointRequest(EndpointChange):
+class EndpointRequest(_EndpointFields):
     """A URL to call, and when."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"name": "shop", "url": "https://example.org/health", "interval_s": 60}]},
-    )
+    model_config = with_example(name="shop", url="https://example.org/health", interval_s=60)
     name: Name
     url: Url
+
+
+class EndpointChange(_EndpointFields):
+    """What to change; what is left out stays."""
+
+    model_config = without_defaults(interval_s=300, max_interval_s=3600)
+    name: Name = ""
+    url: Url = ""
 
 
 class _TimingAnswer(Answer):
@@ -168,6 +183,7 @@ class EndpointPage(Answer):
 class HintRequest(Request):
     """Another pace, a run at a time, or both."""
 
+    model_config = with_example(interval_s=10, ttl_s=900, reason="the shop answers slowly")
     interval_s: IntervalS | None = None
     next_run_at: Instant | None = None
     ttl_s: Annotated[float, Field(ge=0.001, le=31_536_000)] | None = None
@@ -175,11 +191,13 @@ class HintRequest(Request):
 
 
 class SchedulePauseRequest(Request):
+    model_config = with_example(until="2026-02-01T06:00:00.000Z", reason="the shop is rebuilt")
     until: Instant | None = Field(default=None, description="Left out: until somebody resumes it.")
     reason: Reason | None = None
 
 
 class BulkResumeRequest(Request):
+    model_config = with_example(ids=["01890a5d-ac96-774b-bcce-b302099a8057"])
     ids: list[str] | None = Field(default=None, description="Left out: all that are paused.")
 
 
@@ -205,6 +223,7 @@ class TriggeredJob(Job):
 
 
 class PreviewRequest(Request):
+    model_config = with_example(cron="30 2 * * *", timezone="Europe/Berlin", after="2026-03-28T00:00:00.000Z", n=3)
     cron: CronText | None = None
     interval_s: IntervalS | None = None
     timezone: Zone | None = None

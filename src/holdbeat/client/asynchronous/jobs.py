@@ -27,7 +27,14 @@ from holdbeat.client.types import (
 
 
 def _given(**fields: Any) -> dict[str, Any]:
+    """What a method was given of its own parameters. What a caller names himself goes as it is: null can mean
+    something, as in `cancel_grace_s`."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _key_of(request: Mapping[str, Any]) -> Any:
+    key = request.get("idempotency_key")
+    return str(uuid.uuid4()) if key is None else key
 
 
 def _version(version: int | None) -> dict[str, str]:
@@ -39,21 +46,24 @@ class AsyncJobs(AsyncTransport):
 
     async def submit(self, type: str | None = None, params: Mapping[str, Any] | None = None, **fields: Any) -> Job:
         """Submits a job: `submit("story", {"prompt": "a fox"}, priority=5)` or `submit(template="nightly")`."""
-        return await self.submit_job(_given(type=type, params=params, **fields))
+        return await self.submit_job({**_given(type=type, params=params), **fields})
 
     async def submit_job(self, request: Mapping[str, Any]) -> Job:
         """Submits a job. Without an idempotency key it gets one, so that a lost answer cannot make a second job."""
         body = dict(request)
-        key = body.pop("idempotency_key", None) or str(uuid.uuid4())
-        headers = {"Idempotency-Key": key} if key.isascii() and key.isprintable() and " " not in key else {}
-        if not headers:
+        key = _key_of(request)
+        body.pop("idempotency_key", None)
+        headers = {}
+        if isinstance(key, str) and key and key.isascii() and key.isprintable() and " " not in key:
+            headers["Idempotency-Key"] = key
+        else:
             body["idempotency_key"] = key
         job: Job = await self.call("POST", "/api/jobs", body=body, headers=headers, is_repeatable=True)
         return job
 
     async def submit_jobs(self, requests: Sequence[Mapping[str, Any]]) -> Items[Job]:
         """Submits several jobs: all or none."""
-        keyed = [{"idempotency_key": str(uuid.uuid4()), **_given(**request)} for request in requests]
+        keyed = [{**request, "idempotency_key": _key_of(request)} for request in requests]
         jobs: Items[Job] = await self.call("POST", "/api/jobs/batch", body={"jobs": keyed}, is_repeatable=True)
         return jobs
 
@@ -131,10 +141,13 @@ class AsyncJobs(AsyncTransport):
         while True:
             # Whatever the stream says, comments included, is a reason to look: none is needed to come.
             async with aclosing(self.messages("/api/events", query={"job_id": job_id}, until=until)) as messages:
-                async for _ in messages:
-                    job = await self.get_job(job_id)
-                    if job["status"] in TERMINAL:
-                        break
+                try:
+                    async for _ in messages:
+                        job = await self.get_job(job_id)
+                        if job["status"] in TERMINAL:
+                            break
+                except TimeoutError:
+                    raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s; it goes on") from None
             if not with_retries or job["retried_by"] is None:
                 return job
             job_id = job["retried_by"]

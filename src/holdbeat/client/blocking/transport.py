@@ -66,6 +66,12 @@ class Transport:
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self.url = (url or os.environ.get("HOLDBEAT_SERVER") or DEFAULT_URL).rstrip("/")
+        if not self.url.lower().startswith(("http://", "https://")):
+            raise Unavailable(
+                f"{self.url!r} is no address of a server. Write it with http:// or https://, e.g. "
+                f"http://{self.url.rpartition('://')[2] or '127.0.0.1:7450'}.",
+                code="bad_url",
+            )
         key = key or os.environ.get("HOLDBEAT_KEY")
         self._retries = retries
         self._timeout_s = timeout_s

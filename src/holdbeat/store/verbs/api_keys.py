@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from holdbeat.domain.api_key import SHOWN, ApiKey, Scope, hash_of, matches
+from holdbeat.domain.api_key import SHOWN, ApiKey, Scope, hash_of
 from holdbeat.domain.errors import NotFound
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.rows import certain
@@ -26,15 +26,6 @@ def create_api_key(tx: Transaction, name: str, scope: Scope, key: str) -> ApiKey
     )
     tx.wake("api_keys")
     return made
-
-
-def find_api_key(tx: Transaction, key: str) -> ApiKey | None:
-    """The stored key that this one is, unless it was revoked."""
-    row = tx.one(f"SELECT {_KEY} FROM api_keys WHERE hash = :hash AND revoked_at IS NULL", hash=hash_of(key))
-    if row is None:
-        return None
-    found = _key_of(tx, row)
-    return found if matches(found.hash, key) else None
 
 
 def list_api_keys(tx: Transaction) -> list[ApiKey]:

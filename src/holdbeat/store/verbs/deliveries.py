@@ -232,17 +232,6 @@ def list_deliveries(
     return Page(items, cursors.write(items[-1].id) if len(found) > count else None)
 
 
-def next_delivery_at(tx: Transaction, *, except_hosts: Collection[str] = ()) -> datetime | None:
-    """When the next delivery falls due; None if nothing is on its way."""
-    row = tx.one(
-        f"{_HOSTS} SELECT min(due.at) FROM (SELECT (SELECT min(next_attempt_at) FROM deliveries "
-        "WHERE status = 'PENDING' AND host = next.host) AS at FROM next "
-        "WHERE next.host IS NOT NULL AND NOT next.host IN :spared) AS due",
-        spared=sorted(except_hosts),
-    )
-    return tx.time(row[0]) if row is not None and row[0] is not None else None
-
-
 def _is_locked(tx: Transaction, delivery: Delivery) -> bool:
     return delivery.locked_until is not None and delivery.locked_until > tx.now
 

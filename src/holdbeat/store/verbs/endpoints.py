@@ -7,7 +7,6 @@ never counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,10 +15,8 @@ from holdbeat.domain.endpoint import HEALTH_WINDOWS, EndedRun, health
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.schedule import Schedule, job_for
 from holdbeat.store.transaction import Row, Transaction
-from holdbeat.store.verbs.pages import Page
 from holdbeat.store.verbs.rows import certain
-from holdbeat.store.verbs.schedule_reports import list_schedules
-from holdbeat.store.verbs.schedules import create_schedule, get_schedule
+from holdbeat.store.verbs.schedules import get_schedule
 
 _LONGEST_WAIT = timedelta(days=1)
 """Jobs that waited longer than this for their run are not looked for in a window."""
@@ -27,21 +24,9 @@ _NEITHER = (ErrorKind.CANCELLED.value, ErrorKind.INTERRUPTED.value)
 """Ends that say nothing about the endpoint."""
 
 
-def create_endpoint(tx: Transaction, given: Mapping[str, Any]) -> Schedule:
-    """Stores an endpoint with its first plan."""
-    return create_schedule(tx, given, endpoint=True)
-
-
 def get_endpoint(tx: Transaction, reference: str) -> Schedule:
     """An endpoint by its id or its name."""
     return get_schedule(tx, reference, endpoint=True)
-
-
-def list_endpoints(
-    tx: Transaction, filters: Mapping[str, Any] | None = None, *, limit: int | None = None, cursor: str | None = None
-) -> Page[Schedule]:
-    """Endpoints, newest first."""
-    return list_schedules(tx, filters, endpoint=True, limit=limit, cursor=cursor)
 
 
 def endpoint_call(tx: Transaction, reference: str) -> dict[str, Any]:

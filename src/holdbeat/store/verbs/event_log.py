@@ -136,10 +136,16 @@ def _postgres_cursor(tx: Transaction, text: str) -> tuple[str, int]:
     xid, dash, event_id = text.partition("-")
     if not dash:
         # The plain id of an event, as a page shows it: its transaction is the other half of its place.
-        row = tx.one("SELECT xid::text FROM events WHERE id = :id", id=_number(text, text))
+        wanted = _number(text, text)
+        row = tx.one("SELECT xid::text, id FROM events WHERE id = :id", id=wanted)
         if row is None:
-            raise _refused(text)
-        return str(row[0]), int(text)
+            # It was pruned: its reader goes on after what stood before it, or from the beginning.
+            row = tx.one(
+                "SELECT xid::text, id FROM events WHERE id < :id AND xid < pg_snapshot_xmin(pg_current_snapshot())"
+                " ORDER BY id DESC LIMIT 1",
+                id=wanted,
+            )
+        return (str(row[0]), row[1]) if row is not None else ("0", 0)
     return str(_number(xid, text)), _number(event_id, text)
 
 

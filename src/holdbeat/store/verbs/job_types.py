@@ -68,20 +68,6 @@ def list_types(tx: Transaction) -> list[AnnouncedType]:
     return [_type_of(tx, row) for row in tx.rows(f"SELECT {_COLUMNS} FROM job_types ORDER BY name")]
 
 
-def known_types(tx: Transaction) -> set[str]:
-    """Names and aliases that a submission may use."""
-    names = set()
-    for name, aliases in tx.rows("SELECT name, aliases FROM job_types"):
-        names.add(name)
-        names.update(_parsed(aliases))
-    return names
-
-
-def resolve_type(tx: Transaction, name: str) -> AnnouncedType:
-    """The type of that name or alias; an unknown one is Invalid."""
-    return Catalogue(tx).resolve(name)
-
-
 def unknown_type_error(name: str, names: Iterable[str]) -> Invalid:
     """The refusal of a name that nobody announced, with those that were probably meant."""
     known = sorted(names)

@@ -42,11 +42,18 @@ class ListedRun:
 
 
 def list_jobs(
-    tx: Transaction, filters: Mapping[str, Any] | None = None, *, limit: int | None = None, cursor: str | None = None
+    tx: Transaction,
+    filters: Mapping[str, Any] | None = None,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    only_tips: bool = False,
 ) -> Page[Job]:
-    """Jobs, whole, newest first."""
+    """Jobs, whole, newest first; of each chain all, or its tip alone."""
     given = refuse_unknown(filters or {}, LIST_FILTERS)
     found = job_conditions(tx, given)
+    if only_tips:
+        found.add("j.retried_by IS NULL")
     source = f"jobs AS j {_pinned(tx, found)}"
     rows, following = _newest(tx, "jobs", given, JOB_OF_J, source, "j", found, limit, cursor)
     jobs = [job_of(tx, row) for row in rows]

@@ -143,11 +143,6 @@ def replan_orphan(tx: Transaction, schedule_id: str) -> bool:
     return True
 
 
-def replan_orphans(tx: Transaction) -> int:
-    """All of them in one transaction; returns how many there were."""
-    return sum(replan_orphan(tx, schedule_id) for schedule_id in orphaned_schedules(tx))
-
-
 def _unplanned(tx: Transaction, schedule_id: str | None = None) -> list[Schedule]:
     # In the words of the index `schedules_unplanned`, which differ by engine.
     planned = "s.enabled = 1 AND s.adaptive = 1" if tx.dialect == "sqlite" else "s.enabled AND s.adaptive"

@@ -6,10 +6,13 @@ executed, or has a message on its way.
 
 The walk goes from the oldest end to the newest and remembers its place in the store, so that an old job that cannot go
 yet is looked at once in each pass, not once in each batch; and a new pass waits until time has moved on a little.
+
+Files cannot be deleted in a transaction: which ones are to go is noted in it, so that a crash in between loses none.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,6 +24,7 @@ from holdbeat.store.verbs.kinship import Family, families
 
 _PLACE = "prune.place"
 _PASSED = "prune.passed"
+_FILES = "prune.files."
 WINDOWS = 10
 """How many windows without anything to take a batch walks past before it lets others write."""
 PASS_EVERY_S = 600.0
@@ -35,6 +39,8 @@ class Pruned:
     """Rows by table; of what belongs to a job only the jobs are counted."""
     paths: list[str] = field(default_factory=list)
     """Files that nobody knows any more, to be deleted by the caller once this is on disk."""
+    note: str | None = None
+    """Under which these files are noted, until the caller says that they are deleted (`forget_files`)."""
 
     @property
     def rows(self) -> int:
@@ -53,9 +59,23 @@ def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
     prune_occurrences(tx, before, limit, gone)
     prune_events(tx, before, limit, gone)
     prune_workers(tx, before, limit, gone)
+    if gone.paths:
+        gone.note = f"{_FILES}{tx.terms.ids.new(tx.now)}"
+        _remember(tx, gone.note, json.dumps(gone.paths))
     if gone.counts:
         tx.record(events.STORE_PRUNED, counts=gone.counts)
     return gone
+
+
+def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
+    """Files that were to be deleted when a process died; each list with its note."""
+    found = tx.rows("SELECT key, value FROM meta WHERE key LIKE :like ORDER BY key", like=f"{_FILES}%")
+    return [(row[0], json.loads(row[1])) for row in found]
+
+
+def forget_files(tx: Transaction, note: str) -> None:
+    """The files under this note are deleted."""
+    tx.execute("DELETE FROM meta WHERE key = :key", key=note)
 
 
 def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:

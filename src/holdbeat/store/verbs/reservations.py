@@ -54,13 +54,19 @@ def reserve(tx: Transaction, work: NewJob, owner: str, reservation_s: float) -> 
     return reservation
 
 
-def extend(tx: Transaction, owner: str, reservation_s: float) -> list[str]:
-    """Keeps all reservations of an owner from expiring; answers which are still in force."""
+def extend(
+    tx: Transaction, owner: str, reservation_s: float, *, except_ids: Collection[str] = frozenset()
+) -> list[str]:
+    """Keeps all reservations of an owner from expiring, but for those named; answers which are still in force."""
+    params: dict[str, Any] = {"owner": owner, "expires_at": tx.now + timedelta(seconds=reservation_s)}
+    but_for = ""
+    if except_ids:
+        but_for = "AND NOT (id IN :ids) "
+        params["ids"] = sorted(except_ids)
     found = tx.rows(
         "UPDATE direct_reservations SET expires_at = :expires_at WHERE status = 'ACTIVE' AND owner = :owner "
-        "RETURNING id",
-        owner=owner,
-        expires_at=tx.now + timedelta(seconds=reservation_s),
+        f"{but_for}RETURNING id",
+        **params,
     )
     return [row[0] for row in found]
 

@@ -40,7 +40,6 @@ LEASE_FIELDS = (
     "reservation_id",
 )  # fmt: skip
 LEASE = ", ".join(LEASE_FIELDS)
-LEASE_OF_L = ", ".join(f"l.{name}" for name in LEASE_FIELDS)
 
 GROUP_FIELDS = ("id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at")
 GROUP = ", ".join(GROUP_FIELDS)

@@ -121,6 +121,11 @@ def append_logs(tx: Transaction, entries: Sequence[LogEntry]) -> set[str]:
 
 def store_artifact(tx: Transaction, entry: ArtifactEntry) -> bool:
     """Keeps one artifact; a second one of the same name replaces the first. False if the lease is gone."""
+    return replace_artifact(tx, entry) is not None
+
+
+def replace_artifact(tx: Transaction, entry: ArtifactEntry) -> list[str] | None:
+    """The same; returns the files that no record points to any more once this is on disk, None if the lease is gone."""
     if entry.data is not None and len(entry.data) > ARTIFACT_DATA_MAX:
         raise TooLarge(
             f"The artifact {entry.name} has {len(entry.data)} bytes; the store keeps up to {ARTIFACT_DATA_MAX}. Set "
@@ -129,14 +134,16 @@ def store_artifact(tx: Transaction, entry: ArtifactEntry) -> bool:
             field=entry.name,
         )
     if entry.lease_id not in _held(tx, [entry]):
-        return False
-    tx.execute("DELETE FROM artifacts WHERE run_id = :id AND name = :name", id=entry.lease_id, name=entry.name)
+        return None
+    replaced = tx.rows(
+        "DELETE FROM artifacts WHERE run_id = :id AND name = :name RETURNING path", id=entry.lease_id, name=entry.name
+    )
     tx.insert(
         "artifacts",
         ("run_id", "name", "size", "sha256", "path", "data", "created_at"),
         [(entry.lease_id, entry.name, entry.size, entry.sha256, entry.path, entry.data, tx.now)],
     )
-    return True
+    return [row[0] for row in replaced if row[0] and row[0] != entry.path]
 
 
 def read_logs(tx: Transaction, run_id: str, after: int = 0, limit: int = 1000) -> list[LogLine]:

@@ -20,7 +20,7 @@ from holdbeat.domain.schedule import LONGEST_NAME, Schedule, job_for
 from holdbeat.domain.schedule_edit import created, edited
 from holdbeat.domain.steering import Steered, cleared_hints, paused, replanned, reset_failures, resumed, with_hint
 from holdbeat.domain.submission import Submission, check_params, check_resource, check_webhook_url
-from holdbeat.domain.views import kept_secrets
+from holdbeat.domain.views import kept_headers, kept_secrets, refuse_marks
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.in_flight import in_flight
 from holdbeat.store.verbs.occurrences import insert_occurrences, taken
@@ -55,7 +55,11 @@ def create_schedule(tx: Transaction, given: Mapping[str, Any], *, endpoint: bool
     """Stores a schedule with its first plan. Its type must be known, its params must fit, its name must be free."""
     schedule = created(tx.new_id(), _read(tx, given), tx.now, endpoint=endpoint)
     _check_name(schedule.name)
-    _check_work(tx, schedule)
+    is_http = _check_work(tx, schedule) == "http"
+    if schedule.endpoint is not None:
+        kept_headers(schedule.endpoint.headers, {})
+    elif is_http and schedule.params is not None:
+        refuse_marks(schedule.params)
     _refuse_taken_name(tx, schedule)
     schedule = replanned(schedule, tx.now).schedule
     insert_schedules(tx, [schedule])
@@ -298,11 +302,12 @@ def _read(tx: Transaction, given: Mapping[str, Any]) -> dict[str, Any]:
     return read
 
 
-def _check_work(tx: Transaction, schedule: Schedule) -> None:
-    """Refuses what could not be submitted; the type is kept by its proper name."""
+def _check_work(tx: Transaction, schedule: Schedule) -> str:
+    """Refuses what could not be submitted; the type is kept by its proper name, which is given back."""
     request = Preparation(tx).prepare(Submission.for_schedule(job_for(schedule, None, tx.now)))
     if schedule.type is not None:
         schedule.type = request.type
+    return request.type
 
 
 def _check_name(name: str) -> None:

@@ -15,6 +15,7 @@ from holdbeat.domain.job import Job, NewJob
 from holdbeat.domain.params import check_json
 from holdbeat.domain.submission import LONGEST_NAME, Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
+from holdbeat.domain.views import refuse_marks
 from holdbeat.store.adapter import Coalesced
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.verbs.enqueue import Enqueued, enqueue
@@ -39,6 +40,8 @@ class Preparation:
         """The whole snapshot of one submission, or the reason why it is refused."""
         template = self._template(submission.template) if submission.template is not None else None
         type_ = self._type(submission, template)
+        if type_.name == "http" and "params" in submission.own:
+            refuse_marks(submission.own["params"])
         below: list[Layer] = []
         if submission.schedule is not None:
             below.append(submission.schedule)

@@ -25,6 +25,7 @@ from holdbeat.domain.submission import (
     check_webhook_url,
 )
 from holdbeat.domain.template import JobTemplate
+from holdbeat.domain.views import refuse_marks
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.verbs.job_types import Catalogue
 
@@ -91,6 +92,8 @@ def create_template(tx: Transaction, given: Mapping[str, Any]) -> JobTemplate:
         if given.get(name) is None:
             raise Invalid(f"A template needs a {name}.", code="missing_field", field=name)
     _apply(tx, template, given)
+    if template.type == "http":
+        refuse_marks(template.default_params, "default_params")
     _refuse_taken_name(tx, template)
     tx.insert("job_templates", TEMPLATE_FIELDS, [_row(template)])
     return template

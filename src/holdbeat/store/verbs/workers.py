@@ -159,16 +159,6 @@ def has_live_worker_for(tx: Transaction, type_: str, resource: str) -> bool:
     return any(worker.can_serve(resource, type_) for worker in live_workers(tx) if worker.stopping_at is None)
 
 
-def suspected_workers(tx: Transaction) -> list[str]:
-    """Everyone who holds or waits for something and may be dead: whoever can tell should be asked about these."""
-    found = tx.rows(
-        "SELECT id FROM workers WHERE stopped_at IS NULL "
-        "UNION SELECT worker_id FROM leases "
-        "UNION SELECT owner FROM direct_reservations WHERE status = 'ACTIVE' AND owner IS NOT NULL ORDER BY 1"
-    )
-    return [row[0] for row in found]
-
-
 def _workers(tx: Transaction, where: str, *, order: str = "started_at, id", **params: Any) -> list[Worker]:
     found = tx.rows(f"SELECT {_WORKER} FROM workers WHERE {where} ORDER BY {order}", **params)
     return [_worker_of(tx, row) for row in found]

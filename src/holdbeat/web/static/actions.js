@@ -24,6 +24,11 @@ function sayWhatWasDone() {
   if (said) { sessionStorage.removeItem(SAID); toast(said); }
 }
 
+// Leads to the login, and from there back to this page.
+export function logIn() {
+  location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+}
+
 export async function call(method, url, body, options = {}) {
   const { headers, ...others } = options;
   const response = await fetch(url, {
@@ -32,7 +37,7 @@ export async function call(method, url, body, options = {}) {
     body: body === undefined ? undefined : JSON.stringify(body),
     ...others,
   });
-  if (response.status === 401) location.assign("/login");
+  if (response.status === 401) logIn();
   const text = await response.text();
   let value = null;
   try { value = text ? JSON.parse(text) : null; } catch { value = text; }
@@ -75,6 +80,18 @@ async function act(form) {
   }
 }
 
+// One dialog serves many rows: what it is about is kept from the moment of the click, wherever the row goes meanwhile.
+function openDialog(opener) {
+  const dialog = document.getElementById(opener.dataset.dialog);
+  if (opener.dataset.acts) {
+    const form = dialog.querySelector("form");
+    form.reset();
+    form.dataset.act = opener.dataset.acts;
+    dialog.querySelector("[data-named]").textContent = opener.dataset.name;
+  }
+  dialog.showModal();
+}
+
 async function test(button) {
   const place = document.querySelector("[data-answer]");
   place.hidden = false;
@@ -103,7 +120,7 @@ export function startActions() {
   });
   document.addEventListener("click", (event) => {
     const opener = event.target.closest("[data-dialog]");
-    if (opener) document.getElementById(opener.dataset.dialog).showModal();
+    if (opener) openDialog(opener);
     const closer = event.target.closest("[data-close]");
     if (closer) closer.closest("dialog").close();
     const tester = event.target.closest("[data-test]");

@@ -39,7 +39,7 @@ export async function refresh() {
   const began = performance.now();
   try {
     const response = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (response.redirected && new URL(response.url).pathname === "/login") { location.assign("/login"); return; }
+    if (response.redirected && new URL(response.url).pathname === "/login") { location.assign(response.url); return; }
     if (!response.ok && response.status >= 500) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     if (holds > 0) { isWanted = true; return; }

@@ -1,4 +1,4 @@
-// Reordering the queue, by dragging and by keys. The server decides; the page shows what it decided.
+// Reordering the queue, by dragging, by keys and by the buttons of its rows. The server decides; the page shows what it decided.
 import { call, toast } from "./actions.js";
 import { hold, refresh, release } from "./live.js";
 
@@ -20,9 +20,10 @@ let moves = Promise.resolve();
 // The row goes to its new place at once, so that the next key means what the reader sees; the server is told in order.
 function move(row, body, place) {
   const id = row.dataset.job;
-  const hadFocus = row.contains(document.activeElement);
+  const focused = row.contains(document.activeElement) ? document.activeElement : null;
   place(row);
-  if (hadFocus) choose(row);
+  if (focused && focused.matches("[data-move]")) focused.focus();
+  else if (focused) choose(row);
   hold();
   moves = moves.then(async () => {
     try {
@@ -70,6 +71,14 @@ function onKey(event) {
   else if (canMove && key === "b") toEnd(row, "bottom");
 }
 
+function onClick(event) {
+  const button = event.target.closest("[data-move]");
+  if (!button) return;
+  const row = button.closest("tr[data-job]");
+  if (button.dataset.move === "top") toEnd(row, "top");
+  else step(row, button.dataset.move === "up" ? -1 : 1);
+}
+
 function unmark() {
   for (const each of document.querySelectorAll(".drop-before, .drop-after")) each.classList.remove("drop-before", "drop-after");
 }
@@ -113,6 +122,7 @@ function startDragging() {
 export function startQueue() {
   if (document.body.dataset.page !== "queue") return;
   document.addEventListener("keydown", onKey);
+  document.addEventListener("click", onClick);
   document.addEventListener("focusin", (event) => {
     const row = event.target.closest("tr[data-job]");
     if (row) for (const each of rows()) each.tabIndex = each === row ? 0 : -1;

@@ -1,0 +1,125 @@
+"""ShutdownWatch: hears the signals that end a process, and sees to its end even while the event loop stands still.
+
+Guards CON-003 against a handler that blocks the loop in which a shutdown happens. The signals are heard by a thread; it
+hands them to the loop, and as long as the loop answers, the Supervisor does the rest. If it does not answer, the thread
+keeps to the same order: the grace, then the handlers are told, then their own grace; then it settles what is left as
+`interrupted` and ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+
+from holdbeat.engine.supervisor import KILL_MARGIN_S, SETTLE_PATIENCE_S, Supervisor
+from holdbeat.handlers.stop import StopReason
+
+log = logging.getLogger("holdbeat.engine")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LOOK_S = 0.2
+BLOCKED_S = 2.0
+"""A loop that has not answered for this long stands still."""
+
+
+class ShutdownWatch:
+    """`told` is called in the event loop for every signal; `end` is how the process is ended if the loop cannot."""
+
+    def __init__(
+        self, supervisor: Supervisor, told: Callable[[], None], *, end: Callable[[int], object] = os._exit
+    ) -> None:
+        self._supervisor = supervisor
+        self._told = told
+        self._end = end
+        self._monotonic = supervisor.store.clock.monotonic
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ear, self._mouth = socket.socketpair()
+        self._mouth.setblocking(False)
+        self._is_closed = False
+        self._is_over = False
+        self._until: float | None = None
+        """When the patience ends: first the shutdown's grace, then that of the handlers."""
+        self._has_told = False
+        self._asked_at: float | None = None
+        """Since when the loop owes an answer."""
+
+    def obey_signals(self) -> None:
+        """Begins to listen. Only in the main thread, and with the event loop running in it."""
+        self._loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: None)
+            signal.siginterrupt(number, False)
+        # Written to by the interpreter the moment a signal arrives, whatever the main thread is doing.
+        signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._listen, name="holdbeat-signals", daemon=True).start()
+
+    def close(self) -> None:
+        """The shutdown is over; signals that still come are heard by nobody and do no harm."""
+        self._is_closed = True
+        if self._loop is not None:
+            signal.set_wakeup_fd(-1)
+        self._mouth.close()
+
+    def _listen(self) -> None:
+        self._ear.settimeout(LOOK_S)
+        with self._ear:
+            while not self._is_closed and not self._is_over:
+                try:
+                    with contextlib.suppress(TimeoutError):
+                        for number in self._ear.recv(64):
+                            if number in SIGNALS:
+                                self.hear()
+                    self.look()
+                except Exception:
+                    log.exception("the watch over the shutdown stumbled; it goes on")
+
+    def hear(self) -> None:
+        """A signal: the first one begins the shutdown, each other one ends the patience of the moment."""
+        grace_s = self._supervisor.settings.shutdown_grace_s if self._until is None else 0.0
+        self._until = self._monotonic() + grace_s
+        self._call(self._told)
+
+    def look(self) -> None:
+        """Does what is due, if the loop does not do it."""
+        if self._until is None or self._is_closed:
+            return
+        now = self._monotonic()
+        asked_at = self._asked_at
+        if asked_at is None:
+            self._asked_at = asked_at = now
+            self._call(self._answer)
+        if now < self._until or now - asked_at < BLOCKED_S:
+            return
+        dispatcher = self._supervisor.dispatcher
+        if not self._has_told:
+            self._has_told = True
+            self._until = now + dispatcher.longest_cancel_grace_s + KILL_MARGIN_S
+            log.warning("a handler blocks the event loop; what runs is told to end")
+            dispatcher.tell_all(StopReason.INTERRUPTED)
+            return
+        self._is_over = True
+        log.critical("a handler blocks the event loop beyond every grace; what it leaves is settled without it")
+        settling = threading.Thread(target=self._settle, name="holdbeat-last-resort", daemon=True)
+        settling.start()
+        settling.join(SETTLE_PATIENCE_S)
+        self._end(0)
+
+    def _settle(self) -> None:
+        try:
+            self._supervisor.give_back_without_loop()
+        except Exception as error:
+            log.error("results could not be settled before the end; recovery will find them: %s", error)
+
+    def _answer(self) -> None:
+        self._asked_at = None
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(callback)

@@ -1,0 +1,63 @@
+"""The old API knew no chains: a job keeps the id that its client was given, whatever is retried behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdbeat.api.submitting import MOST_JOBS
+from tests.api.serving import Served, problem_of
+
+LATER = {"max_attempts": 1, "base_delay_s": 3600}
+
+
+def listed(client: httpx2.Client, **query: Any) -> dict[str, str]:
+    """Ids and statuses of jobs of the type `fail`."""
+    found = client.get("/jobs", params={"type": "fail", "limit": 500, **query}).json()["jobs"]
+    statuses = {each["job_id"]: each["status"] for each in found}
+    assert len(statuses) == len(found)
+    return statuses
+
+
+@pytest.mark.rule("CON-004", "DEC-007")
+def test_lists_of_the_legacy_api_show_a_retried_job_once_as_its_last_attempt_stands(
+    served: Served, client: httpx2.Client
+) -> None:
+    job_id = served.submit("fail", retry_policy=LATER)["id"]
+    retry = served.wait_for(job_id, "FAILED")["retried_by"]
+    assert client.get(f"/jobs/{job_id}").json()["status"] == "queued"
+    for found in (listed(client), listed(client, status="queued")):
+        assert found[job_id] == "queued"
+        assert retry not in found
+    assert not {job_id, retry} & listed(client, status="failed").keys()
+    assert list(listed(client, limit=1)) == [job_id]
+    assert client.post(f"/jobs/{job_id}/cancel").json()["status"] == "cancelled"
+    assert listed(client)[job_id] == listed(client, status="cancelled")[job_id] == "cancelled"
+    manual = client.post(f"/api/jobs/{retry}/retry").json()["id"]
+    served.wait_for(manual)
+    assert manual in listed(client)
+    assert listed(client)[job_id] == "cancelled"
+
+
+@pytest.mark.rule("CON-004", "DEC-007")
+def test_a_legacy_batch_keeps_the_ids_of_its_jobs_over_retries(served: Served, client: httpx2.Client) -> None:
+    jobs = [{"type": "fail", "retry_policy": LATER}, {"type": "echo"}]
+    group = client.post("/api/job-groups", json={"mode": "parallel", "jobs": jobs}).json()
+    ids = [job["id"] for job in group["jobs"]]
+    for job_id in ids:
+        served.wait_for(job_id)
+    batch = client.get(f"/jobs/batch/{group['id']}").json()
+    assert {job["job_id"]: job["status"] for job in batch["jobs"]} == {ids[0]: "queued", ids[1]: "succeeded"}
+    assert [job["job_id"] for job in batch["jobs"]] == ids
+
+
+@pytest.mark.rule("CON-004", "SEC-06")
+def test_a_legacy_batch_holds_no_more_jobs_than_any_other(served: Served, client: httpx2.Client) -> None:
+    jobs = [{"type": "echo"}] * (MOST_JOBS + 1)
+    before = client.get("/api/stats").json()["jobs"]["total"]
+    old = problem_of(client.post("/jobs/batch/trigger", json={"jobs": jobs}), 422)
+    new = problem_of(client.post("/api/jobs/batch", json={"jobs": jobs}), 422)
+    assert (old["detail"], old["code"], old["field"]) == (new["detail"], new["code"], new["field"])
+    assert client.get("/api/stats").json()["jobs"]["total"] == before

@@ -1,0 +1,45 @@
+"""Who wins when a program declares its schedule at every start, and an operator has changed it meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdbeat import App
+from tests.cli.command import Command
+
+
+def declare(store: str) -> int:
+    """What a program does at its start; the version of its schedule afterwards."""
+    app = App(store)
+
+    @app.job
+    def story(words: int = 3) -> int:
+        return words
+
+    app.template_sync("short", story, default_params={"words": 1})
+    declared = app.schedule_sync("nightly", story, cron="0 3 * * *", params={"words": 5})
+    app.close()
+    return declared.version
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_declaration_wins_over_an_operator_in_what_it_says_and_in_nothing_else(
+    kind: str, tmp_path: Path, postgres_url: str
+) -> None:
+    store = postgres_url if kind == "postgres" else f"sqlite:///{tmp_path / 'holdbeat.db'}"
+    holdbeat = Command(tmp_path, store)
+    assert declare(store) == declare(store), "to declare the same once more changes nothing"
+    holdbeat("schedules", "edit", "nightly", "--cron", "0 4 * * *", "--overlap", "queue_one")
+    holdbeat("schedules", "pause", "nightly")
+    holdbeat("templates", "edit", "short", "--params", '{"words": 9}', "--priority", "7")
+    declare(store)
+    shown = holdbeat("schedules", "show", "nightly", "--json").json
+    assert shown["cron"] == "0 3 * * *", "the program said so"
+    assert shown["overlap"] == "queue_one" and shown["paused_indefinitely"], "the program said nothing about it"
+    template = holdbeat("templates", "show", "short", "--json").json
+    assert template["default_params"] == {"words": 1} and template["priority"] == 7
+    holdbeat("schedules", "delete", "nightly", "--yes")
+    declare(store)
+    assert holdbeat("schedules", "show", "nightly", "--json").json["cron"] == "0 3 * * *"
