@@ -104,7 +104,7 @@ def test_the_last_failure_says_that_no_retry_is_left(store: PersistenceAdapter, 
     taken = claim_one(store)
     fail(store, taken)
     answer = explained(store, str(taken.lease.job_id))
-    assert "all 1 retries" in only(answer, "permanently_failed")["detail"]
+    assert "its only retry is used up" in only(answer, "permanently_failed")["detail"]
     never = enqueue_one(store, retry_policy=RetryPolicy(max_attempts=0))
     fail(store, claim_one(store))
     assert "max_attempts is 0" in only(explained(store, never.id), "permanently_failed")["detail"]

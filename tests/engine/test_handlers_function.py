@@ -37,7 +37,7 @@ RAISED: list[tuple[Callable[..., Any], str]] = [
     (bad.raises_generator_exit, "GeneratorExit"),
     (bad.raises_group, "BaseExceptionGroup: two at once (2 sub-exceptions) [ValueError: one; KeyboardInterrupt"),
     (bad.returns_bytes, "Unserialisable result: result is bytes"),
-    (bad.returns_object, "Unserialisable result: result is a _thread.lock"),
+    (bad.returns_object, "Unserialisable result: result is of the type _thread.lock"),
     (bad.returns_nan, "Unserialisable result: result is not a finite number"),
     (bad.returns_nul, "Unserialisable result: result.text contains the character NUL"),
     (bad.returns_cycle, "Unserialisable result"),
