@@ -125,11 +125,15 @@ class Session:
 
     def _type(self, step: Step) -> str:
         """What a command printed; a server in the background is waited for."""
+        if not re.search(r"\bholdbeat (serve|demo)\b.*&\s*(#.*)?$", step.command):
+            return self._put(step.command)
+        name = next(iter(re.findall(r">\s*(\S+\.log)", step.command)), None)
+        assert name is not None, f"send the output of a server to a .log file: {step.command}"
+        log = self.folder / name
+        # The shell makes it when the server's process begins, which may be after its prompt is back.
+        log.unlink(missing_ok=True)
         marked = self._put(step.command)
-        if re.search(r"\bholdbeat (serve|demo)\b.*&\s*(#.*)?$", step.command):
-            log = next(iter(re.findall(r">\s*(\S+\.log)", step.command)), None)
-            assert log is not None, f"send the output of a server to a .log file: {step.command}"
-            self._await(lambda: "serving on" in (self.folder / log).read_text())
+        self._await(lambda: log.exists() and "serving on" in log.read_text())
         return marked
 
     def _put(self, command: str) -> str:
