@@ -19,13 +19,13 @@ import psycopg
 from benchmarks import lives
 from benchmarks.timing import progress, stopwatch
 from holdbeat.domain.job import NewJob
-from holdbeat.store import sqlite_file
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.opening import open_store
-from holdbeat.store.verbs.claim import Vacancy, claim
-from holdbeat.store.verbs.enqueue import enqueue
-from holdbeat.store.verbs.lists import list_jobs
-from holdbeat.store.verbs.prune import prune
+from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.reads.list_jobs import list_jobs
+from holdbeat.store.recovery.prune import prune
+from holdbeat.store.running.claim import Vacancy, claim
+from holdbeat.store.sqlite import file as sqlite_file
 
 KINDS = ("queued", "delayed", "finished")
 PAST = "2020-01-01T00:00:00.000Z"

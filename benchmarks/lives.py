@@ -13,10 +13,10 @@ from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Settlement
 from holdbeat.domain.run import Outcome
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.running.claim import Vacancy, claim
+from holdbeat.store.running.settle import Settled, settle
 from holdbeat.store.transaction import StoreTerms
-from holdbeat.store.verbs.claim import Vacancy, claim
-from holdbeat.store.verbs.enqueue import enqueue
-from holdbeat.store.verbs.settle import Settled, settle
 
 
 def terms() -> StoreTerms:

@@ -21,7 +21,8 @@ from benchmarks.timing import stopwatch
 from holdbeat.bench.bare import in_parallel
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.ids import IdSource
-from holdbeat.store import postgres_database, sqlite_file
+from holdbeat.store.postgres import database as postgres_database
+from holdbeat.store.sqlite import file as sqlite_file
 
 _ID = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})")
 

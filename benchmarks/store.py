@@ -25,8 +25,8 @@ from benchmarks.timing import Rounds, progress
 from holdbeat.bench import bare
 from holdbeat.interpreter import tune
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.postgres import PostgresStore
-from holdbeat.store.sqlite import SqliteStore
+from holdbeat.store.postgres.store import PostgresStore
+from holdbeat.store.sqlite.store import SqliteStore
 from tests.postgres import PostgresServer
 
 BATCH = 100

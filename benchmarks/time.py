@@ -24,16 +24,16 @@ from benchmarks.timing import progress, stopwatch
 from holdbeat.domain.governor import PlanInputs, plan
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.schedule_edit import created
-from holdbeat.domain.steering import replanned
+from holdbeat.domain.schedule_steps import replanned
 from holdbeat.engine.schedule_trigger import ScheduleTrigger
 from holdbeat.interpreter import tune
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.postgres import PostgresStore
-from holdbeat.store.sqlite import SqliteStore
+from holdbeat.store.postgres.store import PostgresStore
+from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.schedules.firing import Firing
+from holdbeat.store.schedules.schedule_rows import insert_schedules
+from holdbeat.store.sqlite.store import SqliteStore
 from holdbeat.store.transaction import Row, Transaction
-from holdbeat.store.verbs.firing import Firing
-from holdbeat.store.verbs.job_types import AnnouncedType, announce
-from holdbeat.store.verbs.schedule_rows import insert_schedules
 from tests.postgres import PostgresServer
 
 INSERTED_AT_ONCE = 5000

@@ -19,15 +19,6 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from holdbeat.call import (
-    OPTIONS,
-    Call,
-    choice,
-    connection_of,
-    refuse_connection,
-    refuse_unknown_options,
-    submission_of,
-)
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
@@ -42,16 +33,25 @@ from holdbeat.engine.supervisor import Supervisor, announcement
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.http_handler import http_job_type
 from holdbeat.handlers.job_type import JobType
-from holdbeat.handlers.plain import as_params
 from holdbeat.handlers.shell import shell_job_type
+from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle
+from holdbeat.pending_job import (
+    OPTIONS,
+    Call,
+    choice,
+    connection_of,
+    refuse_connection,
+    refuse_unknown_options,
+    submission_of,
+)
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.opening import open_store
+from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.queue.templates import save_template
+from holdbeat.store.schedules.schedules import save_named_schedule
 from holdbeat.store.transaction import StoreTerms
-from holdbeat.store.verbs.job_types import AnnouncedType, announce
-from holdbeat.store.verbs.schedules import save_named_schedule
-from holdbeat.store.verbs.templates import save_template
 
 __all__ = ["App", "Call", "DirectFailed"]
 

@@ -28,9 +28,9 @@ import click
 from holdbeat import Context, PermanentFailure, Skip
 from holdbeat.app import App
 from holdbeat.settings import Settings
-from holdbeat.store.verbs.queue_list import queue
-from holdbeat.store.verbs.schedules import create_schedule
-from holdbeat.store.verbs.webhooks import create_webhook
+from holdbeat.store.reads.queue_view import queue
+from holdbeat.store.schedules.schedules import create_schedule
+from holdbeat.store.webhooks.subscriptions import create_webhook
 
 CONCURRENCY = "resources:default=2,gpu=1,mail=2,desk=1,http=4"
 SUBJECTS = ("a fox", "the sea", "an old clock", "two rivers", "a lighthouse", "the last train", "a paper boat")

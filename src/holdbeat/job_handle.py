@@ -9,9 +9,9 @@ import threading
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.job import Job
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.cancel import cancel_job, tip_of
+from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.cancel import cancel_job, tip_of
-from holdbeat.store.verbs.jobs import load_job
 
 LOOK_S = 0.25
 """How often a waiter looks by itself, should a wake-up get lost."""

@@ -72,7 +72,7 @@ class Stage:
 
     async def job(self, job_id: str) -> Job:
         """The job as it stands now, with its run."""
-        from holdbeat.store.verbs.jobs import load_job
+        from holdbeat.store.reads.jobs import load_job
 
         return await self.app.store.read(load_job, job_id)
 
@@ -130,7 +130,7 @@ async def stage(app: App, folder: Path, clock: ManualClock | None = None, **chan
     from holdbeat.domain.clock import ManualClock
     from holdbeat.engine.schedule_trigger import ScheduleTrigger
     from holdbeat.engine.supervisor import Supervisor
-    from holdbeat.store.verbs.workers import register_worker
+    from holdbeat.store.running.workers import register_worker
 
     clock = clock or ManualClock()
     before = (app.settings, app._clock)

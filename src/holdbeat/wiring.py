@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdbeat.domain.errors import SettingsError, StoreRefused
 
 if TYPE_CHECKING:
-    from holdbeat.api.own_loop import OwnLoop
+    from holdbeat.api.loop_thread import OwnLoop
     from holdbeat.app import App
     from holdbeat.engine.service import Service
     from holdbeat.settings import Settings
@@ -43,8 +43,8 @@ class Composition:
         """
         from holdbeat.domain.ids import IdSource
         from holdbeat.store.opening import open_store
+        from holdbeat.store.running.shared_limits import terms_in_force
         from holdbeat.store.transaction import StoreTerms
-        from holdbeat.store.verbs.terms_in_force import terms_in_force
 
         terms = StoreTerms(IdSource(), settings.concurrency_policy, settings.aging_s)
         store = open_store(settings.store, terms, create=create)
@@ -95,8 +95,8 @@ def _announce_built_in(store: PersistenceAdapter, settings: Settings) -> None:
     """Lets a new store know what every worker can run, so that its jobs can be submitted before one has started."""
     from holdbeat.app import App
     from holdbeat.engine.supervisor import announcement
-    from holdbeat.store.inspection import is_untouched
-    from holdbeat.store.verbs.job_types import announce
+    from holdbeat.store.maintenance.inspection import is_untouched
+    from holdbeat.store.queue.job_types import announce
 
     if store.read_sync(is_untouched):
         store.write_sync(announce, [announcement(each) for each in App(settings=settings).job_types])
@@ -194,7 +194,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     server: Any = None
     api_loop: OwnLoop | None = None
     if has_api and metrics is not None:
-        from holdbeat.api.own_loop import OwnLoop
+        from holdbeat.api.loop_thread import OwnLoop
         from holdbeat.api.server import ApiServer
         from holdbeat.web.pages import install
 

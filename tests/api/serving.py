@@ -26,10 +26,10 @@ from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outbound import Outbound
 from holdbeat.handlers.shell import shell_job_type
 from holdbeat.settings import Settings
+from holdbeat.store.access.api_keys import create_api_key
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.opening import open_store
 from holdbeat.store.transaction import StoreTerms
-from holdbeat.store.verbs.api_keys import create_api_key
 
 T = TypeVar("T")
 CONCURRENCY = "resources:default=64,http=16,narrow=1,lane=1"

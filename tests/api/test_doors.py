@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdbeat.api.doors import OPEN_PATHS
+from holdbeat.api.access import OPEN_PATHS
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.errors import SettingsError
-from holdbeat.store.verbs.api_keys import list_api_keys, revoke_api_key
+from holdbeat.store.access.api_keys import list_api_keys, revoke_api_key
 from tests.api.conftest import Serve
 from tests.api.serving import FAR, Served, eventually, problem_of, unique
 

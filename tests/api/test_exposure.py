@@ -18,10 +18,10 @@ from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.engine import watched_outbound
 from holdbeat.handlers.outbound import OutboundFailure
 from holdbeat.settings import Settings
+from holdbeat.store.access.exposed_servers import ARRIVAL_S, is_exposed, note_server
 from holdbeat.store.opening import open_store
+from holdbeat.store.running.workers import register_worker, stop_worker
 from holdbeat.store.transaction import StoreTerms
-from holdbeat.store.verbs.exposure import ARRIVAL_S, is_exposed, note_server
-from holdbeat.store.verbs.workers import register_worker, stop_worker
 from tests.api.conftest import Serve
 from tests.api.serving import eventually
 from tests.api.test_webhooks import Receiver

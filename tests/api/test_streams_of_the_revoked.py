@@ -13,7 +13,7 @@ import pytest
 from holdbeat.api.sessions import LIFE_S
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.clock import SystemClock
-from holdbeat.store.verbs.api_keys import list_api_keys, revoke_api_key
+from holdbeat.store.access.api_keys import list_api_keys, revoke_api_key
 from tests.api.conftest import Serve
 from tests.api.serving import Served, eventually, open_gate, problem_of, unique
 

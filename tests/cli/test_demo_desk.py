@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from holdbeat.demo import CONCURRENCY, STORIES_WAITING, demo, make_app
 from holdbeat.settings import Settings
-from holdbeat.store.verbs.cancel import cancel_job
-from holdbeat.store.verbs.pauses import pause
-from holdbeat.store.verbs.queue_list import queue
+from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.queue.pauses import pause
+from holdbeat.store.reads.queue_view import queue
 
 
 class NoRequests(random.Random):

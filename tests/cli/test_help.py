@@ -12,7 +12,7 @@ import pytest
 
 from holdbeat import App
 from holdbeat.cli.main import VERBS, cli
-from holdbeat.store.verbs.schedules import create_schedule
+from holdbeat.store.schedules.schedules import create_schedule
 from tests.cli.command import Command
 
 HEAVY = ("fastapi", "pydantic", "starlette", "uvicorn", "prometheus_client", "rich", "psycopg", "httpx2", "jinja2")
@@ -226,7 +226,7 @@ def _completed(command: Command, typed: str) -> tuple[list[str], str]:
 
 @pytest.mark.parametrize("words", [["jobs"], ["queue"], ["schedules"], ["endpoints"], ["stats"], ["reservations"]])
 def test_a_list_loads_neither_an_event_loop_nor_what_changes_things(holdbeat: Command, words: list[str]) -> None:
-    unneeded = ("asyncio", "ssl", "holdbeat.store.verbs.submission", "holdbeat.engine", *HEAVY)
+    unneeded = ("asyncio", "ssl", "holdbeat.store.queue.submission", "holdbeat.engine", *HEAVY)
     program = (
         f"import sys\nfrom holdbeat.wiring import main\nsys.argv = ['holdbeat', *{words!r}]\n"
         "try: main()\nexcept SystemExit: pass\n"

@@ -9,7 +9,7 @@ import pytest
 
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.views import job_json
-from holdbeat.store.verbs.jobs import load_job
+from holdbeat.store.reads.jobs import load_job
 from tests.cli.command import Command
 from tests.conformance.acts import open_at
 

@@ -13,8 +13,8 @@ import pytest
 
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import StoreRefused, TooLarge
-from holdbeat.store import moving
-from holdbeat.store.moving_artifacts import Artifacts
+from holdbeat.store.maintenance import move_store as moving
+from holdbeat.store.maintenance.move_artifacts import Artifacts
 from tests.cli.command import Command
 from tests.conformance.acts import open_at
 

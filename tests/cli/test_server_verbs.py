@@ -22,7 +22,7 @@ from holdbeat.cli.main import exit_code
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.settings import Settings
-from holdbeat.store.verbs.schedules import create_schedule
+from holdbeat.store.schedules.schedules import create_schedule
 from holdbeat.wiring import Composition
 from tests.cli.command import Command, drawn_on
 from tests.cli.conftest import CONCURRENCY, Server

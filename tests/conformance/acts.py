@@ -14,15 +14,15 @@ from holdbeat.domain.job import Job, NewJob
 from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.postgres import PostgresStore
-from holdbeat.store.sqlite import SqliteStore
+from holdbeat.store.postgres.store import PostgresStore
+from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.queue.groups import create_group, load_group
+from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.running.claim import Vacancy, claim
+from holdbeat.store.running.settle import Settled, settle
+from holdbeat.store.sqlite.store import SqliteStore
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
-from holdbeat.store.verbs.cancel import cancel_job
-from holdbeat.store.verbs.claim import Vacancy, claim
-from holdbeat.store.verbs.enqueue import enqueue
-from holdbeat.store.verbs.groups import create_group, load_group
-from holdbeat.store.verbs.jobs import load_job
-from holdbeat.store.verbs.settle import Settled, settle
 
 ROOMY = "resources:default=1000,http=1000,gpu=1000,cpu=1000"
 """Limits that are in force but out of reach."""

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.run import Outcome
+from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.running.claim import Vacancy, claim
+from holdbeat.store.running.settle import settle
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.claim import Vacancy, claim
-from holdbeat.store.verbs.enqueue import enqueue
-from holdbeat.store.verbs.settle import settle
 from tests.conformance.acts import ids_of, open_at, rows, settlement
 
 T = TypeVar("T")

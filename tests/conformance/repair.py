@@ -11,10 +11,10 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.recovery.recover import find_trouble, recovery_units
+from holdbeat.store.running.reservations import reserve
+from holdbeat.store.running.workers import register_worker
 from holdbeat.store.transaction import Row, Transaction
-from holdbeat.store.verbs.recover import find_trouble, recovery_units
-from holdbeat.store.verbs.reservations import reserve
-from holdbeat.store.verbs.workers import register_worker
 from tests.conformance.acts import change, enqueue_one, rows
 
 HOOK = "https://hooks.example/in"

@@ -10,11 +10,11 @@ from holdbeat.domain.job import Job
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.schedule import Schedule
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.firing import Firing, fire_due
-from holdbeat.store.verbs.job_types import AnnouncedType, announce
-from holdbeat.store.verbs.lists import list_jobs
-from holdbeat.store.verbs.occurrences import list_occurrences
-from holdbeat.store.verbs.schedules import create_schedule, get_schedule
+from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.reads.list_jobs import list_jobs
+from holdbeat.store.schedules.firing import Firing, fire_due
+from holdbeat.store.schedules.occurrences import list_occurrences
+from holdbeat.store.schedules.schedules import create_schedule, get_schedule
 from tests.conformance.acts import TYPES, instant, rows
 
 

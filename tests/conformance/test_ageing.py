@@ -10,7 +10,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.change import change_job
+from holdbeat.store.queue.edit_job import change_job
 from tests.conformance.acts import (
     OpenStore,
     claim_all,
@@ -152,7 +152,7 @@ def test_a_long_queue_is_taken_on_in_batches(
     open_store: OpenStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enqueue_all(open_store(), [NewJob("a") for _ in range(25)])
-    monkeypatch.setattr("holdbeat.store.verbs.ageing.AT_ONCE", 10)
+    monkeypatch.setattr("holdbeat.store.queue.ageing.AT_ONCE", 10)
     store = open_store(aging_s=PERIOD_S)
     clock.advance(2 * PERIOD_S)
     raised = []

@@ -8,14 +8,14 @@ from holdbeat.api.key_ring import KeyRing
 from holdbeat.domain.api_key import Scope, hash_of, new_key
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid, NotFound
-from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.api_keys import (
+from holdbeat.store.access.api_keys import (
     any_key_exists,
     create_api_key,
     list_api_keys,
     revoke_api_key,
     touch_api_keys,
 )
+from holdbeat.store.adapter import PersistenceAdapter
 from tests.conformance.acts import OpenStore, rows
 
 KEY = new_key(bytes(range(32)))

@@ -15,9 +15,8 @@ from holdbeat.engine.schedule_trigger import ScheduleTrigger
 from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.observe.explain import explain_schedule
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.attention import next_schedules, troubled_schedules, unknown_zones
-from holdbeat.store.verbs.look_ahead import drifted, realign
-from holdbeat.store.verbs.schedules import (
+from holdbeat.store.reads.needs_attention import next_schedules, troubled_schedules, unknown_zones
+from holdbeat.store.schedules.schedules import (
     disable_schedule,
     enable_schedule,
     patch_schedule,
@@ -25,6 +24,7 @@ from holdbeat.store.verbs.schedules import (
     resume_schedules,
     set_hints,
 )
+from holdbeat.store.schedules.upcoming import drifted, realign
 from tests.conformance.acts import change, claim_one, complete, count, enqueue_one, look, rows
 from tests.conformance.schedule_acts import (
     assert_each_due_time_once,

@@ -7,11 +7,11 @@ import pytest
 
 from holdbeat.domain.submission import Submission
 from holdbeat.store.adapter import PersistenceAdapter, Work
-from holdbeat.store.postgres import PostgresStore
-from holdbeat.store.postgres_calls import COMPANY_S, Calls
-from holdbeat.store.verbs.enqueue import enqueue
-from holdbeat.store.verbs.job_types import AnnouncedType, announce
-from holdbeat.store.verbs.submission import submit
+from holdbeat.store.postgres.calls import COMPANY_S, Calls
+from holdbeat.store.postgres.store import PostgresStore
+from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.queue.submission import submit
 from tests.conformance.acts import OpenStore
 from tests.conformance.test_shared_commit import hand_in
 

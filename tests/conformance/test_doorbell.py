@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdbeat.store.sqlite_neighbours import Doorbell
+from holdbeat.store.sqlite.processes import Doorbell
 
 
 class Ear:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdbeat.domain.errors import Conflict, HoldbeatError
 from holdbeat.domain.job import Job, NewJob
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.enqueue import enqueue
+from holdbeat.store.queue.enqueue import enqueue
 from tests.conformance.acts import OpenStore, claim_all, count, enqueue_all, enqueue_one, look, rows
 from tests.conformance.races import together
 

@@ -14,9 +14,9 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.observe.logs import JsonFormatter, TextFormatter
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.pauses import pause
+from holdbeat.store.recovery.recover_leases import recover_lease
 from holdbeat.store.transaction import Row, Transaction
-from holdbeat.store.verbs.pauses import pause
-from holdbeat.store.verbs.recover_leases import recover_lease
 from tests.conformance.acts import claim_one, complete, enqueue_one, events_of, settle_as
 
 pytestmark = pytest.mark.rule("OPS-04")

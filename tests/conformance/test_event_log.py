@@ -10,8 +10,8 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.reads.event_log import LoggedEvent, events_of_job, latest_cursor, read_events
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.event_log import LoggedEvent, events_of_job, latest_cursor, read_events
 from tests.conformance.acts import OpenStore, claim_one, complete, enqueue_one, open_at
 from tests.conformance.repair import write_rows
 

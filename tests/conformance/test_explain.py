@@ -16,10 +16,10 @@ from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.observe.explain import explain_job, explain_reservation
 from holdbeat.observe.wording import moment, span
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.pauses import pause
-from holdbeat.store.verbs.queue_list import queue
-from holdbeat.store.verbs.reservations import cancel_reservation, reserve
-from holdbeat.store.verbs.workers import begin_stopping, register_worker
+from holdbeat.store.queue.pauses import pause
+from holdbeat.store.reads.queue_view import queue
+from holdbeat.store.running.reservations import cancel_reservation, reserve
+from holdbeat.store.running.workers import begin_stopping, register_worker
 from tests.conformance.acts import (
     TYPES,
     OpenStore,

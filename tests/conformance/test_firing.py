@@ -9,14 +9,14 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.job import Hold, JobStatus
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.schedules import (
+from holdbeat.store.queue.templates import archive_template, create_template
+from holdbeat.store.schedules.schedules import (
     delete_schedule,
     disable_schedule,
     patch_schedule,
     pause_schedule,
     resume_schedule,
 )
-from holdbeat.store.verbs.templates import archive_template, create_template
 from tests.conformance.acts import (
     OpenStore,
     cancel,

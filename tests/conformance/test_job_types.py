@@ -9,14 +9,14 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.job_types import (
+from holdbeat.store.queue.job_types import (
     AnnouncedType,
     Catalogue,
     announce,
     list_types,
     unknown_type_error,
 )
+from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import OpenStore
 
 STORY = AnnouncedType("story", {"type": "object"}, {"resource": "gpu"}, ("tale", "novel"), "Writes one.")

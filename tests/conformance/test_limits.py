@@ -10,7 +10,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.reservations import reserve
+from holdbeat.store.running.reservations import reserve
 from tests.conformance.acts import (
     OpenStore,
     cancel,

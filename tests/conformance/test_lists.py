@@ -19,14 +19,14 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.queue.move import move_job
+from holdbeat.store.queue.pauses import pause
+from holdbeat.store.queue.templates import archive_template, create_template
+from holdbeat.store.reads.list_jobs import list_groups, list_jobs, list_runs, list_templates
+from holdbeat.store.reads.queue_view import queue
+from holdbeat.store.running.workers import register_worker
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.job_types import AnnouncedType, announce
-from holdbeat.store.verbs.lists import list_groups, list_jobs, list_runs, list_templates
-from holdbeat.store.verbs.order import move_job
-from holdbeat.store.verbs.pauses import pause
-from holdbeat.store.verbs.queue_list import queue
-from holdbeat.store.verbs.templates import archive_template, create_template
-from holdbeat.store.verbs.workers import register_worker
 from tests.conformance.acts import (
     OpenStore,
     cancel,

@@ -14,7 +14,7 @@ from holdbeat.domain.errors import Conflict, Invalid, NotFound
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.position import GAP, POSITION_MAX
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.order import move_job, reorder
+from holdbeat.store.queue.move import move_job, reorder
 from tests.conformance.acts import (
     OpenStore,
     change,

@@ -24,7 +24,7 @@ from holdbeat.domain.webhook import (
     WEBHOOK_EVENTS,
 )
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.webhooks import create_webhook, patch_webhook
+from holdbeat.store.webhooks.subscriptions import create_webhook, patch_webhook
 from tests.conformance.acts import (
     cancel,
     change,

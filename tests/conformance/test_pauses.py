@@ -6,8 +6,8 @@ import pytest
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.claim import Vacancy, claim
-from holdbeat.store.verbs.pauses import list_pauses, pause, resume
+from holdbeat.store.queue.pauses import list_pauses, pause, resume
+from holdbeat.store.running.claim import Vacancy, claim
 from tests.conformance.acts import (
     ROOMY,
     OpenStore,

@@ -15,14 +15,14 @@ from holdbeat.domain.errors import StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Claim
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.postgres import PostgresStore
-from holdbeat.store.postgres_database import Link
-from holdbeat.store.postgres_sessions import end_standing_sessions
-from holdbeat.store.postgres_transaction import PostgresTransaction
+from holdbeat.store.postgres.database import Link
+from holdbeat.store.postgres.sessions import end_standing_sessions
+from holdbeat.store.postgres.store import PostgresStore
+from holdbeat.store.postgres.transaction import PostgresTransaction
+from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.running.claim import Vacancy, claim
+from holdbeat.store.running.reservations import cancel_reservation, reserve
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.claim import Vacancy, claim
-from holdbeat.store.verbs.enqueue import enqueue
-from holdbeat.store.verbs.reservations import cancel_reservation, reserve
 from tests.conformance.acts import (
     OpenStore,
     claim_one,

@@ -11,11 +11,10 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.manual_retry import retry_job
-from holdbeat.store.verbs.prune import PASS_EVERY_S, Pruned, prune, prune_events
-from holdbeat.store.verbs.reservations import cancel_reservation
-from holdbeat.store.verbs.run_output import (
+from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.recovery.prune import PASS_EVERY_S, Pruned, prune, prune_events
+from holdbeat.store.running.reservations import cancel_reservation
+from holdbeat.store.running.run_output import (
     ArtifactEntry,
     LogEntry,
     ProgressEntry,
@@ -23,6 +22,7 @@ from holdbeat.store.verbs.run_output import (
     progress,
     store_artifact,
 )
+from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import (
     cancel,
     change,

@@ -12,14 +12,14 @@ from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.cancel import cancel_job, roots_of
+from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.reads.list_jobs import list_jobs, list_runs
+from holdbeat.store.reads.queue_view import queue
+from holdbeat.store.running.claim import Vacancy, claim
+from holdbeat.store.running.settle import settle
+from holdbeat.store.running.workers import beat
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.cancel import cancel_job, roots_of
-from holdbeat.store.verbs.claim import Vacancy, claim
-from holdbeat.store.verbs.enqueue import enqueue
-from holdbeat.store.verbs.lists import list_jobs, list_runs
-from holdbeat.store.verbs.queue_list import queue
-from holdbeat.store.verbs.settle import settle
-from holdbeat.store.verbs.workers import beat
 from tests.conformance.acts import OpenStore, change, claim_some, enqueue_all, rows, settlement
 from tests.conformance.plans import Plan, plans_of
 

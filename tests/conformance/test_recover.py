@@ -11,11 +11,11 @@ from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.run import ErrorKind, RunStatus
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.recovery.recover import find_trouble, recovery_units
+from holdbeat.store.running.reservations import load_reservation
+from holdbeat.store.running.settle import Settled
+from holdbeat.store.running.workers import beat
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.recover import find_trouble, recovery_units
-from holdbeat.store.verbs.reservations import load_reservation
-from holdbeat.store.verbs.settle import Settled
-from holdbeat.store.verbs.workers import beat
 from tests.conformance.acts import (
     OpenStore,
     cancel,

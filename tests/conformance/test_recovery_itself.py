@@ -14,9 +14,9 @@ from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure
 from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.recover import Trouble, find_trouble, recovery_units
-from holdbeat.store.verbs.recover_leases import recover_lease
-from holdbeat.store.verbs.settle import Settled
+from holdbeat.store.recovery.recover import Trouble, find_trouble, recovery_units
+from holdbeat.store.recovery.recover_leases import recover_lease
+from holdbeat.store.running.settle import Settled
 from tests.conformance.acts import (
     OpenStore,
     change,

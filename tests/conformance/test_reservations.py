@@ -13,7 +13,7 @@ from holdbeat.domain.errors import Conflict, Invalid, NotFound
 from holdbeat.domain.reservation import ReservationOutcome, ReservationStatus
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.reservations import (
+from holdbeat.store.running.reservations import (
     cancel_reservation,
     extend,
     give_up_waiting,
@@ -22,7 +22,7 @@ from holdbeat.store.verbs.reservations import (
     place_in_line,
     waiting_line,
 )
-from holdbeat.store.verbs.settle import Settled
+from holdbeat.store.running.settle import Settled
 from tests.conformance.acts import (
     OpenStore,
     claim_all,

@@ -10,7 +10,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import StoreDown
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import NewJob
-from holdbeat.store.verbs.pauses import pause, resume
+from holdbeat.store.queue.pauses import pause, resume
 from tests.conformance.acts import (
     OpenStore,
     claim_all,

@@ -17,11 +17,11 @@ from holdbeat.domain.errors import Conflict, StoreRefused
 from holdbeat.domain.job import JobStatus, NewJob
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
-from holdbeat.store.restoring import restore
-from holdbeat.store.sqlite import SqliteStore
-from holdbeat.store.sqlite_file import FileIdentity
-from holdbeat.store.verbs.jobs import load_job
-from holdbeat.store.verbs.recover import find_trouble, recovery_units
+from holdbeat.store.maintenance.restore import restore
+from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.recovery.recover import find_trouble, recovery_units
+from holdbeat.store.sqlite.file import FileIdentity
+from holdbeat.store.sqlite.store import SqliteStore
 from tests.conformance.acts import claim_all, count, enqueue_all, enqueue_one, open_at, rows
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -104,7 +104,7 @@ def test_a_store_behind_a_link_is_known_to_be_in_use_and_keeps_its_place(tmp_pat
 CRASH = """
 import os, sys
 from datetime import UTC, datetime
-from holdbeat.store import restoring
+from holdbeat.store.maintenance import restore as restoring
 step = getattr(os, sys.argv[3])
 def crash(*args):
     if str(args[1]) == sys.argv[2]: os._exit(137)

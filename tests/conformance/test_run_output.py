@@ -9,7 +9,7 @@ from holdbeat.domain.errors import NotFound, TooLarge
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Claim, Lease
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.run_output import (
+from holdbeat.store.running.run_output import (
     ARTIFACT_DATA_MAX,
     ArtifactEntry,
     LogEntry,

@@ -9,16 +9,16 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.run import Outcome
 from holdbeat.domain.schedule_edit import created
-from holdbeat.domain.steering import replanned
+from holdbeat.domain.schedule_steps import replanned
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.reads.needs_attention import failing_schedules, next_schedules, troubled_schedules
+from holdbeat.store.running.settle import settle
+from holdbeat.store.schedules.after_run import orphaned_schedules
+from holdbeat.store.schedules.firing import fire_due
+from holdbeat.store.schedules.schedule_reports import list_schedules
+from holdbeat.store.schedules.schedule_rows import insert_schedules
+from holdbeat.store.schedules.upcoming import look_ahead
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.attention import failing_schedules, next_schedules, troubled_schedules
-from holdbeat.store.verbs.firing import fire_due
-from holdbeat.store.verbs.look_ahead import look_ahead
-from holdbeat.store.verbs.planning import orphaned_schedules
-from holdbeat.store.verbs.schedule_reports import list_schedules
-from holdbeat.store.verbs.schedule_rows import insert_schedules
-from holdbeat.store.verbs.settle import settle
 from tests.conformance.acts import change, claim_all, settlement
 from tests.conformance.plans import plans_of
 from tests.conformance.schedule_acts import announce_types, fire, fire_all, make_adaptive

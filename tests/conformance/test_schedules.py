@@ -14,17 +14,18 @@ from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid, NotFound, S
 from holdbeat.domain.job import Hold
 from holdbeat.domain.views import REDACTED, endpoint_json, occurrence_json, schedule_json
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.endpoints import endpoint_health, get_endpoint
-from holdbeat.store.verbs.job_types import AnnouncedType, announce
-from holdbeat.store.verbs.manual_fire import trigger_schedule
-from holdbeat.store.verbs.schedule_reports import (
+from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.queue.templates import archive_template, create_template
+from holdbeat.store.schedules.endpoints import endpoint_health, get_endpoint
+from holdbeat.store.schedules.manual_fire import trigger_schedule
+from holdbeat.store.schedules.schedule_reports import (
     list_schedules,
     occurrences_of,
     preview_schedule,
     preview_timetable,
     schedule_facts,
 )
-from holdbeat.store.verbs.schedules import (
+from holdbeat.store.schedules.schedules import (
     create_schedule,
     delete_schedule,
     disable_schedule,
@@ -34,7 +35,6 @@ from holdbeat.store.verbs.schedules import (
     save_named_schedule,
     set_hints,
 )
-from holdbeat.store.verbs.templates import archive_template, create_template
 from tests.conformance.acts import OpenStore, cancel, claim_all, claim_one, complete, count, events_of, fail, rows
 from tests.conformance.races import together
 from tests.conformance.schedule_acts import (

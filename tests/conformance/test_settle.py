@@ -11,7 +11,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.lease import Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.settle import settle
+from holdbeat.store.running.settle import settle
 from tests.conformance.acts import (
     change,
     claim_one,

@@ -12,10 +12,10 @@ import pytest
 from holdbeat.domain.errors import Conflict
 from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter, Work
-from holdbeat.store.sqlite import SqliteStore
+from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.sqlite.store import SqliteStore
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.cancel import cancel_job
-from holdbeat.store.verbs.enqueue import enqueue
 from tests.conformance.acts import OpenStore, change, count, enqueue_one, rows
 from tests.conformance.races import HeldOpen
 

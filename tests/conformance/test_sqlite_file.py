@@ -21,9 +21,9 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
-from holdbeat.store.sqlite import READERS, SqliteStore
-from holdbeat.store.sqlite_file import INDEX_EVERY, MEMORY
-from holdbeat.store.sqlite_neighbours import WriteTurn
+from holdbeat.store.sqlite.file import INDEX_EVERY, MEMORY
+from holdbeat.store.sqlite.processes import WriteTurn
+from holdbeat.store.sqlite.store import READERS, SqliteStore
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import claim_all, complete, count, enqueue_all, enqueue_one, open_at, rows
 from tests.conformance.races import HeldOpen

@@ -13,12 +13,12 @@ from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.pauses import pause
+from holdbeat.store.reads.estimates import estimate_start, mean_durations
+from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.reads.stats import stats
+from holdbeat.store.running.workers import register_worker
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.estimates import estimate_start, mean_durations
-from holdbeat.store.verbs.jobs import load_job
-from holdbeat.store.verbs.pauses import pause
-from holdbeat.store.verbs.stats import stats
-from holdbeat.store.verbs.workers import register_worker
 from tests.conformance.acts import (
     OpenStore,
     cancel,

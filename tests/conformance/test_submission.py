@@ -15,13 +15,13 @@ from holdbeat.domain.job import Hold, Job, RetryPolicy
 from holdbeat.domain.submission import Submission
 from holdbeat.handlers.http import HTTP_PARAMS_SCHEMA
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.bulk import cancel_where
-from holdbeat.store.verbs.cancel import cancel_group, cancel_job
-from holdbeat.store.verbs.enqueue import Enqueued
-from holdbeat.store.verbs.job_types import AnnouncedType, announce
-from holdbeat.store.verbs.reservations import cancel_reservation
-from holdbeat.store.verbs.submission import submit, submit_group
-from holdbeat.store.verbs.templates import archive_template, create_template, patch_template
+from holdbeat.store.queue.bulk import cancel_where
+from holdbeat.store.queue.cancel import cancel_group, cancel_job
+from holdbeat.store.queue.enqueue import Enqueued
+from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.queue.submission import submit, submit_group
+from holdbeat.store.queue.templates import archive_template, create_template, patch_template
+from holdbeat.store.running.reservations import cancel_reservation
 from tests.conformance.acts import count, look
 from tests.conformance.repair import ask_directly
 

@@ -13,18 +13,18 @@ from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.views import schedule_json, template_json
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.job_types import AnnouncedType, announce
-from holdbeat.store.verbs.manual_fire import trigger_schedule
-from holdbeat.store.verbs.schedules import create_schedule
-from holdbeat.store.verbs.submission import submit
-from holdbeat.store.verbs.templates import (
+from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.queue.submission import submit
+from holdbeat.store.queue.templates import (
     archive_template,
     create_template,
     get_template,
     patch_template,
     save_template,
 )
+from holdbeat.store.schedules.manual_fire import trigger_schedule
+from holdbeat.store.schedules.schedules import create_schedule
+from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import OpenStore, count, events_of, rows
 from tests.conformance.races import together
 

@@ -9,10 +9,10 @@ from holdbeat.domain.ids import IdSource
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.opening import open_store
+from holdbeat.store.reads.stats import count_workers, stats
+from holdbeat.store.running.shared_limits import disagreement, note_terms, terms_in_force
+from holdbeat.store.running.workers import register_worker, stop_worker
 from holdbeat.store.transaction import StoreTerms, Transaction
-from holdbeat.store.verbs.stats import count_workers, stats
-from holdbeat.store.verbs.terms_in_force import disagreement, note_terms, terms_in_force
-from holdbeat.store.verbs.workers import register_worker, stop_worker
 from tests.conformance.acts import open_at
 
 

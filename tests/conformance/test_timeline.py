@@ -10,7 +10,9 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.attention import (
+from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.reads.event_log import newest_events
+from holdbeat.store.reads.needs_attention import (
     failed_for_good,
     failing_schedules,
     next_schedules,
@@ -18,12 +20,10 @@ from holdbeat.store.verbs.attention import (
     stale_results,
     unserved,
 )
-from holdbeat.store.verbs.event_log import newest_events
-from holdbeat.store.verbs.manual_retry import retry_job
-from holdbeat.store.verbs.reservations import reserve
-from holdbeat.store.verbs.run_output import ProgressEntry, progress
-from holdbeat.store.verbs.timeline import minutes_since, spans_since
-from holdbeat.store.verbs.workers import register_worker
+from holdbeat.store.reads.timeline import minutes_since, spans_since
+from holdbeat.store.running.reservations import reserve
+from holdbeat.store.running.run_output import ProgressEntry, progress
+from holdbeat.store.running.workers import register_worker
 from tests.conformance.acts import (
     cancel,
     claim_one,

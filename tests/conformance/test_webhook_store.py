@@ -21,7 +21,7 @@ from holdbeat.domain.webhook import (
     new_secret,
 )
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.deliveries import (
+from holdbeat.store.webhooks.deliveries import (
     DeliveryResult,
     TakenDelivery,
     finish_deliveries,
@@ -30,7 +30,7 @@ from holdbeat.store.verbs.deliveries import (
     redeliver,
     take_deliveries,
 )
-from holdbeat.store.verbs.webhooks import (
+from holdbeat.store.webhooks.subscriptions import (
     ServerSecret,
     create_webhook,
     delete_webhook,

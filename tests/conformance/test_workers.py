@@ -11,9 +11,8 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.reservations import cancel_reservation
-from holdbeat.store.verbs.workers import (
+from holdbeat.store.running.reservations import cancel_reservation
+from holdbeat.store.running.workers import (
     all_workers,
     beat,
     begin_stopping,
@@ -23,6 +22,7 @@ from holdbeat.store.verbs.workers import (
     signals,
     stop_worker,
 )
+from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import (
     cancel,
     claim_one,

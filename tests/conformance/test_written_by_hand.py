@@ -9,8 +9,8 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.recover import find_trouble, recovery_units
-from holdbeat.store.verbs.schedules import set_hints
+from holdbeat.store.recovery.recover import find_trouble, recovery_units
+from holdbeat.store.schedules.schedules import set_hints
 from tests.conformance.acts import change, claim_all, claim_one, enqueue_one, ids_of
 from tests.conformance.schedule_acts import fire_all, make, make_adaptive, seen, verdicts, wake_at
 

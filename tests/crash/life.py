@@ -23,12 +23,12 @@ from holdbeat.engine.retention import Retention
 from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.stop import StopReason
 from holdbeat.job_handle import JobHandle
-from holdbeat.store.verbs.cancel import cancel_job
-from holdbeat.store.verbs.deliveries import DeliveryResult, finish_deliveries, take_deliveries
-from holdbeat.store.verbs.manual_retry import retry_job
-from holdbeat.store.verbs.schedules import create_schedule
-from holdbeat.store.verbs.webhooks import create_webhook
-from holdbeat.store.verbs.workers import stop_worker
+from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.running.workers import stop_worker
+from holdbeat.store.schedules.schedules import create_schedule
+from holdbeat.store.webhooks.deliveries import DeliveryResult, finish_deliveries, take_deliveries
+from holdbeat.store.webhooks.subscriptions import create_webhook
 from holdbeat.testing import Stage, stage
 
 BIRTH = datetime(2026, 1, 1, tzinfo=UTC)

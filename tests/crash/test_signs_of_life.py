@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdbeat.store.sqlite_neighbours import SignsOfLife
+from holdbeat.store.sqlite.processes import SignsOfLife
 from tests.crash.processes import ROOT
 
 WATCHER = """
 import sys
 from pathlib import Path
-from holdbeat.store.sqlite_neighbours import SignsOfLife
+from holdbeat.store.sqlite.processes import SignsOfLife
 life = SignsOfLife(Path(sys.argv[1]))
 print("watching", flush=True)
 found = set()
@@ -48,7 +48,7 @@ def test_the_dead_are_known_at_once_and_the_living_are_not_among_them(tmp_path: 
     life = SignsOfLife(folder)
     life.announce("alive")
     code = (
-        "import sys; from pathlib import Path; from holdbeat.store.sqlite_neighbours import SignsOfLife; "
+        "import sys; from pathlib import Path; from holdbeat.store.sqlite.processes import SignsOfLife; "
         "SignsOfLife(Path(sys.argv[1])).announce('doomed'); print('ready', flush=True); sys.stdin.read()"
     )
     doomed = subprocess.Popen(

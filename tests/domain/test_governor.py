@@ -12,7 +12,7 @@ import pytest
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.governor import Plan, PlanInputs, plan
 from holdbeat.domain.schedule import INDEFINITE, Overlap, Schedule
-from holdbeat.domain.steering import (
+from holdbeat.domain.schedule_steps import (
     ChainEnd,
     after_run,
     cleared_hints,

@@ -12,7 +12,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.occurrence import due_work
 from holdbeat.domain.schedule import Overlap, Schedule
 from holdbeat.domain.schedule_edit import created, edited
-from holdbeat.domain.steering import (
+from holdbeat.domain.schedule_steps import (
     after_run,
     cleared_hints,
     fired,

@@ -15,7 +15,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.governor import PlanInputs, plan
 from holdbeat.domain.schedule import INDEFINITE, Overlap, Schedule, validate
 from holdbeat.domain.schedule_edit import edited
-from holdbeat.domain.steering import (
+from holdbeat.domain.schedule_steps import (
     ChainEnd,
     after_run,
     cleared_hints,

@@ -17,7 +17,7 @@ from holdbeat.domain.governor import PlanInputs, plan
 from holdbeat.domain.occurrence import due_work
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.schedule_edit import created, edited
-from holdbeat.domain.steering import (
+from holdbeat.domain.schedule_steps import (
     after_run,
     cleared_hints,
     fired,

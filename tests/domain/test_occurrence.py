@@ -19,7 +19,7 @@ from holdbeat.domain.occurrence import (
     overlap,
 )
 from holdbeat.domain.schedule import INDEFINITE, CatchUp, Overlap, Schedule
-from holdbeat.domain.steering import paused, replanned, resumed
+from holdbeat.domain.schedule_steps import paused, replanned, resumed
 from holdbeat.domain.timetable import next_due
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -14,7 +14,7 @@ from holdbeat.domain.cron import Dst
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.governor import PlanInputs, plan
 from holdbeat.domain.schedule import Overlap, Schedule
-from holdbeat.domain.steering import replanned
+from holdbeat.domain.schedule_steps import replanned
 from holdbeat.domain.timetable import clock_change, due_times, fire_at, jittered, next_due, preview, preview_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

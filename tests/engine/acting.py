@@ -14,8 +14,8 @@ import pytest
 
 from holdbeat.domain.job import Job
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.sqlite import SqliteStore
-from holdbeat.store.verbs.jobs import load_job
+from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.sqlite.store import SqliteStore
 from tests.postgres import PostgresServer
 
 PATIENCE_S = 30.0

@@ -8,10 +8,10 @@ from typing import Any
 
 from holdbeat.domain.clock import ManualClock, from_iso
 from holdbeat.domain.run import ErrorKind, Outcome
-from holdbeat.store.postgres_transaction import PostgresTransaction
-from holdbeat.store.sqlite_transaction import SqliteTransaction
-from holdbeat.store.verbs.firing import fire_due
-from holdbeat.store.verbs.settle import settle
+from holdbeat.store.postgres.transaction import PostgresTransaction
+from holdbeat.store.running.settle import settle
+from holdbeat.store.schedules.firing import fire_due
+from holdbeat.store.sqlite.transaction import SqliteTransaction
 from tests.conformance.acts import claim_all, open_at, settlement
 
 _left = 0

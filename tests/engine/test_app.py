@@ -18,7 +18,7 @@ from holdbeat import App, Context, PermanentFailure, Skip
 from holdbeat.app import DirectFailed
 from holdbeat.domain.errors import Conflict, Invalid, Unavailable
 from holdbeat.domain.job import JobStatus
-from holdbeat.store.verbs.groups import load_group
+from holdbeat.store.queue.groups import load_group
 from tests.engine.acting import Outage
 
 pytestmark = pytest.mark.asyncio

@@ -12,9 +12,9 @@ import pytest
 
 from holdbeat import App, Context
 from holdbeat.domain.job import JobStatus
-from holdbeat.engine.signals import CancelWatch
-from holdbeat.store.verbs.cancel import cancel_job
-from holdbeat.store.verbs.groups import load_group
+from holdbeat.engine.cancel_watch import CancelWatch
+from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.queue.groups import load_group
 from tests.conformance.acts import open_at
 from tests.engine import engine_jobs
 from tests.engine.acting import Outage, event_names, job, until, value

@@ -16,8 +16,8 @@ from holdbeat.domain.job import JobStatus, NewJob
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.engine.direct_execution import DirectExecutionHandler, WaitedTooLong
 from holdbeat.engine.zombie_recovery import ZombieRecovery
-from holdbeat.store.verbs.reservations import extend, reserve
-from holdbeat.store.verbs.workers import register_worker, stop_worker
+from holdbeat.store.running.reservations import extend, reserve
+from holdbeat.store.running.workers import register_worker, stop_worker
 from holdbeat.testing import Stage, stage
 from tests.conformance.acts import open_at
 from tests.engine.acting import Outage, event_names, job, rows, until, value

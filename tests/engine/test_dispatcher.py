@@ -16,10 +16,10 @@ from holdbeat.domain.lease import Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.handlers.context import Context
 from holdbeat.handlers.stop import StopSignal
+from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.recovery.recover_leases import recover_lease
+from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.claim import Vacancy, claim
-from holdbeat.store.verbs.enqueue import enqueue
-from holdbeat.store.verbs.recover_leases import recover_lease
 from holdbeat.testing import stage
 from tests.conformance.fault_proxy import FaultProxy
 from tests.engine.acting import Outage, event_names, job, recover_footing, rows, stumble, until, value

@@ -18,8 +18,8 @@ from holdbeat.handlers.http_handler import HttpHandler
 from holdbeat.handlers.outbound import Outbound
 from holdbeat.handlers.stop import StopSignal
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.endpoints import endpoint_health
-from holdbeat.store.verbs.schedules import clear_hints, pause_schedule, resume_schedule, set_hints
+from holdbeat.store.schedules.endpoints import endpoint_health
+from holdbeat.store.schedules.schedules import clear_hints, pause_schedule, resume_schedule, set_hints
 from tests.conformance.acts import OpenStore, claim_all, count, rows, settle_as
 from tests.conformance.schedule_acts import (
     assert_each_due_time_once,

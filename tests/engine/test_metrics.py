@@ -22,8 +22,8 @@ from holdbeat.engine.supervisor import Supervisor
 from holdbeat.engine.webhook_service import WebhookService
 from holdbeat.observe.metrics import Metrics
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.schedules.schedules import create_schedule
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.schedules import create_schedule
 from tests.conformance.acts import claim_one, enqueue_one, open_at, settle_as
 from tests.conformance.acts import complete as complete_run
 

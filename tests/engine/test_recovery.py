@@ -159,7 +159,7 @@ async def test_files_whose_deletion_a_crash_prevented_are_deleted_by_the_next_wh
 ) -> None:
     from holdbeat import Context
     from holdbeat.engine.retention import Retention
-    from holdbeat.store.verbs.prune import noted_files, prune
+    from holdbeat.store.recovery.prune import noted_files, prune
     from holdbeat.testing import stage
 
     app = App()

@@ -15,9 +15,9 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import Lease, LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.engine.run_reports import RunReports
-from holdbeat.store.verbs.claim import Vacancy, claim
-from holdbeat.store.verbs.recover_leases import recover_lease
-from holdbeat.store.verbs.run_output import list_artifacts
+from holdbeat.store.recovery.recover_leases import recover_lease
+from holdbeat.store.running.claim import Vacancy, claim
+from holdbeat.store.running.run_output import list_artifacts
 from holdbeat.testing import stage
 from tests.engine.acting import Outage, job, recover_footing, rows, stumble, until, value
 

@@ -13,7 +13,7 @@ import pytest
 from holdbeat.domain.clock import ManualClock, iso
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.recover import find_trouble, recovery_units
+from holdbeat.store.recovery.recover import find_trouble, recovery_units
 from tests.conformance.acts import OpenStore, claim_all, complete, count, rows
 from tests.conformance.schedule_acts import assert_each_due_time_once, fire, make, make_adaptive, seen
 from tests.engine.fatal_statement import act_until_killed

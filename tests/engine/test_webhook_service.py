@@ -15,7 +15,7 @@ from standardwebhooks import Webhook as Verifier
 from holdbeat import App
 from holdbeat.domain.clock import ManualClock, SystemClock
 from holdbeat.engine.webhook_service import WebhookService
-from holdbeat.store.verbs.webhooks import create_webhook
+from holdbeat.store.webhooks.subscriptions import create_webhook
 from holdbeat.testing import Stage, stage
 from tests.engine.acting import recover_footing, rows, stumble, until, value
 from tests.engine.raw_server import http, serving

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdbeat.store.verbs.timeline import Span
+from holdbeat.store.reads.timeline import Span
 from holdbeat.web.charts import lanes, time_ticks
 from tests.api.serving import Served
 

@@ -18,13 +18,13 @@ from starlette.types import Receive, Scope, Send
 
 from holdbeat import __version__
 from holdbeat.api import legacy
+from holdbeat.api.access import Doors
+from holdbeat.api.context import Service
 from holdbeat.api.docs_page import STYLE, docs_html
-from holdbeat.api.doors import Doors
 from holdbeat.api.problem import answer, problem, wrong_method
 from holdbeat.api.routers import (
     direct,
     endpoints,
-    figures,
     health,
     job_groups,
     job_runs,
@@ -34,12 +34,12 @@ from holdbeat.api.routers import (
     logs,
     queue,
     schedules,
+    system,
     webhooks,
 )
 from holdbeat.api.routes import Routes, Serve
 from holdbeat.api.schemas.base import Problem
 from holdbeat.api.schemas.others import DirectAnswer, DirectRequest
-from holdbeat.api.service import Service
 from holdbeat.domain.errors import SettingsError
 
 TAKEN = frozenset(
@@ -100,7 +100,7 @@ def _all_routes(service: Service) -> list[Routes]:
         endpoints.routes,
         direct.routes,
         webhooks.routes,
-        figures.routes,
+        system.routes,
         health.routes,
         login.routes,
     ]

@@ -19,7 +19,7 @@ from typing import Any
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.views import event_json
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.event_log import LoggedEvent, latest_cursor, read_events
+from holdbeat.store.reads.event_log import LoggedEvent, latest_cursor, read_events
 
 log = logging.getLogger("holdbeat.api")
 

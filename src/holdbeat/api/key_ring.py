@@ -12,8 +12,8 @@ import hmac
 
 from holdbeat.domain.api_key import ApiKey, hash_of
 from holdbeat.domain.errors import HoldbeatError
+from holdbeat.store.access.api_keys import list_api_keys, touch_api_keys
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.api_keys import list_api_keys, touch_api_keys
 
 FRESH_S = 1.0
 SECOND_LOOK_S = 0.05

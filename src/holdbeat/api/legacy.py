@@ -11,8 +11,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdbeat.api.call import Call, checked_fields
+from holdbeat.api.context import Service
 from holdbeat.api.problem import answer
+from holdbeat.api.request import Call, checked_fields
 from holdbeat.api.routes import Parameter, Routes, Serve
 from holdbeat.api.schemas.others import (
     LegacyAccepted,
@@ -23,7 +24,6 @@ from holdbeat.api.schemas.others import (
     LegacyJobList,
     LegacyTrigger,
 )
-from holdbeat.api.service import Service
 from holdbeat.api.submitting import check_count, guard_shell, submit_for
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.clock import iso
@@ -32,12 +32,12 @@ from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.views import redacted_params
+from holdbeat.store.queue.cancel import cancel_job, roots_of, tip_of
+from holdbeat.store.queue.groups import load_group
+from holdbeat.store.queue.submission import submit_group
+from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.reads.list_jobs import list_jobs
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.cancel import cancel_job, roots_of, tip_of
-from holdbeat.store.verbs.groups import load_group
-from holdbeat.store.verbs.jobs import load_job
-from holdbeat.store.verbs.lists import list_jobs
-from holdbeat.store.verbs.submission import submit_group
 
 routes = Routes("legacy")
 

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdbeat.api.call import Call
+from holdbeat.api.context import Service
 from holdbeat.api.problem import JSON, PROBLEM, refusal
-from holdbeat.api.service import Service
+from holdbeat.api.request import Call
 from holdbeat.domain.errors import HoldbeatError
 
 Endpoint = Callable[[Call], Awaitable[Response]]

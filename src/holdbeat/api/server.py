@@ -17,17 +17,17 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from holdbeat.api.access import SECURITY_HEADERS
 from holdbeat.api.app import create_api
-from holdbeat.api.doors import SECURITY_HEADERS
+from holdbeat.api.context import Service
 from holdbeat.api.event_feed import EventFeed
 from holdbeat.api.key_ring import KeyRing
 from holdbeat.api.problem import problem
-from holdbeat.api.service import Service
 from holdbeat.api.sessions import Sessions
 from holdbeat.domain.errors import SettingsError
 from holdbeat.engine.supervisor import Supervisor
 from holdbeat.engine.watched_outbound import WatchedOutbound
-from holdbeat.store.verbs.exposure import exposed_servers, note_server
+from holdbeat.store.access.exposed_servers import exposed_servers, note_server
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75

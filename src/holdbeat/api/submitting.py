@@ -9,15 +9,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from holdbeat.api.call import Call
+from holdbeat.api.request import Call
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.errors import Forbidden, Invalid
 from holdbeat.domain.submission import Submission
 from holdbeat.handlers.shell import SHELL
+from holdbeat.store.queue.enqueue import Enqueued
+from holdbeat.store.queue.submission import submit
+from holdbeat.store.queue.templates import find_template
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.enqueue import Enqueued
-from holdbeat.store.verbs.submission import submit
-from holdbeat.store.verbs.templates import find_template
 
 MOST_JOBS = 10_000
 _HEADER_KEY = re.compile(r"[!-~]{1,255}")

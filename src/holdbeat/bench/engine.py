@@ -22,9 +22,9 @@ from holdbeat.bench.bare import postgres_life, postgres_single_commits, sqlite_l
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Conflict, SettingsError
 from holdbeat.settings import Settings
+from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.queue.pauses import pause, resume
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.cancel import cancel_job
-from holdbeat.store.verbs.pauses import pause, resume
 
 SLOTS = 256
 BATCH = 100

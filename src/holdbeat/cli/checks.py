@@ -15,15 +15,15 @@ from typing import Any
 from holdbeat.cli.output import span
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import HoldbeatError
-from holdbeat.store.inspection import schema_state
+from holdbeat.store.access.api_keys import any_key_exists
+from holdbeat.store.maintenance.inspection import schema_state
+from holdbeat.store.reads.needs_attention import troubled_schedules, unknown_zones
+from holdbeat.store.reads.stats import job_counts
+from holdbeat.store.recovery.recover import find_trouble, recovery_units
+from holdbeat.store.running.shared_limits import disagreement
+from holdbeat.store.running.workers import live_workers
+from holdbeat.store.schedules.upcoming import database_time
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.api_keys import any_key_exists
-from holdbeat.store.verbs.attention import troubled_schedules, unknown_zones
-from holdbeat.store.verbs.look_ahead import database_time
-from holdbeat.store.verbs.recover import find_trouble, recovery_units
-from holdbeat.store.verbs.stats import job_counts
-from holdbeat.store.verbs.terms_in_force import disagreement
-from holdbeat.store.verbs.workers import live_workers
 
 LITTLE_SPACE = 1024**3
 NO_SPACE = 100 * 1024**2

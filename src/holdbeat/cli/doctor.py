@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import click
 
 from holdbeat.cli.checks import Check, State, checks_of
+from holdbeat.cli.options import JSON, STORE, example, say_which_store
 from holdbeat.cli.output import print_json, say, shown, table
-from holdbeat.cli.verb import JSON, STORE, example, say_which_store
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.observe.redaction import without_secrets
 

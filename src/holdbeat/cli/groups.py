@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from holdbeat.cli.arguments import json_object
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.given import json_object
 from holdbeat.cli.job_tables import jobs_table
+from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
 from holdbeat.cli.output import fields, instant, show, show_list, table
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
 
 STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "PARTIAL", "CANCELLED")
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdbeat.cli.arguments import INSTANT, json_object, labels, without_none
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.completing import job_types
-from holdbeat.cli.given import INSTANT, json_object, labels, without_none
+from holdbeat.cli.completion import job_types
 from holdbeat.cli.job_tables import explanation, job_fields, jobs_table
+from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, Function, example, reaching
 from holdbeat.cli.output import bar, confirm, show, show_list, shown
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, Function, example, reaching
 from holdbeat.domain.errors import HoldbeatError, NotFound
 
 if TYPE_CHECKING:

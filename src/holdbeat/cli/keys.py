@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from holdbeat.cli.options import JSON, ListingGroup, example, on_store
 from holdbeat.cli.output import instant, print_json, say, say_what_next, table
-from holdbeat.cli.verb import JSON, ListingGroup, example, on_store
 from holdbeat.domain.bounds import line
 from holdbeat.domain.clock import iso
 
@@ -29,7 +29,7 @@ def keys() -> None:
 def create(settings: Any, store: Any, name: str | None, scope: str, as_json: bool) -> None:
     """Make a key and print it, this once."""
     from holdbeat.domain.api_key import KEY_BYTES, Scope, new_key
-    from holdbeat.store.verbs.api_keys import create_api_key
+    from holdbeat.store.access.api_keys import create_api_key
 
     key = new_key(secrets.token_bytes(KEY_BYTES))
     made = store.write_sync(create_api_key, line(name or scope, "name", 200), Scope(scope), key)
@@ -45,7 +45,7 @@ def create(settings: Any, store: Any, name: str | None, scope: str, as_json: boo
 @on_store()
 def list_keys(settings: Any, store: Any, as_json: bool) -> None:
     """List all keys by their first characters, revoked ones included."""
-    from holdbeat.store.verbs.api_keys import list_api_keys
+    from holdbeat.store.access.api_keys import list_api_keys
 
     items = [_key_json(each) for each in store.read_sync(list_api_keys)]
     if as_json:
@@ -79,7 +79,7 @@ def list_keys(settings: Any, store: Any, as_json: bool) -> None:
 @on_store()
 def revoke(settings: Any, store: Any, key_id: str, as_json: bool) -> None:
     """End a key at once."""
-    from holdbeat.store.verbs.api_keys import revoke_api_key
+    from holdbeat.store.access.api_keys import revoke_api_key
 
     revoked = _key_json(store.write_sync(revoke_api_key, key_id))
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.cli.loading import Lazy
+from holdbeat.cli.lazy import Lazy
 from holdbeat.cli.local_state import LocalState
 from holdbeat.domain.bounds import line
 from holdbeat.domain.errors import Invalid, NotFound
@@ -16,31 +16,28 @@ if TYPE_CHECKING:
     from holdbeat.domain import submission
     from holdbeat.domain.job import Job
     from holdbeat.domain.submission import Submission
+    from holdbeat.store.queue import bulk, cancel, groups, manual_retry, templates
+    from holdbeat.store.queue import edit_job as change
+    from holdbeat.store.queue import move as order
+    from holdbeat.store.queue import submission as submitting
+    from holdbeat.store.reads import event_log, jobs
+    from holdbeat.store.reads import list_jobs as lists
+    from holdbeat.store.running import run_output
     from holdbeat.store.transaction import Transaction
-    from holdbeat.store.verbs import (
-        bulk,
-        cancel,
-        change,
-        event_log,
-        groups,
-        jobs,
-        lists,
-        manual_retry,
-        order,
-        run_output,
-        templates,
-    )  # fmt: skip
-    from holdbeat.store.verbs import submission as submitting
 else:
     domain_group, submission = Lazy("holdbeat.domain.group"), Lazy("holdbeat.domain.submission")
-    submitting = Lazy("holdbeat.store.verbs.submission")
-    bulk, cancel, change, event_log, groups, jobs, lists, manual_retry, order, run_output, templates = [
-        Lazy(f"holdbeat.store.verbs.{name}")
-        for name in (
-            "bulk", "cancel", "change", "event_log", "groups", "jobs", "lists", "manual_retry", "order", "run_output",
-            "templates",
-        )
-    ]  # fmt: skip
+    submitting = Lazy("holdbeat.store.queue.submission")
+    bulk = Lazy("holdbeat.store.queue.bulk")
+    cancel = Lazy("holdbeat.store.queue.cancel")
+    change = Lazy("holdbeat.store.queue.edit_job")
+    event_log = Lazy("holdbeat.store.reads.event_log")
+    groups = Lazy("holdbeat.store.queue.groups")
+    jobs = Lazy("holdbeat.store.reads.jobs")
+    lists = Lazy("holdbeat.store.reads.list_jobs")
+    manual_retry = Lazy("holdbeat.store.queue.manual_retry")
+    order = Lazy("holdbeat.store.queue.move")
+    run_output = Lazy("holdbeat.store.running.run_output")
+    templates = Lazy("holdbeat.store.queue.templates")
 
 
 def _page(page: Any, shown: Any) -> Any:

@@ -20,7 +20,7 @@ from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.engine.direct_execution import DirectExecutionHandler, DirectResult
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.workers import beat, register_worker, stop_worker
+from holdbeat.store.running.workers import beat, register_worker, stop_worker
 
 
 def direct(

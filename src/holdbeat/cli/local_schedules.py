@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.cli.loading import Lazy
+from holdbeat.cli.lazy import Lazy
 from holdbeat.domain.bounds import instant
 from holdbeat.domain.views import (
     endpoint_json,
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from holdbeat.domain import address
     from holdbeat.domain.schedule import Schedule
     from holdbeat.settings import Settings
+    from holdbeat.store.access import exposed_servers as exposure
     from holdbeat.store.adapter import PersistenceAdapter
-    from holdbeat.store.verbs import endpoints, exposure, manual_fire, schedule_reports, schedules
+    from holdbeat.store.schedules import endpoints, manual_fire, schedule_reports, schedules
 else:
     address = Lazy("holdbeat.domain.address")
-    endpoints, exposure, manual_fire, schedule_reports, schedules = [
-        Lazy(f"holdbeat.store.verbs.{name}")
-        for name in ("endpoints", "exposure", "manual_fire", "schedule_reports", "schedules")
-    ]
+    endpoints = Lazy("holdbeat.store.schedules.endpoints")
+    exposure = Lazy("holdbeat.store.access.exposed_servers")
+    manual_fire = Lazy("holdbeat.store.schedules.manual_fire")
+    schedule_reports = Lazy("holdbeat.store.schedules.schedule_reports")
+    schedules = Lazy("holdbeat.store.schedules.schedules")
 
 
 def check_target(store: PersistenceAdapter, settings: Settings, url: object) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from holdbeat.cli.loading import Lazy
+from holdbeat.cli.lazy import Lazy
 from holdbeat.domain.bounds import line
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
@@ -19,32 +19,29 @@ if TYPE_CHECKING:
     from holdbeat.observe import explain_reservation
     from holdbeat.settings import Settings
     from holdbeat.store.adapter import PersistenceAdapter
+    from holdbeat.store.queue import job_types, pauses
+    from holdbeat.store.reads import event_log, jobs, stats
+    from holdbeat.store.reads import queue_view as queue_list
+    from holdbeat.store.running import reservations, run_output, workers
     from holdbeat.store.transaction import Transaction
-    from holdbeat.store.verbs import (
-        deliveries,
-        event_log,
-        job_types,
-        jobs,
-        pauses,
-        queue_list,
-        reservations,
-        run_output,
-        stats,
-        webhooks,
-        workers,
-    )  # fmt: skip
+    from holdbeat.store.webhooks import deliveries
+    from holdbeat.store.webhooks import subscriptions as webhooks
 else:
     explain_reservation = Lazy("holdbeat.observe.explain_reservation")
     reservation, submission, webhook = [
         Lazy(f"holdbeat.domain.{name}") for name in ("reservation", "submission", "webhook")
     ]
-    deliveries, event_log, job_types, jobs, pauses, queue_list, reservations, run_output, stats, webhooks, workers = [
-        Lazy(f"holdbeat.store.verbs.{name}")
-        for name in (
-            "deliveries", "event_log", "job_types", "jobs", "pauses", "queue_list", "reservations", "run_output",
-            "stats", "webhooks", "workers",
-        )
-    ]  # fmt: skip
+    deliveries = Lazy("holdbeat.store.webhooks.deliveries")
+    event_log = Lazy("holdbeat.store.reads.event_log")
+    job_types = Lazy("holdbeat.store.queue.job_types")
+    jobs = Lazy("holdbeat.store.reads.jobs")
+    pauses = Lazy("holdbeat.store.queue.pauses")
+    queue_list = Lazy("holdbeat.store.reads.queue_view")
+    reservations = Lazy("holdbeat.store.running.reservations")
+    run_output = Lazy("holdbeat.store.running.run_output")
+    stats = Lazy("holdbeat.store.reads.stats")
+    webhooks = Lazy("holdbeat.store.webhooks.subscriptions")
+    workers = Lazy("holdbeat.store.running.workers")
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,8 +10,8 @@ import click
 
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.job_tables import jobs_table, queue_table
+from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
 from holdbeat.cli.output import instant, show, show_list, shown
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
 
 
 @click.group(

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from holdbeat.cli.backend import Backend
+from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
 from holdbeat.cli.output import Drawn, fields, instant, show, show_list, shown, table
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
 
 STATUSES = ("ACTIVE", "RELEASED", "EXPIRED")
 

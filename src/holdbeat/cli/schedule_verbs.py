@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from holdbeat.cli.arguments import DURATION, INSTANT, without_none
 from holdbeat.cli.backend import Backend, ScheduleBackend
-from holdbeat.cli.completing import schedule_names
-from holdbeat.cli.given import DURATION, INSTANT, without_none
+from holdbeat.cli.completion import schedule_names
 from holdbeat.cli.job_tables import explanation
+from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, example, reaching
 from holdbeat.cli.output import confirm, fields, instant, show, show_list, span, table
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, example, reaching
 
 NAME = click.argument("name", metavar="NAME", shell_complete=schedule_names)
 Kind = Callable[[Backend], ScheduleBackend]

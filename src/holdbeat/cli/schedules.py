@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
+from holdbeat.cli.arguments import DURATION, INSTANT, json_object, json_text, labels, params_of, without_none
 from holdbeat.cli.backend import Backend, ScheduleBackend
-from holdbeat.cli.completing import job_types
-from holdbeat.cli.given import DURATION, INSTANT, json_object, json_text, labels, params_of, without_none
+from holdbeat.cli.completion import job_types
+from holdbeat.cli.options import JSON, WATCH, Function, ListingGroup, example, reaching
 from holdbeat.cli.output import fields, instant, show, show_list
 from holdbeat.cli.schedule_verbs import NAME, add_common
-from holdbeat.cli.texts import send_as_meant
-from holdbeat.cli.verb import JSON, WATCH, Function, ListingGroup, example, reaching
+from holdbeat.cli.string_params import send_as_meant
 
 
 @click.group(

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
+from holdbeat.cli.arguments import DURATION, INSTANT, labels, params_of, without_none
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.completing import job_types
-from holdbeat.cli.given import DURATION, INSTANT, labels, params_of, without_none
+from holdbeat.cli.completion import job_types
 from holdbeat.cli.job_tables import job_fields
+from holdbeat.cli.options import JSON, example, reaching
 from holdbeat.cli.output import print_json, say, show, shown
-from holdbeat.cli.texts import send_as_meant
-from holdbeat.cli.verb import JSON, example, reaching
+from holdbeat.cli.string_params import send_as_meant
 from holdbeat.cli.waiting import ticking, wait_in_sight
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+from holdbeat.cli.arguments import DURATION, json_object, labels, params_of, without_none
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.completing import job_types
-from holdbeat.cli.given import DURATION, json_object, labels, params_of, without_none
+from holdbeat.cli.completion import job_types
+from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, Function, ListingGroup, example, reaching
 from holdbeat.cli.output import fields, instant, show, show_list, table
-from holdbeat.cli.texts import send_as_meant
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, Function, ListingGroup, example, reaching
+from holdbeat.cli.string_params import send_as_meant
 
 
 @click.group(

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.figures import resources_table, workers_table
 from holdbeat.cli.job_tables import queue_table, running_table
+from holdbeat.cli.options import JSON, example, reaching
 from holdbeat.cli.output import Drawn, console, print_json, rich_form, say
 from holdbeat.cli.schedule_verbs import schedules_table
-from holdbeat.cli.verb import JSON, example, reaching
+from holdbeat.cli.system import resources_table, workers_table
 from holdbeat.domain.errors import Unavailable
 
 if TYPE_CHECKING:

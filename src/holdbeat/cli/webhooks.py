@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from holdbeat.cli.arguments import without_none
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.given import without_none
+from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
 from holdbeat.cli.output import fields, instant, show, show_list, table
-from holdbeat.cli.verb import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
 
 _EVENT = click.option("--event", "events", multiple=True, help="Only this event; may be repeated. Without it: all.")
 

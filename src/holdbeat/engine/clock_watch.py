@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from holdbeat.domain.clock import Clock, OffsetClock, SystemClock
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.look_ahead import database_time, record_clock_jump
+from holdbeat.store.schedules.upcoming import database_time, record_clock_jump
 
 log = logging.getLogger("holdbeat.engine")
 

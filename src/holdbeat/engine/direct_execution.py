@@ -18,16 +18,16 @@ from holdbeat.domain.reservation import Reservation, ReservationStatus
 from holdbeat.domain.submission import Submission
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.cancel import LONGEST_REASON
-from holdbeat.store.verbs.reservations import (
+from holdbeat.store.queue.cancel import LONGEST_REASON
+from holdbeat.store.queue.submission import prepare
+from holdbeat.store.running.reservations import (
     cancel_reservation,
     extend,
     give_up_waiting,
     load_reservation,
     reserve,
 )
-from holdbeat.store.verbs.submission import prepare
-from holdbeat.store.verbs.workers import has_live_worker_for
+from holdbeat.store.running.workers import has_live_worker_for
 
 log = logging.getLogger("holdbeat.engine")
 

@@ -22,14 +22,14 @@ from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.worker import Worker
 from holdbeat.engine.executor import Executor
-from holdbeat.engine.worker import http_slot_numbers, slot_numbers
+from holdbeat.engine.worker_identity import http_slot_numbers, slot_numbers
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.claim import Vacancy
-from holdbeat.store.verbs.held import held_claims
-from holdbeat.store.verbs.settle import Settled
-from holdbeat.store.verbs.turn import turn
+from holdbeat.store.running.claim import Vacancy
+from holdbeat.store.running.settle import Settled
+from holdbeat.store.running.settle_and_claim import turn
+from holdbeat.store.running.unsettled_claims import held_claims
 
 log = logging.getLogger("holdbeat.engine")
 

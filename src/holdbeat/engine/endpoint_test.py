@@ -11,7 +11,7 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.handlers.http import HttpFailure, call_http
 from holdbeat.handlers.outbound import Outbound
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.endpoints import endpoint_call
+from holdbeat.store.schedules.endpoints import endpoint_call
 
 
 async def try_endpoint(store: PersistenceAdapter, outbound: Outbound, reference: str) -> dict[str, Any]:

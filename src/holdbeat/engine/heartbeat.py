@@ -16,7 +16,7 @@ from holdbeat.engine.dispatcher import Running
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.store.adapter import PersistenceAdapter, Work
-from holdbeat.store.verbs.workers import Beat, beat
+from holdbeat.store.running.workers import Beat, beat
 
 log = logging.getLogger("holdbeat.engine")
 

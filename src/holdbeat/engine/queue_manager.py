@@ -10,8 +10,8 @@ from holdbeat.domain.job import Job
 from holdbeat.domain.submission import Submission
 from holdbeat.observe.tracing import submitting
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.enqueue import Enqueued
-from holdbeat.store.verbs.submission import submit, submit_group
+from holdbeat.store.queue.enqueue import Enqueued
+from holdbeat.store.queue.submission import submit, submit_group
 
 
 class QueueManager:

@@ -13,7 +13,7 @@ from typing import ClassVar
 from holdbeat.domain.ids import is_id
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.prune import forget_files, noted_files, prune
+from holdbeat.store.recovery.prune import forget_files, noted_files, prune
 
 log = logging.getLogger("holdbeat.engine")
 

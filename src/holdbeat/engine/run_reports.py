@@ -20,7 +20,7 @@ from typing import Any
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.lease import Lease
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.run_output import (
+from holdbeat.store.running.run_output import (
     ArtifactEntry,
     LogEntry,
     ProgressEntry,

@@ -18,6 +18,7 @@ from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, StoreRefused
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.engine.cancel_watch import CancelWatch
 from holdbeat.engine.direct_execution import DirectExecutionHandler
 from holdbeat.engine.dispatcher import Dispatcher, settlement_of
 from holdbeat.engine.executor import Executor
@@ -26,8 +27,7 @@ from holdbeat.engine.report_flush import ReportFlush
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.engine.service import Service
-from holdbeat.engine.signals import CancelWatch
-from holdbeat.engine.worker import this_worker
+from holdbeat.engine.worker_identity import this_worker
 from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.handler import make_handler
 from holdbeat.handlers.job_type import JobType
@@ -36,12 +36,12 @@ from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.observe.redaction import without_secrets
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.running.settle import settle
+from holdbeat.store.running.shared_limits import disagreement, note_terms
+from holdbeat.store.running.unsettled_claims import held_claims
+from holdbeat.store.running.workers import begin_stopping, register_worker, stop_worker
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.held import held_claims
-from holdbeat.store.verbs.job_types import AnnouncedType, announce
-from holdbeat.store.verbs.settle import settle
-from holdbeat.store.verbs.terms_in_force import disagreement, note_terms
-from holdbeat.store.verbs.workers import begin_stopping, register_worker, stop_worker
 
 log = logging.getLogger("holdbeat.engine")
 

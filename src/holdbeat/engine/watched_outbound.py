@@ -15,8 +15,8 @@ from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.handlers.outbound import Outbound, OutboundFailure
 from holdbeat.settings import Settings
+from holdbeat.store.access.exposed_servers import is_exposed
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.exposure import is_exposed
 
 FRESH_S = 1.0
 

@@ -24,7 +24,7 @@ from holdbeat.handlers.outbound import Outbound, OutboundFailure
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.verbs.deliveries import (
+from holdbeat.store.webhooks.deliveries import (
     PER_HOST,
     DeliveryResult,
     TakenDelivery,

@@ -17,9 +17,9 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.postgres_sessions import end_standing_sessions
-from holdbeat.store.verbs.recover import SilentLease, bury_worker, find_trouble, recovery_units
-from holdbeat.store.verbs.reservations import late_reservations
+from holdbeat.store.postgres.sessions import end_standing_sessions
+from holdbeat.store.recovery.recover import SilentLease, bury_worker, find_trouble, recovery_units
+from holdbeat.store.running.reservations import late_reservations
 
 log = logging.getLogger("holdbeat.engine")
 

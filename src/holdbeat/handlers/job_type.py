@@ -25,7 +25,7 @@ from holdbeat.domain.schema import Schema, validate
 from holdbeat.domain.submission import check_priority, check_resource, check_webhook_url
 from holdbeat.handlers.context import Context
 from holdbeat.handlers.outcome import as_json, describe
-from holdbeat.handlers.shapes import Shape, ShapeMaker, resolved_hints
+from holdbeat.handlers.param_types import Shape, ShapeMaker, resolved_hints
 
 if TYPE_CHECKING:
     from holdbeat.handlers.handler import Handler

@@ -17,7 +17,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import MAX_DEPTH, check_json, storable_text
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.handlers.context import PermanentFailure, Skip
-from holdbeat.handlers.plain import simpler
+from holdbeat.handlers.to_json import simpler
 
 MAX_RESULT_BYTES = 10_485_760
 MAX_ERROR_LENGTH = 4000

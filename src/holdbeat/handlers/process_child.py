@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from holdbeat.handlers.death_pact import die_with, forget_inherited_signals
+from holdbeat.handlers.die_with_parent import die_with, forget_inherited_signals
 
 _MAIN = "__holdbeat_main__"
 """The name under which a script is imported: not `__main__`, so that it does not start a second worker."""

@@ -14,8 +14,8 @@ from holdbeat.observe.explain_reservation import explain_reservation
 from holdbeat.observe.explain_running import explain_running
 from holdbeat.observe.explain_schedule import explain_schedule
 from holdbeat.observe.explain_waiting import explain_waiting
+from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.jobs import load_job
 
 __all__ = ["explain_job", "explain_reservation", "explain_schedule"]
 

@@ -12,10 +12,10 @@ from holdbeat.domain.views import reservation_json
 from holdbeat.observe.explain_waiting import after_the_busy, no_worker, resource_full, workers_busy
 from holdbeat.observe.slot_holders import Holder, holders_of_pool, pool_words
 from holdbeat.observe.wording import answer, counted, moment, reason, sentence, span
+from holdbeat.store.reads.blockers import Blockers, can_serve
+from holdbeat.store.reads.estimates import estimate_grant
+from holdbeat.store.running.reservations import list_reservations, load_reservation, place_in_line
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.blocking import Blockers, can_serve
-from holdbeat.store.verbs.estimates import estimate_grant
-from holdbeat.store.verbs.reservations import list_reservations, load_reservation, place_in_line
 
 
 def explain_reservation(tx: Transaction, reservation_id: str) -> dict[str, Any]:

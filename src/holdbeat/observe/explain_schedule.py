@@ -10,8 +10,8 @@ from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.schedule import INDEFINITE, Schedule
 from holdbeat.domain.views import occurrence_json, schedule_json
 from holdbeat.observe.wording import answer, because, counted, listed, moment, reason, sentence, span
+from holdbeat.store.schedules.schedule_reports import ScheduleFacts, schedule_facts
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.schedule_reports import ScheduleFacts, schedule_facts
 
 _CLAMPS = {
     "min_interval_s": "min_interval_s moved it later",

@@ -22,17 +22,17 @@ from holdbeat.observe.slot_holders import (
     slots_of_pool,
 )
 from holdbeat.observe.wording import answer, because, counted, listed, moment, reason
-from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.blocking import Blocker, Blockers, can_serve
-from holdbeat.store.verbs.estimates import (
+from holdbeat.store.queue.pauses import list_pauses
+from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
+from holdbeat.store.reads.estimates import (
     AHEAD_MAX,
     estimate_start,
     mean_durations,
     types_ahead,
     waiting_requests,
 )
-from holdbeat.store.verbs.pauses import list_pauses
-from holdbeat.store.verbs.workers import live_workers
+from holdbeat.store.running.workers import live_workers
+from holdbeat.store.transaction import Transaction
 
 JOBS_AHEAD = "jobs_ahead"
 WORKERS_BUSY = Blocker.WORKERS_BUSY.value

@@ -15,8 +15,8 @@ from holdbeat.domain.concurrency import PolicyKind
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.observe.store_gauges import trigger_lag_s
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.claim import Vacancy, claim
 
 WITHIN_S = 10.0
 TRIGGER_LAG_MAX_S = 60.0

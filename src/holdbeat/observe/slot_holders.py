@@ -15,9 +15,9 @@ from holdbeat.domain.concurrency import PolicyKind
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.reservation import Reservation, ReservationStatus
 from holdbeat.observe.wording import span
+from holdbeat.store.reads.estimates import pool_condition
+from holdbeat.store.reads.rows import certain
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.estimates import pool_condition
-from holdbeat.store.verbs.rows import certain
 
 HOLDERS_MAX = 100
 """So many holders are listed one by one."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdbeat.store.reads.stats import count_workers, resource_stats
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.stats import count_workers, resource_stats
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,12 @@ def open_store(url: str, terms: StoreTerms, *, clock: Clock | None = None, creat
     """
     path = sqlite_path(url)
     if path is not None:
-        from holdbeat.store.sqlite import SqliteStore
+        from holdbeat.store.sqlite.store import SqliteStore
 
         return SqliteStore(path, terms, clock=clock, create=create)
     if url.startswith(("postgresql://", "postgres://")):
         try:
-            from holdbeat.store.postgres import PostgresStore
+            from holdbeat.store.postgres.store import PostgresStore
         except ImportError as error:
             raise SettingsError(
                 "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.observe.wording import span as duration
-from holdbeat.store.verbs.timeline import Minute, Span
+from holdbeat.store.reads.timeline import Minute, Span
 
 WIDTH, HEIGHT = 600, 120
 OUTCOMES = ("COMPLETED", "SKIPPED", "FAILED")

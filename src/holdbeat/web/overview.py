@@ -13,8 +13,9 @@ from holdbeat.domain.views import job_json, run_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.observe.wording import counted, listed
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.attention import (
+from holdbeat.store.queue.pauses import list_pauses
+from holdbeat.store.reads.list_jobs import list_runs
+from holdbeat.store.reads.needs_attention import (
     failed_for_good,
     failing_schedules,
     next_schedules,
@@ -23,16 +24,15 @@ from holdbeat.store.verbs.attention import (
     troubled_schedules,
     unserved,
 )
-from holdbeat.store.verbs.deliveries import list_deliveries
-from holdbeat.store.verbs.lists import list_runs
-from holdbeat.store.verbs.pauses import list_pauses
-from holdbeat.store.verbs.stats import resource_stats
-from holdbeat.store.verbs.terms_in_force import disagreement
-from holdbeat.store.verbs.timeline import MINUTE, Minute, minutes_since, spans_since
-from holdbeat.store.verbs.workers import live_workers
+from holdbeat.store.reads.stats import resource_stats
+from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
+from holdbeat.store.running.shared_limits import disagreement
+from holdbeat.store.running.workers import live_workers
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.webhooks.deliveries import list_deliveries
 from holdbeat.web import charts
-from holdbeat.web.asking import Ask
-from holdbeat.web.work import direct_line
+from holdbeat.web.jobs import direct_line
+from holdbeat.web.request import Ask
 
 LATELY = timedelta(hours=24)
 LINE_SHOWN = 3

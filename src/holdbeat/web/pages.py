@@ -20,15 +20,15 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from holdbeat import __version__
+from holdbeat.api.context import Service
+from holdbeat.api.login_redirect import HOME, page_of
 from holdbeat.api.problem import refusal, status_of
-from holdbeat.api.service import Service
-from holdbeat.api.way_back import HOME, page_of
 from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, NotFound
 from holdbeat.store.transaction import Transaction
-from holdbeat.web import making, overview, schedules, system, work
-from holdbeat.web.asking import Ask
+from holdbeat.web import forms, jobs, overview, schedules, system
 from holdbeat.web.rendering import environment
+from holdbeat.web.request import Ask
 
 log = logging.getLogger("holdbeat.web")
 
@@ -52,24 +52,24 @@ class Page:
 
 PAGES = (
     Page("/", "overview.html", "Overview", "overview", overview.read_overview),
-    Page("/ui/queue", "queue.html", "Queue", "queue", work.read_queue),
+    Page("/ui/queue", "queue.html", "Queue", "queue", jobs.read_queue),
     Page("/ui/timeline", "timeline.html", "Timeline", "timeline", overview.read_timeline),
-    Page("/ui/jobs", "jobs.html", "Jobs", "jobs", work.read_jobs),
-    Page("/ui/jobs/new", "new_job.html", "New job", "jobs", making.read_new_job),
-    Page("/ui/jobs/{id}", "job.html", "Job", "jobs", work.read_job),
-    Page("/ui/groups", "groups.html", "Groups", "groups", work.read_groups),
-    Page("/ui/groups/{id}", "group.html", "Group", "groups", work.read_group),
-    Page("/ui/direct", "direct.html", "Direct request", "direct", work.read_direct),
+    Page("/ui/jobs", "jobs.html", "Jobs", "jobs", jobs.read_jobs),
+    Page("/ui/jobs/new", "new_job.html", "New job", "jobs", forms.read_new_job),
+    Page("/ui/jobs/{id}", "job.html", "Job", "jobs", jobs.read_job),
+    Page("/ui/groups", "groups.html", "Groups", "groups", jobs.read_groups),
+    Page("/ui/groups/{id}", "group.html", "Group", "groups", jobs.read_group),
+    Page("/ui/direct", "direct.html", "Direct request", "direct", jobs.read_direct),
     Page("/ui/schedules", "schedules.html", "Schedules", "schedules", schedules.read_schedules),
-    Page("/ui/schedules/new", "new_schedule.html", "New schedule", "schedules", making.read_new_schedule),
+    Page("/ui/schedules/new", "new_schedule.html", "New schedule", "schedules", forms.read_new_schedule),
     Page("/ui/schedules/{id}", "schedule.html", "Schedule", "schedules", schedules.read_schedule),
-    Page("/ui/schedules/{id}/change", "change_schedule.html", "Change", "schedules", making.read_change_schedule),
+    Page("/ui/schedules/{id}/change", "change_schedule.html", "Change", "schedules", forms.read_change_schedule),
     Page("/ui/endpoints", "endpoints.html", "Endpoints", "endpoints", schedules.read_endpoints),
-    Page("/ui/endpoints/new", "new_endpoint.html", "New endpoint", "endpoints", making.read_new_endpoint),
+    Page("/ui/endpoints/new", "new_endpoint.html", "New endpoint", "endpoints", forms.read_new_endpoint),
     Page("/ui/endpoints/{id}", "schedule.html", "Endpoint", "endpoints", schedules.read_endpoint),
-    Page("/ui/endpoints/{id}/change", "change_schedule.html", "Change", "endpoints", making.read_change_schedule),
+    Page("/ui/endpoints/{id}/change", "change_schedule.html", "Change", "endpoints", forms.read_change_schedule),
     Page("/ui/webhooks", "webhooks.html", "Webhooks", "webhooks", system.read_webhooks),
-    Page("/ui/webhooks/new", "new_webhook.html", "New webhook", "webhooks", making.read_new_webhook),
+    Page("/ui/webhooks/new", "new_webhook.html", "New webhook", "webhooks", forms.read_new_webhook),
     Page("/ui/events", "events.html", "Events", "events", system.read_events),
     Page("/ui/workers", "workers.html", "Workers", "workers", system.read_workers),
     Page("/ui/settings", "settings.html", "Settings", "settings", system.read_settings),

@@ -9,17 +9,17 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
 from holdbeat.domain.views import endpoint_json, occurrence_json, schedule_json
 from holdbeat.observe.explain_schedule import explain_schedule
-from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.endpoints import endpoint_health
-from holdbeat.store.verbs.occurrences import list_occurrences
-from holdbeat.store.verbs.schedule_reports import (
+from holdbeat.store.queue.templates import find_template
+from holdbeat.store.schedules.endpoints import endpoint_health
+from holdbeat.store.schedules.occurrences import list_occurrences
+from holdbeat.store.schedules.schedule_reports import (
     list_schedules,
     preview_schedule,
     preview_timetable,
 )
-from holdbeat.store.verbs.schedules import get_schedule
-from holdbeat.store.verbs.templates import find_template
-from holdbeat.web.asking import Ask
+from holdbeat.store.schedules.schedules import get_schedule
+from holdbeat.store.transaction import Transaction
+from holdbeat.web.request import Ask
 
 PREVIEWED = 10
 INTERVALS = (SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)

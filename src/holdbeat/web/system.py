@@ -9,15 +9,15 @@ from typing import Any
 from holdbeat.domain.views import delivery_json, event_json, webhook_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.observe.redaction import without_secrets
+from holdbeat.store.queue.job_types import list_types
+from holdbeat.store.queue.pauses import list_pauses
+from holdbeat.store.reads.event_log import newest_events
+from holdbeat.store.reads.needs_attention import occupants
+from holdbeat.store.running.workers import all_workers
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.attention import occupants
-from holdbeat.store.verbs.deliveries import list_deliveries
-from holdbeat.store.verbs.event_log import newest_events
-from holdbeat.store.verbs.job_types import list_types
-from holdbeat.store.verbs.pauses import list_pauses
-from holdbeat.store.verbs.webhooks import list_webhooks
-from holdbeat.store.verbs.workers import all_workers
-from holdbeat.web.asking import Ask
+from holdbeat.store.webhooks.deliveries import list_deliveries
+from holdbeat.store.webhooks.subscriptions import list_webhooks
+from holdbeat.web.request import Ask
 
 EVENTS_SHOWN = 100
 

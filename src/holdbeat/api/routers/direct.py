@@ -9,8 +9,8 @@ from collections.abc import Collection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdbeat.api.call import Call
 from holdbeat.api.problem import HandlerFailed, Interrupted, answer
+from holdbeat.api.request import Call
 from holdbeat.api.routes import CURSOR, LIMIT, Endpoint, Parameter, Routes
 from holdbeat.api.schemas.base import CancelRequest
 from holdbeat.api.schemas.jobs import Explanation
@@ -23,7 +23,7 @@ from holdbeat.domain.views import reservation_json
 from holdbeat.engine.direct_execution import DirectResult, WaitedTooLong
 from holdbeat.handlers.shell import SHELL
 from holdbeat.observe.explain_reservation import explain_reservation, reservation_with_estimate, reservations_page
-from holdbeat.store.verbs.reservations import cancel_reservation
+from holdbeat.store.running.reservations import cancel_reservation
 
 routes = Routes("direct")
 REFUSES = (409, 502, 504)

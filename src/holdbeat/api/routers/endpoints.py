@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from holdbeat.api.call import Call
 from holdbeat.api.problem import answer
+from holdbeat.api.request import Call
+from holdbeat.api.routers.schedule_routes import Kind, add_routes
 from holdbeat.api.routers.schedules import preview_schedule_timetable
-from holdbeat.api.routers.steering import Kind, add_routes
 from holdbeat.api.routes import ID_OR_NAME, Routes
 from holdbeat.api.schemas.schedules import (
     Endpoint,
@@ -21,7 +21,7 @@ from holdbeat.api.schemas.schedules import (
 )
 from holdbeat.domain.views import endpoint_json, redacted_headers
 from holdbeat.engine.endpoint_test import try_endpoint
-from holdbeat.store.verbs.endpoints import endpoint_health
+from holdbeat.store.schedules.endpoints import endpoint_health
 
 routes = Routes("endpoints", path_id=ID_OR_NAME)
 _KIND = Kind("endpoint", "/api/endpoints", True, endpoint_json, Endpoint, EndpointPage, EndpointRequest, EndpointChange)

@@ -6,8 +6,8 @@ import asyncio
 
 from starlette.responses import Response
 
-from holdbeat.api.call import Call
 from holdbeat.api.problem import answer, problem
+from holdbeat.api.request import Call
 from holdbeat.api.routes import Routes
 from holdbeat.api.schemas.others import Health, Readiness
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from holdbeat.api.call import Call
 from holdbeat.api.problem import answer
+from holdbeat.api.request import Call
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.base import CancelRequest
 from holdbeat.api.schemas.jobs import GroupPage, GroupRequest, JobGroup
@@ -22,11 +22,11 @@ from holdbeat.domain.group import JobGroup as DomainGroup
 from holdbeat.domain.job import Job
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.views import group_json
+from holdbeat.store.queue.cancel import cancel_group
+from holdbeat.store.queue.groups import load_group
+from holdbeat.store.queue.submission import submit_group
+from holdbeat.store.reads.list_jobs import list_groups
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.cancel import cancel_group
-from holdbeat.store.verbs.groups import load_group
-from holdbeat.store.verbs.lists import list_groups
-from holdbeat.store.verbs.submission import submit_group
 
 routes = Routes("job groups")
 Choice = TypeVar("Choice", bound=StrEnum)

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
-from holdbeat.api.call import Call
 from holdbeat.api.problem import answer, encode
+from holdbeat.api.request import Call
 from holdbeat.api.routers.jobs import bulk_json, read_filter, read_flag
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.jobs import BulkResult, BulkRetryRequest, Job, JobRun, JobRunPage
@@ -21,12 +21,12 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.run import JobRun as DomainRun
 from holdbeat.domain.views import job_json, run_json
 from holdbeat.engine.supervisor import artifact_folder
+from holdbeat.store.queue.bulk import retry_where
+from holdbeat.store.queue.manual_retry import retry_run
+from holdbeat.store.reads.jobs import load_run
+from holdbeat.store.reads.list_jobs import list_runs
+from holdbeat.store.running.run_output import read_artifact
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.bulk import retry_where
-from holdbeat.store.verbs.jobs import load_run
-from holdbeat.store.verbs.lists import list_runs
-from holdbeat.store.verbs.manual_retry import retry_run
-from holdbeat.store.verbs.run_output import read_artifact
 
 routes = Routes("job runs")
 CHUNK = 256 * 1024

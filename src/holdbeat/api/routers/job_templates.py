@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdbeat.api.call import Call
 from holdbeat.api.problem import answer
+from holdbeat.api.request import Call
 from holdbeat.api.routes import CURSOR, ID_OR_NAME, IF_MATCH, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.jobs import JobTemplate, TemplateChange, TemplatePage, TemplateRequest
 from holdbeat.api.submitting import needs_admin
@@ -15,9 +15,9 @@ from holdbeat.domain.api_key import Scope
 from holdbeat.domain.template import JobTemplate as DomainTemplate
 from holdbeat.domain.views import kept_params, template_json
 from holdbeat.handlers.shell import SHELL
+from holdbeat.store.queue.templates import archive_template, create_template, get_template, patch_template
+from holdbeat.store.reads.list_jobs import list_templates
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.lists import list_templates
-from holdbeat.store.verbs.templates import archive_template, create_template, get_template, patch_template
 
 routes = Routes("job templates", path_id=ID_OR_NAME)
 _FIELDS = tuple(TemplateRequest.model_fields)

@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdbeat.api.call import Call
 from holdbeat.api.problem import answer
+from holdbeat.api.request import Call
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.base import CancelRequest
 from holdbeat.api.schemas.jobs import (
@@ -33,17 +33,17 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.views import event_json, job_json, kept_params
 from holdbeat.handlers.shell import SHELL
 from holdbeat.observe.explain import explain_job as explain
+from holdbeat.store.queue.bulk import BulkResult as BulkOutcome
+from holdbeat.store.queue.bulk import cancel_where
+from holdbeat.store.queue.cancel import cancel_job as cancel
+from holdbeat.store.queue.edit_job import CHANGEABLE, change_job
+from holdbeat.store.queue.manual_retry import retry_job as retry
+from holdbeat.store.queue.move import move_job as move
+from holdbeat.store.reads.event_log import events_of_job
+from holdbeat.store.reads.jobs import load_job, load_jobs
+from holdbeat.store.reads.list_jobs import list_jobs as list_
+from holdbeat.store.reads.pagination import Cursors, Page
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.bulk import BulkResult as BulkOutcome
-from holdbeat.store.verbs.bulk import cancel_where
-from holdbeat.store.verbs.cancel import cancel_job as cancel
-from holdbeat.store.verbs.change import CHANGEABLE, change_job
-from holdbeat.store.verbs.event_log import events_of_job
-from holdbeat.store.verbs.jobs import load_job, load_jobs
-from holdbeat.store.verbs.lists import list_jobs as list_
-from holdbeat.store.verbs.manual_retry import retry_job as retry
-from holdbeat.store.verbs.order import move_job as move
-from holdbeat.store.verbs.pages import Cursors, Page
 
 routes = Routes("jobs")
 

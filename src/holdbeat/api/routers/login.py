@@ -6,12 +6,12 @@ from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
 
-from holdbeat.api.call import Call, checked_fields, read_body
+from holdbeat.api.login_redirect import HOME, login_before, page_of
 from holdbeat.api.problem import problem
+from holdbeat.api.request import Call, checked_fields, read_body
 from holdbeat.api.routes import Routes
 from holdbeat.api.schemas.others import LoginRequest
 from holdbeat.api.sessions import cookie, ended_cookie
-from holdbeat.api.way_back import HOME, login_before, page_of
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import loads_strict
 

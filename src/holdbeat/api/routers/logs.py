@@ -9,19 +9,19 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from holdbeat.api.admission import while_admitted
-from holdbeat.api.call import Call
+from holdbeat.api.context import Service
 from holdbeat.api.event_feed import HEARTBEAT_S, sse_text
 from holdbeat.api.problem import answer
+from holdbeat.api.request import Call
 from holdbeat.api.routes import Parameter, Routes
 from holdbeat.api.schemas.jobs import LogPage
-from holdbeat.api.service import Service
+from holdbeat.api.stream_access import while_admitted
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.job import Job
+from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.running.run_output import LogLine, read_logs
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.jobs import load_job
-from holdbeat.store.verbs.run_output import LogLine, read_logs
 
 routes = Routes("jobs")
 

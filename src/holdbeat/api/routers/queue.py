@@ -6,18 +6,18 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdbeat.api.call import Call
 from holdbeat.api.problem import answer
+from holdbeat.api.request import Call
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.jobs import JobList, PauseList, PauseRequest, QueuePage, ReorderRequest, ResumeRequest
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.views import job_json
+from holdbeat.store.queue.move import reorder
+from holdbeat.store.queue.pauses import Pause, list_pauses, pause, resume
+from holdbeat.store.reads.pagination import Page
+from holdbeat.store.reads.queue_view import QueueEntry, queue
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.verbs.order import reorder
-from holdbeat.store.verbs.pages import Page
-from holdbeat.store.verbs.pauses import Pause, list_pauses, pause, resume
-from holdbeat.store.verbs.queue_list import QueueEntry, queue
 
 routes = Routes("queue")
 MOST_REORDERED = 10_000

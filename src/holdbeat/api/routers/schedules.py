@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from holdbeat.api.call import Call
 from holdbeat.api.problem import answer
-from holdbeat.api.routers.steering import Kind, add_routes
+from holdbeat.api.request import Call
+from holdbeat.api.routers.schedule_routes import Kind, add_routes
 from holdbeat.api.routes import ID_OR_NAME, Routes
 from holdbeat.api.schemas.schedules import (
     Preview,
@@ -19,7 +19,7 @@ from holdbeat.api.schemas.schedules import (
 from holdbeat.domain.bounds import duration_s, line, whole_number
 from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
 from holdbeat.domain.views import preview_json, schedule_json
-from holdbeat.store.verbs.schedule_reports import preview_timetable
+from holdbeat.store.schedules.schedule_reports import preview_timetable
 
 routes = Routes("schedules", path_id=ID_OR_NAME)
 _KIND = Kind(

@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdbeat.api.call import Call
 from holdbeat.api.problem import answer
+from holdbeat.api.request import Call
 from holdbeat.api.routes import CURSOR, IF_MATCH, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.others import (
     Delivery,
@@ -24,18 +24,18 @@ from holdbeat.domain.submission import check_webhook_url
 from holdbeat.domain.views import REDACTED, delivery_json, webhook_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.domain.webhook import Webhook as DomainWebhook
-from holdbeat.store.verbs.deliveries import list_deliveries, load_delivery
-from holdbeat.store.verbs.deliveries import redeliver as redeliver_
-from holdbeat.store.verbs.webhooks import (
+from holdbeat.store.webhooks.deliveries import list_deliveries, load_delivery
+from holdbeat.store.webhooks.deliveries import redeliver as redeliver_
+from holdbeat.store.webhooks.subscriptions import (
     create_webhook as create,
 )
-from holdbeat.store.verbs.webhooks import (
+from holdbeat.store.webhooks.subscriptions import (
     delete_webhook as delete,
 )
-from holdbeat.store.verbs.webhooks import (
+from holdbeat.store.webhooks.subscriptions import (
     list_webhooks as list_,
 )
-from holdbeat.store.verbs.webhooks import (
+from holdbeat.store.webhooks.subscriptions import (
     load_webhook,
     patch_webhook,
     rotate_server_secret,

@@ -1,0 +1,317 @@
+"""The doors: what every request passes before any route sees it, and what every answer carries.
+
+Guards SEC-02 and SEC-03 in one place, for routes, static files, streams and paths that do not exist alike:
+the name of this server (421), a key (401), the page that a write comes from and the key's scope (403). A request that
+is refused here is refused with the same words whatever its path, so nothing can be learned from the difference.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import secrets
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from holdbeat.api import legacy
+from holdbeat.api.context import Service
+from holdbeat.api.login_redirect import login_before
+from holdbeat.api.problem import Misdirected, problem, refusal, wrong_method
+from holdbeat.api.request import HEAD_ONLY, path_of
+from holdbeat.api.routes import Serve
+from holdbeat.api.stream_access import KEY_ID, SESSION_ENDS
+from holdbeat.domain.api_key import ApiKey, Scope
+from holdbeat.domain.errors import Forbidden, HoldbeatError, StoreRefused, Unauthorized, Unavailable
+from holdbeat.settings import Settings
+
+log = logging.getLogger("holdbeat.api")
+
+OPEN_PATHS = frozenset({"/healthz", "/login", "/logout"})
+OPEN_PREFIX = "/static/"
+"""What the login page is made of."""
+ASKS_NOBODY = frozenset({"/healthz", "/logout"})
+"""Paths that are the same for everyone: who asks is not looked up, so they answer without the store too (API-05)."""
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+LINGER_BYTES = 32 * 1024 * 1024
+"""How much of a refused body is taken and dropped, so that the client reads the answer before the line is cut."""
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS: list[tuple[bytes, bytes]] = [
+    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+_NO_STORE = (b"cache-control", b"no-store")
+
+
+Straight = Mapping[str, Mapping[str, Serve]]
+"""For each path without parameters, what serves its methods."""
+
+
+class Doors:
+    """What stands around everything that the server offers, as an ASGI application of its own."""
+
+    def __init__(self, app: ASGIApp, service: Service, straight: Straight) -> None:
+        self._app = app
+        self.service = self._service = service
+        self._straight = straight
+        self._hosts = HostList(service.settings)
+        self._is_on_loopback = service.settings.is_on_loopback
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        answer = _Answer(send, receive)
+        if scope["method"] == "HEAD":
+            # Answered like GET. The server below knows what was asked for, and sends the head alone.
+            scope = {**scope, "method": "GET", HEAD_ONLY: True}
+        if b"%2f" in scope.get("raw_path", b"").lower():
+            scope = {**scope, "path": path_of(scope["raw_path"])}
+        try:
+            response = await self._refused(scope)
+            if response is None:
+                known = self._straight.get(scope["path"])
+                if known is not None:
+                    response = await self._go_straight(known, scope, receive, answer.send)
+            if response is None:
+                await self._app(scope, receive, answer.send)
+            else:
+                await response(scope, receive, answer.send)
+        except Exception as error:
+            await self._failed(error, scope, receive, answer)
+
+    async def _go_straight(
+        self, known: Mapping[str, Serve], scope: AsgiScope, receive: Receive, send: Send
+    ) -> Response | None:
+        """Serves a path without parameters, for which no router need search. That keeps words such as `batch` from
+        being read as ids, too: with a method that is not theirs they are a 405."""
+        serve = known.get(scope["method"])
+        if serve is not None:
+            return await serve(Request(scope, receive, send))
+        path = scope["path"]
+        if path.startswith("/api/"):
+            return wrong_method(known)
+        if path.startswith("/jobs/"):
+            return legacy.told(wrong_method(known), path, self._service)
+        return None
+
+    async def _refused(self, scope: AsgiScope) -> Response | None:
+        """The answer to a request that must not come in; None if it may."""
+        headers: dict[bytes, bytes] = {}
+        hosts = 0
+        for name, value in scope["headers"]:
+            hosts += name == b"host"
+            headers[name] = value
+        try:
+            host = headers.get(b"host", b"").decode("latin-1")
+            if hosts != 1 or not self._hosts.knows(host, scope.get("server")):
+                raise Misdirected(
+                    "This server does not go by the name in the Host header. Use its address, or add the name to "
+                    "allowed_hosts in its settings."
+                )
+            is_write = scope["method"] not in SAFE_METHODS
+            if is_write:
+                _check_site(headers, host)
+            await self._admit(scope, headers, is_write)
+        except (Unavailable, StoreRefused) as error:
+            # Who asks is not known yet, so the answer says nothing about the store: neither host nor file.
+            log.warning("keys cannot be looked up: %s", error)
+            return refusal(
+                Unavailable("Keys cannot be looked up: the store does not answer. Try again.", code=error.code)
+            )
+        except HoldbeatError as error:
+            if isinstance(error, Unauthorized) and self._leads_to_login(scope, headers):
+                return RedirectResponse(login_before(_address(scope)), 303)
+            return refusal(error)
+        return None
+
+    async def _admit(self, scope: AsgiScope, headers: dict[bytes, bytes], is_write: bool) -> None:
+        path = scope["path"]
+        scope[KEY_ID] = scope[SESSION_ENDS] = None
+        if path in ASKS_NOBODY or path.startswith(OPEN_PREFIX):
+            scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
+            return
+        keys = self._service.keys
+        if not keys.is_fresh:
+            await keys.refresh()
+        if self._is_on_loopback and not keys.any_exists:
+            scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.ADMIN, None
+            return
+        found = await self._key(headers)
+        if found is None:
+            if path not in OPEN_PATHS:
+                if b"authorization" in headers:
+                    raise Unauthorized("This API key is not known here. `holdbeat keys create` makes one.")
+                raise Unauthorized(
+                    "This needs an API key: send it as `Authorization: Bearer <key>`. `holdbeat keys create` makes one."
+                )
+            scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
+            return
+        key, scope[SESSION_ENDS] = found
+        scope[KEY_ID] = key.id
+        if is_write and path not in OPEN_PATHS and not key.scope.covers(Scope.WRITE):
+            raise Forbidden("This key may only read; a change needs one with the scope write.", code="needs_write")
+        scope["holdbeat.scope"], scope["holdbeat.caller"] = key.scope, key.name
+
+    async def _key(self, headers: dict[bytes, bytes]) -> tuple[ApiKey, int | None] | None:
+        """The key of a request; if it came as a session, also when that is over."""
+        given = headers.get(b"authorization")
+        if given is not None:
+            scheme, _, token = given.decode("latin-1").partition(" ")
+            # A key in the header that is not known is refused, even beside a session that is.
+            key = await self._service.keys.find(token.strip()) if scheme.lower() == "bearer" and token else None
+            return None if key is None else (key, None)
+        cookies = headers.get(b"cookie")
+        return await self._service.sessions.key_of(cookies.decode("latin-1")) if cookies is not None else None
+
+    def _leads_to_login(self, scope: AsgiScope, headers: dict[bytes, bytes]) -> bool:
+        return (
+            self._service.has_dashboard
+            and scope["method"] == "GET"
+            and b"authorization" not in headers
+            and b"text/html" in headers.get(b"accept", b"")
+            and not scope["path"].startswith("/api/")
+        )
+
+    async def _failed(self, error: Exception, scope: AsgiScope, receive: Receive, answer: _Answer) -> None:
+        """The end of a request that nobody foresaw: an id for the client, everything else for the log (I15)."""
+        if isinstance(error, HoldbeatError):
+            response = refusal(error)
+        else:
+            fault = secrets.token_hex(8)
+            log.error("fault %s in %s %r", fault, scope["method"], scope["path"], exc_info=error)
+            response = problem(
+                500, "internal_error", f"Something went wrong in the server; its log says more under {fault}.", id=fault
+            )
+        if answer.has_begun:
+            # Too late for a status: the line is cut, so that nobody takes half an answer for a whole one.
+            raise error
+        await response(scope, receive, answer.send)
+
+
+class _Answer:
+    """Adds what every answer carries, and lets a client finish sending what was refused unread."""
+
+    __slots__ = ("_lingers", "_receive", "_send", "has_begun")
+
+    def __init__(self, send: Send, receive: Receive) -> None:
+        self._send = send
+        self._receive = receive
+        self.has_begun = False
+        self._lingers = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            headers = list(message.get("headers", ()))
+            headers += SECURITY_HEADERS
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers.append(_NO_STORE)
+            if message["status"] == 413:
+                self._lingers = True
+                headers.append((b"connection", b"close"))
+            message = {**message, "headers": headers}
+        elif self._lingers and not message.get("more_body"):
+            await self._send({**message, "more_body": True})
+            await self._drop_rest_of_request()
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        await self._send(message)
+
+    async def _drop_rest_of_request(self) -> None:
+        taken = 0
+        while taken < LINGER_BYTES:
+            message = await self._receive()
+            taken += len(message.get("body", b""))
+            if message["type"] != "http.request" or not message.get("more_body"):
+                return
+
+
+def _check_site(headers: dict[bytes, bytes], host: str) -> None:
+    """Refuses a write that a page of another site makes a browser send (CSRF)."""
+    origin = headers.get(b"origin")
+    site = headers.get(b"sec-fetch-site")
+    if site is not None and site not in (b"same-origin", b"none"):
+        raise _foreign()
+    if origin is not None:
+        try:
+            parts = urlsplit(origin.decode("latin-1"))
+            its_host = bare_host(parts.netloc), parts.port
+        except ValueError:
+            raise _foreign() from None
+        defaults = {"http": 80, "https": 443}
+        if parts.scheme not in defaults:
+            raise _foreign()
+        mine = urlsplit(f"//{host}")
+        own_port = mine.port or defaults[parts.scheme]
+        if (its_host[0], its_host[1] or defaults[parts.scheme]) != (bare_host(host), own_port):
+            raise _foreign()
+
+
+def _foreign() -> Forbidden:
+    return Forbidden(
+        "This change was asked for by a page of another site, and is refused. Use the API from its own pages, or from "
+        "a program that is not a browser.",
+        code="cross_site",
+    )
+
+
+def _address(scope: AsgiScope) -> str:
+    """The path with its query, as the client sent it."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope.get("query_string", b"")
+    return (path + b"?" + query if query else path).decode("latin-1")
+
+
+def bare_host(netloc: str) -> str:
+    """The name in a Host header: without port, brackets and the root's dot, in small letters."""
+    name = netloc.rpartition("@")[2].strip().lower()
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return name.partition(":")[0].rstrip(".")
+
+
+class HostList:
+    """The names by which this server may be called (DNS rebinding: SEC-03)."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._names = frozenset(
+            {"localhost", bare_host(settings.host), *(bare_host(name) for name in settings.allowed_hosts)}
+        )
+        self._remembered: dict[tuple[str, str], bool] = {}
+
+    def knows(self, host: str, server: Iterable[object] | None) -> bool:
+        """Whether a Host header names this server. An address is a name only if the request came in through it:
+        no page can make a browser send another one's address."""
+        address = str(next(iter(server))) if server else ""
+        remembered = self._remembered.get((host, address))
+        if remembered is None:
+            remembered = self._judge(host, address)
+            if len(self._remembered) < 1000:
+                self._remembered[host, address] = remembered
+        return remembered
+
+    def _judge(self, host: str, address: str) -> bool:
+        if not host or any(sign in host for sign in "/@\\ \t?#,%"):
+            return False
+        try:
+            urlsplit(f"//{host}").port  # noqa: B018  (refuses what is no port)
+        except ValueError:
+            return False
+        name = bare_host(host)
+        if name in self._names:
+            return True
+        try:
+            literal = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return literal.is_loopback or name == address

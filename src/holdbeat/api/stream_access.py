@@ -1,0 +1,51 @@
+"""Whether who was let in may still be in: the doors ask once, a stream outlives their answer.
+
+Guards SEC-02 over time: a stream says nothing more once its key is revoked, its session is over, or, if it was opened
+without a key, there is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from starlette.types import Scope as AsgiScope
+
+from holdbeat.api.context import Service
+from holdbeat.domain.errors import HoldbeatError
+
+KEY_ID = "holdbeat.key_id"
+"""The key that a request came in with; None if it needed none."""
+SESSION_ENDS = "holdbeat.session_ends"
+"""When its session is over, in seconds since 1970; None if it came without one."""
+LOOK_AGAIN_S = 0.5
+
+
+async def while_admitted(
+    service: Service, scope: AsgiScope, messages: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
+    """The messages of a stream, each handed out only while the doors would still let its listener in."""
+    async with aclosing(messages):
+        async for message in messages:
+            if not await _is_admitted(service, scope):
+                return
+            yield message
+
+
+async def _is_admitted(service: Service, scope: AsgiScope) -> bool:
+    keys = service.keys
+    while not keys.is_fresh:
+        try:
+            await keys.refresh()
+            break
+        except HoldbeatError:
+            # The store does not answer: what is to be said waits until it is known who listens.
+            if service.feed.is_closed:
+                return False
+            await asyncio.sleep(LOOK_AGAIN_S)
+    key_id: str | None = scope[KEY_ID]
+    if key_id is None:
+        return not keys.any_exists
+    ends: int | None = scope[SESSION_ENDS]
+    return keys.by_id(key_id) is not None and (ends is None or ends > service.store.clock.now().timestamp())

@@ -1,0 +1,74 @@
+"""Verbs that go on for as long as something happens: logs and watch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from holdbeat.cli.backend import Backend
+from holdbeat.cli.options import JSON, example, reaching
+from holdbeat.cli.output import shown
+
+_IDS = ("job", "run", "worker", "group", "schedule")
+
+
+@click.command(epilog=example("holdbeat logs JOB -f"))
+@click.argument("job_id", metavar="JOB")
+@click.option("-f", "--follow", is_flag=True, help="Go on as lines are written, until the run has ended.")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Only lines after this sequence number.")
+@click.option("--times", is_flag=True, help="Begin each line with its time and stream.")
+@JSON
+@reaching
+def logs(backend: Backend, job_id: str, follow: bool, after: int, times: bool, as_json: bool) -> None:
+    """Print what the handler of a JOB logged; with --json one object to a line."""
+
+    def write(each: Mapping[str, Any]) -> None:
+        if as_json:
+            click.echo(json.dumps(each, ensure_ascii=False))
+        else:
+            before = f"{each['at']} {each['stream']} " if times else ""
+            click.echo(before + _printable(str(each["text"])))
+        if follow:
+            sys.stdout.flush()
+
+    if follow:
+        for line in backend.follow_logs(job_id, after=after):
+            write(line)
+        return
+    while True:
+        page = backend.get_logs(job_id, after=after)
+        for line in page["items"]:
+            write(line)
+        if page["next_cursor"] is None:
+            return
+        after = int(page["next_cursor"])
+
+
+def _printable(text: str) -> str:
+    """A log line as it is, without what would command the terminal."""
+    return "\n".join(shown(line) if not line.replace("\t", "").isprintable() else line for line in text.split("\n"))
+
+
+@click.command(epilog=example("holdbeat watch", "holdbeat watch --job JOB --from-start --json"))
+@click.option("--job", "job_id", metavar="JOB", help="Only events of this job.")
+@click.option("--name", multiple=True, help="Only events of this name, e.g. run.ended; may be repeated.")
+@click.option("--from-start", is_flag=True, help="Begin with all that are kept.")
+@JSON
+@reaching
+def watch_events(backend: Backend, job_id: str | None, name: tuple[str, ...], from_start: bool, as_json: bool) -> None:
+    """Print what the scheduler decides, as it happens, until Ctrl-C."""
+    for event in backend.events(after="0" if from_start else None, name=name or None, job_id=job_id):
+        if as_json:
+            click.echo(json.dumps(event, ensure_ascii=False))
+        else:
+            values: Mapping[str, Any] = {**event}
+            ids = [f"{key}={values[f'{key}_id']}" for key in _IDS if values[f"{key}_id"]]
+            words = [event["at"], shown(event["name"]), *ids]
+            if event["data"]:
+                words.append(shown(event["data"]))
+            click.echo(" ".join(words))
+        sys.stdout.flush()

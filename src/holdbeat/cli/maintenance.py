@@ -1,0 +1,272 @@
+"""Verbs that look after a store: recover, prune, migrate, backup, restore, move-store."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdbeat.cli.options import JSON, STORE, example, on_store, say_which_store
+from holdbeat.cli.output import bar, confirm, print_json, say, shown, table
+from holdbeat.domain.errors import Conflict, Invalid, StoreRefused, Unavailable
+
+_REPAIRS = {
+    "recover_lease": "run of a worker that is gone",
+    "recover_job": "job that nobody executes",
+    "decide_job": "failed job without a verdict",
+    "expire_reservation": "direct request that nobody waits for",
+    "step_group": "group that could not move",
+    "replan_orphan": "adaptive schedule without a plan",
+    "bury_worker": "worker that died",
+}
+
+
+@click.command(epilog=example("holdbeat recover", "holdbeat recover --json"))
+@JSON
+@on_store()
+def recover(settings: Any, store: Any, as_json: bool) -> None:
+    """Look once for work whose worker is gone, let it end in order, and print what was repaired.
+
+    Every serve and worker process does this by itself, all the time; this is for a store that none of them uses.
+    """
+    from holdbeat.store.recovery.recover import find_trouble, recovery_units
+
+    dead = store.known_dead()
+    trouble = store.read_sync(find_trouble, settings.lease_terms, dead)
+    repaired = []
+    failed = []
+    for verb, arguments in recovery_units(trouble):
+        unit = {"what": _REPAIRS.get(verb.__name__, verb.__name__), "id": arguments[0]}
+        try:
+            if store.write_sync(verb, *arguments):
+                repaired.append(unit)
+        except (StoreRefused, Unavailable):
+            raise
+        except Exception as error:  # what cannot be repaired must not keep the rest from it (REC-05)
+            failed.append({**unit, "error": getattr(error, "detail", None) or f"{type(error).__name__}: {error}"})
+    left = {unit[1][0] for unit in recovery_units(store.read_sync(find_trouble, settings.lease_terms, dead))}
+    for worker_id in dead - left:
+        store.withdraw_alive(worker_id)
+    if as_json:
+        print_json({"repaired": repaired, "failed": failed})
+    elif not repaired and not failed:
+        say("Nothing had to be repaired.")
+    elif repaired:
+        say(table(("id", "what"), [(each["id"], each["what"]) for each in repaired]), f"{len(repaired)} repaired.")
+    if failed:
+        if not as_json:
+            for each in failed:
+                click.echo(f"{each['what']} {shown(each['id'])}: {shown(each['error'])}", err=True)
+            click.echo(f"{len(failed)} could not be repaired; the sentences above say why.", err=True)
+        raise click.exceptions.Exit(1)
+
+
+@click.command(epilog=example("holdbeat prune --older-than-days 7 --yes"))
+@click.option("--older-than-days", type=click.FloatRange(min=0), help="Default: the setting retention_days.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@JSON
+@on_store()
+def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, as_json: bool) -> None:
+    """Take away what ended long ago: chains, groups, runs, logs, artifacts, deliveries, events.
+
+    Servers do this by themselves; what unfinished work needs stays.
+    """
+    from holdbeat.store.maintenance.inspection import old_rows
+    from holdbeat.store.recovery.prune import forget_files
+    from holdbeat.store.recovery.prune import prune as prune_batch
+
+    days = settings.retention_days if older_than_days is None else older_than_days
+    if older_than_days is None and not days:
+        raise Invalid("retention_days is 0, so everything is kept. Say --older-than-days N.", field="retention_days")
+    confirm(f"Everything that ended more than {days:g} days ago will be taken away for good.", yes=yes)
+    before = store.clock.now() - timedelta(days=days)
+    counts: Counter[str] = Counter()
+    with bar("Prune") as told:
+        # Counting is for the bar alone, and takes its time on a large store.
+        old = store.read_sync(old_rows, before) if sys.stderr.isatty() else 0
+        while True:
+            gone = store.write_sync(prune_batch, before)
+            for path in gone.paths:
+                Path(path).unlink(missing_ok=True)
+                with suppress(OSError):  # the folder of a run goes with its last artifact
+                    Path(path).parent.rmdir()
+            if gone.note is not None:
+                store.write_sync(forget_files, gone.note)
+            counts.update(gone.counts)
+            if not gone.rows:
+                break
+            told(counts.total(), old)
+        told(1, 1)
+    if as_json:
+        print_json({"before": before.isoformat(), "taken": dict(counts)})
+    else:
+        say(", ".join(f"{amount} {name}" for name, amount in counts.items()) or "Nothing is that old.")
+
+
+@click.command(epilog=example("holdbeat migrate --check", "holdbeat migrate --store postgresql:///holdbeat"))
+@click.option("--check", is_flag=True, help="Only print; exit 1 if migrations are pending.")
+@STORE
+@JSON
+@click.pass_obj
+def migrate(obj: Any, /, store: str | None, check: bool, as_json: bool) -> None:
+    """Bring a store's schema up to date, or make an empty store. Migrations go forward only."""
+    from holdbeat.store.maintenance.inspection import schema_state
+
+    settings = obj.settings({"store": store})
+    say_which_store(settings, store)
+    before = schema_state(settings.store)
+    if not check and before.pending:
+        obj.open_store(settings, create=True).close()
+    after = before if check else schema_state(settings.store)
+    if as_json:
+        print_json(
+            {
+                "engine": after.engine,
+                "version": after.version,
+                "applied": [{"version": v, "name": n, "applied_at": at} for v, n, at in after.applied],
+                "pending": [{"version": each.version, "name": each.name} for each in after.pending],
+            }
+        )
+    else:
+        done = {version for version, _, _ in before.applied}
+        for version, name, at in after.applied:
+            say(f"{version:04d} {name}  applied {at}{'' if version in done else '  (now)'}")
+        for each in after.pending:
+            say(f"{each.version:04d} {each.name}  pending")
+    if after.pending:
+        raise click.exceptions.Exit(1)
+
+
+@click.command(epilog=example("holdbeat backup /var/backups/holdbeat-monday.db"))
+@click.argument("target", type=click.Path(dir_okay=False))
+@JSON
+@on_store()
+def backup(settings: Any, store: Any, target: str, as_json: bool) -> None:
+    """Copy a SQLite store to a new file TARGET while it is in use, and verify the copy.
+
+    Artifacts are copied to the folder TARGET-artifacts.
+    """
+    if not hasattr(store, "backup"):
+        raise Conflict("This is a PostgreSQL store: back it up with pg_dump.", code="use_pg_dump")
+    with bar("Backup") as told:
+        copied = store.backup(target, told)
+    size = Path(target).stat().st_size
+    if as_json:
+        print_json({"target": target, "bytes": size, "verified": True, **_artifacts_json(copied)})
+    else:
+        say(f"{shown(target)}: {size:,} bytes, verified.")
+        if copied.artifacts:
+            files = "file" if copied.artifacts == 1 else "files"
+            say(f"{shown(target)}-artifacts: {copied.artifacts:,} {files}, verified.")
+        _say_missing(copied)
+
+
+@click.command(epilog=example("holdbeat restore /var/backups/holdbeat-monday.db --store sqlite:///holdbeat.db"))
+@click.argument("backup_path", metavar="BACKUP", type=click.Path(dir_okay=False))
+@click.option(
+    "--force", is_flag=True, help="Put it in the place of the store that is there; that one is kept beside it."
+)
+@STORE
+@JSON
+@click.pass_obj
+def restore(obj: Any, /, backup_path: str, store: str | None, force: bool, as_json: bool) -> None:
+    """Verify a BACKUP and make it the store. A store that somebody uses is never overwritten."""
+    from holdbeat.domain.clock import SystemClock
+    from holdbeat.store.maintenance.restore import restore as put_back
+    from holdbeat.store.opening import sqlite_path
+
+    settings = obj.settings({"store": store})
+    say_which_store(settings, store)
+    path = sqlite_path(settings.store)
+    if path is None:
+        raise Conflict("This is a PostgreSQL store: restore it with pg_restore.", code="use_pg_dump")
+    with bar("Restore") as told:
+        restored = put_back(
+            backup_path,
+            path,
+            now=SystemClock().now(),
+            artifact_dir=settings.artifact_dir,
+            force=force,
+            progress=told,
+        )
+    # Brings an older backup up to date, and proves that the store opens.
+    obj.open_store(settings).close()
+    kept, copied = restored.kept, restored.copied
+    if as_json:
+        print_json({"store": path, "kept": kept, **_artifacts_json(copied)})
+    else:
+        say(f"Restored to {shown(path)}." + (f" The store before is kept at {shown(kept)}." if kept else ""))
+        if copied.artifacts:
+            say(f"Artifacts that are files: {copied.artifacts:,}, verified.")
+        _say_missing(copied)
+
+
+def _artifacts_json(copied: Any) -> dict[str, Any]:
+    return {"artifacts": copied.artifacts, "missing_artifacts": copied.missing}
+
+
+def _say_missing(copied: Any) -> None:
+    if copied.missing:
+        click.echo(
+            f"Artifacts whose files are gone or were changed: {len(copied.missing):,}. The first is "
+            f"{shown(copied.missing[0])}.",
+            err=True,
+        )
+
+
+@click.command("move-store", epilog=example("holdbeat move-store --store sqlite:///holdbeat.db postgresql:///holdbeat"))
+@click.argument("target", metavar="POSTGRESQL_URL")
+@click.option("--artifact-dir", help="A folder that all workers share; without it artifacts go into the database.")
+@STORE
+@JSON
+@click.pass_obj
+def move_store(obj: Any, /, target: str, artifact_dir: str | None, store: str | None, as_json: bool) -> None:
+    """Move a SQLite store to an empty PostgreSQL database, with ids, chains, schedules, history and artifacts.
+
+    Stop all workers first. If it is interrupted, say it again: it goes on where it stopped. The source stays as it is.
+    """
+    from holdbeat.store.opening import sqlite_path
+
+    settings = obj.settings({"store": store})
+    say_which_store(settings, store)
+    path = sqlite_path(settings.store)
+    if path is None or not target.startswith(("postgresql://", "postgres://")):
+        raise click.UsageError(
+            "A store is moved from SQLite (--store sqlite:///file.db) to PostgreSQL (postgresql://…)."
+        )
+    # Both are brought to the same schema, and refused here if they cannot be used.
+    obj.open_store(settings).close()
+    goal = obj.settings({"store": target})
+    obj.open_store(goal, create=True).close()
+    from holdbeat.store.maintenance.move_artifacts import Artifacts
+    from holdbeat.store.maintenance.move_store import move_store as move
+    from holdbeat.store.maintenance.move_store import tables_of_others
+
+    with bar("Move") as told:
+        moved = move(path, target, artifacts=Artifacts(artifact_dir or settings.artifact_dir), progress=_overall(told))
+    left = tables_of_others(path)
+    if as_json:
+        tables = [{"name": t.name, "rows": t.rows, "checksum": t.checksum} for t in moved]
+        print_json({"tables": tables, "left": left})
+        return
+    say(table(("table", "rows", "checksum"), [(t.name, t.rows, t.checksum[:16]) for t in moved]))
+    if left:
+        say(f"Not Holdbeat's, and left where they are: {shown(', '.join(left))}.")
+    say("Both stores are the same, row by row. Now set store to the new address wherever Holdbeat runs.")
+
+
+def _overall(told: Callable[[int, int], None]) -> Callable[[str, int, int], None]:
+    """Progress over all tables, from the progress of each."""
+    seen: dict[str, tuple[int, int]] = {}
+
+    def progress(name: str, done: int, total: int) -> None:
+        seen[name] = (done, total)
+        told(sum(each[0] for each in seen.values()), sum(each[1] for each in seen.values()))
+
+    return progress

@@ -1,0 +1,90 @@
+"""Verbs that run until they are told to stop: serve and worker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from holdbeat.cli.options import example
+from holdbeat.cli.output import shown
+from holdbeat.observe.logs import configure
+
+OPTIONS = (
+    click.option("--store", help="Where jobs are kept: sqlite:///file.db or postgresql://…"),
+    click.option("--slots", type=int, help="How many jobs this process runs at once."),
+    click.option("--concurrency", help="Limits over all workers, e.g. resources:default=1,http=16."),
+    click.option("--preset", help="Lease settings: development, production or high-reliability."),
+    click.option("--log-level", help="debug, info, warning or error."),
+    click.option("--log-format", help="text or json."),
+)
+
+
+def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(OPTIONS):
+        function = option(function)
+    return function
+
+
+@click.command(epilog=example("holdbeat serve example:app --slots 4", "holdbeat serve --store postgresql:///holdbeat"))
+@click.argument("app", required=False)
+@with_options
+@click.option("--host", help="Address to listen on; anything but loopback needs an API key.")
+@click.option("--port", type=int, help="Port of the API and the dashboard.")
+@click.option("--no-worker", is_flag=True, help="Serve the API and fire schedules, but run no jobs here.")
+@click.option("--no-api", is_flag=True, help="Run jobs and fire schedules, but open no port.")
+@click.pass_obj
+def serve(obj: Any, /, app: str | None, no_worker: bool, no_api: bool, **flags: Any) -> None:
+    """Run everything in one process: API, dashboard, trigger and worker.
+
+    APP is module:name of your App, e.g. example:app.
+    """
+    loaded = obj.load_app(app, flags)
+    configure(loaded.settings.log_level, loaded.settings.log_format)
+    _greet(loaded.settings, app, has_worker=not no_worker, has_api=not no_api)
+    sys.exit(obj.serve(loaded, has_worker=not no_worker, has_api=not no_api))
+
+
+def _greet(settings: Any, app: str | None, *, has_worker: bool, has_api: bool) -> None:
+    """Says on a terminal where things are; what happens then is in the log."""
+    if settings.log_format == "json" or not sys.stderr.isatty():
+        return
+    from holdbeat.cli.doctor import without_password
+
+    if has_api:
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        click.echo(f"Holdbeat on http://{host}:{settings.port}", err=True)
+    click.echo(f"  store   {shown(without_password(settings.store))}", err=True)
+    if has_worker:
+        click.echo(f"  slots   {settings.slots} here, {shown(settings.concurrency)} over all", err=True)
+    if app is None and has_worker:
+        click.echo(
+            "  No App was named, so only http jobs run here: holdbeat serve module:app brings your own.", err=True
+        )
+
+
+@click.command(
+    epilog=example(
+        "holdbeat worker example:app --slots 4 --resources gpu", "holdbeat worker example:app --metrics-port 9464"
+    )
+)
+@click.argument("app", required=False)
+@with_options
+@click.option("--resources", help="Only jobs on these resources, separated by commas.")
+@click.option("--metrics-port", type=int, help="Serve /metrics on this port of loopback, for Prometheus.")
+@click.option("--metrics-host", help="Serve /metrics on this address instead; it asks for no key.")
+@click.pass_obj
+def worker(obj: Any, /, app: str | None, resources: str | None, **flags: Any) -> None:
+    """Add a worker process on the same store; as many as you like, on as many machines as PostgreSQL serves.
+
+    APP is module:name of your App, e.g. example:app.
+    """
+    only = None if resources is None else [name.strip() for name in resources.split(",") if name.strip()]
+    if only == []:
+        raise click.UsageError("--resources names none, so this worker would run nothing. Name some, e.g. --resources "
+                               "gpu,mail, or leave it out to run jobs on all.")  # fmt: skip
+    loaded = obj.load_app(app, flags)
+    configure(loaded.settings.log_level, loaded.settings.log_format)
+    sys.exit(obj.serve(loaded, has_api=False, kind="worker", resources=only))

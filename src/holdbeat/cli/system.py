@@ -1,0 +1,113 @@
+"""Verbs about the whole: stats, workers, types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from holdbeat.cli.backend import Backend
+from holdbeat.cli.options import JSON, WATCH, example, reaching
+from holdbeat.cli.output import instant, show_list, span, table
+
+
+@click.command(epilog=example("holdbeat stats --watch"))
+@WATCH
+@JSON
+@reaching
+def stats(backend: Backend, watch: float | None, as_json: bool) -> None:
+    """Print jobs, slots, runs of the last hour and incidents in numbers."""
+    show_list(lambda: dict(backend.stats()), draw_stats, as_json=as_json, watch=watch)
+
+
+def draw_stats(figures: Mapping[str, Any]) -> list[Any]:
+    runs = figures["runs"]["last_hour"]
+    return [
+        table(list(figures["jobs"]), [list(figures["jobs"].values())]),
+        "",
+        resources_table(figures["resources"]),
+        "",
+        "Runs of the last hour: " + ", ".join(f"{amount} {status}" for status, amount in runs.items()),
+        f"Workers: {figures['workers']}   schedules: {figures['schedules']}   zombies recovered: "
+        f"{figures['zombies_recovered']}   stale results: {figures['stale_results']}",
+    ]
+
+
+def resources_table(resources: Mapping[str, Any]) -> Any:
+    return table(
+        ("resource", "slots", "used", "waiting", "oldest wait"),
+        [
+            (
+                name,
+                "no limit" if each["slots"] is None else each["slots"],
+                each["used"],
+                each["waiting"],
+                span(each["oldest_wait_s"]),
+            )
+            for name, each in resources.items()
+        ],
+        whole=("resource",),
+        leaves=("oldest wait",),
+    )
+
+
+@click.command(epilog=example("holdbeat workers --all"))
+@click.option("--all", "every", is_flag=True, help="Also those that have ended or fallen silent.")
+@WATCH
+@JSON
+@reaching
+def workers(backend: Backend, every: bool, watch: float | None, as_json: bool) -> None:
+    """List the workers that are alive."""
+    show_list(
+        lambda: backend.workers(all=every or None),
+        lambda page: [workers_table(page["items"])],
+        as_json=as_json,
+        watch=watch,
+    )
+
+
+def workers_table(items: list[Any]) -> Any:
+    return table(
+        ("id", "kind", "host", "pid", "slots", "resources", "heartbeat", "note"),
+        [
+            (
+                each["id"],
+                each["kind"],
+                each["host"],
+                each["pid"],
+                each["slots"],
+                "all" if each["resources"] is None else ", ".join(each["resources"]),
+                instant(each["heartbeat_at"]),
+                "ended" if each["stopped_at"] else "stopping" if each["stopping_at"] else "",
+            )
+            for each in items
+        ],
+        leaves=("heartbeat", "pid", "host", "resources", "kind"),
+    )
+
+
+@click.command(epilog=example("holdbeat types"))
+@JSON
+@reaching
+def types(backend: Backend, as_json: bool) -> None:
+    """List the job types that Apps have announced, with their params."""
+    show_list(
+        lambda: backend.job_types(),
+        lambda page: [
+            table(
+                ("name", "aliases", "params", "description"),
+                [
+                    (
+                        each["name"],
+                        ", ".join(each["aliases"]),
+                        ", ".join(each["schema"].get("properties", {})),
+                        each["description"],
+                    )
+                    for each in page["items"]
+                ],
+                whole=("name",),
+            )
+        ],
+        as_json=as_json,
+    )

@@ -1,0 +1,35 @@
+"""CancelWatch: tells handlers of cancellations within a second, wherever they were asked for (CAN-02)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from holdbeat.engine.dispatcher import Dispatcher
+from holdbeat.engine.service import Service
+from holdbeat.handlers.stop import StopReason
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.running.workers import signals
+
+LOOK_S = 0.8
+
+
+class CancelWatch(Service):
+    """Looks for cancelled work of this worker: at a wake-up, and while something runs also by the clock."""
+
+    name: ClassVar[str] = "cancel-watch"
+    topics: ClassVar[frozenset[str]] = frozenset({"cancel", "reconnected"})
+
+    def __init__(self, store: PersistenceAdapter, worker_id: str, dispatcher: Dispatcher) -> None:
+        super().__init__(store, LOOK_S)
+        self._worker_id = worker_id
+        self._dispatcher = dispatcher
+        self.on_look: Callable[[], None] = lambda: None
+
+    async def step(self) -> list[str]:
+        if not self._dispatcher.running:
+            return []
+        told = await self.store.read(signals, self._worker_id)
+        for lease_id in told:
+            self._dispatcher.tell(lease_id, StopReason.CANCELLED)
+        return list(told)

@@ -1,0 +1,1 @@
+"""API keys, and which servers other machines can reach."""

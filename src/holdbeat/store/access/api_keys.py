@@ -1,0 +1,71 @@
+"""API keys in the store: hashes only (SEC-02)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from holdbeat.domain.api_key import SHOWN, ApiKey, Scope, hash_of
+from holdbeat.domain.errors import NotFound
+from holdbeat.store.reads.rows import certain
+from holdbeat.store.transaction import Transaction
+
+_KEY = "id, name, prefix, hash, scope, created_at, last_used_at, revoked_at"
+USE_NOTED_S = 60.0
+"""How exactly the last use of a key is known; noting every use would be a write for every request."""
+
+
+def create_api_key(tx: Transaction, name: str, scope: Scope, key: str) -> ApiKey:
+    """Stores the hash of a key that the caller made and will show once."""
+    made = ApiKey(tx.new_id(), name, key[:SHOWN], hash_of(key), scope, tx.now)
+    tx.insert(
+        "api_keys",
+        ("id", "name", "prefix", "hash", "scope", "created_at"),
+        [(made.id, name, made.prefix, made.hash, scope, tx.now)],
+    )
+    tx.wake("api_keys")
+    return made
+
+
+def list_api_keys(tx: Transaction) -> list[ApiKey]:
+    """All keys, revoked ones included, the oldest first."""
+    return [_key_of(tx, row) for row in tx.rows(f"SELECT {_KEY} FROM api_keys ORDER BY id")]
+
+
+def revoke_api_key(tx: Transaction, key_id: str) -> ApiKey:
+    """Ends a key at once; to revoke it again changes nothing."""
+    tx.execute("UPDATE api_keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL", id=key_id, now=tx.now)
+    row = tx.one(f"SELECT {_KEY} FROM api_keys WHERE id = :id", id=key_id)
+    if row is None:
+        raise NotFound(f"There is no API key {key_id}.", key_id=key_id)
+    tx.wake("api_keys")
+    return _key_of(tx, row)
+
+
+def any_key_exists(tx: Transaction) -> bool:
+    """Whether there is a key that still opens something (SEC-01)."""
+    return tx.one("SELECT 1 FROM api_keys WHERE revoked_at IS NULL LIMIT 1") is not None
+
+
+def touch_api_keys(tx: Transaction, key_ids: Sequence[str]) -> None:
+    """Notes that keys were used, to the minute."""
+    tx.execute(
+        "UPDATE api_keys SET last_used_at = :now WHERE id IN :ids AND (last_used_at IS NULL OR last_used_at < :noted)",
+        ids=key_ids,
+        now=tx.now,
+        noted=tx.now - timedelta(seconds=USE_NOTED_S),
+    )
+
+
+def _key_of(tx: Transaction, row: Sequence[Any]) -> ApiKey:
+    return ApiKey(
+        id=row[0],
+        name=row[1],
+        prefix=row[2],
+        hash=row[3],
+        scope=Scope(row[4]),
+        created_at=certain(tx.time, row[5]),
+        last_used_at=tx.time(row[6]),
+        revoked_at=tx.time(row[7]),
+    )

@@ -1,0 +1,1 @@
+"""Backup, restore, move-store and integrity checks."""

@@ -1,0 +1,112 @@
+"""A look at a store without opening it for work: nothing is made, migrated or repaired by it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdbeat.domain.errors import SettingsError, StoreDown, StoreRefused
+from holdbeat.store.migrate import Migration, migrations, pending
+from holdbeat.store.opening import sqlite_path
+from holdbeat.store.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    engine: str
+    applied: tuple[tuple[int, str, str], ...]
+    """Version, name and instant of each migration that the store has had."""
+    pending: tuple[Migration, ...]
+
+    @property
+    def version(self) -> int:
+        return max((version for version, _, _ in self.applied), default=0)
+
+
+def schema_state(url: str) -> SchemaState:
+    """Which migrations the store has had, and which it still needs. A store that is not there needs all."""
+    path = sqlite_path(url)
+    if path is not None:
+        return _state("sqlite", _of_sqlite(path))
+    if url.startswith(("postgresql://", "postgres://")):
+        return _state("postgres", _of_postgres(url))
+    raise SettingsError(
+        f"The store {url!r} is not understood. Write sqlite:///file.db or postgresql://user@host/database.",
+        field="store",
+    )
+
+
+Rows = list[tuple[int, str, str, str]]
+
+
+def _state(engine: str, rows: Rows) -> SchemaState:
+    applied = tuple((version, name, at) for version, name, _, at in rows)
+    left = pending(engine, [(version, checksum) for version, _, checksum, _ in rows]) if rows else migrations(engine)
+    return SchemaState(engine, applied, tuple(left))
+
+
+_SELECT = "SELECT version, name, checksum, applied_at FROM schema_migrations ORDER BY version"
+
+
+def _of_sqlite(path: str) -> Rows:
+    import apsw
+
+    from holdbeat.store.sqlite.file import translated
+
+    if path == ":memory:" or not os.path.exists(path) or os.path.getsize(path) == 0:
+        return []
+    try:
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            connection.set_busy_timeout(5000)
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_migrations'").fetchall():
+                if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall():
+                    raise StoreRefused(
+                        f"{path} is a SQLite database of another program. Name another file for the store.",
+                        code="foreign_file",
+                    )
+                return []
+            return [(int(str(v)), str(n), str(c), str(a)) for v, n, c, a in connection.execute(_SELECT)]
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translated(error, path) from error
+
+
+def _of_postgres(url: str) -> Rows:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise SettingsError(
+            "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
+        ) from error
+    try:
+        with psycopg.connect(url, connect_timeout=5, application_name="holdbeat") as connection:
+            found = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
+            if found is None or not found[0]:
+                return []
+            return [(int(v), str(n), str(c), str(a)) for v, n, c, a in connection.execute(_SELECT)]
+    except psycopg.OperationalError as error:
+        raise StoreDown(f"The database cannot be reached ({error}). Check --store and that the server runs.") from error
+
+
+def is_untouched(tx: Transaction) -> bool:
+    """Whether no App has announced anything to this store yet, and nobody has begun to move another one into it."""
+    return not tx.rows("SELECT 1 FROM job_types UNION ALL SELECT 1 FROM meta WHERE key LIKE 'move.%' LIMIT 1")
+
+
+_OLD = (
+    "jobs WHERE finished_at IS NOT NULL AND finished_at < :before",
+    "job_groups WHERE finished_at IS NOT NULL AND finished_at < :before",
+    "direct_reservations WHERE finished_at IS NOT NULL AND finished_at < :before",
+    "occurrences WHERE recorded_at < :before AND due_at < :before",
+    "events WHERE at < :before",
+    "workers WHERE expires_at < :before",
+)
+
+
+def old_rows(tx: Transaction, before: datetime) -> int:
+    """About how many rows retention could take away; some of them may have to stay."""
+    counts = ", ".join(f"(SELECT count(*) FROM {source})" for source in _OLD)
+    return sum(int(count) for count in tx.rows(f"SELECT {counts}", before=before)[0])

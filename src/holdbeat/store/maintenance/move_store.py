@@ -1,0 +1,311 @@
+"""Moving a store from SQLite to PostgreSQL with everything in it.
+
+Guards DEC-008 over the move: every row of every table of ours, under its own id. A batch is one transaction with the
+note of how far it came, so an interrupted move goes on where it stopped; nobody can write to the source meanwhile; and
+in the end both stores are read once more, row by row, and must be the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+from psycopg import sql
+
+from holdbeat.domain.clock import iso
+from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreRefused
+from holdbeat.store.maintenance.move_artifacts import Artifacts
+from holdbeat.store.postgres.database import connect as connect_postgres
+from holdbeat.store.sqlite.file import MEMORY, migrate, translated
+from holdbeat.store.sqlite.file import connect as connect_sqlite
+from holdbeat.store.sqlite.processes import SignsOfLife
+
+BATCH = 2000
+_NOT_MOVED = ("schema_migrations", "counters")
+"""Every engine has its own of these; the counters become sequences."""
+_MARK = "move."
+_ORIGIN = "move.origin"
+
+Progress = Callable[[str, int, int], None]
+"""Told the table, how many of its rows are done, and how many it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    name: str
+    columns: tuple[str, ...]
+    kinds: tuple[str, ...]
+    """The types of the columns at the target."""
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MovedTable:
+    name: str
+    rows: int
+    checksum: str
+
+
+def move_store(
+    source: str, target: str, *, artifacts: Artifacts, batch: int = BATCH, progress: Progress = lambda *_: None
+) -> list[MovedTable]:
+    """Copies the file `source` into the empty, migrated database `target`, or goes on with a copy begun before."""
+    origin = connect_sqlite(source)
+    try:
+        with connect_postgres(target) as goal:
+            goal.execute("SET statement_timeout = 0")
+            goal.execute("SET idle_in_transaction_session_timeout = 0")
+            _hold_still(origin, source)
+            tables = _tables(origin, goal)
+            _begin(origin, goal, tables, source)
+            for table in tables:
+                _copy(origin, goal, table, artifacts, batch, progress)
+            _set_sequences(origin, goal)
+            moved = [_compare(origin, goal, table, artifacts) for table in tables]
+            goal.execute("DELETE FROM meta WHERE key LIKE 'move.%'")
+            return moved
+    except apsw.Error as error:
+        raise translated(error, source) from error
+    finally:
+        origin.close()
+
+
+def _hold_still(origin: apsw.Connection, path: str) -> None:
+    """Lets nobody write to the source until this is over; refuses while somebody works on it."""
+    try:
+        origin.execute("BEGIN IMMEDIATE")
+    except apsw.BusyError as error:
+        raise StoreBusy(
+            f"Somebody writes to {path}. Stop every Holdbeat process that uses it, then try again."
+        ) from error
+    signs = SignsOfLife(Path(f"{path}-run") / "workers")
+    live = [
+        (host, pid)
+        for worker_id, host, pid in origin.execute(
+            "SELECT id, host, pid FROM workers WHERE stopped_at IS NULL "
+            "AND expires_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
+        ).fetchall()
+        # One that was killed holds no lock any more, although its last heartbeat was a moment ago.
+        if not signs.is_known_dead(str(worker_id))
+    ]
+    if live:
+        host, pid = live[0]
+        raise Conflict(
+            f"{len(live)} worker(s) still use {path}, e.g. process {pid} on {host}. Stop them, then move the store.",
+            code="store_in_use",
+        )
+
+
+def tables_of_others(source: str) -> list[str]:
+    """Tables in the file that are not Holdbeat's: who enqueues in his own transactions keeps his own there (QUE-03)."""
+    origin = connect_sqlite(source)
+    try:
+        return [name for name in _names(origin) if name not in _own_tables()]
+    except apsw.Error as error:
+        raise translated(error, source) from error
+    finally:
+        origin.close()
+
+
+@cache
+def _own_tables() -> frozenset[str]:
+    fresh = connect_sqlite(MEMORY)
+    try:
+        migrate(fresh)
+        return frozenset(_names(fresh))
+    finally:
+        fresh.close()
+
+
+def _names(connection: apsw.Connection) -> list[str]:
+    found = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    )
+    return [str(row[0]) for row in found]
+
+
+def _tables(origin: apsw.Connection, goal: psycopg.Connection[Any]) -> list[Table]:
+    names = [name for name in _names(origin) if name in _own_tables() and name not in _NOT_MOVED]
+    kinds: dict[str, dict[str, str]] = {}
+    for table, column, kind in goal.execute(
+        "SELECT table_name, column_name, udt_name FROM information_schema.columns "
+        "WHERE table_schema = ANY(current_schemas(false))"
+    ):
+        kinds.setdefault(table, {})[column] = kind
+    found = []
+    for name in names:
+        described = origin.execute(f"SELECT name, pk FROM pragma_table_info('{name}')").fetchall()
+        columns = tuple(str(row[0]) for row in described)
+        missing = [column for column in columns if column not in kinds.get(name, {})]
+        if missing:
+            raise StoreRefused(
+                f"The target has no column {name}.{missing[0]}. Bring both to the same version: holdbeat migrate.",
+                code="changed_schema",
+            )
+        key = tuple(str(row[0]) for row in sorted(described, key=lambda row: int(str(row[1]))) if row[1])
+        found.append(Table(name, columns, tuple(kinds[name][column] for column in columns), key))
+    return found
+
+
+def _begin(origin: apsw.Connection, goal: psycopg.Connection[Any], tables: Sequence[Table], path: str) -> None:
+    """Marks the target as ours, or finds it marked; wipes a copy of what the source no longer is."""
+    fingerprint = _fingerprint(origin, path)
+    with goal.transaction():
+        row = goal.execute("SELECT value FROM meta WHERE key = %s", [_ORIGIN]).fetchone()
+        if row is not None and json.loads(row[0]) == fingerprint:
+            return
+        if row is not None and json.loads(row[0])["path"] != path:
+            raise Conflict(
+                f"The target holds an unfinished move from {json.loads(row[0])['path']}. Finish that one, or give an "
+                "empty database.",
+                code="target_not_empty",
+            )
+        if row is None:
+            # What every App announces to a new store by itself makes it no less new.
+            full = [table.name for table in tables if table.name != "job_types" and _has_rows(goal, table.name)]
+            if full:
+                raise Conflict(
+                    f"The target is not empty: it has rows in {', '.join(full)}. Move into a new database.",
+                    code="target_not_empty",
+                )
+        names = sql.SQL(", ").join(sql.Identifier(table.name) for table in tables)
+        goal.execute(sql.SQL("TRUNCATE {}").format(names))
+        goal.execute("INSERT INTO meta (key, value) VALUES (%s, %s)", [_ORIGIN, json.dumps(fingerprint)])
+
+
+def _has_rows(goal: psycopg.Connection[Any], table: str) -> bool:
+    return goal.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(table))).fetchone() is not None
+
+
+def _fingerprint(origin: apsw.Connection, path: str) -> dict[str, Any]:
+    """What changes whenever anything was decided in the source: each decision is an Event."""
+    last = origin.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchall()[0][0]
+    counts = origin.execute("SELECT name, value FROM counters ORDER BY name").fetchall()
+    return {"path": path, "events": last, "counters": [list(row) for row in counts]}
+
+
+# --- copying ----------------------------------------------------------------------------------------------
+
+
+def _copy(
+    origin: apsw.Connection,
+    goal: psycopg.Connection[Any],
+    table: Table,
+    artifacts: Artifacts,
+    batch: int,
+    progress: Progress,
+) -> None:
+    mark = f"{_MARK}{table.name}"
+    noted = goal.execute("SELECT value FROM meta WHERE key = %s", [mark]).fetchone()
+    place, done = (json.loads(noted[0])["place"], json.loads(noted[0])["rows"]) if noted else (None, 0)
+    total = int(str(origin.execute(f"SELECT count(*) FROM {table.name}").fetchall()[0][0]))
+    progress(table.name, done, total)
+    at = [table.columns.index(name) for name in table.key]
+    names = sql.SQL(", ").join(map(sql.Identifier, table.columns))
+    command = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), names)
+    while rows := _batch(origin, table, place, batch):
+        place = [rows[-1][index] for index in at]
+        done += len(rows)
+        with goal.transaction():
+            with goal.cursor().copy(command) as stream:
+                for row in rows:
+                    stream.write_row(_for_target(table, artifacts.moved(table.name, table.columns, row)))
+            goal.execute(
+                "INSERT INTO meta (key, value) VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                [mark, json.dumps({"place": place, "rows": done})],
+            )
+        progress(table.name, done, total)
+
+
+def _batch(origin: apsw.Connection, table: Table, place: Any, batch: int) -> list[tuple[Any, ...]]:
+    key = ", ".join(table.key)
+    where = f"WHERE ({key}) > ({', '.join('?' * len(table.key))})" if place is not None else ""
+    statement = f"SELECT {', '.join(table.columns)} FROM {table.name} {where} ORDER BY {key} LIMIT {batch}"
+    return origin.execute(statement, place or ()).fetchall()
+
+
+def _for_target(table: Table, row: Sequence[Any]) -> list[Any]:
+    return [
+        bool(value) if kind == "bool" and value is not None else value
+        for kind, value in zip(table.kinds, row, strict=True)
+    ]
+
+
+def _set_sequences(origin: apsw.Connection, goal: psycopg.Connection[Any]) -> None:
+    """The counters go on where they were: fences, positions, ids of Events."""
+    for name, value in origin.execute("SELECT name, value FROM counters"):
+        sequence = "fences" if name == "fence" else f"positions_{str(name).partition(':')[2]}"
+        if int(str(value)) > 0:
+            goal.execute("SELECT setval(%s::regclass, %s)", [sequence, value])
+    last = origin.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchall()[0][0]
+    if last:
+        goal.execute("SELECT setval(pg_get_serial_sequence('events', 'id'), %s)", [last])
+
+
+# --- comparing --------------------------------------------------------------------------------------------
+
+
+def _compare(origin: apsw.Connection, goal: psycopg.Connection[Any], table: Table, artifacts: Artifacts) -> MovedTable:
+    """Reads both sides in the order of their keys; the first row that differs ends the move."""
+    digest = hashlib.sha256()
+    count = 0
+    theirs = _rows_of_target(goal, table)
+    for row in _rows_of_source(origin, table):
+        ours = _plain(artifacts.moved(table.name, table.columns, row))
+        other = next(theirs, None)
+        if other != ours:
+            raise _differs(table, ours, other)
+        digest.update(repr(ours).encode("utf-8", "surrogatepass"))
+        count += 1
+    extra = next(theirs, None)
+    if extra is not None:
+        raise _differs(table, None, extra)
+    return MovedTable(table.name, count, digest.hexdigest())
+
+
+def _rows_of_source(origin: apsw.Connection, table: Table) -> Iterator[tuple[Any, ...]]:
+    yield from origin.execute(f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {', '.join(table.key)}")
+
+
+def _rows_of_target(goal: psycopg.Connection[Any], table: Table) -> Iterator[list[Any]]:
+    statement = sql.SQL("SELECT {} FROM {} {} ORDER BY {}").format(
+        sql.SQL(", ").join(map(sql.Identifier, table.columns)),
+        sql.Identifier(table.name),
+        sql.SQL("WHERE key NOT LIKE 'move.%'" if table.name == "meta" else ""),
+        sql.SQL(", ").join(map(sql.Identifier, table.key)),
+    )
+    with goal.transaction(), goal.cursor(name="holdbeat_move") as cursor:
+        cursor.itersize = BATCH
+        for row in cursor.execute(statement):
+            yield _plain(row)
+
+
+def _plain(row: Sequence[Any]) -> list[Any]:
+    """A row in the form that both engines can be brought to."""
+    return [_plain_value(value) for value in row]
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    return iso(value) if hasattr(value, "isoformat") else value
+
+
+def _differs(table: Table, ours: list[Any] | None, other: list[Any] | None) -> HoldbeatError:
+    known = ours if ours is not None else other
+    assert known is not None
+    key = ", ".join(str(known[table.columns.index(name)]) for name in table.key)
+    return StoreRefused(
+        f"The copy differs from the source in {table.name} at {key}. The source is untouched: empty the target and "
+        "move again.",
+        code="copy_differs",
+    )

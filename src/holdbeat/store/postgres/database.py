@@ -1,0 +1,110 @@
+"""The database behind a PostgresStore: connections with the house's settings, and the schema brought up to date."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psycopg
+from psycopg.types.string import TextLoader
+
+from holdbeat.domain.clock import Clock, OffsetClock, iso
+from holdbeat.domain.errors import StoreDown, StoreRefused
+from holdbeat.store.migrate import TABLE, pending
+from holdbeat.store.postgres.sessions import APPLICATION
+from holdbeat.store.postgres.transaction import ColumnTypes
+from holdbeat.store.transaction import Row
+
+MIGRATION_LOCK = 7450001
+_SESSION = (
+    "SET TimeZone = 'UTC'; SET synchronous_commit = on; SET statement_timeout = '60s'; "
+    "SET idle_in_transaction_session_timeout = '30s'; SET jit = off; SET plan_cache_mode = auto"
+)
+
+
+def connect(url: str) -> psycopg.Connection[Row]:
+    """A connection with the house's settings."""
+    connection = psycopg.connect(
+        url,
+        autocommit=True,
+        connect_timeout=5,
+        keepalives_idle=10,
+        tcp_user_timeout=15000,
+        application_name=APPLICATION,
+    )
+    connection.adapters.register_loader("json", TextLoader)
+    # A batch is written with a text for each pattern of columns that hold one value, so there are many of them.
+    connection.prepared_max = 400
+    connection.execute(_SESSION)
+    return connection
+
+
+class Link:
+    """One thread's connection: made when needed, dropped when broken."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: psycopg.Connection[Row] | None = None
+
+    def get(self) -> psycopg.Connection[Row]:
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._url)
+        return self._connection
+
+    def roll_back(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            self._connection.execute("ROLLBACK")
+        except psycopg.Error:
+            self.drop()
+
+    def drop(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None
+
+    close = drop
+
+
+def open_database(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
+    """Migrates the schema and reads the types of its columns."""
+    try:
+        connection = connect(url)
+    except psycopg.OperationalError as error:
+        raise StoreDown(f"The database cannot be reached ({error}). Check --store and that the server runs.") from error
+    with contextlib.closing(connection):
+        migrate(connection, create=create, at=iso(clock.now()))
+        if isinstance(clock, OffsetClock):
+            asked = clock.monotonic()
+            row = connection.execute("SELECT clock_timestamp()").fetchone()
+            assert row is not None
+            clock.sample(row[0], asked=asked, answered=clock.monotonic())
+        types: dict[str, dict[str, str]] = {}
+        for table, column, kind in connection.execute(
+            "SELECT table_name, column_name, udt_name FROM information_schema.columns "
+            "WHERE table_schema = ANY(current_schemas(false))"
+        ):
+            types.setdefault(table, {})[column] = kind
+        return types
+
+
+def migrate(connection: psycopg.Connection[Row], *, create: bool, at: str) -> None:
+    """Brings the schema up to date; a lock lets one process do it while others wait and find it done."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
+        found = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
+        there = bool(found and found[0])
+        if not there and not create:
+            raise StoreRefused(
+                "There is no Holdbeat store in this database yet. Start `holdbeat serve` on it to make one.",
+                code="store_missing",
+            )
+        connection.execute(TABLE)
+        applied = [(int(v), str(c)) for v, c in connection.execute("SELECT version, checksum FROM schema_migrations")]
+        for migration in pending("postgres", applied):
+            connection.execute(migration.sql.encode())
+            connection.execute(
+                "INSERT INTO schema_migrations VALUES (%s, %s, %s, %s)",
+                [migration.version, migration.name, migration.checksum, at],
+            )

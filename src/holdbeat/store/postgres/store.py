@@ -1,0 +1,324 @@
+"""PostgresStore: the user's database, any number of workers on any number of machines.
+
+Guards CAP-02 and DEC-008 under concurrency: each unit of work is one transaction on the database's own clock. A
+unit that lost a race of locks is run again; one whose COMMIT got no answer is looked up by its transaction id, so
+that nothing is done twice and nothing that was done is reported as failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+
+from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
+from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown, StoreRefused
+from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
+from holdbeat.store.postgres.calls import Calls
+from holdbeat.store.postgres.database import Link, open_database
+from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
+from holdbeat.store.postgres.wakeups import PostgresBell
+from holdbeat.store.transaction import Row, StoreTerms, Transaction
+
+log = logging.getLogger("holdbeat.store")
+
+WRITERS = 4
+READERS = 2
+RACES_MAX = 12
+"""How often a unit that lost a race of locks is run again."""
+PATIENCE_S = 8.0
+"""How long a unit waits for the database to come back before its caller hears of it."""
+
+_SESSION_ENDED = (pg.IdleInTransactionSessionTimeout, pg.TransactionTimeout)
+"""The server lost its patience with a process that stood still; the driver does not count this as operational."""
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, *_SESSION_ENDED)
+_OUTAGES = (*_LOST, StoreDown)
+_RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
+
+
+_Performed = tuple[list[Any], frozenset[str], list[Row]]
+"""Results, wake-ups, and the Events that were committed."""
+_Perform = Callable[["Link", list[Work]], _Performed]
+
+
+class PostgresStore(PersistenceAdapter):
+    faults_of_data = (*PersistenceAdapter.faults_of_data, psycopg.DataError)
+
+    def __init__(
+        self,
+        url: str,
+        terms: StoreTerms,
+        *,
+        clock: Clock | None = None,
+        create: bool = True,
+        writers: int = WRITERS,
+        readers: int = READERS,
+    ) -> None:
+        super().__init__()
+        self.url = url
+        self.terms = terms
+        self.writers_at_once = writers
+        self.patience_s = PATIENCE_S
+        self._own_clock = clock is None
+        self.clock = clock or OffsetClock()
+        self._refused: HoldbeatError | None = None
+        self._closed = False
+        self._types: ColumnTypes = open_database(url, create=create, clock=self.clock)
+        self._bell = PostgresBell(url, self.tell)
+        self._writing = Calls(SystemClock().monotonic)
+        self._reading = Calls(SystemClock().monotonic)
+        self._threads = [
+            threading.Thread(target=self._loop, args=(calls, read_only), name=name, daemon=True)
+            for calls, read_only, name, count in (
+                (self._writing, False, "holdbeat-writer", writers),
+                (self._reading, True, "holdbeat-reader", readers),
+            )
+            for _ in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # --- the contract ------------------------------------------------------------------------------------
+
+    def submit(self, work: Work, *, read_only: bool) -> None:
+        if self._refused is not None:
+            reply([(work, self._refused)])
+        elif self._closed:
+            reply([(work, StoreDown("The store has been closed.", code="store_closed"))])
+        else:
+            (self._reading if read_only else self._writing).put(work)
+
+    def joined(self, connection: Any) -> Transaction:
+        if self._refused is not None:
+            raise self._refused
+        if not isinstance(connection, psycopg.Connection) or (
+            connection.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS and connection.autocommit
+        ):
+            raise HoldbeatError(
+                "To enqueue inside your own transaction on PostgreSQL, hand in a psycopg connection on which a "
+                "transaction is open.",
+                code="no_transaction",
+            )
+        return JoinedPostgresTransaction(connection, self.clock.now(), self.terms, self._types)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        self._bell.answer()
+        return super().listen(listener)
+
+    def announce_alive(self, worker_id: str) -> None:
+        """Nothing to show: on PostgreSQL the lease decides."""
+
+    def withdraw_alive(self, worker_id: str) -> None:
+        """Nothing to withdraw."""
+
+    def is_known_dead(self, worker_id: str) -> bool:
+        return False
+
+    def known_dead(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def refused(self) -> HoldbeatError | None:
+        """Why the store must not be used any more, once that is so."""
+        return self._refused
+
+    def disown(self) -> None:
+        """Leaves the connections alone: they are the parent's, and the driver ends none that it did not make."""
+        super().disown()
+        self._closed = True
+        self._refused = forked()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._writing.close()
+        self._reading.close()
+        for thread in self._threads:
+            thread.join()
+        self._bell.close()
+
+    # --- the threads -------------------------------------------------------------------------------------
+
+    def _loop(self, calls: Calls, read_only: bool) -> None:
+        link = Link(self.url)
+        perform = self._read if read_only else self._write
+        taken: list[Work] | None = None
+        while (taken := calls.take(taken[0] if taken else None)) is not None:
+            works = [work for work in taken if work.begin()]
+            if works:
+                self._answer(perform, link, works)
+        link.close()
+
+    def _answer(self, perform: _Perform, link: Link, works: list[Work]) -> None:
+        try:
+            results, wakes, committed = self._patiently(lambda: perform(link, works), link)
+        except Exception as error:
+            if len(works) > 1 and not isinstance(error, _OUTAGES):
+                # One call spoiled it for all that were done together: now each on its own.
+                for work in works:
+                    self._answer(perform, link, [work])
+                return
+            answer = self._translated(error)
+            reply((work, answer) for work in works)
+            return
+        if committed:
+            self.witnessed(committed)
+        reply(zip(works, results, strict=True))
+        if wakes:
+            self.tell(wakes)
+            self._bell.ring(wakes)
+
+    def _patiently(self, perform: Callable[[], Any], link: Link) -> Any:
+        """Runs a unit again after lost races and lost connections, within bounds."""
+        races = 0
+        began = self.clock.monotonic()
+        pause_s = 0.05
+        while True:
+            try:
+                return perform()
+            except _RACES:
+                races += 1
+                if races > RACES_MAX:
+                    raise
+                time.sleep(random.uniform(0, 0.01 * races))
+            except _LOST as error:
+                if isinstance(error, pg.QueryCanceled | pg.DiskFull):
+                    raise
+                link.drop()
+                if self._closed or self.clock.monotonic() + pause_s > began + self.patience_s:
+                    raise
+                time.sleep(random.uniform(pause_s / 2, pause_s))
+                pause_s = min(pause_s * 2, 1.0)
+
+    def _write(self, link: Link, works: list[Work]) -> _Performed:
+        connection = link.get()
+        commit_sent = False
+        xid = ""
+        results: list[Any] = []
+        tx: PostgresTransaction | None = None
+        try:
+            with connection.pipeline() as pipeline:
+                connection.execute("BEGIN")
+                asked = self.clock.monotonic()
+                begun = connection.execute("SELECT clock_timestamp(), pg_current_xact_id()::text")
+                pipeline.sync()
+                row = begun.fetchone()
+                assert row is not None
+                xid = row[1]
+                if self._own_clock:
+                    assert isinstance(self.clock, OffsetClock)
+                    self.clock.sample(row[0], asked=asked, answered=self.clock.monotonic())
+                now = to_millis(row[0]) if self._own_clock else self.clock.now()
+                tx = PostgresTransaction(connection, now, self.terms, self._types, pipeline)
+                verb = works[0].verb
+                if isinstance(verb, Coalesced):
+                    results = verb.many(tx, [work.args[0] for work in works])
+                else:
+                    results = [works[0].run(tx)]
+                tx.write_events()
+                if connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.INERROR:
+                    # The server would answer this COMMIT with a rollback, and call it a success.
+                    raise pg.InFailedSqlTransaction("a statement failed, and the unit went on")
+                commit_sent = True
+                connection.execute("COMMIT")
+        except _LOST as error:
+            if commit_sent and not isinstance(error, _RACES):
+                # The error may have come after the COMMIT was done: only the database knows.
+                assert tx is not None
+                link.drop()
+                if self._was_committed(link, xid, tx):
+                    return results, frozenset(tx.wakes), tx.written
+            else:
+                link.roll_back()
+            raise
+        except BaseException:
+            link.roll_back()
+            raise
+        return results, frozenset(tx.wakes), tx.written
+
+    def _was_committed(self, link: Link, xid: str, tx: PostgresTransaction) -> bool:
+        """What became of a COMMIT whose answer was lost. Asks until the database knows."""
+        pause_s = 0.05
+        began = self.clock.monotonic()
+        while True:
+            try:
+                row = link.get().execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
+                if row is not None and row[0] != "in progress":
+                    return bool(row[0] == "committed") and self._left_its_traces(link, tx)
+            except pg.InvalidParameterValue:
+                # "In the future": the server crashed before it had written anything of this transaction.
+                return False
+            except psycopg.OperationalError as error:
+                link.drop()
+                if self.clock.monotonic() > began + 4 * self.patience_s:
+                    raise StoreDown(
+                        f"The database went away while it stored this and did not come back ({error}). It is not "
+                        "known whether it was stored: look before you try again, or use an idempotency key.",
+                        code="commit_unknown",
+                    ) from error
+            time.sleep(random.uniform(pause_s / 2, pause_s))
+            pause_s = min(pause_s * 2, 1.0)
+
+    @staticmethod
+    def _left_its_traces(link: Link, tx: PostgresTransaction) -> bool:
+        """Whether the Events of a committed transaction are there.
+
+        A server that crashed may give the id of a transaction that it lost to the next one.
+        """
+        trace = next((row for row in tx.written if row[2]), None)
+        if trace is None:
+            return True
+        found = link.get().execute(
+            "SELECT 1 FROM events WHERE job_id = %s AND name = %s AND at = %s", [trace[2], trace[0], trace[1]]
+        )
+        return found.fetchone() is not None
+
+    def _read(self, link: Link, works: list[Work]) -> _Performed:
+        connection = link.get()
+        results = []
+        for work in works:
+            try:
+                with connection.pipeline() as pipeline:
+                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    now = self.clock.now()
+                    results.append(work.run(PostgresTransaction(connection, now, self.terms, self._types, pipeline)))
+                    connection.execute("COMMIT")
+            except HoldbeatError as error:
+                link.roll_back()
+                results.append(error)
+            except BaseException:
+                link.roll_back()
+                raise
+        return results, frozenset(), []
+
+    def _translated(self, error: Exception) -> Exception:
+        match error:
+            case pg.CheckViolation() if "INV-00" in str(error) or "the wheel" in str(error):
+                return Conflict(f"The store refused the change: {error}.", code="invariant")
+            case pg.UndefinedTable() | pg.UndefinedColumn() | pg.InvalidCatalogName():
+                self._refused = StoreRefused(
+                    f"The tables of the store are gone or changed ({error}). Nothing more is written. Restore them "
+                    "from a backup, then start again.",
+                    code="store_replaced",
+                )
+                self.tell(frozenset({"refused"}))
+                return self._refused
+            case pg.InsufficientPrivilege():
+                return StoreRefused(
+                    f"The database refused this user ({error}). Grant it the rights on Holdbeat's tables.",
+                    code="store_read_only",
+                )
+            case pg.DiskFull():
+                return StoreDown(f"The database's disk is full; nothing was stored ({error}).", code="disk_full")
+            case pg.ReadOnlySqlTransaction():
+                return StoreDown(f"The database only reads just now; nothing was stored ({error}).", code="read_only")
+            case _ if isinstance(error, _LOST):
+                return StoreDown(f"The database cannot be reached; nothing was stored ({error}). Try again.")
+        return error

@@ -1,0 +1,1 @@
+"""What people and programs do to Jobs that wait: submit, edit, move, pause, cancel, retry."""

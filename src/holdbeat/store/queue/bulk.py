@@ -1,0 +1,142 @@
+"""Cancelling and retrying many at once, by a filter.
+
+Guards against the slip of the hand: an empty filter is refused, and a dry run shows what would be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import Job, JobStatus
+from holdbeat.store.queue.cancel import cancel_jobs, check_reason
+from holdbeat.store.queue.manual_retry import retry_jobs
+from holdbeat.store.reads.job_filter import (
+    BULK_FILTERS,
+    error_kinds,
+    job_conditions,
+    one_or_several,
+    refuse_unknown,
+)
+from holdbeat.store.reads.rows import JOB, JOB_OF_J, job_of
+from holdbeat.store.running.end_runs import lock_company
+from holdbeat.store.transaction import Transaction
+
+
+@dataclass(slots=True)
+class BulkResult:
+    matched: int
+    """Jobs that the filter finds among those that can be cancelled, or retried, at all."""
+    changed: int
+    ids: list[str]
+    """Of the jobs that were, or in a dry run would be, cancelled; or of the new jobs (in a dry run: the old ones)."""
+
+
+def cancel_where(
+    tx: Transaction, filter: Mapping[str, Any], reason: str | None = None, dry_run: bool = False
+) -> BulkResult:
+    """Cancels every unfinished job that the filter finds, in one transaction. `ids` stand for their chains."""
+    check_reason(reason)
+    given = _checked(filter, BULK_FILTERS)
+    if "ids" in given:
+        given["ids"] = _tips(tx, one_or_several(given["ids"], "ids"))
+        if not given["ids"]:
+            return BulkResult(0, 0, [])
+    found = job_conditions(tx, given)
+    found.add("j.status IN ('QUEUED', 'RUNNING')")
+    candidates = tx.rows(
+        f"SELECT j.id, j.group_id, j.schedule_id FROM jobs AS j WHERE {found.where} ORDER BY j.id",
+        **found.params,
+    )
+    ids = [row[0] for row in candidates]
+    if dry_run or not ids:
+        return BulkResult(len(ids), 0, ids)
+    lock_company(tx, (row[1] for row in candidates), (row[2] for row in candidates))
+    jobs: list[Job] = []
+    pending = ids
+    while pending:
+        locked = [
+            job_of(tx, row)
+            for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=pending)
+        ]
+        jobs += [job for job in locked if not job.status.is_terminal]
+        # One that failed while we waited for its lock has left its place to its retry.
+        pending = [job.retried_by for job in locked if job.retried_by is not None]
+    cancel_jobs(tx, jobs, reason)
+    return BulkResult(len(ids), len(jobs), [job.id for job in jobs])
+
+
+def retry_where(tx: Transaction, filter: Mapping[str, Any], dry_run: bool = False) -> BulkResult:
+    """Retries every ended job that the filter finds: FAILED and SKIPPED ones, CANCELLED ones only by that status.
+
+    A job that was tried again already, by itself or by a person, is left out, so that doing it twice does not double
+    the work; unless `ids` (of jobs or runs) name it.
+    """
+    given = _checked(filter, (*BULK_FILTERS, "error_kind"))
+    named = "ids" in given
+    if named:
+        given["ids"] = _jobs_of(tx, one_or_several(given["ids"], "ids"))
+        if not given["ids"]:
+            return BulkResult(0, 0, [])
+    elif "status" not in given:
+        given["status"] = [JobStatus.FAILED, JobStatus.SKIPPED]
+    kinds = given.pop("error_kind", None)
+    if not dry_run:
+        # On PostgreSQL two who ask at once must not both find that nobody has retried it yet.
+        tx.lock_pools(["bulk_retry"])
+    found = job_conditions(tx, given)
+    found.add("j.status IN ('FAILED', 'SKIPPED', 'CANCELLED')")
+    found.add("NOT EXISTS (SELECT 1 FROM job_runs AS r WHERE r.job_id = j.id AND r.status IS NULL)")
+    if kinds is not None:
+        found.add(
+            "EXISTS (SELECT 1 FROM job_runs AS r WHERE r.job_id = j.id AND r.error_kind IN :kinds)",
+            kinds=error_kinds(kinds),
+        )
+    if not named:
+        found.add(
+            "j.retried_by IS NULL AND NOT EXISTS "
+            "(SELECT 1 FROM jobs AS m WHERE m.retry_of = j.id AND m.retry_kind = 'manual')"
+        )
+    rows = tx.rows(
+        f"SELECT {JOB_OF_J} FROM jobs AS j WHERE {found.where} ORDER BY j.id{'' if dry_run else ' FOR UPDATE'}",
+        **found.params,
+    )
+    jobs = [job_of(tx, row) for row in rows]
+    if dry_run:
+        return BulkResult(len(jobs), 0, [job.id for job in jobs])
+    made = retry_jobs(tx, jobs)
+    return BulkResult(len(jobs), len(made), [job.id for job in made])
+
+
+def _checked(filter: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:
+    given = refuse_unknown(filter, allowed)
+    if not given:
+        raise Invalid(
+            f"An empty filter would mean all jobs. Say which: by {', '.join(allowed)}.",
+            code="empty_filter",
+            field="filter",
+        )
+    return given
+
+
+def _tips(tx: Transaction, job_ids: Sequence[str]) -> list[str]:
+    """The newest jobs of the chains of these jobs."""
+    return [
+        row[0]
+        for row in tx.rows(
+            "WITH RECURSIVE chain(id, retried_by) AS ("
+            " SELECT id, retried_by FROM jobs WHERE id IN :ids"
+            " UNION SELECT j.id, j.retried_by FROM chain JOIN jobs j ON j.id = chain.retried_by)"
+            " SELECT id FROM chain WHERE retried_by IS NULL",
+            ids=job_ids,
+        )
+    ]
+
+
+def _jobs_of(tx: Transaction, ids: Sequence[str]) -> list[str]:
+    """Job ids for ids that may be of jobs or of runs."""
+    runs = tx.rows("SELECT id, job_id FROM job_runs WHERE id IN :ids", ids=ids)
+    of_runs: dict[str, str] = {row[0]: row[1] for row in runs}
+    return sorted({of_runs.get(each, each) for each in ids})

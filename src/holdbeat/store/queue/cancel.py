@@ -1,0 +1,132 @@
+"""Cancel: acts on the tip of a chain, in the state it finds there.
+
+Guards CAN-01: whoever commits first wins, cancel or settle, never both; a job whose cancel was confirmed while it
+was QUEUED never runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdbeat.domain import events
+from holdbeat.domain.bounds import line
+from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.job import Job, JobStatus
+from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.running.end_runs import follow, lock_company
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.webhooks.outbox import Outbox
+
+LONGEST_REASON = 500
+
+
+def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:
+    """Cancels the tip of the job's chain and returns it.
+
+    QUEUED becomes CANCELLED and will never run. RUNNING becomes CANCELLED at once; its handler is told, and its
+    lease and run end when the handler does. A chain that has ended is a Conflict.
+    """
+    check_reason(reason)
+    tip_id = tip_of(tx, job_id)
+    company = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=tip_id)
+    assert company is not None
+    lock_company(tx, [company[0]], [company[1]])
+    while True:
+        tip = job_of(tx, tx.rows(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=tip_id)[0])
+        if tip.retried_by is None:
+            break
+        tip_id = tip.retried_by
+    if tip.status.is_terminal:
+        raise Conflict(
+            f"Job {job_id} has ended already: its last attempt {tip.id} is {tip.status}. There is nothing to cancel.",
+            code="already_ended",
+            job_id=tip.id,
+        )
+    cancel_jobs(tx, [tip], reason)
+    return load_job(tx, tip.id)
+
+
+def check_reason(reason: str | None) -> None:
+    """Refuses words that one of the stores could not keep, or no list could show."""
+    if reason:
+        line(reason, "reason", LONGEST_REASON)
+
+
+def tip_of(tx: Transaction, job_id: str) -> str:
+    """The id of the newest job in the chain of automatic retries."""
+    found = tx.rows(
+        "WITH RECURSIVE chain(id, retried_by) AS ("
+        " SELECT id, retried_by FROM jobs WHERE id = :id"
+        " UNION SELECT j.id, j.retried_by FROM chain JOIN jobs j ON j.id = chain.retried_by)"
+        " SELECT id FROM chain WHERE retried_by IS NULL",
+        id=job_id,
+    )
+    if not found:
+        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+    return str(found[0][0])
+
+
+def roots_of(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str]:
+    """For each of these jobs the first of its chain of automatic retries."""
+    found = tx.rows(
+        "WITH RECURSIVE chain(start, id, retry_of, retry_kind) AS ("
+        " SELECT id, id, retry_of, retry_kind FROM jobs WHERE id IN :ids"
+        " UNION ALL SELECT chain.start, j.id, j.retry_of, j.retry_kind FROM chain JOIN jobs j"
+        " ON j.id = chain.retry_of WHERE chain.retry_kind = 'auto')"
+        " SELECT start, id FROM chain WHERE retry_kind IS NULL OR retry_kind <> 'auto'",
+        ids=list(job_ids),
+    )
+    return {row[0]: row[1] for row in found}
+
+
+def cancel_jobs(tx: Transaction, jobs: Sequence[Job], reason: str | None) -> None:
+    """Cancels unfinished jobs, which the caller has locked, and writes what follows for those that never ran."""
+    if not jobs:
+        return
+    why = reason or "cancelled by request"
+    outbox = Outbox(tx)
+    tx.execute(
+        "UPDATE jobs SET status = 'CANCELLED', finished_at = :now, cancel_requested_at = :now, cancel_reason = :reason "
+        "WHERE id IN :ids",
+        ids=[job.id for job in jobs],
+        now=tx.now,
+        reason=why,
+    )
+    at_once = []
+    for job in jobs:
+        ids = {"job_id": job.id, "group_id": job.group_id, "schedule_id": job.schedule_id}
+        if job.status is JobStatus.RUNNING:
+            tx.record(events.CANCEL_REQUESTED, **ids, reason=why)
+            tx.wake("cancel")
+        else:
+            at_once.append(job)
+        tx.record(events.JOB_CANCELLED, **ids, reason=why)
+        outbox.tell_job("job.cancelled", job.id, job.webhook_url)
+        job.status = JobStatus.CANCELLED
+        job.finished_at = job.cancel_requested_at = tx.now
+        job.cancel_reason = why
+    follow(tx, at_once, outbox)
+    outbox.write()
+
+
+def cancel_group(tx: Transaction, group_id: str, reason: str | None = None) -> None:
+    """Cancels every unfinished member of a group in one transaction (GRP-03)."""
+    check_reason(reason)
+    row = tx.one("SELECT status FROM job_groups WHERE id = :id FOR UPDATE", id=group_id)
+    if row is None:
+        raise NotFound(f"There is no job group {group_id}.", group_id=group_id)
+    jobs = [
+        job_of(tx, found)
+        for found in tx.rows(
+            f"SELECT {JOB} FROM jobs WHERE group_id = :id AND status IN ('QUEUED', 'RUNNING') ORDER BY id FOR UPDATE",
+            id=group_id,
+        )
+    ]
+    if not jobs:
+        raise Conflict(
+            f"Group {group_id} has nothing left to cancel: it is {row[0]}.",
+            code="already_ended",
+            group_id=group_id,
+        )
+    cancel_jobs(tx, jobs, reason or "group cancelled")

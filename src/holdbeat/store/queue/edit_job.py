@@ -1,0 +1,109 @@
+"""Changing a Job that still waits.
+
+Guards INV-001: priority, params, not_before and labels can change while the job is QUEUED; afterwards an attempt is
+refused and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.domain.bounds import instant, whole_number
+from holdbeat.domain.errors import Conflict, Invalid, NotFound
+from holdbeat.domain.job import Hold, Job, JobStatus
+from holdbeat.domain.params import check_json, check_labels, dumps
+from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
+from holdbeat.store.queue.job_types import Catalogue
+from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.transaction import Transaction
+
+CHANGEABLE = ("priority", "params", "not_before", "labels")
+
+
+def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
+    """Writes the changed fields of a QUEUED job and returns it; any other job is a Conflict (`not_queued`).
+
+    Another priority puts the job at its end. Params replace the old ones whole and must fit the type's schema.
+    `not_before` (None: at once) delays or frees the job; a closed gate stays closed.
+    """
+    for name in changes:
+        if name not in CHANGEABLE:
+            raise Invalid(
+                f"{name} of a job cannot be changed; {', '.join(CHANGEABLE)} can.",
+                code="unknown_field",
+                field=name,
+            )
+    row = tx.one(f"SELECT {JOB}, effective_priority, ages_at FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
+    if row is None:
+        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+    job = job_of(tx, row[:-2])
+    if job.status is not JobStatus.QUEUED:
+        raise Conflict(
+            f"Job {job_id} is {job.status}; only a QUEUED job can be changed. Submit a new one instead.",
+            code="not_queued",
+            job_id=job_id,
+        )
+    written: dict[str, Any] = {}
+    if "params" in changes:
+        written["params"] = dumps(_checked_params(tx, job, changes["params"]))
+    if "labels" in changes:
+        labels = changes["labels"]
+        written["labels"] = dumps(check_labels({} if labels is None else labels))
+    _change_turn(tx, job, changes, row[-2], row[-1], written)
+    if written:
+        tx.execute(
+            f"UPDATE jobs SET {', '.join(f'{name} = :{name}' for name in written)} WHERE id = :id",
+            id=job_id,
+            **written,
+        )
+        tx.record(
+            events.JOB_CHANGED,
+            job_id=job_id,
+            group_id=job.group_id,
+            schedule_id=job.schedule_id,
+            changed=sorted(changes),
+        )
+        tx.wake("ready", "delayed")
+    return load_job(tx, job_id)
+
+
+def _checked_params(tx: Transaction, job: Job, params: Any) -> dict[str, Any]:
+    if not isinstance(params, dict):
+        raise Invalid("params must be an object.", code="invalid_params", field="params")
+    check_json(params, field="params")
+    Catalogue(tx).check_params(job.type, params)
+    return params
+
+
+def _change_turn(
+    tx: Transaction, job: Job, changes: Mapping[str, Any], effective: int, ages_at: Any, written: dict[str, Any]
+) -> None:
+    """What decides when the job's turn comes: priority with place, delay, and the raise it has waited for."""
+    priority = job.priority
+    was_highest = effective >= PRIORITY_MAX
+    if changes.get("priority") is not None:
+        priority = whole_number(changes["priority"], "priority", 0, PRIORITY_MAX)
+    elif "priority" in changes:
+        raise Invalid("priority must be a whole number from 0 to 100.", code="out_of_range", field="priority")
+    hold = job.hold
+    if "not_before" in changes:
+        given = changes["not_before"]
+        not_before = None if given is None else instant(given, "not_before")
+        written["not_before"] = not_before
+        if hold in (Hold.READY, Hold.DELAYED):
+            hold = Hold.DELAYED if not_before is not None and not_before > tx.now else Hold.READY
+            written["hold"] = int(hold)
+    if priority != job.priority:
+        written["priority"] = priority
+        written["position"] = tx.next_positions({priority: 1})[priority][0]
+        # The periods that it has waited for stay with it.
+        written["effective_priority"] = effective = min(PRIORITY_MAX, priority + effective - job.priority)
+    if hold is not Hold.READY or effective >= PRIORITY_MAX:
+        written["ages_at"] = None
+    elif job.hold is not Hold.READY or (ages_at is None and was_highest):
+        written["ages_at"] = counted_from(tx, effective, hold)
+    if "ages_at" in written and written["ages_at"] is None and ages_at is None:
+        del written["ages_at"]

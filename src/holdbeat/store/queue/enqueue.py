@@ -1,0 +1,192 @@
+"""Enqueue: Jobs into the queue, at the end of their priority.
+
+Guards QUE-01 and QUE-02: one key, one job; a batch is stored whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import islice
+
+from holdbeat.domain import events
+from holdbeat.domain.errors import Conflict, Invalid
+from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJob
+from holdbeat.domain.params import dumps
+from holdbeat.store.adapter import Coalesced
+from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
+from holdbeat.store.reads.rows import JOB, job_of, policy_text
+from holdbeat.store.transaction import Row, Transaction
+
+_COLUMNS = (
+    "id", "type", "params", "priority", "position", "resource", "template_id", "schedule_id", "scheduled_for",
+    "group_id", "sequence", "retry_of", "retry_kind", "retry_policy", "timeout_s", "cancel_grace_s", "not_before",
+    "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
+    "attempt", "trace",
+)  # fmt: skip
+_ID, _POSITION, _CREATED_AT, _HOLD = map(_COLUMNS.index, ("id", "position", "created_at", "hold"))
+
+
+_DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
+
+
+@lru_cache(maxsize=1024)
+def _data_of(type_: str) -> str:
+    """The data of the Event for a new job of this type."""
+    return dumps({"type": type_})
+
+
+def _job(request: NewJob, row: Row) -> Job:
+    """The Job that a request has become by its new row."""
+    return Job(
+        row[_ID], request.type, request.params, JobStatus.QUEUED, request.priority, row[_POSITION], request.resource,
+        request.retry_policy, row[_CREATED_AT], request.template_id, request.schedule_id, request.scheduled_for,
+        request.group_id, request.sequence, request.retry_of, request.retry_kind, None, False, request.timeout_s,
+        request.cancel_grace_s, request.not_before, request.idempotency_key, request.webhook_url, request.labels, None,
+        None, None, None, row[_HOLD], request.attempt, request.trace,
+    )  # fmt: skip
+
+
+class Enqueued:
+    """The Jobs of one batch in the order asked for, and which of them were there before.
+
+    New ones are made into Jobs by whoever looks at them, not by the writer, for whom others wait.
+    """
+
+    __slots__ = ("_jobs", "_requests", "_rows", "known")
+
+    def __init__(self, requests: Sequence[NewJob] = (), rows: Sequence[Row] = ()) -> None:
+        self._jobs: list[Job] | None = None
+        self._requests = requests
+        self._rows = rows
+        self.known: set[str] = set()
+        """Ids of jobs that an idempotency key found again."""
+
+    @property
+    def jobs(self) -> list[Job]:
+        if self._jobs is None:
+            self._jobs = [_job(request, row) for request, row in zip(self._requests, self._rows, strict=True)]
+        return self._jobs
+
+    @property
+    def any_new(self) -> bool:
+        return len(self.known) < len({job.id for job in self.jobs})
+
+
+def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqueued | Exception]:
+    """Stores batches of Jobs; each batch whole or not at all, none because of another.
+
+    - The same idempotency key with the same request gives back the Job that is there (QUE-01), also within a
+      batch; with another request the batch is refused with a Conflict.
+    - Each Job stands at the end of its priority, in the order of the batch (DEC-005).
+    - Jobs whose `not_before` lies ahead, or whose gate is closed, are not ready.
+    """
+    if not any(request.idempotency_key for batch in batches for request in batch):
+        rows = iter(_insert(tx, [request for batch in batches for request in batch]))
+        return [Enqueued(batch, list(islice(rows, len(batch)))) for batch in batches]
+    held = _holders_of_keys(tx, batches)
+    results: list[Enqueued | Exception] = []
+    fresh: list[NewJob] = []
+    for batch in batches:
+        try:
+            results.append(_sort_out(batch, held, fresh))
+        except Conflict as refusal:
+            results.append(refusal)
+    stored = iter(insert_jobs(tx, fresh))
+    by_request = {id(request): job for request, job in zip(fresh, stored, strict=True)}
+    for batch, result in zip(batches, results, strict=True):
+        if isinstance(result, Enqueued):
+            made_here = {by_request[id(request)].id for request in batch if id(request) in by_request}
+            for request in batch:
+                found = by_request.get(id(request))
+                if found is None:
+                    holder = held[request.idempotency_key or ""]
+                    found = holder[1] if isinstance(holder[1], Job) else by_request[id(holder[1])]
+                result.jobs.append(found)
+                if found.id not in made_here:
+                    result.known.add(found.id)
+    return results
+
+
+enqueue: Coalesced[Sequence[NewJob], Enqueued] = Coalesced(_enqueue_many)
+
+
+def _holders_of_keys(tx: Transaction, batches: list[Sequence[NewJob]]) -> dict[str, tuple[str | None, Job | NewJob]]:
+    keys = sorted({job.idempotency_key for batch in batches for job in batch if job.idempotency_key})
+    if not keys:
+        return {}
+    # On PostgreSQL two callers with one key must wait for each other before they look.
+    tx.lock_pools(f"key:{key}" for key in keys)
+    found = tx.rows(f"SELECT idempotency_key, request_hash, {JOB} FROM jobs WHERE idempotency_key IN :keys", keys=keys)
+    return {row[0]: (row[1], job_of(tx, row[2:])) for row in found}
+
+
+def _sort_out(
+    batch: Sequence[NewJob], held: dict[str, tuple[str | None, Job | NewJob]], fresh: list[NewJob]
+) -> Enqueued:
+    """Puts the batch's really new jobs into `fresh`, or refuses all of it."""
+    mine: dict[str, tuple[str | None, Job | NewJob]] = {}
+    new: list[NewJob] = []
+    for request in batch:
+        key = request.idempotency_key
+        if key is None:
+            new.append(request)
+            continue
+        holder = held.get(key) or mine.get(key)
+        if holder is None:
+            mine[key] = (request.request_hash, request)
+            new.append(request)
+        elif holder[0] != request.request_hash:
+            raise Conflict(
+                f"The idempotency key {key!r} was used before with another request. Use a new key for a new "
+                "request; send the same request again to find its job.",
+                code="idempotency_conflict",
+                field="idempotency_key",
+            )
+    held.update(mine)
+    fresh.extend(new)
+    return Enqueued()
+
+
+def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = events.JOB_QUEUED) -> list[Job]:
+    """Writes Jobs as they are asked for, without looking at keys. Other verbs make retries and fires with it."""
+    return [_job(request, row) for request, row in zip(requests, _insert(tx, requests, kind), strict=True)]
+
+
+def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_QUEUED) -> list[Row]:
+    if not requests:
+        return []
+    wanted = Counter([request.priority for request in requests if request.position is None])
+    if any(not 0 <= priority <= PRIORITY_MAX for priority in wanted):
+        raise Invalid(f"A priority lies between 0 and {PRIORITY_MAX}.", code="out_of_range", field="priority")
+    places = {priority: iter(found) for priority, found in tx.next_positions(wanted).items()} if wanted else {}
+    rows: list[Row] = []
+    now = tx.now
+    is_ready = False
+    ages = tx.terms.aging_s > 0
+    note = tx.events.append
+    for job_id, request in zip(tx.new_ids(len(requests)), requests, strict=True):
+        type_, priority, labels, policy = request.type, request.priority, request.labels, request.retry_policy
+        not_before, group_id, schedule_id = request.not_before, request.group_id, request.schedule_id
+        hold = request.hold
+        if not hold:
+            hold = Hold.DELAYED if not_before is not None and not_before > now else Hold.READY
+        is_ready = is_ready or hold is Hold.READY
+        position = request.position
+        if position is None:
+            position = next(places[priority])
+        rows.append(
+            (
+                job_id, type_, dumps(request.params), priority, position, request.resource, request.template_id,
+                schedule_id, request.scheduled_for, group_id, request.sequence, request.retry_of, request.retry_kind,
+                _DEFAULT_POLICY if policy is DEFAULT_RETRY_POLICY else policy_text(policy), request.timeout_s,
+                request.cancel_grace_s, not_before, request.idempotency_key, request.request_hash, request.webhook_url,
+                dumps(labels) if labels else "{}", now, hold, priority,
+                counted_from(tx, priority, hold) if ages else None, request.attempt, request.trace,
+            )
+        )  # fmt: skip
+        note((kind, now, job_id, None, None, group_id, schedule_id, _data_of(type_)))
+    tx.insert("jobs", _COLUMNS, rows)
+    tx.wake("ready" if is_ready else "delayed")
+    return rows

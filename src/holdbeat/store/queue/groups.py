@@ -1,0 +1,167 @@
+"""JobGroups in the store: made with their members, and moved on when a member's chain ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdbeat.domain import events
+from holdbeat.domain.errors import Invalid, NotFound
+from holdbeat.domain.group import (
+    GroupFailurePolicy,
+    GroupMode,
+    GroupStatus,
+    JobGroup,
+    Member,
+    OnFailure,
+)
+from holdbeat.domain.job import Hold, Job, JobStatus, NewJob
+from holdbeat.store.queue.enqueue import insert_jobs
+from holdbeat.store.reads.jobs import load_jobs
+from holdbeat.store.reads.rows import GROUP, group_of
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.webhooks.outbox import Outbox
+
+
+def create_group(
+    tx: Transaction, name: str | None, mode: GroupMode, on_failure: OnFailure, members: Sequence[NewJob]
+) -> tuple[JobGroup, list[Job]]:
+    """Stores a group with all its members, or nothing. In a sequential group all but the first wait at a gate."""
+    if not members:
+        raise Invalid("A group needs at least one job.", field="jobs", code="empty_group")
+    group = JobGroup(tx.new_id(), name, mode, on_failure, GroupStatus.QUEUED, tx.now)
+    tx.insert(
+        "job_groups",
+        ("id", "name", "mode", "on_failure", "status", "created_at"),
+        [(group.id, name, mode, on_failure, group.status, tx.now)],
+    )
+    for sequence, member in enumerate(members):
+        member.group_id = group.id
+        member.sequence = sequence
+        if mode is GroupMode.SEQUENTIAL and sequence > 0:
+            member.hold = Hold.GATED
+    return group, insert_jobs(tx, members)
+
+
+def load_group(tx: Transaction, group_id: str) -> tuple[JobGroup, list[Job]]:
+    """A group with all jobs that ever were its members, retries included, by sequence."""
+    row = tx.one(f"SELECT {GROUP} FROM job_groups WHERE id = :id", id=group_id)
+    if row is None:
+        raise NotFound(f"There is no job group {group_id}.", group_id=group_id)
+    ids = [r[0] for r in tx.rows("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)]
+    return group_of(tx, row), load_jobs(tx, ids)
+
+
+def step_groups(tx: Transaction, group_ids: Sequence[str], outbox: Outbox) -> None:
+    """Lets each group do what its policy says now, and ends it if that was all (INV-006)."""
+    for row in tx.rows(f"SELECT {GROUP} FROM job_groups WHERE id IN :ids ORDER BY id FOR UPDATE", ids=group_ids):
+        group = group_of(tx, row)
+        if group.status.is_terminal:
+            continue
+        members = _members(tx, group.id)
+        step = GroupFailurePolicy(group.mode, group.on_failure).step(members)
+        if step.open_gates:
+            open_gates(tx, step.open_gates)
+        if step.cancel:
+            _cancel(tx, step.cancel, step.reason, group.id, outbox)
+        if step.skip:
+            _skip(tx, step.skip, step.reason, group.id, outbox)
+        _move_on(tx, group, step.status, outbox)
+
+
+def open_gates(tx: Transaction, job_ids: Sequence[str]) -> None:
+    """Lets gated jobs into the queue; one with a delay of its own still waits for that."""
+    tx.execute(
+        "UPDATE jobs SET hold = CASE WHEN not_before > :now THEN 1 ELSE 0 END, ages_at = :now "
+        "WHERE id IN :ids AND hold IN (2, 3)",
+        ids=job_ids,
+        now=tx.now,
+    )
+    tx.wake("ready", "delayed")
+
+
+def _members(tx: Transaction, group_id: str) -> list[Member]:
+    chains: dict[int, list[tuple[object, ...]]] = {}
+    if tx.dialect == "postgres":
+        # A claim under way may be taking one of these: without the lock it would be seen as still QUEUED.
+        tx.execute("SELECT id FROM jobs WHERE group_id = :id AND status = 'QUEUED' ORDER BY id FOR UPDATE", id=group_id)
+    for row in tx.rows(
+        "SELECT j.sequence, j.id, j.status, j.hold, j.permanently_failed, j.cancel_reason, j.retried_by, l.id, r.id "
+        "FROM jobs j LEFT JOIN leases l ON l.job_id = j.id LEFT JOIN job_runs r ON r.job_id = j.id "
+        "WHERE j.group_id = :id ORDER BY j.sequence, j.id",
+        id=group_id,
+    ):
+        chains.setdefault(int(row[0] or 0), []).append(row)
+    members = []
+    for sequence, chain in chains.items():
+        tip = next((row for row in reversed(chain) if row[6] is None), chain[-1])
+        status = JobStatus(str(tip[2]))
+        members.append(
+            Member(
+                sequence=sequence,
+                tip_id=str(tip[1]),
+                status=status,
+                is_gated=status is JobStatus.QUEUED and tip[3] == Hold.GATED,
+                holds_lease=any(row[7] is not None for row in chain),
+                failed_for_good=bool(tip[4]),
+                # A job that its own handler skipped was never told to stop.
+                skipped_by_policy=status is JobStatus.SKIPPED and tip[5] is not None,
+                ever_ran=any(row[8] is not None for row in chain),
+            )
+        )
+    return members
+
+
+def _cancel(tx: Transaction, ids: Sequence[str], reason: str, group_id: str, outbox: Outbox) -> None:
+    tx.execute(
+        "UPDATE jobs SET status = 'CANCELLED', finished_at = :now, cancel_requested_at = :now, cancel_reason = :reason "
+        "WHERE id IN :ids",
+        ids=ids,
+        now=tx.now,
+        reason=reason,
+    )
+    for job_id, webhook_url in tx.rows("SELECT id, webhook_url FROM jobs WHERE id IN :ids ORDER BY id", ids=ids):
+        tx.record(events.JOB_CANCELLED, job_id=job_id, group_id=group_id, reason=reason)
+        outbox.tell_job("job.cancelled", job_id, webhook_url)
+
+
+def _skip(tx: Transaction, ids: Sequence[str], reason: str, group_id: str, outbox: Outbox) -> None:
+    rows = tx.rows(
+        "UPDATE jobs SET status = 'SKIPPED', started_at = :now, finished_at = :now, cancel_reason = :reason "
+        "WHERE id IN :ids RETURNING id, type, resource, template_id, params, webhook_url",
+        ids=ids,
+        now=tx.now,
+        reason=reason,
+    )
+    run_ids = tx.new_ids(len(rows))
+    tx.insert(
+        "job_runs",
+        (
+            "id", "job_id", "type", "resource", "template_id", "params_snapshot", "fence", "started_at", "finished_at",
+            "status", "error",
+        ),
+        [
+            (run_id, row[0], row[1], row[2], row[3], row[4], 0, tx.now, tx.now, "SKIPPED", reason)
+            for row, run_id in zip(rows, run_ids, strict=True)
+        ],
+    )  # fmt: skip
+    for row, run_id in zip(rows, run_ids, strict=True):
+        tx.record(events.RUN_ENDED, job_id=row[0], run_id=run_id, group_id=group_id, status="SKIPPED", reason=reason)
+        outbox.tell_job("job.run.skipped", row[0], row[5])
+
+
+def _move_on(tx: Transaction, group: JobGroup, status: GroupStatus, outbox: Outbox) -> None:
+    if status is group.status:
+        return
+    finished_at = tx.now if status.is_terminal else None
+    tx.execute(
+        "UPDATE job_groups SET status = :status, finished_at = :finished_at, "
+        "started_at = CASE WHEN :started THEN COALESCE(started_at, :now) ELSE started_at END WHERE id = :id",
+        id=group.id,
+        status=status,
+        finished_at=finished_at,
+        started=status is GroupStatus.RUNNING,
+        now=tx.now,
+    )
+    if status.is_terminal:
+        tx.record(events.GROUP_FINISHED, group_id=group.id, status=status)
+        outbox.tell_group(group.id)

@@ -1,0 +1,88 @@
+"""Manual retry: a person asks for a Job to be tried again.
+
+Guards RET-04: always allowed for what failed, was skipped or was cancelled, and has really ended; refused for what
+was completed or is unfinished.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.retry import manual_retry
+from holdbeat.domain.run import RunStatus
+from holdbeat.store.queue.enqueue import insert_jobs
+from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.transaction import Transaction
+
+
+def retry_job(tx: Transaction, job_id: str) -> Job:
+    """A new Job from the snapshot of this one, with the params of the first of its chain: at the end of its priority,
+    without delay, outside the group."""
+    row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
+    if row is None:
+        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+    job = job_of(tx, row)
+    # Read after the lock: a settle that was under way has ended by now.
+    run = tx.one("SELECT status FROM job_runs WHERE job_id = :id", id=job_id)
+    _refuse_unless_ended(job, run is not None, RunStatus(run[0]) if run and run[0] else None)
+    return load_job(tx, retry_jobs(tx, [job])[0].id)
+
+
+def retry_run(tx: Transaction, run_id: str) -> Job:
+    """`retry_job` for the Job of a run."""
+    row = tx.one("SELECT job_id FROM job_runs WHERE id = :id", id=run_id)
+    if row is None:
+        raise NotFound(f"There is no job run {run_id}.", run_id=run_id)
+    return retry_job(tx, row[0])
+
+
+def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
+    """Makes the retries of jobs that the caller has found fit for it."""
+    originals = _original_params(tx, [job.id for job in jobs if job.retry_kind == "auto"])
+    requests = [manual_retry(job) for job in jobs]
+    for job, request in zip(jobs, requests, strict=True):
+        request.params = originals.get(job.id, job.params)
+    made = insert_jobs(tx, requests)
+    for job, retry in zip(jobs, made, strict=True):
+        tx.record(
+            events.RETRY_CREATED,
+            job_id=retry.id,
+            schedule_id=job.schedule_id,
+            retry_of=job.id,
+            reason="asked for by a person",
+        )
+    return made
+
+
+def _original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The params of the job with which each chain of automatic retries began; a retry's own may have been changed."""
+    if not job_ids:
+        return {}
+    found = tx.rows(
+        "WITH RECURSIVE back(tip, id, retry_of, retry_kind) AS ("
+        " SELECT id, id, retry_of, retry_kind FROM jobs WHERE id IN :ids"
+        " UNION ALL SELECT back.tip, j.id, j.retry_of, j.retry_kind FROM back JOIN jobs j ON j.id = back.retry_of"
+        " WHERE back.retry_kind = 'auto')"
+        " SELECT back.tip, j.params FROM back JOIN jobs j ON j.id = back.id"
+        " WHERE back.retry_kind IS NULL OR back.retry_kind <> 'auto'",
+        ids=job_ids,
+    )
+    return {tip: json.loads(params) for tip, params in found}
+
+
+def _refuse_unless_ended(job: Job, ran: bool, outcome: RunStatus | None) -> None:
+    if job.status is JobStatus.COMPLETED or outcome is RunStatus.COMPLETED:
+        raise Conflict(
+            f"Job {job.id} was COMPLETED; there is nothing to retry. Submit a new job to do it once more.",
+            code="already_completed",
+            job_id=job.id,
+        )
+    if not job.status.is_terminal or (ran and outcome is None):
+        what = "was cancelled, but its handler still runs" if job.status.is_terminal else f"is {job.status}"
+        raise Conflict(f"Job {job.id} {what}; it can be retried once it has ended.", code="not_finished", job_id=job.id)

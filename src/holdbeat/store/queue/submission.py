@@ -1,0 +1,219 @@
+"""Submission: the one door through which requests become Jobs, for the API, the CLI, code and triggers alike.
+
+Guards QUE-06 and the merging of defaults: what passes has a known type, params that fit its schema, and is a whole
+snapshot (INV-005). A batch is prepared whole before any of it is stored (QUE-02).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdbeat.domain.bounds import line
+from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
+from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
+from holdbeat.domain.job import Job, NewJob
+from holdbeat.domain.params import check_json
+from holdbeat.domain.submission import LONGEST_NAME, Layer, Submission, merged
+from holdbeat.domain.template import JobTemplate
+from holdbeat.domain.views import refuse_marks
+from holdbeat.store.adapter import Coalesced
+from holdbeat.store.queue.enqueue import Enqueued, enqueue
+from holdbeat.store.queue.groups import create_group, load_group
+from holdbeat.store.queue.job_types import AnnouncedType, Catalogue
+from holdbeat.store.queue.templates import find_template
+from holdbeat.store.transaction import Transaction
+
+
+class Preparation:
+    """Turns submissions into NewJobs. Types and templates are read once for all that one transaction prepares."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._catalogue = Catalogue(tx)
+        self._templates: dict[str, JobTemplate | None] = {}
+
+    def expect(self, submissions: Sequence[Submission]) -> None:
+        """Reads at once what many submissions will need."""
+        self._catalogue.prefetch(s.type for s in submissions if s.type is not None)
+
+    def prepare(self, submission: Submission) -> NewJob:
+        """The whole snapshot of one submission, or the reason why it is refused."""
+        template = self._template(submission.template) if submission.template is not None else None
+        type_ = self._type(submission, template)
+        if type_.name == "http" and "params" in submission.own:
+            refuse_marks(submission.own["params"])
+        below: list[Layer] = []
+        if submission.schedule is not None:
+            below.append(submission.schedule)
+        if template is not None:
+            below.append(_layer(template))
+        below.append(type_.defaults)
+        new = merged(submission, type_.name, below, self._tx.now)
+        if template is not None:
+            new.template_id = template.id
+        if len(below) > 1:
+            check_json(new.params, field="params")
+        self._catalogue.check_params(type_.name, new.params)
+        return new
+
+    def has_job_for(self, key: str) -> bool:
+        """Whether a job with this idempotency key is there, and stays until this transaction has ended."""
+        return self._tx.one("SELECT id FROM jobs WHERE idempotency_key = :key FOR UPDATE", key=key) is not None
+
+    def _type(self, submission: Submission, template: JobTemplate | None) -> AnnouncedType:
+        if template is None:
+            if submission.type is None:
+                raise Invalid("Say what to run: give a type or a template.", code="missing_type", field="type")
+            return self._catalogue.resolve(submission.type)
+        type_ = self._catalogue.resolve(template.type)
+        if submission.type is not None and self._catalogue.resolve(submission.type).name != type_.name:
+            raise Invalid(
+                f"Template {template.name} makes jobs of type {template.type}, not {submission.type}. Leave the type "
+                "out.",
+                code="other_type",
+                field="type",
+            )
+        return type_
+
+    def _template(self, reference: str) -> JobTemplate:
+        if reference not in self._templates:
+            self._templates[reference] = find_template(self._tx, reference)
+        template = self._templates[reference]
+        if template is None:
+            raise Invalid(
+                f"There is no job template {reference!r}. Name one by its id or its name.",
+                code="unknown_template",
+                field="template",
+            )
+        if template.archived_at is not None:
+            raise Conflict(
+                f"Template {template.name} is archived; no new jobs are made from it.",
+                code="archived",
+                field="template",
+                template_id=template.id,
+            )
+        return template
+
+
+def prepare(tx: Transaction, submission: Submission) -> NewJob:
+    """`Preparation.prepare` for a single one."""
+    return Preparation(tx).prepare(submission)
+
+
+def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[Enqueued | Exception]:
+    """Prepares and stores batches of submissions; each batch whole or not at all, none because of another.
+
+    Refusals name the job of a batch that they are about. What is stored is what `enqueue` stores.
+    """
+    preparation = Preparation(tx)
+    preparation.expect([submission for batch in batches for submission in batch])
+    results: list[Enqueued | Exception] = []
+    good: list[Sequence[NewJob]] = []
+    places: list[int] = []
+    for index, batch in enumerate(batches):
+        try:
+            jobs = _prepared(preparation, batch)
+        except HoldbeatError as refusal:
+            results.append(refusal)
+            continue
+        results.append(Enqueued())
+        good.append(jobs)
+        places.append(index)
+    if good:
+        for index, result in zip(places, enqueue.many(tx, good), strict=True):
+            results[index] = result
+    return results
+
+
+submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many, keeps_company=True)
+
+
+def submit_group(
+    tx: Transaction,
+    name: str | None,
+    mode: GroupMode,
+    on_failure: OnFailure,
+    submissions: Sequence[Submission],
+) -> tuple[JobGroup, list[Job]]:
+    """Stores a group with all its members, or nothing.
+
+    Members may carry idempotency keys: if every one of them does, and all were used for the same requests by one group
+    of the same name, mode and policy, with the same members in the same order, that group is given back. Any other
+    meeting with a used key is a Conflict.
+    """
+    if name is not None:
+        line(name, "name", LONGEST_NAME)
+    if not submissions:
+        raise Invalid("A group needs at least one job.", code="empty_group", field="jobs")
+    members = _prepared(Preparation(tx), submissions)
+    known = _group_of_keys(tx, (name, mode, on_failure), members)
+    if known is not None:
+        return load_group(tx, known)
+    return create_group(tx, name, mode, on_failure, members)
+
+
+def _group_of_keys(
+    tx: Transaction, wanted: tuple[str | None, GroupMode, OnFailure], members: Sequence[NewJob]
+) -> str | None:
+    keys = [member.idempotency_key for member in members if member.idempotency_key is not None]
+    if not keys:
+        return None
+    tx.lock_pools(f"key:{key}" for key in keys)
+    held = {
+        row[0]: row[1:]
+        for row in tx.rows(
+            "SELECT idempotency_key, request_hash, sequence, group_id FROM jobs WHERE idempotency_key IN :keys",
+            keys=keys,
+        )
+    }
+    if not held and len(set(keys)) == len(keys):
+        return None
+    groups = {group for _, _, group in held.values()}
+    same = [
+        held.get(member.idempotency_key or "", (None, None))[:2] == (member.request_hash, sequence)
+        for sequence, member in enumerate(members)
+    ]
+    group = next(iter(groups), None)
+    if all(same) and len(groups) == 1 and group is not None:
+        found, jobs = load_group(tx, group)
+        if (found.name, found.mode, found.on_failure) == wanted and len({job.sequence for job in jobs}) == len(members):
+            return found.id
+    used = next((key for key in keys if key in held), keys[0])
+    raise Conflict(
+        f"The idempotency key {used!r} was used before, or twice in this group. Use new keys for a new group; send the "
+        "same group again, whole, to find it.",
+        code="idempotency_conflict",
+        field="idempotency_key",
+    )
+
+
+def _prepared(preparation: Preparation, batch: Sequence[Submission]) -> list[NewJob]:
+    if not batch:
+        raise Invalid("Give at least one job.", code="empty_batch", field="jobs")
+    jobs = []
+    for index, submission in enumerate(batch):
+        try:
+            jobs.append(preparation.prepare(submission))
+        except HoldbeatError as refusal:
+            if submission.idempotency_key is not None and preparation.has_job_for(submission.idempotency_key):
+                # It is answered by that job, or refused because of it; whether it could be made today is no question.
+                key, request_hash = submission.idempotency_key, submission.request_hash
+                jobs.append(NewJob("", idempotency_key=key, request_hash=request_hash))
+                continue
+            if len(batch) > 1 and refusal.field is not None:
+                refusal.field = f"jobs[{index}].{refusal.field}"
+            raise
+    return jobs
+
+
+def _layer(template: JobTemplate) -> Layer:
+    layer = {
+        "params": template.default_params,
+        "priority": template.priority,
+        "resource": template.resource,
+        "retry_policy": template.retry_policy,
+        "timeout_s": template.timeout_s,
+        "webhook_url": template.webhook_url,
+        "labels": template.labels or None,
+    }
+    return {name: value for name, value in layer.items() if value is not None}

@@ -1,0 +1,259 @@
+"""JobTemplates: named defaults from which Jobs are made.
+
+Guards INV-005 by touching no Job: changing or archiving a template concerns future submissions alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.domain.bounds import line
+from holdbeat.domain.errors import Conflict, Invalid, NotFound, Stale
+from holdbeat.domain.ids import is_id
+from holdbeat.domain.params import check_labels, check_text, dumps
+from holdbeat.domain.submission import (
+    LONGEST_NAME,
+    check_params,
+    check_priority,
+    check_resource,
+    check_retry_policy,
+    check_timeout,
+    check_webhook_url,
+)
+from holdbeat.domain.template import JobTemplate
+from holdbeat.domain.views import refuse_marks
+from holdbeat.store.queue.job_types import Catalogue
+from holdbeat.store.transaction import Row, Transaction
+
+TEMPLATE_FIELDS = (
+    "id", "name", "type", "default_params", "priority", "resource", "retry_policy", "timeout_s", "webhook_url",
+    "labels", "description", "archived_at", "version", "created_at",
+)  # fmt: skip
+TEMPLATE = ", ".join(TEMPLATE_FIELDS)
+
+
+def _name(value: Any, field: str) -> str:
+    name = line(value, field, LONGEST_NAME)
+    if is_id(name):
+        raise Invalid(
+            "A template's name must not look like an id: templates are found by either.",
+            code="invalid_text",
+            field=field,
+        )
+    return name
+
+
+_REQUIRED: dict[str, Callable[[Any, str], Any]] = {
+    "name": _name,
+    "type": lambda value, field: line(value, field, LONGEST_NAME),
+}
+_EMPTIED: dict[str, Callable[[Any, str], Any]] = {
+    "default_params": check_params,
+    "labels": lambda value, field: check_labels(value, field=field),
+}
+_NULLABLE: dict[str, Callable[[Any, str], Any]] = {
+    "priority": check_priority,
+    "resource": check_resource,
+    "retry_policy": check_retry_policy,
+    "timeout_s": check_timeout,
+    "webhook_url": check_webhook_url,
+    "description": lambda value, field: check_text(value, field, 5000, min_length=0, multiline=True),
+}
+
+
+def template_of(tx: Transaction, row: Row) -> JobTemplate:
+    """A row of the TEMPLATE columns as a JobTemplate."""
+    return JobTemplate(
+        id=row[0],
+        name=row[1],
+        type=row[2],
+        default_params=json.loads(row[3]),
+        priority=row[4],
+        resource=row[5],
+        retry_policy=json.loads(row[6]) if row[6] is not None else None,
+        timeout_s=row[7],
+        webhook_url=row[8],
+        labels=json.loads(row[9]),
+        description=row[10],
+        archived_at=tx.time(row[11]),
+        version=row[12],
+        created_at=tx.time(row[13]),
+    )
+
+
+def create_template(tx: Transaction, given: Mapping[str, Any]) -> JobTemplate:
+    """Stores a template. Its type must be known, its params must fit, its name must be free."""
+    template = JobTemplate(tx.new_id(), "", "", created_at=tx.now)
+    for name in _REQUIRED:
+        if given.get(name) is None:
+            raise Invalid(f"A template needs a {name}.", code="missing_field", field=name)
+    _apply(tx, template, given)
+    if template.type == "http":
+        refuse_marks(template.default_params, "default_params")
+    _refuse_taken_name(tx, template)
+    tx.insert("job_templates", TEMPLATE_FIELDS, [_row(template)])
+    return template
+
+
+def get_template(tx: Transaction, reference: str) -> JobTemplate:
+    """A template by its id or its name."""
+    found = find_template(tx, reference)
+    if found is None:
+        raise NotFound(f"There is no job template {reference[:LONGEST_NAME]!r}.")
+    return found
+
+
+def find_template(tx: Transaction, reference: str, *, locked: bool = False) -> JobTemplate | None:
+    column = "id" if is_id(reference) else "name"
+    row = tx.one(
+        f"SELECT {TEMPLATE} FROM job_templates WHERE {column} = :reference{' FOR UPDATE' if locked else ''}",
+        reference=reference,
+    )
+    return None if row is None else template_of(tx, row)
+
+
+def patch_template(
+    tx: Transaction, reference: str, changes: Mapping[str, Any], *, version: int | None = None
+) -> JobTemplate:
+    """Changes the given fields. With a `version` that is not the present one nothing is changed (Stale)."""
+    template = _locked(tx, reference)
+    if version is not None and version != template.version:
+        raise Stale(
+            f"Template {template.name} has changed since you read it: it is at version {template.version}, not "
+            f"{version}. Read it again and repeat your change.",
+            template_id=template.id,
+        )
+    if template.archived_at is not None:
+        raise Conflict(
+            f"Template {template.name} is archived and changes no more.",
+            code="archived",
+            template_id=template.id,
+        )
+    old_name = template.name
+    _apply(tx, template, changes)
+    if template.name != old_name:
+        _refuse_taken_name(tx, template)
+    template.version += 1
+    tx.execute(
+        "UPDATE job_templates SET name = :name, type = :type, default_params = :default_params, "
+        "priority = :priority, resource = :resource, retry_policy = :retry_policy, timeout_s = :timeout_s, "
+        "webhook_url = :webhook_url, labels = :labels, description = :description, version = :version "
+        "WHERE id = :id",
+        **{
+            name: value
+            for name, value in zip(TEMPLATE_FIELDS, _row(template), strict=True)
+            if name not in ("archived_at", "created_at")
+        },
+    )
+    return template
+
+
+def save_template(tx: Transaction, name: str, type_: str, fields: Mapping[str, Any]) -> JobTemplate:
+    """Makes the template of that name, or changes it to what is given: for programs that declare their templates.
+
+    Declaring once more what is there already changes nothing, not even its version.
+    """
+    given = {**fields, "name": name, "type": type_}
+    # Processes that declare the same at once wait for each other here, before they look.
+    _lock_name(tx, _name(name, "name"))
+    present = find_template(tx, name)
+    if present is None:
+        return create_template(tx, given)
+    wanted = replace(present)
+    _apply(tx, wanted, given)
+    return present if wanted == present and present.archived_at is None else patch_template(tx, present.id, given)
+
+
+def archive_template(tx: Transaction, reference: str, *, version: int | None = None) -> JobTemplate:
+    """Lets no new Job be made from the template, and disables its Schedules. Once is as good as twice."""
+    template = _locked(tx, reference)
+    if template.archived_at is not None:
+        return template
+    if version is not None and version != template.version:
+        raise Stale(
+            f"Template {template.name} is at version {template.version}, not {version}. Read it again first.",
+            template_id=template.id,
+        )
+    template.archived_at = tx.now
+    template.version += 1
+    tx.execute(
+        "UPDATE job_templates SET archived_at = :now, version = :version WHERE id = :id",
+        now=tx.now,
+        version=template.version,
+        id=template.id,
+    )
+    tx.record(events.TEMPLATE_ARCHIVED, template_id=template.id, template_name=template.name)
+    for (schedule_id,) in tx.rows(
+        "UPDATE schedules SET enabled = :no, next_run_at = NULL, replan_at = NULL, wake_at = NULL, trouble = NULL, "
+        "version = version + 1 WHERE template_id = :id AND enabled = :yes RETURNING id",
+        id=template.id,
+        yes=True,
+        no=False,
+    ):
+        tx.record(
+            events.SCHEDULE_CHANGED,
+            schedule_id=schedule_id,
+            change="disabled",
+            reason=f"its template {template.name} was archived",
+        )
+        tx.wake("schedules")
+    return template
+
+
+def _locked(tx: Transaction, reference: str) -> JobTemplate:
+    template = find_template(tx, reference, locked=True)
+    if template is None:
+        raise NotFound(f"There is no job template {reference[:LONGEST_NAME]!r}.")
+    return template
+
+
+def _apply(tx: Transaction, template: JobTemplate, given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        if name in _REQUIRED:
+            setattr(template, name, _REQUIRED[name](value, name))
+        elif name in _EMPTIED:
+            setattr(template, name, {} if value is None else _EMPTIED[name](value, name))
+        elif name in _NULLABLE:
+            setattr(template, name, None if value is None else _NULLABLE[name](value, name))
+        else:
+            known = ", ".join((*_REQUIRED, *_EMPTIED, *_NULLABLE))
+            raise Invalid(
+                f"{name} is not a field of a template; its fields are {known}.",
+                code="unknown_field",
+                field=str(name),
+            )
+    if "type" in given or "default_params" in given:
+        catalogue = Catalogue(tx)
+        template.type = catalogue.resolve(template.type).name
+        catalogue.check_params(template.type, template.default_params, partial=True)
+
+
+def _lock_name(tx: Transaction, name: str) -> None:
+    """On PostgreSQL two callers with one name must wait for each other before they look."""
+    tx.lock_pools([f"template:{name}"])
+
+
+def _refuse_taken_name(tx: Transaction, template: JobTemplate) -> None:
+    _lock_name(tx, template.name)
+    holder = tx.one("SELECT id, archived_at FROM job_templates WHERE name = :name", name=template.name)
+    if holder is not None and holder[0] != template.id:
+        state = "An archived template" if holder[1] is not None else "A template"
+        raise Conflict(
+            f"{state} has the name {template.name!r} already. Choose another.",
+            code="name_taken",
+            field="name",
+            template_id=holder[0],
+        )
+
+
+def _row(template: JobTemplate) -> tuple[Any, ...]:
+    return (
+        template.id, template.name, template.type, dumps(template.default_params), template.priority,
+        template.resource, None if template.retry_policy is None else dumps(template.retry_policy),
+        template.timeout_s, template.webhook_url, dumps(template.labels), template.description,
+        template.archived_at, template.version, template.created_at,
+    )  # fmt: skip

@@ -1,0 +1,88 @@
+"""Why a QUEUED Job does not run now, as codes: for the queue's list and for explanations.
+
+Reads the state of pauses, slots, direct requests and workers once, then judges any number of jobs by it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdbeat.domain.concurrency import Capacity
+from holdbeat.domain.job import Hold, Job
+from holdbeat.domain.lease import HTTP_RESOURCE
+from holdbeat.domain.worker import Worker
+from holdbeat.store.running.claim import EVERYTHING
+from holdbeat.store.running.workers import live_workers
+from holdbeat.store.transaction import Transaction
+
+
+class Blocker(StrEnum):
+    DELAYED = "delayed"
+    GROUP_PREDECESSOR = "group_predecessor"
+    OVERLAP = "overlap"
+    PAUSED = "paused"
+    RESOURCE_FULL = "resource_full"
+    RESERVATION_WAITING = "reservation_waiting"
+    NO_WORKER = "no_worker"
+    WORKERS_BUSY = "workers_busy"
+
+
+def can_serve(worker: Worker, resource: str, type_: str) -> bool:
+    """Whether such a job could ever run there."""
+    return worker.can_serve(resource, type_)
+
+
+class Blockers:
+    """What stands in the way of jobs at one instant."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._now = tx.now
+        self.paused = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")}
+        used = tx.rows("SELECT resource, type, count(*) FROM leases GROUP BY resource, type")
+        waiting = tx.rows(
+            "SELECT resource, type, count(*) FROM direct_reservations "
+            "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now GROUP BY resource, type",
+            now=tx.now,
+        )
+        self.capacity = Capacity(
+            tx.terms.concurrency,
+            [(row[0], row[1], row[2]) for row in used],
+            [(row[0], row[1], row[2]) for row in waiting],
+        )
+        self.workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
+        held = tx.rows(
+            "SELECT worker_id, sum(CASE WHEN slot < 0 THEN 1 ELSE 0 END), count(*) FROM leases GROUP BY worker_id"
+        )
+        self._held = {row[0]: (int(row[1]), int(row[2]) - int(row[1])) for row in held}
+
+    def _has_free_slot(self, worker: Worker, resource: str) -> bool:
+        http, others = self._held.get(worker.id, (0, 0))
+        return http < worker.http_slots if resource == HTTP_RESOURCE else others < worker.slots
+
+    def with_workers(self, job: Job) -> tuple[Blocker, ...]:
+        """The same, and if nothing else does, whether every worker that could run it has its hands full."""
+        found = self.of(job)
+        if found:
+            return found
+        able = [worker for worker in self.workers if can_serve(worker, job.resource, job.type)]
+        busy = not any(self._has_free_slot(worker, job.resource) for worker in able)
+        return (Blocker.WORKERS_BUSY,) if busy else ()
+
+    def of(self, job: Job) -> tuple[Blocker, ...]:
+        """All that keeps a QUEUED job from running now, what is nearest to it first."""
+        found = []
+        if job.hold is Hold.GATED:
+            found.append(Blocker.GROUP_PREDECESSOR)
+        elif job.hold is Hold.OVERLAPPED:
+            found.append(Blocker.OVERLAP)
+        if job.not_before is not None and job.not_before > self._now:
+            found.append(Blocker.DELAYED)
+        if EVERYTHING in self.paused or job.resource in self.paused:
+            found.append(Blocker.PAUSED)
+        if self.capacity.free(job.resource, job.type) == 0:
+            found.append(Blocker.RESOURCE_FULL)
+        elif self.capacity.free_for_jobs(job.resource, job.type) == 0:
+            found.append(Blocker.RESERVATION_WAITING)
+        if not any(can_serve(worker, job.resource, job.type) for worker in self.workers):
+            found.append(Blocker.NO_WORKER)
+        return tuple(found)

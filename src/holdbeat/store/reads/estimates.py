@@ -1,0 +1,135 @@
+"""What the store knows about durations, and when a waiting Job will probably start (API-06)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from holdbeat.domain.concurrency import PolicyKind
+from holdbeat.domain.estimate import Execution, estimated_start
+from holdbeat.domain.job import Hold, Job, JobStatus
+from holdbeat.domain.lease import HTTP_RESOURCE
+from holdbeat.domain.reservation import Reservation
+from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
+from holdbeat.store.reads.rows import RESERVATION, certain, reservation_of
+from holdbeat.store.transaction import Transaction
+
+LAST_RUNS = 20
+AHEAD_MAX = 10_000
+"""A longer line is not estimated: reading it would cost more than the answer is worth."""
+
+
+def mean_durations(tx: Transaction, types: Iterable[str]) -> dict[str, float]:
+    """Seconds that the last 20 finished runs of each type took on average; types that never ran are left out."""
+    means = {}
+    for type_ in sorted(set(types)):
+        rows = tx.rows(
+            "SELECT started_at, finished_at FROM job_runs INDEXED BY job_runs_finished "
+            "WHERE type = :type AND finished_at IS NOT NULL AND worker_id IS NOT NULL "
+            "ORDER BY finished_at DESC LIMIT :count",
+            type=type_,
+            count=LAST_RUNS,
+        )
+        if rows:
+            took = [
+                (certain(tx.time, finished) - certain(tx.time, started)).total_seconds() for started, finished in rows
+            ]
+            means[type_] = max(0.0, sum(took) / len(took))
+    return means
+
+
+def estimate_start(tx: Transaction, job: Job, blockers: Blockers | None = None) -> datetime | None:
+    """When a QUEUED job will probably start; None where that cannot be known.
+
+    Unknown are: gated and paused jobs, those without a worker, and those behind a type that never ran.
+    """
+    if job.status is not JobStatus.QUEUED or job.hold in (Hold.GATED, Hold.OVERLAPPED):
+        return None
+    state = blockers or Blockers(tx)
+    if {Blocker.PAUSED, Blocker.NO_WORKER} & set(state.of(job)):
+        return None
+    ahead = types_ahead(tx, job)
+    if ahead is None:
+        return None
+    return _start_behind(tx, job, [each.type for each in waiting_requests(tx, job)] + ahead, state, job.not_before)
+
+
+def estimate_grant(tx: Transaction, reservation: Reservation, blockers: Blockers | None = None) -> datetime | None:
+    """When a waiting direct request will probably get its slot: behind those that came before it, ahead of all jobs."""
+    state = blockers or Blockers(tx)
+    if not any(can_serve(worker, reservation.resource, reservation.type) for worker in state.workers):
+        return None
+    line = waiting_requests(tx, reservation)
+    before = [each for each in line if (each.requested_at, each.id) < (reservation.requested_at, reservation.id)]
+    return _start_behind(tx, reservation, [each.type for each in before], state)
+
+
+def waiting_requests(tx: Transaction, work: Job | Reservation) -> list[Reservation]:
+    """Direct requests that wait for a slot of the pool that `work` draws from, in the order of their coming."""
+    condition, params = pool_condition(tx, work)
+    found = tx.rows(
+        f"SELECT {RESERVATION} FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL "
+        f"AND expires_at > :now AND {condition} ORDER BY requested_at, id",
+        now=tx.now,
+        **params,
+    )
+    return [reservation_of(tx, row) for row in found]
+
+
+def _start_behind(
+    tx: Transaction, work: Job | Reservation, line: list[str], state: Blockers, not_before: datetime | None = None
+) -> datetime | None:
+    condition, params = pool_condition(tx, work)
+    running = [
+        Execution(row[0], certain(tx.time, row[1]))
+        for row in tx.rows(f"SELECT type, acquired_at FROM leases WHERE {condition}", **params)
+    ]
+    return estimated_start(
+        tx.now,
+        slots=_slots(tx, work, state),
+        running=running,
+        ahead=line,
+        mean_s=mean_durations(tx, {*line, *(each.type for each in running)}),
+        not_before=not_before,
+    )
+
+
+def pool_condition(tx: Transaction, work: Job | Reservation) -> tuple[str, dict[str, Any]]:
+    """The condition for everything that draws from the same slots."""
+    match tx.terms.concurrency.kind:
+        case PolicyKind.RESOURCES:
+            return "resource = :resource", {"resource": work.resource}
+        case PolicyKind.PER_TYPE:
+            return "type = :type", {"type": work.type}
+        case _:
+            return "1 = 1", {}
+
+
+def _slots(tx: Transaction, work: Job | Reservation, state: Blockers) -> int:
+    """The limit of the pool, or what the live workers have if that is less."""
+    policy = tx.terms.concurrency
+    limit = policy.limit(policy.pool(work.resource, work.type))
+    lane = "http_slots" if work.resource == HTTP_RESOURCE else "slots"
+    offered = sum(int(getattr(worker, lane)) for worker in state.workers if can_serve(worker, work.resource, work.type))
+    return offered if limit is None else min(limit, offered)
+
+
+def types_ahead(tx: Transaction, job: Job) -> list[str] | None:
+    """Types of the ready jobs that would be claimed before this one, in that order; None if there are too many."""
+    condition, params = pool_condition(tx, job)
+    row = tx.one("SELECT effective_priority FROM jobs WHERE id = :id", id=job.id)
+    effective = row[0] if row else job.priority
+    found = tx.rows(
+        f"SELECT type FROM jobs WHERE status = 'QUEUED' AND hold = 0 AND {condition} AND id <> :id "
+        "AND (effective_priority > :effective OR (effective_priority = :effective "
+        "AND (position, created_at, id) < (:position, :created_at, :id))) "
+        "ORDER BY effective_priority DESC, position, created_at, id LIMIT :count",
+        id=job.id,
+        effective=effective,
+        position=job.position,
+        created_at=job.created_at,
+        count=AHEAD_MAX + 1,
+        **params,
+    )
+    return None if len(found) > AHEAD_MAX else [row[0] for row in found]

@@ -1,0 +1,64 @@
+"""Reading Jobs whole: with run, lease, progress and manual retries, as they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdbeat.domain.errors import NotFound
+from holdbeat.domain.job import Job
+from holdbeat.domain.run import JobRun
+from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of
+from holdbeat.store.transaction import Transaction
+
+
+def load_jobs(tx: Transaction, ids: Sequence[str]) -> list[Job]:
+    """The Jobs with these ids, whole, in the order asked for; unknown ids are left out."""
+    if not ids:
+        return []
+    jobs = {row[0]: job_of(tx, row) for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=ids)}
+    complete(tx, list(jobs.values()))
+    return [jobs[job_id] for job_id in ids if job_id in jobs]
+
+
+def load_job(tx: Transaction, job_id: str) -> Job:
+    """One Job, whole."""
+    found = load_jobs(tx, [job_id])
+    if not found:
+        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+    return found[0]
+
+
+def complete(tx: Transaction, jobs: Sequence[Job]) -> None:
+    """Fills in run, lease, progress and manual retries of Jobs that were read without them."""
+    if not jobs:
+        return
+    ids = [job.id for job in jobs]
+    by_id = {job.id: job for job in jobs}
+    for row in tx.rows(f"SELECT {RUN} FROM job_runs WHERE job_id IN :ids", ids=ids):
+        by_id[row[1]].run = run_of(tx, row)
+    runs = {job.run.id: job for job in jobs if job.run is not None}
+    if runs:
+        for job_id, worker_id, heartbeat_at, expires_at in tx.rows(
+            "SELECT job_id, worker_id, heartbeat_at, expires_at FROM leases WHERE id IN :ids", ids=list(runs)
+        ):
+            job = by_id[job_id]
+            job.worker_id = worker_id
+            job.heartbeat_at = tx.time(heartbeat_at)
+            job.lease_expires_at = tx.time(expires_at)
+        for run_id, fraction, message in tx.rows(
+            "SELECT run_id, fraction, message FROM progress WHERE run_id IN :ids", ids=list(runs)
+        ):
+            runs[run_id].progress = {"fraction": fraction, "message": message}
+    for retry_of, retry_id in tx.rows(
+        "SELECT retry_of, id FROM jobs WHERE retry_kind = 'manual' AND retry_of IN :ids ORDER BY id", ids=ids
+    ):
+        job = by_id[retry_of]
+        job.manual_retries = (*job.manual_retries, retry_id)
+
+
+def load_run(tx: Transaction, run_id: str) -> JobRun:
+    """One JobRun by its id."""
+    row = tx.one(f"SELECT {RUN} FROM job_runs WHERE id = :id", id=run_id)
+    if row is None:
+        raise NotFound(f"There is no job run {run_id}.", run_id=run_id)
+    return run_of(tx, row)

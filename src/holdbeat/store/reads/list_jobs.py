@@ -1,0 +1,181 @@
+"""Lists of Jobs, JobRuns, JobGroups and JobTemplates, newest first, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.group import GroupStatus, JobGroup
+from holdbeat.domain.job import Job
+from holdbeat.domain.params import check_text
+from holdbeat.domain.run import JobRun
+from holdbeat.domain.template import JobTemplate
+from holdbeat.store.queue.templates import TEMPLATE_FIELDS, template_of
+from holdbeat.store.reads.job_filter import (
+    LIST_FILTERS,
+    Conditions,
+    choices,
+    error_kinds,
+    job_conditions,
+    one_or_several,
+    refuse_unknown,
+)
+from holdbeat.store.reads.jobs import complete
+from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.reads.rows import GROUP_FIELDS, JOB_OF_J, RUN_OF_R, group_of, job_of, run_of
+from holdbeat.store.transaction import Row, Transaction
+
+RUN_FILTERS = ("status", "job_id", "type", "error_kind")
+GROUP_FILTERS = ("status", "name")
+TEMPLATE_FILTERS = ("type", "archived")
+_FEW = 2000
+"""So many rows are sooner sorted than found among a million others."""
+
+
+@dataclass(slots=True)
+class ListedRun:
+    run: JobRun
+    type: str
+    """The type of its Job, which decides what of the params may be shown."""
+
+
+def list_jobs(
+    tx: Transaction,
+    filters: Mapping[str, Any] | None = None,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    only_tips: bool = False,
+) -> Page[Job]:
+    """Jobs, whole, newest first; of each chain all, or its tip alone."""
+    given = refuse_unknown(filters or {}, LIST_FILTERS)
+    found = job_conditions(tx, given)
+    if only_tips:
+        found.add("j.retried_by IS NULL")
+    source = f"jobs AS j {_pinned(tx, found)}"
+    rows, following = _newest(tx, "jobs", given, JOB_OF_J, source, "j", found, limit, cursor)
+    jobs = [job_of(tx, row) for row in rows]
+    complete(tx, jobs)
+    return Page(jobs, following)
+
+
+def list_runs(
+    tx: Transaction, filters: Mapping[str, Any] | None = None, *, limit: int | None = None, cursor: str | None = None
+) -> Page[ListedRun]:
+    """JobRuns, newest first. The status RUNNING finds those that have not ended."""
+    given = refuse_unknown(filters or {}, RUN_FILTERS)
+    found = Conditions()
+    if "status" in given:
+        _run_status(found, one_or_several(given["status"], "status"))
+    for name in ("job_id", "type"):
+        if name in given:
+            found.add(f"r.{name} = :{name}", **{name: check_text(given[name], name, 500)})
+    if "error_kind" in given:
+        # Only a FAILED run has one.
+        found.add(
+            "r.error_kind IN :kinds AND r.status IN ('FAILED', 'SKIPPED')", kinds=error_kinds(given["error_kind"])
+        )
+    rows, following = _newest(tx, "job_runs", given, f"{RUN_OF_R}, r.type", "job_runs AS r", "r", found, limit, cursor)
+    return Page([ListedRun(run_of(tx, row[:-1]), row[-1]) for row in rows], following)
+
+
+def list_groups(
+    tx: Transaction, filters: Mapping[str, Any] | None = None, *, limit: int | None = None, cursor: str | None = None
+) -> Page[JobGroup]:
+    """JobGroups without their members, newest first."""
+    given = refuse_unknown(filters or {}, GROUP_FILTERS)
+    found = Conditions()
+    if "status" in given:
+        found.add("g.status IN :status", status=choices(given["status"], "status", GroupStatus))
+    if "name" in given:
+        found.add("g.name = :name", name=check_text(given["name"], "name", 500))
+    columns = ", ".join(f"g.{name}" for name in GROUP_FIELDS)
+    rows, following = _newest(tx, "job_groups", given, columns, "job_groups AS g", "g", found, limit, cursor)
+    return Page([group_of(tx, row) for row in rows], following)
+
+
+def list_templates(
+    tx: Transaction, filters: Mapping[str, Any] | None = None, *, limit: int | None = None, cursor: str | None = None
+) -> Page[JobTemplate]:
+    """JobTemplates, newest first; archived ones only if asked for (`archived`: true, or "all")."""
+    given = refuse_unknown(filters or {}, TEMPLATE_FILTERS)
+    found = Conditions()
+    if "type" in given:
+        found.add("t.type = :type", type=check_text(given["type"], "type", 500))
+    archived = given.get("archived", False)
+    if archived not in (True, False, "all"):
+        raise Invalid("archived must be true, false or all.", code="invalid_filter", field="archived")
+    if archived != "all":
+        found.add(f"t.archived_at IS {'NOT ' if archived else ''}NULL")
+    columns = ", ".join(f"t.{name}" for name in TEMPLATE_FIELDS)
+    rows, following = _newest(tx, "job_templates", given, columns, "job_templates AS t", "t", found, limit, cursor)
+    return Page([template_of(tx, row) for row in rows], following)
+
+
+def _newest(
+    tx: Transaction,
+    kind: str,
+    filters: Mapping[str, Any],
+    columns: str,
+    source: str,
+    alias: str,
+    found: Conditions,
+    limit: int | None,
+    cursor: str | None,
+) -> tuple[list[Row], str | None]:
+    """One page by id, descending: ids sort by creation and never change. The first column must be the id."""
+    count = check_limit(limit)
+    cursors = Cursors(kind, filters)
+    last = cursors.read(cursor, str)
+    if last is not None:
+        found.add(f"{alias}.id < :last_id", last_id=last[0])
+    rows = tx.rows(
+        f"SELECT {columns} FROM {source} WHERE {found.where} ORDER BY {alias}.id DESC LIMIT :count",
+        count=count + 1,
+        **found.params,
+    )
+    if len(rows) <= count:
+        return rows, None
+    return rows[:count], cursors.write(rows[count - 1][0])
+
+
+def _run_status(found: Conditions, wanted: list[str]) -> None:
+    known = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED")
+    for status in wanted:
+        if status not in known:
+            raise Invalid(
+                f"status {status!r} does not exist; there are {', '.join(known)}.",
+                code="invalid_filter",
+                field="status",
+            )
+    ended = sorted({status for status in wanted if status != "RUNNING"})
+    parts = ["r.status IS NULL"] if "RUNNING" in wanted else []
+    # Written out, so that both planners recognise their partial index.
+    parts += [f"r.status = '{status}'" for status in ended]
+    found.add(f"({' OR '.join(parts)})")
+    if not ended:
+        # A run that has not ended belongs to a RUNNING job or to a lease, and there are few of either.
+        found.add(
+            "r.job_id IN (SELECT id FROM jobs WHERE status = 'RUNNING' "
+            "UNION SELECT job_id FROM leases WHERE job_id IS NOT NULL)"
+        )
+    elif set(wanted) <= {"FAILED", "SKIPPED"}:
+        found.add("r.status IN ('FAILED', 'SKIPPED')")
+
+
+def _pinned(tx: Transaction, found: Conditions) -> str:
+    """SQLite keeps no statistics: it is told where few rows are to be sorted instead of many to be searched."""
+    if tx.dialect == "sqlite" and len(found.parts) >= 1:
+        if found.parts[0] == "j.status = 'RUNNING'":
+            return "INDEXED BY jobs_running"
+        if found.parts[0] == "j.status = 'QUEUED'":
+            row = tx.one(
+                "SELECT count(*) FROM "
+                "(SELECT 1 FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED' LIMIT :few) AS f",
+                few=_FEW + 1,
+            )
+            if row is not None and row[0] <= _FEW:
+                return "INDEXED BY jobs_queue"
+    return ""

@@ -1,0 +1,165 @@
+"""What a person should look at now: who holds the slots, what failed for good, what nobody can run.
+
+Guards the reader's patience: only live leases, partial indexes of rare rows, and the newest part of long ones are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from holdbeat.domain import events
+from holdbeat.domain.clock import EPOCH
+from holdbeat.domain.cron import zone_of
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import Job
+from holdbeat.domain.lease import HTTP_RESOURCE
+from holdbeat.domain.schedule import Schedule
+from holdbeat.store.reads.blockers import Blockers, can_serve
+from holdbeat.store.reads.jobs import load_jobs
+from holdbeat.store.reads.rows import certain
+from holdbeat.store.schedules.schedule_rows import SCHEDULE, schedule_of
+from holdbeat.store.transaction import Transaction
+
+LOOKED_AT = 500
+"""So many of the newest failures are looked through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """Who holds a slot, and how far it is."""
+
+    job_id: str | None
+    """None for a direct request."""
+    type: str
+    resource: str
+    worker_id: str
+    slot: int
+    since: datetime
+    fraction: float | None
+    message: str | None
+    is_cancelled: bool
+    """Its job was cancelled, or its client is gone, but the handler has not ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """A job type with waiting jobs that no live worker can run."""
+
+    type: str
+    resource: str
+    waiting: int
+
+
+def occupants(tx: Transaction, limit: int = 200) -> list[Occupant]:
+    """The live leases, by resource, the longest holder first."""
+    found = tx.rows(
+        "SELECT l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, p.fraction, p.message, j.status, "
+        "d.status FROM leases l LEFT JOIN progress p ON p.run_id = l.id LEFT JOIN jobs j ON j.id = l.job_id "
+        "LEFT JOIN direct_reservations d ON d.id = l.reservation_id ORDER BY l.resource, l.acquired_at, l.id LIMIT :n",
+        n=limit,
+    )
+    return [
+        Occupant(
+            row[0], row[1], row[2], row[3], row[4], certain(tx.time, row[5]), row[6], row[7],
+            row[8] == "CANCELLED" or row[9] in ("RELEASED", "EXPIRED"),
+        )
+        for row in found
+    ]  # fmt: skip
+
+
+def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Job]:
+    """Jobs made after an instant that failed for good and that nobody has tried again, the newest first.
+
+    The calls of endpoints are left out: a failing endpoint is one trouble, not as many as it had calls.
+    """
+    found = tx.rows(
+        "SELECT f.id FROM (SELECT id, permanently_failed, resource, schedule_id FROM jobs "
+        "WHERE status = 'FAILED' AND status IN ('FAILED', 'SKIPPED', 'CANCELLED') AND id >= :first "
+        "ORDER BY id DESC LIMIT :looked_at) AS f "
+        "WHERE f.permanently_failed = :yes AND NOT (f.resource = :http AND f.schedule_id IS NOT NULL) "
+        "AND NOT EXISTS (SELECT 1 FROM jobs r WHERE r.retry_of = f.id AND r.retry_kind = 'manual') "
+        "ORDER BY f.id DESC LIMIT :limit",
+        first=first_id(since),
+        looked_at=LOOKED_AT,
+        yes=True,
+        http=HTTP_RESOURCE,
+        limit=limit,
+    )
+    return load_jobs(tx, [row[0] for row in found])
+
+
+def unserved(tx: Transaction) -> list[Unserved]:
+    """Types with ready jobs for which there is no live worker."""
+    workers = Blockers(tx).workers
+    ready = tx.rows(
+        "SELECT resource, type, count(*) FROM jobs INDEXED BY jobs_ready WHERE status = 'QUEUED' AND hold = 0 "
+        "GROUP BY resource, type"
+    )
+    return [
+        Unserved(type_, resource, int(amount))
+        for resource, type_, amount in ready
+        if not any(can_serve(worker, resource, type_) for worker in workers)
+    ]
+
+
+def failing_schedules(tx: Transaction, limit: int = 8) -> list[Schedule]:
+    """Enabled schedules and endpoints whose latest runs failed, the worst first."""
+    return _in_need(tx, "failure_count > 0 ORDER BY failure_count DESC, id DESC", limit)
+
+
+def troubled_schedules(tx: Transaction, limit: int = 8) -> list[Schedule]:
+    """Enabled schedules and endpoints that cannot be planned, such as in a zone that is gone."""
+    return _in_need(tx, "trouble IS NOT NULL ORDER BY failure_count, id", limit)
+
+
+def _in_need(tx: Transaction, which: str, limit: int) -> list[Schedule]:
+    # In the words of the index `schedules_in_need`, which differ by engine.
+    enabled = "enabled = 1" if tx.dialect == "sqlite" else "enabled"
+    found = tx.rows(
+        f"SELECT {SCHEDULE} FROM schedules WHERE {enabled} AND (failure_count > 0 OR trouble IS NOT NULL) "
+        f"AND {which} LIMIT :limit",
+        limit=limit,
+    )
+    return [schedule_of(tx, row) for row in found]
+
+
+def unknown_zones(tx: Transaction) -> dict[str, str]:
+    """Zones of enabled cron schedules that this machine does not know, each with the reason. Reads all schedules."""
+    found = tx.rows(
+        "SELECT DISTINCT timezone FROM schedules WHERE enabled = :yes AND cron IS NOT NULL ORDER BY timezone", yes=True
+    )
+    unknown = {}
+    for (name,) in found:
+        try:
+            zone_of(name)
+        except Invalid as error:
+            unknown[str(name)] = error.detail
+    return unknown
+
+
+def next_schedules(tx: Transaction, limit: int = 6) -> list[Schedule]:
+    """The schedules and endpoints that will fire next."""
+    found = tx.rows(
+        f"SELECT {SCHEDULE} FROM schedules WHERE wake_at IS NOT NULL AND trouble IS NULL "
+        "ORDER BY wake_at, id LIMIT :limit",
+        limit=limit,
+    )
+    return [schedule for row in found if (schedule := schedule_of(tx, row)).next_run_at is not None]
+
+
+def stale_results(tx: Transaction, since: datetime) -> int:
+    """How many late results were refused after an instant."""
+    row = tx.one(
+        "SELECT count(*) FROM events WHERE name IN ('lease.stale_result', 'zombie.found') AND name = :name "
+        "AND at > :since",
+        name=events.STALE_RESULT,
+        since=since,
+    )
+    return int(row[0]) if row else 0
+
+
+def first_id(at: datetime) -> str:
+    """An id that sorts before all that were made from that moment on."""
+    digits = f"{max(0, int((at - EPOCH) / timedelta(milliseconds=1))):012x}"
+    return f"{digits[:8]}-{digits[8:]}"

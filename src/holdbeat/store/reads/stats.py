@@ -1,0 +1,158 @@
+"""The state of the whole store in numbers.
+
+Guards the reader's patience: every figure comes from an index that holds little more than what is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.domain.concurrency import PolicyKind
+from holdbeat.domain.job import JobStatus
+from holdbeat.domain.run import RunStatus
+from holdbeat.store.reads.rows import certain
+from holdbeat.store.running.workers import alive
+from holdbeat.store.transaction import Transaction
+
+_EXACT_WAITS = 20_000
+"""Above so many ready jobs a wait is counted from `created_at`, which the index has, even if a delay went before."""
+
+_NEXT_TYPE = "(SELECT min(type) FROM job_runs WHERE finished_at IS NOT NULL AND type > ended.type)"
+_ENDED_TYPES = (
+    "WITH RECURSIVE ended(type) AS (SELECT (SELECT min(type) FROM job_runs WHERE finished_at IS NOT NULL) "
+    f"UNION ALL SELECT {_NEXT_TYPE} FROM ended WHERE ended.type IS NOT NULL) "
+    "SELECT type FROM ended WHERE type IS NOT NULL"
+)
+"""Every type that has a finished run, by seeking from one to the next in the index."""
+
+
+def stats(tx: Transaction) -> dict[str, Any]:
+    """Counts of jobs, slots, runs of the last hour, workers, incidents and schedules."""
+    counted = {
+        row[0]: int(row[1])
+        for row in tx.rows(
+            "SELECT name, count(*) FROM events WHERE name IN ('lease.stale_result', 'zombie.found') GROUP BY name"
+        )
+    }
+    return {
+        "jobs": job_counts(tx),
+        "resources": resource_stats(tx),
+        "runs": {"last_hour": runs_since(tx, tx.now - timedelta(hours=1))},
+        "workers": count_workers(tx),
+        "zombies_recovered": counted.get(events.ZOMBIE_FOUND, 0),
+        "stale_results": counted.get(events.STALE_RESULT, 0),
+        "schedules": _count(tx, "schedules"),
+    }
+
+
+def count_workers(tx: Transaction) -> int:
+    """Live workers that can run something: a server without slots, or a command that waits, is none."""
+    where, params = alive(tx)
+    return _count(tx, f"workers WHERE {where} AND (slots > 0 OR http_slots > 0)", **params)
+
+
+def job_counts(tx: Transaction) -> dict[str, int]:
+    """Jobs by status, and their total."""
+    counts = dict.fromkeys((str(status) for status in JobStatus), 0)
+    for status, amount in tx.rows(
+        "SELECT status, count(*) FROM jobs WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED') GROUP BY status"
+    ):
+        counts[status] = int(amount)
+    for status, index in ((JobStatus.QUEUED, "jobs_queue"), (JobStatus.RUNNING, "jobs_running")):
+        counts[status] = _count(tx, f"jobs INDEXED BY {index} WHERE status = '{status}'")
+    total = _count(tx, "jobs")
+    counts[JobStatus.COMPLETED] = total - sum(counts.values())
+    return {**counts, "total": total}
+
+
+def resource_stats(tx: Transaction) -> dict[str, dict[str, Any]]:
+    """For each resource its slots (None without limit), those in use, and who waits for one since when.
+
+    Waiting are the jobs that could run if there were a slot, and direct requests without one.
+    """
+    policy = tx.terms.concurrency
+    used: Counter[str] = Counter()
+    for resource, amount in tx.rows("SELECT resource, count(*) FROM leases GROUP BY resource"):
+        used[resource] += amount
+    waiting, oldest = _waiting(tx)
+    listed = set(policy.slots) if policy.kind is PolicyKind.RESOURCES else set()
+    figures = {}
+    for name in sorted(listed | used.keys() | waiting.keys()):
+        by_resource = policy.kind in (PolicyKind.RESOURCES, PolicyKind.GLOBAL)
+        since = oldest.get(name)
+        figures[name] = {
+            "slots": policy.limit(policy.pool(name, "")) if by_resource else None,
+            "used": used[name],
+            "waiting": waiting[name],
+            "oldest_wait_s": None if since is None else max(0.0, (tx.now - since).total_seconds()),
+        }
+    return figures
+
+
+def runs_since(tx: Transaction, since: datetime) -> dict[str, int]:
+    """Runs that ended after an instant, by outcome."""
+    counts = dict.fromkeys((str(status) for status in RunStatus), 0)
+    types = ended_types(tx)
+    for status, amount in tx.rows(
+        "SELECT status, count(*) FROM job_runs WHERE type IN :types AND finished_at IS NOT NULL "
+        "AND finished_at > :since GROUP BY status",
+        types=types,
+        since=since,
+    ):
+        counts[status] = int(amount)
+    return counts
+
+
+def ended_types(tx: Transaction) -> list[str]:
+    """Every type that has a finished run, by name."""
+    return [row[0] for row in tx.rows(_ENDED_TYPES)]
+
+
+def _waiting(tx: Transaction) -> tuple[Counter[str], dict[str, datetime]]:
+    waiting: Counter[str] = Counter()
+    oldest: dict[str, datetime] = {}
+
+    def note(resource: str, amount: int, since: datetime) -> None:
+        waiting[resource] += amount
+        oldest[resource] = min(since, oldest.get(resource, since))
+
+    ready = [
+        (row[0], int(row[1]), certain(tx.time, row[2]))
+        for row in tx.rows(
+            "SELECT resource, count(*), min(created_at) FROM jobs INDEXED BY jobs_ready "
+            "WHERE status = 'QUEUED' AND hold = 0 GROUP BY resource"
+        )
+    ]
+    eligible = {}
+    if sum(amount for _, amount, _ in ready) <= _EXACT_WAITS:
+        eligible = {
+            row[0]: certain(tx.time, row[1])
+            for row in tx.rows(
+                "SELECT resource, min(CASE WHEN not_before > created_at THEN not_before ELSE created_at END) "
+                "FROM jobs WHERE status = 'QUEUED' AND hold = 0 GROUP BY resource"
+            )
+        }
+    for resource, amount, created_at in ready:
+        note(resource, amount, eligible.get(resource, created_at))
+    # Delayed jobs whose time has come are made ready by the next claim.
+    for resource, amount, ripe_at in tx.rows(
+        "SELECT resource, count(*), min(not_before) FROM jobs INDEXED BY jobs_delayed "
+        "WHERE status = 'QUEUED' AND hold = 1 AND not_before <= :now GROUP BY resource",
+        now=tx.now,
+    ):
+        note(resource, int(amount), certain(tx.time, ripe_at))
+    for resource, amount, requested_at in tx.rows(
+        "SELECT resource, count(*), min(requested_at) FROM direct_reservations "
+        "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now GROUP BY resource",
+        now=tx.now,
+    ):
+        note(resource, int(amount), certain(tx.time, requested_at))
+    return waiting, oldest
+
+
+def _count(tx: Transaction, source: str, **params: Any) -> int:
+    row = tx.one(f"SELECT count(*) FROM {source}", **params)
+    return int(row[0]) if row else 0

@@ -1,0 +1,138 @@
+"""What ran when: runs of a stretch of time, throughput by the minute, and how long work waited.
+
+Guards the reader's patience: every question goes through `job_runs_finished` by type, or through the few live leases,
+so a long history behind the window costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdbeat.domain.clock import from_iso
+from holdbeat.store.reads.rows import certain
+from holdbeat.store.reads.stats import ended_types
+from holdbeat.store.transaction import Row, Transaction
+
+MOST_SPANS = 2000
+"""So many runs are drawn; of more, the newest."""
+MOST_SAMPLED = 3000
+"""Waits are measured on about so many runs, evenly spread."""
+MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One stretch of work in one slot: a run, or a direct request."""
+
+    id: str
+    """The run's id, or the reservation's."""
+    job_id: str | None
+    """None for a direct request."""
+    type: str
+    resource: str
+    worker_id: str
+    slot: int | None
+    started_at: datetime
+    finished_at: datetime | None
+    status: str | None
+    """None while it executes."""
+    error_kind: str | None = None
+
+    @property
+    def is_direct(self) -> bool:
+        return self.job_id is None
+
+
+@dataclass(slots=True)
+class Minute:
+    """What ended in one minute, and how long it had waited for its start."""
+
+    at: datetime
+    ended: dict[str, int] = field(default_factory=dict)
+    """Runs by outcome."""
+    waits_s: list[float] = field(default_factory=list)
+    """A sample of the waits, from when the work could have run to its start."""
+
+
+def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) -> tuple[list[Span], bool]:
+    """Runs and direct requests that were in execution at some time after `since`, and whether some are left out.
+
+    The newest ends are kept; what still executes is always there.
+    """
+    columns = "r.id, r.job_id, r.type, r.resource, r.worker_id, r.slot, r.started_at, r.finished_at, r.status"
+    found: list[Row] = []
+    for type_ in ended_types(tx):
+        found += tx.rows(
+            f"SELECT {columns}, r.error_kind FROM job_runs r WHERE r.type = :type AND r.finished_at IS NOT NULL "
+            "AND r.finished_at > :since AND r.worker_id IS NOT NULL ORDER BY r.finished_at DESC LIMIT :limit",
+            type=type_,
+            since=since,
+            limit=limit + 1,
+        )
+    found += tx.rows(
+        "SELECT r.id, NULL, r.type, r.resource, r.worker_id, l.slot, r.granted_at, r.finished_at, r.outcome, "
+        "r.error_kind FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
+        "WHERE r.finished_at IS NOT NULL AND r.finished_at > :since AND r.granted_at IS NOT NULL "
+        "AND r.worker_id IS NOT NULL ORDER BY r.finished_at DESC LIMIT :limit",
+        since=since,
+        limit=limit + 1,
+    )
+    ended = sorted((_span(tx, row) for row in found), key=lambda span: certain(lambda at: at, span.finished_at))
+    is_cut = len(ended) > limit
+    # What executes now: its end is not known, whatever its job or reservation says already.
+    running = [
+        _span(tx, row)
+        for row in tx.rows(
+            "SELECT l.id, l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, NULL, NULL, NULL "
+            "FROM leases l ORDER BY l.acquired_at, l.id LIMIT :limit",
+            limit=limit,
+        )
+    ]
+    live = {span.id for span in running}
+    return [span for span in ended[-limit:] if span.id not in live] + running, is_cut
+
+
+def _span(tx: Transaction, row: Row) -> Span:
+    id_, job_id, type_, resource, worker_id, slot, started_at, finished_at, status, error_kind = row
+    started_at = certain(tx.time, started_at)
+    return Span(id_, job_id, type_, resource, worker_id, slot, started_at, tx.time(finished_at), status, error_kind)
+
+
+def minutes_since(tx: Transaction, since: datetime) -> list[Minute]:
+    """Every minute from `since` (cut to its minute) to the one that is now, with what ended in it."""
+    first = since.replace(second=0, microsecond=0)
+    minutes = {first + MINUTE * number: Minute(first + MINUTE * number) for number in range(_minutes(first, tx.now))}
+    types = ended_types(tx)
+    if not types:
+        return list(minutes.values())
+    which = "substr(r.finished_at, 1, 16)" if tx.dialect == "sqlite" else "date_trunc('minute', r.finished_at)"
+    window: dict[str, Any] = {"types": types, "first": first}
+    condition = "r.type IN :types AND r.finished_at IS NOT NULL AND r.finished_at >= :first"
+    total = 0
+    for at, status, amount in tx.rows(
+        f"SELECT {which}, r.status, count(*) FROM job_runs r WHERE {condition} GROUP BY 1, 2", **window
+    ):
+        total += int(amount)
+        if (minute := minutes.get(_minute(tx, at))) is not None:
+            minute.ended[status] = int(amount)
+    waited = tx.rows(
+        f"SELECT {which}, j.created_at, j.not_before, r.started_at FROM job_runs r JOIN jobs j ON j.id = r.job_id "
+        f"WHERE {condition} AND r.fence % :every = 0 AND r.worker_id IS NOT NULL",
+        **window,
+        every=1 + total // MOST_SAMPLED,
+    )
+    for at, created_at, not_before, started_at in waited:
+        if (minute := minutes.get(_minute(tx, at))) is not None:
+            could_run_at = max(certain(tx.time, created_at), tx.time(not_before) or certain(tx.time, created_at))
+            minute.waits_s.append(max(0.0, (certain(tx.time, started_at) - could_run_at).total_seconds()))
+    return list(minutes.values())
+
+
+def _minutes(first: datetime, now: datetime) -> int:
+    return max(0, int((now - first) // MINUTE) + 1)
+
+
+def _minute(tx: Transaction, value: Any) -> datetime:
+    return from_iso(f"{value}:00Z") if tx.dialect == "sqlite" else certain(tx.time, value)

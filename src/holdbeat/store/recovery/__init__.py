@@ -1,0 +1,1 @@
+"""Repair after crashes, and retention."""

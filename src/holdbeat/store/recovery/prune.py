@@ -1,0 +1,241 @@
+"""Retention: takes away what ended long ago, a few rows at a time (QUE-07).
+
+Guards that nothing goes in part: jobs that hang together by retries (automatic or manual) or by a group go together,
+with all that was written about them, after the last of them ended; and not while one of them is unfinished, undecided,
+executed, or has a message on its way.
+
+The walk goes from the oldest end to the newest and remembers its place in the store, so that an old job that cannot go
+yet is looked at once in each pass, not once in each batch; and a new pass waits until time has moved on a little.
+
+Files cannot be deleted in a transaction: which ones are to go is noted in it, so that a crash in between loses none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from holdbeat.domain import events
+from holdbeat.domain.clock import from_iso, iso
+from holdbeat.store.recovery.job_families import Family, families
+from holdbeat.store.transaction import Transaction
+
+_PLACE = "prune.place"
+_PASSED = "prune.passed"
+_FILES = "prune.files."
+WINDOWS = 10
+"""How many windows without anything to take a batch walks past before it lets others write."""
+PASS_EVERY_S = 600.0
+"""How far time moves on before a new pass looks again at what had to stay."""
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What one batch took away."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    """Rows by table; of what belongs to a job only the jobs are counted."""
+    paths: list[str] = field(default_factory=list)
+    """Files that nobody knows any more, to be deleted by the caller once this is on disk."""
+    note: str | None = None
+    """Under which these files are noted, until the caller says that they are deleted (`forget_files`)."""
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts.values())
+
+    def add(self, table: str, count: int) -> None:
+        if count:
+            self.counts[table] = self.counts.get(table, 0) + count
+
+
+def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
+    """One batch of everything that ended before `before`. Without rows, nothing is left to take for now."""
+    gone = Pruned()
+    prune_chains(tx, before, limit, gone)
+    prune_reservations(tx, before, limit, gone)
+    prune_occurrences(tx, before, limit, gone)
+    prune_events(tx, before, limit, gone)
+    prune_workers(tx, before, limit, gone)
+    if gone.paths:
+        gone.note = f"{_FILES}{tx.terms.ids.new(tx.now)}"
+        _remember(tx, gone.note, json.dumps(gone.paths))
+    if gone.counts:
+        tx.record(events.STORE_PRUNED, counts=gone.counts)
+    return gone
+
+
+def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
+    """Files that were to be deleted when a process died; each list with its note."""
+    found = tx.rows("SELECT key, value FROM meta WHERE key LIKE :like ORDER BY key", like=f"{_FILES}%")
+    return [(row[0], json.loads(row[1])) for row in found]
+
+
+def forget_files(tx: Transaction, note: str) -> None:
+    """The files under this note are deleted."""
+    tx.execute("DELETE FROM meta WHERE key = :key", key=note)
+
+
+def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+    """Takes away chains and groups that ended before `before`, beginning at about `limit` jobs from the last place."""
+    gone = gone if gone is not None else Pruned()
+    place = began = _place(tx)
+    if place is None and _has_just_passed(tx, before):
+        return gone
+    for _ in range(WINDOWS):
+        window = _window(tx, before, limit, place)
+        old = [family for family in families(tx, [job_id for _, job_id in window]) if family.may_go(before)]
+        taken = _take_away(tx, old, gone)
+        place = window[-1] if len(window) >= limit else None
+        if taken or place is None:
+            break
+    if place != began:
+        _remember(tx, _PLACE, "" if place is None else f"{iso(place[0])} {place[1]}")
+    if place is None:
+        _remember(tx, _PASSED, iso(before))
+    return gone
+
+
+def prune_reservations(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+    """Takes away direct requests that ended before `before` and are not executed any more."""
+    gone = gone if gone is not None else Pruned()
+    ids = [
+        row[0]
+        for row in tx.rows(
+            "SELECT r.id FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
+            "WHERE r.finished_at IS NOT NULL AND r.finished_at < :before AND r.status <> 'ACTIVE' AND l.id IS NULL "
+            "ORDER BY r.finished_at LIMIT :limit",
+            before=before,
+            limit=limit,
+        )
+    ]
+    if ids:
+        _take_output(tx, ids, gone)
+        tx.execute("DELETE FROM direct_reservations WHERE id IN :ids", ids=ids)
+        gone.add("direct_reservations", len(ids))
+    return gone
+
+
+def prune_occurrences(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+    """Takes away Occurrences that were recorded, and were due, before `before`."""
+    gone = gone if gone is not None else Pruned()
+    rows = tx.rows(
+        "DELETE FROM occurrences WHERE id IN (SELECT id FROM occurrences WHERE recorded_at < :before "
+        "AND due_at < :before ORDER BY recorded_at LIMIT :limit) RETURNING id",
+        before=before,
+        limit=limit,
+    )
+    gone.add("occurrences", len(rows))
+    return gone
+
+
+def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+    """Takes away old Events from the beginning of the log.
+
+    Only its first rows are looked at: the log is in order of time but for jumps of a clock, and what such a jump
+    hides is found once the rows around it are old.
+    """
+    gone = gone if gone is not None else Pruned()
+    # Named with their table: a bare xid would be the text that is chosen, which sorts otherwise.
+    chosen, order = ("''", "id") if tx.dialect == "sqlite" else ("events.xid::text", "events.xid, events.id")
+    first = tx.rows(f"SELECT id, at, {chosen} FROM events ORDER BY {order} LIMIT :limit", limit=limit)
+    old = [row for row in first if (at := tx.time(row[1])) is not None and at < before]
+    if not old:
+        return gone
+    if tx.dialect == "sqlite":
+        tx.execute("DELETE FROM events WHERE id IN :ids", ids=[row[0] for row in old])
+    else:
+        tx.execute(
+            "DELETE FROM events USING rows(:old; xid text, id int) AS o "
+            "WHERE events.xid = o.xid::xid8 AND events.id = o.id",
+            old=[(row[2], row[0]) for row in old],
+        )
+    gone.add("events", len(old))
+    return gone
+
+
+def prune_workers(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+    """Takes away rows of workers that ended, or were last heard of, before `before`."""
+    gone = gone if gone is not None else Pruned()
+    rows = tx.rows(
+        "DELETE FROM workers WHERE id IN (SELECT w.id FROM workers w WHERE w.expires_at < :before "
+        "AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = w.id) LIMIT :limit) RETURNING id",
+        before=before,
+        limit=limit,
+    )
+    gone.add("workers", len(rows))
+    return gone
+
+
+def _window(
+    tx: Transaction, before: datetime, limit: int, place: tuple[datetime, str] | None
+) -> list[tuple[datetime, str]]:
+    """The next jobs by their end, after the place of the walk."""
+    beyond = "" if place is None else "AND finished_at >= :at AND (finished_at > :at OR id > :id) "
+    params = {} if place is None else {"at": place[0], "id": place[1]}
+    found = tx.rows(
+        "SELECT finished_at, id FROM jobs INDEXED BY jobs_finished WHERE finished_at IS NOT NULL "
+        f"AND finished_at < :before {beyond}ORDER BY finished_at, id LIMIT :limit",
+        before=before,
+        limit=limit,
+        **params,
+    )
+    window = []
+    for finished_at, job_id in found:
+        at = tx.time(finished_at)
+        assert at is not None
+        window.append((at, job_id))
+    return window
+
+
+def _place(tx: Transaction) -> tuple[datetime, str] | None:
+    at, _, job_id = _recall(tx, _PLACE).partition(" ")
+    return (from_iso(at), job_id) if at else None
+
+
+def _has_just_passed(tx: Transaction, before: datetime) -> bool:
+    """Whether the last pass came to its end so recently that a new one would only see the same again."""
+    passed = _recall(tx, _PASSED)
+    return bool(passed) and abs((before - from_iso(passed)).total_seconds()) < PASS_EVERY_S
+
+
+def _recall(tx: Transaction, key: str) -> str:
+    row = tx.one("SELECT value FROM meta WHERE key = :key", key=key)
+    return "" if row is None else str(row[0])
+
+
+def _remember(tx: Transaction, key: str, value: str) -> None:
+    tx.execute(
+        "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        key=key,
+        value=value,
+    )
+
+
+def _take_away(tx: Transaction, old: Sequence[Family], gone: Pruned) -> int:
+    jobs = sorted(job_id for family in old for job_id in family.jobs)
+    groups = sorted(group_id for family in old for group_id in family.groups)
+    if not jobs:
+        return 0
+    runs = [row[0] for row in tx.rows("SELECT id FROM job_runs WHERE job_id IN :ids", ids=jobs)]
+    if runs:
+        _take_output(tx, runs, gone)
+        tx.execute("DELETE FROM job_runs WHERE id IN :ids", ids=runs)
+    tx.execute("DELETE FROM deliveries WHERE job_id IN :ids", ids=jobs)
+    tx.execute("DELETE FROM jobs WHERE id IN :ids", ids=jobs)
+    gone.add("jobs", len(jobs))
+    if groups:
+        tx.execute("DELETE FROM deliveries WHERE group_id IN :ids", ids=groups)
+        tx.execute("DELETE FROM job_groups WHERE id IN :ids", ids=groups)
+        gone.add("job_groups", len(groups))
+    return len(jobs)
+
+
+def _take_output(tx: Transaction, run_ids: Iterable[str], gone: Pruned) -> None:
+    ids = list(run_ids)
+    tx.execute("DELETE FROM run_logs WHERE run_id IN :ids", ids=ids)
+    tx.execute("DELETE FROM progress WHERE run_id IN :ids", ids=ids)
+    paths = tx.rows("DELETE FROM artifacts WHERE run_id IN :ids RETURNING path", ids=ids)
+    gone.paths += [row[0] for row in paths if row[0]]

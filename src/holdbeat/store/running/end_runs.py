@@ -1,0 +1,192 @@
+"""All that follows from the end of a run, in the transaction that ends it (RET-03).
+
+Settle, cancel and recovery come through here, so there is one order of consequences: the run and the job, the
+retry or the verdict, the group's step, the schedule's plan, the outbox, the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdbeat.domain import events
+from holdbeat.domain.clock import iso
+from holdbeat.domain.job import Job, JobEvent, JobStatus, transition
+from holdbeat.domain.params import dumps
+from holdbeat.domain.retry import RetryController, automatic_retry
+from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
+from holdbeat.store.queue.enqueue import insert_jobs
+from holdbeat.store.queue.groups import step_groups
+from holdbeat.store.schedules.after_run import after_chains
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.webhooks.outbox import Outbox
+
+_EVENT_OF = {
+    RunStatus.COMPLETED: JobEvent.COMPLETE,
+    RunStatus.FAILED: JobEvent.FAIL,
+    RunStatus.SKIPPED: JobEvent.SKIP,
+}
+
+
+_TOLD_AS = {status: f"job.run.{status.lower()}" for status in RunStatus}
+_AS_PLANNED = dumps({"status": RunStatus.COMPLETED})
+
+
+@dataclass(slots=True)
+class Ending:
+    """One run that has ended: how its execution went, and as much of its Job (locked) as every end needs."""
+
+    run_id: str
+    worker_id: str | None
+    outcome: Outcome
+    job_id: str
+    status: JobStatus
+    cancel_reason: str | None
+    webhook_url: str | None
+    group_id: str | None
+    schedule_id: str | None
+    job: Job | None = None
+    """All of it; needed where the execution failed, or where a schedule made the job."""
+
+
+def lock_company(tx: Transaction, group_ids: Iterable[str | None], schedule_ids: Iterable[str | None]) -> None:
+    """Locks the groups and schedules that an ending will touch, before any job.
+
+    Everyone takes locks in this order (groups, schedules, jobs), so that nobody waits in a circle; and two
+    members that end at the same time see each other.
+    """
+    if tx.dialect == "sqlite":
+        return
+    groups = sorted({group for group in group_ids if group})
+    schedules = sorted({schedule for schedule in schedule_ids if schedule})
+    if groups:
+        tx.execute("SELECT id FROM job_groups WHERE id IN :ids ORDER BY id FOR UPDATE", ids=groups)
+    if schedules:
+        tx.execute("SELECT id FROM schedules WHERE id IN :ids ORDER BY id FOR UPDATE", ids=schedules)
+
+
+def end_runs(tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None = None) -> None:
+    """Closes runs and writes everything that follows.
+
+    A job that was cancelled in the meantime stays CANCELLED; its run ends FAILED(`cancelled`), whatever the handler
+    said, and tells nobody a second time (CAN-04).
+    """
+    if not endings:
+        return
+    outbox = outbox or Outbox(tx)
+    is_followed = bool(outbox.subscribers())
+    runs = []
+    ended: dict[JobStatus, list[str]] = {}
+    now = tx.now
+    note = tx.events.append
+    failed: list[tuple[Job, ErrorKind]] = []
+    for ending in endings:
+        job_id, run_id, outcome = ending.job_id, ending.run_id, ending.outcome
+        if ending.status is JobStatus.CANCELLED:
+            reason = ending.cancel_reason or "cancelled"
+            outcome = Outcome.failed(ErrorKind.CANCELLED, reason, exit_code=outcome.exit_code)
+        else:
+            if ending.status is JobStatus.RUNNING and outcome.status is RunStatus.COMPLETED:
+                # What nearly every job comes to, without three looks at tables.
+                ended_as, told = JobStatus.COMPLETED, "job.run.completed"
+            else:
+                ended_as, told = transition(ending.status, _EVENT_OF[outcome.status]), _TOLD_AS[outcome.status]
+            ended.setdefault(ended_as, []).append(job_id)
+            if ending.webhook_url or is_followed:
+                outbox.tell_job(told, job_id, ending.webhook_url)
+            if ending.job is not None:
+                ending.job.status, ending.job.finished_at = ended_as, now
+            if outcome.status is RunStatus.FAILED:
+                assert ending.job is not None
+                failed.append((ending.job, outcome.error_kind or ErrorKind.ERROR))
+        status, kind = outcome.status, outcome.error_kind
+        runs.append((run_id, status, outcome.exit_code, outcome.error, kind, outcome.artifacts_text()))
+        data = _AS_PLANNED
+        if status is not RunStatus.COMPLETED or kind is not None:
+            data = dumps({"status": status} | ({"error_kind": kind} if kind else {}))
+        note((events.RUN_ENDED, now, job_id, run_id, ending.worker_id, ending.group_id, ending.schedule_id, data))
+    tx.execute(
+        "UPDATE job_runs SET finished_at = :now, status = e.status, exit_code = e.exit_code, error = e.error, "
+        "error_kind = e.error_kind, artifacts = e.artifacts FROM rows(:ends; id text, status text, exit_code int, "
+        "error text, error_kind text, artifacts json) AS e WHERE job_runs.id = e.id",
+        now=now,
+        ends=runs,
+    )
+    for ended_as, ids in ended.items():
+        tx.execute(
+            "UPDATE jobs SET status = :status, finished_at = :now WHERE id IN :ids", status=ended_as, now=now, ids=ids
+        )
+    tx.execute("DELETE FROM leases WHERE id IN :ids", ids=[ending.run_id for ending in endings])
+    if failed:
+        decide_failures(tx, failed, outbox)
+    scheduled = [ending.job for ending in endings if ending.job is not None and ending.schedule_id]
+    _follow(tx, {ending.group_id for ending in endings}, scheduled, outbox)
+    outbox.write()
+    tx.wake("slots")
+
+
+def decide_failures(tx: Transaction, failed: Sequence[tuple[Job, ErrorKind]], outbox: Outbox) -> None:
+    """Gives every FAILED job its retry or its verdict."""
+    retries = []
+    verdicts = []
+    for job, kind in failed:
+        verdict = RetryController.decide(job, kind, _counted_failures(tx, job, kind), tx.now)
+        if verdict.retry:
+            retries.append((job, automatic_retry(job, verdict.not_before), verdict.reason))
+        else:
+            job.permanently_failed = True
+            verdicts.append(job.id)
+            tx.record(events.RETRIES_EXHAUSTED, job_id=job.id, group_id=job.group_id, reason=verdict.reason)
+            if job.retry_policy.max_attempts > 0:
+                outbox.tell_job("job.permanently_failed", job.id, job.webhook_url)
+    made = insert_jobs(tx, [request for _, request, _ in retries])
+    for (job, request, reason), retry in zip(retries, made, strict=True):
+        job.retried_by = retry.id
+        tx.record(
+            events.RETRY_CREATED,
+            job_id=retry.id,
+            group_id=job.group_id,
+            schedule_id=job.schedule_id,
+            retry_of=job.id,
+            reason=reason,
+            not_before=iso(request.not_before) if request.not_before else None,
+        )
+    if verdicts:
+        tx.execute("UPDATE jobs SET permanently_failed = :yes WHERE id IN :ids", ids=verdicts, yes=True)
+    if retries:
+        tx.execute(
+            "UPDATE jobs SET retried_by = r.retried_by FROM rows(:links; id text, retried_by text) AS r "
+            "WHERE jobs.id = r.id",
+            links=[(job.id, job.retried_by) for job, _, _ in retries],
+        )
+
+
+def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
+    """Failures that count, from this job back to the root of its chain; no further than matters."""
+    if job.retry_of is None:
+        return 1 if kind in COUNTED_KINDS else 0
+    row = tx.one(
+        "WITH RECURSIVE chain(id, retry_of) AS ("
+        " SELECT id, retry_of FROM jobs WHERE id = :id"
+        " UNION SELECT j.id, j.retry_of FROM chain JOIN jobs j ON j.id = chain.retry_of)"
+        " SELECT count(*) FROM (SELECT r.id FROM chain JOIN job_runs r ON r.job_id = chain.id"
+        " WHERE r.status = 'FAILED' AND r.error_kind IN :kinds LIMIT :enough) AS counted",
+        id=job.id,
+        kinds=sorted(COUNTED_KINDS),
+        enough=job.retry_policy.max_attempts + 1,
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def follow(tx: Transaction, jobs: Sequence[Job], outbox: Outbox) -> None:
+    """The steps of the groups and schedules whose member or job has just ended."""
+    _follow(tx, {job.group_id for job in jobs}, [job for job in jobs if job.schedule_id], outbox)
+
+
+def _follow(tx: Transaction, group_ids: set[str | None], scheduled: Sequence[Job], outbox: Outbox) -> None:
+    groups = sorted(group for group in group_ids if group)
+    if groups:
+        step_groups(tx, groups, outbox)
+    if scheduled:
+        after_chains(tx, scheduled)

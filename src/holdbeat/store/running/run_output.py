@@ -1,0 +1,219 @@
+"""What runs say while they run: progress, log lines, artifacts.
+
+Guards LEASE-03: each entry names the lease under which it was made, and is written only if that lease is still held
+by the same worker with the same fence; from anyone else nothing is kept. A direct request has no run: what it says is
+taken and dropped, except artifacts, which stay with the reservation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from holdbeat.domain.errors import NotFound, TooLarge
+from holdbeat.store.reads.rows import certain
+from holdbeat.store.transaction import Transaction
+
+ARTIFACT_DATA_MAX = 10 * 1024 * 1024
+"""The most bytes of one artifact that are kept inside the store."""
+
+
+class _Fenced(Protocol):
+    @property
+    def lease_id(self) -> str: ...
+    @property
+    def worker_id(self) -> str: ...
+    @property
+    def fence(self) -> int: ...
+
+
+E = TypeVar("E", bound=_Fenced)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressEntry:
+    lease_id: str
+    worker_id: str
+    fence: int
+    fraction: float | None
+    message: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    lease_id: str
+    worker_id: str
+    fence: int
+    sequence: int
+    """Counted by the worker, from 1 within the run; a line that is sent twice is kept once."""
+    stream: str
+    text: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactEntry:
+    """Its content is in a file at `path`, or in `data`."""
+
+    lease_id: str
+    worker_id: str
+    fence: int
+    name: str
+    size: int
+    sha256: str
+    path: str | None = None
+    data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    sequence: int
+    at: datetime
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    run_id: str
+    name: str
+    size: int
+    sha256: str
+    created_at: datetime
+    path: str | None = None
+    data: bytes | None = None
+
+
+def progress(tx: Transaction, entries: Sequence[ProgressEntry]) -> set[str]:
+    """Notes how far runs are; the last word of each counts. Returns the ids of leases that are gone."""
+    accepted, stale = _sort_out(tx, entries)
+    newest = {entry.lease_id: entry for entry in accepted}
+    if newest:
+        tx.execute(
+            "INSERT INTO progress (run_id, fraction, message, updated_at) "
+            "SELECT e.run_id, e.fraction, e.message, e.updated_at "
+            "FROM rows(:entries; run_id text, fraction real, message text, updated_at time) AS e WHERE 1 = 1 "
+            "ON CONFLICT (run_id) DO UPDATE SET fraction = excluded.fraction, message = excluded.message, "
+            "updated_at = excluded.updated_at",
+            entries=[(e.lease_id, e.fraction, e.message, e.at) for _, e in sorted(newest.items())],
+        )
+        tx.wake("progress")
+    return stale
+
+
+def append_logs(tx: Transaction, entries: Sequence[LogEntry]) -> set[str]:
+    """Appends lines to the logs of runs. Returns the ids of leases that are gone."""
+    accepted, stale = _sort_out(tx, entries)
+    if accepted:
+        tx.execute(
+            "INSERT INTO run_logs (run_id, sequence, at, stream, text) "
+            "SELECT e.run_id, e.sequence, e.at, e.stream, e.text "
+            "FROM rows(:entries; run_id text, sequence int, at time, stream text, text text) AS e WHERE 1 = 1 "
+            "ON CONFLICT (run_id, sequence) DO NOTHING",
+            entries=[(e.lease_id, e.sequence, e.at, e.stream, e.text) for e in accepted],
+        )
+        tx.wake("logs")
+    return stale
+
+
+def store_artifact(tx: Transaction, entry: ArtifactEntry) -> bool:
+    """Keeps one artifact; a second one of the same name replaces the first. False if the lease is gone."""
+    return replace_artifact(tx, entry) is not None
+
+
+def replace_artifact(tx: Transaction, entry: ArtifactEntry) -> list[str] | None:
+    """The same; returns the files that no record points to any more once this is on disk, None if the lease is gone."""
+    if entry.data is not None and len(entry.data) > ARTIFACT_DATA_MAX:
+        raise TooLarge(
+            f"The artifact {entry.name} has {len(entry.data)} bytes; the store keeps up to {ARTIFACT_DATA_MAX}. Set "
+            "artifact_dir to a folder that all workers share.",
+            code="artifact_too_large",
+            field=entry.name,
+        )
+    if entry.lease_id not in _held(tx, [entry]):
+        return None
+    replaced = tx.rows(
+        "DELETE FROM artifacts WHERE run_id = :id AND name = :name RETURNING path", id=entry.lease_id, name=entry.name
+    )
+    tx.insert(
+        "artifacts",
+        ("run_id", "name", "size", "sha256", "path", "data", "created_at"),
+        [(entry.lease_id, entry.name, entry.size, entry.sha256, entry.path, entry.data, tx.now)],
+    )
+    return [row[0] for row in replaced if row[0] and row[0] != entry.path]
+
+
+def read_logs(tx: Transaction, run_id: str, after: int = 0, limit: int = 1000) -> list[LogLine]:
+    """Lines of a run's log after a sequence number, in order."""
+    found = tx.rows(
+        "SELECT sequence, at, stream, text FROM run_logs WHERE run_id = :id AND sequence > :after "
+        "ORDER BY sequence LIMIT :limit",
+        id=run_id,
+        after=after,
+        limit=limit,
+    )
+    return [LogLine(row[0], certain(tx.time, row[1]), row[2], row[3]) for row in found]
+
+
+def list_artifacts(tx: Transaction, run_id: str) -> list[Artifact]:
+    """The artifacts of a run by name, without their content."""
+    found = tx.rows(
+        "SELECT run_id, name, size, sha256, created_at, path FROM artifacts WHERE run_id = :id ORDER BY name",
+        id=run_id,
+    )
+    return [_artifact_of(tx, row) for row in found]
+
+
+def read_artifact(tx: Transaction, run_id: str, name: str) -> Artifact:
+    """One artifact with its content, or with the path of the file that has it."""
+    row = tx.one(
+        "SELECT run_id, name, size, sha256, created_at, path, data FROM artifacts WHERE run_id = :id AND name = :name",
+        id=run_id,
+        name=name,
+    )
+    if row is None:
+        raise NotFound(f"The run {run_id} has no artifact {name!r}.", run_id=run_id)
+    return _artifact_of(tx, row)
+
+
+def _artifact_of(tx: Transaction, row: Sequence[Any]) -> Artifact:
+    data = row[6] if len(row) > 6 else None
+    return Artifact(
+        run_id=row[0],
+        name=row[1],
+        size=row[2],
+        sha256=row[3],
+        created_at=certain(tx.time, row[4]),
+        path=row[5],
+        data=None if data is None else bytes(data),
+    )
+
+
+def _sort_out(tx: Transaction, entries: Sequence[E]) -> tuple[list[E], set[str]]:
+    """Entries of runs whose leases are held by who sent them, and the leases of those that are not."""
+    held = _held(tx, entries)
+    stale = {entry.lease_id for entry in entries if held.get(entry.lease_id, (None,))[0] != _holder(entry)}
+    return [e for e in entries if e.lease_id not in stale and held[e.lease_id][1]], stale
+
+
+def _holder(entry: _Fenced) -> tuple[str, int]:
+    return entry.worker_id, entry.fence
+
+
+def _held(tx: Transaction, entries: Iterable[_Fenced]) -> dict[str, tuple[tuple[str, int], bool]]:
+    """Holder of each lease that one of the entries shows rightly, and whether it is a run's.
+
+    The rows are locked, so that no recovery can take a lease away between this look and the write.
+    """
+    wanted = list(entries)
+    if not wanted:
+        return {}
+    found = tx.rows(
+        "SELECT id, worker_id, fence, job_id FROM leases WHERE id IN :ids ORDER BY id FOR UPDATE",
+        ids=sorted({entry.lease_id for entry in wanted}),
+    )
+    shown = {(entry.lease_id, *_holder(entry)) for entry in wanted}
+    return {row[0]: ((row[1], row[2]), row[3] is not None) for row in found if (row[0], row[1], row[2]) in shown}

@@ -1,0 +1,35 @@
+"""A worker's turn: what has ended is settled and what is free is filled, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdbeat.domain.lease import Claim, Settlement
+from holdbeat.store.running.claim import Vacancy, claim
+from holdbeat.store.running.settle import Settled, settle
+from holdbeat.store.transaction import Transaction
+
+
+@dataclass(slots=True)
+class Turn:
+    settled: list[Settled]
+    claims: list[Claim]
+    next_ready_at: datetime | None = None
+    """When the first delayed job will be ready; only looked up if the vacancy was not filled."""
+
+
+def turn(tx: Transaction, settlements: Sequence[Settlement], vacancy: Vacancy | None) -> Turn:
+    """Settles, then claims: the freed slots are filled again without a second commit.
+
+    Guarantees what `settle` and `claim` guarantee; all of it is stored, or none.
+    """
+    settled = settle(tx, settlements) if settlements else []
+    if vacancy is None:
+        return Turn(settled, [])
+    claims = claim(tx, vacancy)
+    if len(claims) >= len(vacancy.slots):
+        return Turn(settled, claims)
+    row = tx.one("SELECT min(not_before) FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1")
+    return Turn(settled, claims, tx.time(row[0]) if row and row[0] is not None else None)

@@ -1,0 +1,1 @@
+"""Schedules and Endpoints: their rows, due times, occurrences, and when each runs next."""

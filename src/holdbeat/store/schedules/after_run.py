@@ -1,0 +1,167 @@
+"""What the end of a chain means for the Schedule that made it, in the transaction that ends it.
+
+Guards GOV-09: an adaptive schedule is planned when nothing of it is in flight any more, however that came about;
+and one that lost both its plan and its job is found again. Fires that waited for an unfinished job go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from holdbeat.domain import events
+from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.run import ErrorKind
+from holdbeat.domain.schedule import INDEFINITE, Schedule
+from holdbeat.domain.schedule_steps import ChainEnd, after_run, replanned
+from holdbeat.store.queue.groups import open_gates
+from holdbeat.store.schedules.in_flight import InFlight, in_flight
+from holdbeat.store.schedules.schedule_rows import (
+    SCHEDULE_FIELDS,
+    locked_schedules,
+    save_plans,
+    schedule_of,
+    wake_trigger,
+)
+from holdbeat.store.transaction import Transaction
+
+_ENDS = {
+    JobStatus.COMPLETED: ChainEnd.COMPLETED,
+    JobStatus.FAILED: ChainEnd.FAILED,
+    JobStatus.SKIPPED: ChainEnd.SKIPPED,
+    JobStatus.CANCELLED: ChainEnd.CANCELLED,
+}
+
+
+def after_chains(tx: Transaction, jobs: Sequence[Job]) -> None:
+    """Opens the gate of the next fire, keeps the last start, and plans what is adaptive.
+
+    `jobs` have just ended, and their leases are gone; one that is retried does not end its chain.
+    """
+    ids = sorted({job.schedule_id for job in jobs if job.schedule_id})
+    if tx.dialect == "postgres":
+        # Whoever fires a schedule holds this lock: what he made is seen here, or he sees what ended here.
+        tx.execute("SELECT id FROM schedules WHERE id IN :ids ORDER BY id FOR UPDATE", ids=ids)
+    flights = in_flight(tx, ids)
+    _open_gates(tx, flights)
+    ended = [job for job in jobs if job.schedule_id and job.status.is_terminal and job.retried_by is None]
+    if not ended:
+        return
+    tx.execute(
+        "UPDATE schedules SET last_run_at = e.at FROM rows(:starts; id text, at time) AS e "
+        "WHERE schedules.id = e.id AND adaptive = :no "
+        # Jobs that overlap may end in any order. One that lies ahead is of a clock that went back.
+        "AND (last_run_at IS NULL OR last_run_at < e.at OR last_run_at > :now)",
+        starts=sorted(_latest_starts(ended).items()),
+        no=False,
+        now=tx.now,
+    )
+    _plan(tx, ids, ended, flights)
+
+
+def _latest_starts(ended: Sequence[Job]) -> dict[str, datetime]:
+    starts: dict[str, datetime] = {}
+    for job in ended:
+        if job.schedule_id is not None and job.started_at is not None:
+            starts[job.schedule_id] = max(job.started_at, starts.get(job.schedule_id, job.started_at))
+    return starts
+
+
+def _open_gates(tx: Transaction, flights: dict[str, InFlight]) -> None:
+    opened = [
+        flight.gated[0]
+        for flight in flights.values()
+        if flight.gated and not (flight.running or flight.queued or flight.lingering)
+    ]
+    if opened:
+        open_gates(tx, opened)
+
+
+def _plan(tx: Transaction, ids: Sequence[str], ended: Sequence[Job], flights: dict[str, InFlight]) -> None:
+    schedules = {schedule.id: schedule for schedule in locked_schedules(tx, ids, "adaptive = :adaptive", adaptive=True)}
+    if not schedules:
+        return
+    mine = [job for job in ended if job.schedule_id in schedules]
+    interrupted = _interrupted(tx, [job.id for job in mine if job.status is JobStatus.FAILED])
+    for job in mine:
+        assert job.schedule_id is not None
+        schedule = schedules[job.schedule_id]
+        end = ChainEnd.INTERRUPTED if job.id in interrupted else _ENDS[job.status]
+        steered = after_run(schedule, end, job.started_at, job.scheduled_for, tx.now)
+        if flights[schedule.id]:
+            # Somebody retried an older job of it by hand: the plan waits for that one too.
+            steered = replanned(steered.schedule, tx.now, in_flight=True)
+        schedules[schedule.id] = steered.schedule
+    for schedule in schedules.values():
+        record_plan(tx, schedule)
+    wake_trigger(tx, save_plans(tx, list(schedules.values())))
+
+
+def _interrupted(tx: Transaction, job_ids: Sequence[str]) -> set[str]:
+    if not job_ids:
+        return set()
+    found = tx.rows(
+        "SELECT job_id FROM job_runs WHERE job_id IN :ids AND error_kind = :kind",
+        ids=job_ids,
+        kind=ErrorKind.INTERRUPTED,
+    )
+    return {row[0] for row in found}
+
+
+def record_plan(tx: Transaction, schedule: Schedule) -> None:
+    """Notes what the Governor decided, in its own sentence."""
+    decision = schedule.last_decision
+    if schedule.adaptive and decision is not None:
+        tx.record(
+            events.PLAN_DECIDED,
+            schedule_id=schedule.id,
+            next_run_at=decision["next_run_at"],
+            winner=decision["winner"],
+            sentence=decision["sentence"],
+        )
+
+
+# --- what recovery looks for ------------------------------------------------------------------------------
+
+
+def orphaned_schedules(tx: Transaction) -> list[str]:
+    """Adaptive schedules that are enabled, have nothing in flight, and wait for nothing, although they could run."""
+    return [schedule.id for schedule in _unplanned(tx) if _repaired(schedule, tx.now) is not None]
+
+
+def replan_orphan(tx: Transaction, schedule_id: str) -> bool:
+    """Plans such a schedule again; one that is well by now is left alone."""
+    found = locked_schedules(tx, [schedule_id])
+    if not found or schedule_id not in {schedule.id for schedule in _unplanned(tx, schedule_id)}:
+        return False
+    schedule = _repaired(found[0], tx.now)
+    if schedule is None:
+        return False
+    wake_trigger(tx, save_plans(tx, [schedule]))
+    record_plan(tx, schedule)
+    tx.record(events.RECOVERY_ACTED, schedule_id=schedule_id, action="the schedule had no plan and was planned again")
+    return True
+
+
+def _unplanned(tx: Transaction, schedule_id: str | None = None) -> list[Schedule]:
+    # In the words of the index `schedules_unplanned`, which differ by engine.
+    planned = "s.enabled = 1 AND s.adaptive = 1" if tx.dialect == "sqlite" else "s.enabled AND s.adaptive"
+    columns = ", ".join(f"s.{name}" for name in SCHEDULE_FIELDS)
+    rows = tx.rows(
+        f"SELECT {columns} FROM schedules s WHERE {planned} AND s.wake_at IS NULL "
+        "AND (s.paused_until IS NULL OR s.paused_until < :indefinite) AND (s.end_at IS NULL OR s.end_at >= :now) "
+        "AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.schedule_id = s.id AND j.status IN ('QUEUED', 'RUNNING'))"
+        f"{' AND s.id = :id' if schedule_id else ''} ORDER BY s.id",
+        now=tx.now,
+        indefinite=INDEFINITE,
+        **({"id": schedule_id} if schedule_id else {}),
+    )
+    # Cancelled work that still runs is asked for only where there is somebody to ask for.
+    flights = in_flight(tx, [row[0] for row in rows])
+    return [schedule_of(tx, row) for row in rows if not flights[row[0]]]
+
+
+def _repaired(schedule: Schedule, now: datetime) -> Schedule | None:
+    """The schedule with a plan, or with the reason why it cannot have one now; None if there is rightly none."""
+    repaired = replanned(schedule, now).schedule
+    return repaired if repaired.next_run_at is not None or repaired.trouble is not None else None

@@ -1,0 +1,187 @@
+"""What can be read about Schedules: lists, previews, and why one runs when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdbeat.domain.bounds import duration_s, instant
+from holdbeat.domain.clock import iso
+from holdbeat.domain.cron import Dst, Fire
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.occurrence import Occurrence
+from holdbeat.domain.params import check_text
+from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, Schedule
+from holdbeat.domain.timetable import fire_at, preview, preview_of
+from holdbeat.store.reads.job_filter import Conditions, refuse_unknown
+from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.reads.rows import certain
+from holdbeat.store.schedules.in_flight import InFlight, in_flight
+from holdbeat.store.schedules.occurrences import list_occurrences
+from holdbeat.store.schedules.schedule_rows import SCHEDULE, schedule_of
+from holdbeat.store.transaction import Transaction
+
+SCHEDULE_FILTERS = ("enabled", "adaptive", "paused", "type", "template_id", "order")
+ORDERS = ("newest", "next_run")
+PREVIEWED = 10
+
+
+def list_schedules(
+    tx: Transaction,
+    filters: Mapping[str, Any] | None = None,
+    *,
+    endpoint: bool | None = False,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Page[Schedule]:
+    """Schedules, newest first; `endpoint` chooses between them and Endpoints, None lists both.
+
+    With the order `next_run` those that the trigger waits for, the next one first, and no others.
+    """
+    given = refuse_unknown(filters or {}, SCHEDULE_FILTERS)
+    order = given.get("order", "newest")
+    if order not in ORDERS:
+        raise Invalid(f"order must be one of {', '.join(ORDERS)}.", code="invalid_filter", field="order")
+    found = Conditions()
+    if endpoint is not None:
+        found.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
+    for name in ("enabled", "adaptive"):
+        if name in given:
+            found.add(f"{name} = :{name}", **{name: _flag(given[name], name)})
+    if "paused" in given:
+        is_paused = "paused_until IS NOT NULL AND paused_until > :now"
+        found.add(is_paused if _flag(given["paused"], "paused") else f"NOT ({is_paused})", now=tx.now)
+    for name in ("type", "template_id"):
+        if name in given:
+            found.add(f"{name} = :{name}", **{name: check_text(given[name], name, 500)})
+    count = check_limit(limit)
+    cursors = Cursors("schedules", {**given, "endpoint": endpoint})
+    if order == "next_run":
+        return _next_first(tx, found, cursors, cursor, count)
+    last = cursors.read(cursor, str)
+    if last is not None:
+        found.add("id < :last_id", last_id=last[0])
+    rows = tx.rows(
+        f"SELECT {SCHEDULE} FROM schedules WHERE {found.where} ORDER BY id DESC LIMIT :count",
+        count=count + 1,
+        **found.params,
+    )
+    items = [schedule_of(tx, row) for row in rows[:count]]
+    return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
+
+
+def _next_first(tx: Transaction, found: Conditions, cursors: Cursors, cursor: str | None, count: int) -> Page[Schedule]:
+    """Along the trigger's own index: by the moment at which it looks at each."""
+    found.add("wake_at IS NOT NULL AND next_run_at IS NOT NULL AND trouble IS NULL")
+    last = cursors.read(cursor, str, str)
+    if last is not None:
+        found.add("(wake_at, id) > (:last_at, :last_id)", last_at=instant(last[0], "cursor"), last_id=last[1])
+    rows = tx.rows(
+        f"SELECT {SCHEDULE}, wake_at FROM schedules INDEXED BY schedules_wake WHERE {found.where} "
+        "ORDER BY wake_at, id LIMIT :count",
+        count=count + 1,
+        **found.params,
+    )
+    shown = rows[:count]
+    items = [schedule_of(tx, row) for row in shown]
+    return Page(items, cursors.write(iso(certain(tx.time, shown[-1][-1])), shown[-1][0]) if len(rows) > count else None)
+
+
+def _flag(value: Any, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise Invalid(f"{field} must be true or false.", code="invalid_filter", field=field)
+    return value
+
+
+def _schedule(tx: Transaction, reference: str, endpoint: bool | None) -> Schedule:
+    # Loaded when it is needed: whoever lists schedules does without all that changes them.
+    from holdbeat.store.schedules.schedules import get_schedule
+
+    return get_schedule(tx, reference, endpoint=endpoint)
+
+
+def occurrences_of(
+    tx: Transaction,
+    reference: str,
+    filters: Mapping[str, Any] | None = None,
+    *,
+    endpoint: bool | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Page[Occurrence]:
+    """The due times of a schedule and what became of them, latest first."""
+    schedule = _schedule(tx, reference, endpoint)
+    return list_occurrences(tx, schedule.id, filters, limit=limit, cursor=cursor)
+
+
+def preview_schedule(
+    tx: Transaction, reference: str, n: int = PREVIEWED, *, endpoint: bool | None = None
+) -> list[Fire]:
+    """The next due times by the timetable alone; hints, clamps and backoff of an adaptive one come on top."""
+    return preview(_schedule(tx, reference, endpoint), tx.now, n)
+
+
+def preview_timetable(tx: Transaction, given: Mapping[str, Any]) -> list[Fire]:
+    """The same for a timetable that nobody saved yet: cron or interval_s, timezone, dst, after, n."""
+    known = ("cron", "interval_s", "timezone", "dst", "after", "n")
+    for name in given:
+        if name not in known:
+            raise Invalid(
+                f"{str(name)[:100]} is not a field of a preview; its fields are {', '.join(known)}.",
+                code="unknown_field",
+                field=str(name)[:100],
+            )
+    wanted = {name: value for name, value in given.items() if value is not None}
+    dst = wanted.get("dst", Dst.VIXIE)
+    if dst not in tuple(Dst):
+        raise Invalid(f"dst must be one of {', '.join(Dst)}.", code="unknown_choice", field="dst")
+    interval_s = wanted.get("interval_s")
+    return preview_of(
+        cron=wanted.get("cron"),
+        interval_s=None
+        if interval_s is None
+        else duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S),
+        timezone=wanted.get("timezone", "UTC"),
+        dst=Dst(dst),
+        after=instant(wanted["after"], "after") if "after" in wanted else tx.now,
+        n=wanted.get("n", PREVIEWED),
+    )
+
+
+# --- why ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ScheduleFacts:
+    """What the explanation of a schedule is made of."""
+
+    schedule: Schedule
+    state: str
+    """`disabled`, `in_flight`, `broken`, `paused`, `planned` or `over`."""
+    fires_at: datetime | None
+    """The next due time with its jitter."""
+    in_flight: list[str]
+    """Ids of unfinished jobs."""
+    latest: list[Occurrence]
+
+
+def schedule_facts(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> ScheduleFacts:
+    """The facts behind the next run: the plan, what is in flight, and the latest due times."""
+    schedule = _schedule(tx, reference, endpoint)
+    flight = in_flight(tx, [schedule.id])[schedule.id]
+    latest = list_occurrences(tx, schedule.id, limit=5).items
+    return ScheduleFacts(schedule, _state(schedule, flight, tx.now), fire_at(schedule), flight.unfinished, latest)
+
+
+def _state(schedule: Schedule, flight: InFlight, now: datetime) -> str:
+    if not schedule.enabled:
+        return "disabled"
+    if schedule.adaptive and flight:
+        return "in_flight"
+    if schedule.trouble is not None:
+        return "broken"
+    if schedule.is_paused(now):
+        return "paused"
+    return "over" if schedule.next_run_at is None else "planned"

@@ -1,0 +1,155 @@
+"""Schedules as rows: the one place that knows their columns.
+
+Guards `wake_at`, the only column that the ScheduleTrigger looks for: whoever writes a plan writes it through here, so
+it is always the moment at which the trigger has to act next, and null where there is nothing to wait for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdbeat.domain.clock import from_iso
+from holdbeat.domain.cron import Dst
+from holdbeat.domain.endpoint import EndpointCall
+from holdbeat.domain.params import dumps
+from holdbeat.domain.schedule import CatchUp, Overlap, Schedule
+from holdbeat.domain.timetable import fire_at
+from holdbeat.store.reads.rows import certain
+from holdbeat.store.transaction import Row, Transaction
+
+SCHEDULE_FIELDS = tuple(field.name for field in fields(Schedule))
+"""In the order of the Schedule itself."""
+SCHEDULE = ", ".join(SCHEDULE_FIELDS)
+STORED_FIELDS = (*SCHEDULE_FIELDS, "replan_at", "wake_at")
+
+TRIED_AGAIN = timedelta(seconds=60)
+"""So long after the last look a timetable that could not be read is looked at again."""
+NEAR = timedelta(seconds=60)
+"""A plan that lies further ahead is found by the trigger's own look; nobody has to wake it for that."""
+
+_CATCH_UP = {each.value: each for each in CatchUp}
+_OVERLAP = {each.value: each for each in Overlap}
+_DST = {each.value: each for each in Dst}
+
+_PLAN_COLUMNS = (
+    ("next_run_at", "time"),
+    ("replan_at", "time"),
+    ("wake_at", "time"),
+    ("last_run_at", "time"),
+    ("failure_count", "int"),
+    ("hint_interval_s", "real"),
+    ("hint_interval_expires_at", "time"),
+    ("hint_interval_reason", "text"),
+    ("hint_next_run_at", "time"),
+    ("hint_next_run_expires_at", "time"),
+    ("hint_next_run_reason", "text"),
+    ("last_decision", "json"),
+    ("trouble", "text"),
+)
+_SAVE_PLANS = (
+    f"UPDATE schedules SET {', '.join(f'{name} = p.{name}' for name, _ in _PLAN_COLUMNS)} "
+    f"FROM rows(:plans; id text, {', '.join(f'{name} {kind}' for name, kind in _PLAN_COLUMNS)}) AS p "
+    "WHERE schedules.id = p.id"
+)
+_SAVE = f"UPDATE schedules SET {', '.join(f'{name} = :{name}' for name in STORED_FIELDS[1:])} WHERE id = :id"
+
+
+def schedule_of(tx: Transaction, row: Sequence[Any]) -> Schedule:
+    """A row of the SCHEDULE columns as a Schedule."""
+    time = tx.time
+    return Schedule(
+        row[0], row[1], certain(time, row[2]), bool(row[3]), row[4], row[5], _read(row[6]), row[7], row[8],
+        _read(row[9]), row[10], row[11], _read(row[12]), row[13], row[14], row[15],
+        _DST[row[16]], row[17], time(row[18]), time(row[19]), _CATCH_UP[row[20]], row[21], _OVERLAP[row[22]],
+        bool(row[23]), row[24], row[25], time(row[26]), row[27], row[28], time(row[29]), row[30], time(row[31]),
+        time(row[32]), row[33], row[34], time(row[35]), time(row[36]), _read(row[37]), row[38],
+        None if row[39] is None else EndpointCall(**json.loads(row[39])), row[40],
+    )  # fmt: skip
+
+
+def _read(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def _written(value: Any) -> str | None:
+    return None if value is None else dumps(value)
+
+
+def replan_of(schedule: Schedule) -> datetime | None:
+    """When the plan of an adaptive schedule has to be made anew although nothing was due: a hint ends."""
+    if not schedule.adaptive or schedule.next_run_at is None:
+        return None
+    at = (schedule.last_decision or {}).get("replan_at")
+    return None if at is None else from_iso(at)
+
+
+def wake_of(schedule: Schedule, now: datetime) -> datetime | None:
+    """When the trigger must look at the schedule next."""
+    if not schedule.enabled:
+        return None
+    if schedule.trouble is not None:
+        return now + TRIED_AGAIN
+    return min((at for at in (fire_at(schedule), replan_of(schedule)) if at is not None), default=None)
+
+
+def _stored(schedule: Schedule, now: datetime) -> tuple[Any, ...]:
+    """The values of STORED_FIELDS."""
+    s = schedule
+    return (
+        s.id, s.name, s.created_at, s.enabled, s.template_id, s.type, _written(s.params), s.priority, s.resource,
+        _written(s.retry_policy), s.timeout_s, s.webhook_url,
+        _written(s.labels), s.cron, s.interval_s, s.timezone, s.dst.value, s.jitter_s, s.start_at, s.end_at,
+        s.catch_up.value, s.catch_up_limit, s.overlap.value, s.adaptive, s.min_interval_s, s.max_interval_s,
+        s.paused_until, s.pause_reason, s.hint_interval_s, s.hint_interval_expires_at, s.hint_interval_reason,
+        s.hint_next_run_at, s.hint_next_run_expires_at, s.hint_next_run_reason, s.failure_count, s.last_run_at,
+        s.next_run_at, _written(s.last_decision), s.version,
+        None if s.endpoint is None else dumps(asdict(s.endpoint)), s.trouble, replan_of(s), wake_of(s, now),
+    )  # fmt: skip
+
+
+def insert_schedules(tx: Transaction, schedules: Sequence[Schedule]) -> None:
+    tx.insert("schedules", STORED_FIELDS, [_stored(schedule, tx.now) for schedule in schedules])
+    tx.wake("schedules")
+
+
+def save_schedule(tx: Transaction, schedule: Schedule) -> None:
+    """Writes all of a schedule that the caller has locked."""
+    tx.execute(_SAVE, **dict(zip(STORED_FIELDS, _stored(schedule, tx.now), strict=True)))
+    tx.wake("schedules")
+
+
+def save_plans(tx: Transaction, schedules: Sequence[Schedule]) -> list[datetime]:
+    """Writes what planning changes of schedules that the caller has locked; returns when to look at them next."""
+    if not schedules:
+        return []
+    wakes = [wake_of(schedule, tx.now) for schedule in schedules]
+    tx.execute(
+        _SAVE_PLANS,
+        plans=[
+            (
+                s.id, s.next_run_at, replan_of(s), wake, s.last_run_at, s.failure_count, s.hint_interval_s,
+                s.hint_interval_expires_at, s.hint_interval_reason, s.hint_next_run_at, s.hint_next_run_expires_at,
+                s.hint_next_run_reason, _written(s.last_decision), s.trouble,
+            )
+            for s, wake in zip(schedules, wakes, strict=True)
+        ],
+    )  # fmt: skip
+    return [wake for wake in wakes if wake is not None]
+
+
+def wake_trigger(tx: Transaction, wakes: Sequence[datetime]) -> None:
+    """Tells the triggers of all processes, if one of these moments may come before they look again."""
+    if any(at <= tx.now + NEAR for at in wakes):
+        tx.wake("schedules")
+
+
+def locked_schedules(tx: Transaction, ids: Sequence[str], condition: str = "1 = 1", **params: Any) -> list[Schedule]:
+    """Schedules by id, locked in the order in which everyone locks them."""
+    found: list[Row] = tx.rows(
+        f"SELECT {SCHEDULE} FROM schedules WHERE id IN :ids AND {condition} ORDER BY id FOR UPDATE", ids=ids, **params
+    )
+    return [schedule_of(tx, row) for row in found]

@@ -1,0 +1,345 @@
+"""Schedules: made, changed and steered by people and programs.
+
+Guards GOV-08 and TIME-06: every change is made under the schedule's lock, plans again in the same transaction, and is
+told to the triggers. So a change at the very instant of firing comes before it or after it, never in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.domain.errors import Conflict, Invalid, NotFound, Stale
+from holdbeat.domain.ids import is_id
+from holdbeat.domain.occurrence import Occurrence
+from holdbeat.domain.params import check_labels
+from holdbeat.domain.schedule import LONGEST_NAME, Schedule, job_for
+from holdbeat.domain.schedule_edit import created, edited
+from holdbeat.domain.schedule_steps import Steered, cleared_hints, paused, replanned, reset_failures, resumed, with_hint
+from holdbeat.domain.submission import Submission, check_params, check_resource, check_webhook_url
+from holdbeat.domain.views import kept_headers, kept_secrets, refuse_marks
+from holdbeat.store.queue.submission import Preparation
+from holdbeat.store.queue.templates import find_template
+from holdbeat.store.schedules.after_run import record_plan
+from holdbeat.store.schedules.in_flight import in_flight
+from holdbeat.store.schedules.occurrences import insert_occurrences, taken
+from holdbeat.store.schedules.schedule_rows import (
+    SCHEDULE,
+    insert_schedules,
+    save_schedule,
+    schedule_of,
+)
+from holdbeat.store.transaction import Transaction
+
+BULK_SPREAD_S = 60.0
+"""Over this time many schedules that are resumed together are spread (TIME-05)."""
+_STRICTER: dict[str, Callable[[Any, str], Any]] = {
+    "params": check_params,
+    "resource": check_resource,
+    "webhook_url": check_webhook_url,
+    "labels": lambda value, field: check_labels(value, field=field),
+}
+"""Fields that are checked as those of a job are."""
+
+Step = Callable[[Schedule, datetime, bool], Steered]
+"""A change of a schedule: what it is now, the time, and whether something of it is in flight."""
+
+
+# --- making and finding -----------------------------------------------------------------------------------
+
+
+def create_schedule(tx: Transaction, given: Mapping[str, Any], *, endpoint: bool = False) -> Schedule:
+    """Stores a schedule with its first plan. Its type must be known, its params must fit, its name must be free."""
+    schedule = created(tx.new_id(), _read(tx, given), tx.now, endpoint=endpoint)
+    _check_name(schedule.name)
+    is_http = _check_work(tx, schedule) == "http"
+    if schedule.endpoint is not None:
+        kept_headers(schedule.endpoint.headers, {})
+    elif is_http and schedule.params is not None:
+        refuse_marks(schedule.params)
+    _refuse_taken_name(tx, schedule)
+    schedule = replanned(schedule, tx.now).schedule
+    insert_schedules(tx, [schedule])
+    tx.record(events.SCHEDULE_CHANGED, schedule_id=schedule.id, change="created", schedule_name=schedule.name)
+    record_plan(tx, schedule)
+    return schedule
+
+
+def find_schedule(tx: Transaction, reference: str, *, locked: bool = False) -> Schedule | None:
+    """A schedule by its id or its name."""
+    column = "id" if is_id(reference) else "name"
+    row = tx.one(
+        f"SELECT {SCHEDULE} FROM schedules WHERE {column} = :reference{' FOR UPDATE' if locked else ''}",
+        reference=reference,
+    )
+    return None if row is None else schedule_of(tx, row)
+
+
+def get_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None, locked: bool = False) -> Schedule:
+    """`find_schedule`, or NotFound. `endpoint` true or false wants only that kind."""
+    found = find_schedule(tx, reference, locked=locked)
+    if found is None or (endpoint is not None and (found.endpoint is not None) is not endpoint):
+        kind = "endpoint" if endpoint else "schedule"
+        raise NotFound(f"There is no {kind} {reference[:LONGEST_NAME]!r}.")
+    return found
+
+
+# --- changing ---------------------------------------------------------------------------------------------
+
+
+def patch_schedule(
+    tx: Transaction,
+    reference: str,
+    changes: Mapping[str, Any],
+    *,
+    version: int | None = None,
+    endpoint: bool | None = None,
+) -> Schedule:
+    """Changes the given fields. With a `version` that is not the present one nothing is changed (Stale).
+
+    A secret header that comes back as the redaction mark keeps its value.
+    """
+    given = _read(tx, changes)
+
+    def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
+        changed = edited(schedule, kept_secrets(schedule, given))
+        if changed.name != schedule.name:
+            _check_name(changed.name)
+            _refuse_taken_name(tx, changed)
+        if changed.enabled or changed.template_id != schedule.template_id:
+            _check_work(tx, changed)
+        return replanned(changed, now, previous=schedule, in_flight=is_in_flight)
+
+    return _steer(tx, reference, "changed", step, version=version, endpoint=endpoint, fields=sorted(given))
+
+
+def save_named_schedule(tx: Transaction, name: str, fields: Mapping[str, Any]) -> Schedule:
+    """Makes the schedule of that name, or changes it to what is given: for programs that declare their schedules.
+
+    Declaring once more what is there already changes nothing, not even its version.
+    """
+    # Processes that declare the same at once wait for each other here, before they look.
+    _lock_name(tx, name)
+    present = find_schedule(tx, name)
+    if present is None:
+        return create_schedule(tx, {**fields, "name": name})
+    if edited(present, _read(tx, fields)) == present:
+        return present
+    return patch_schedule(tx, present.id, fields)
+
+
+def delete_schedule(
+    tx: Transaction, reference: str, *, version: int | None = None, endpoint: bool | None = None
+) -> None:
+    """Removes the schedule. Its jobs stay as they are (INV-005), and so does the record of its due times."""
+    schedule = get_schedule(tx, reference, endpoint=endpoint, locked=True)
+    _refuse_stale(schedule, version)
+    tx.execute("DELETE FROM schedules WHERE id = :id", id=schedule.id)
+    tx.record(events.SCHEDULE_CHANGED, schedule_id=schedule.id, change="deleted", schedule_name=schedule.name)
+    tx.wake("schedules")
+
+
+def enable_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:
+    """Lets it fire again, from now on."""
+    return _switch(tx, reference, True, endpoint)
+
+
+def disable_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:
+    """Lets it fire no more; what is unfinished goes on."""
+    return _switch(tx, reference, False, endpoint)
+
+
+def _switch(tx: Transaction, reference: str, enabled: bool, endpoint: bool | None) -> Schedule:
+    def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
+        changed = edited(schedule, {"enabled": enabled})
+        if enabled:
+            _check_work(tx, changed)
+        return replanned(changed, now, previous=schedule, in_flight=is_in_flight)
+
+    return _steer(tx, reference, "enabled" if enabled else "disabled", step, endpoint=endpoint)
+
+
+# --- steering ---------------------------------------------------------------------------------------------
+
+
+def pause_schedule(
+    tx: Transaction,
+    reference: str,
+    until: datetime | None = None,
+    reason: str | None = None,
+    *,
+    endpoint: bool | None = None,
+) -> Schedule:
+    """Holds it until an instant, or until somebody resumes it."""
+
+    def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
+        return paused(schedule, until, reason, now, in_flight=is_in_flight)
+
+    return _steer(tx, reference, "paused", step, endpoint=endpoint, reason=reason)
+
+
+def resume_schedule(
+    tx: Transaction, reference: str, *, spread_s: float = 0.0, endpoint: bool | None = None
+) -> Schedule:
+    """Ends a pause at once."""
+
+    def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
+        return resumed(schedule, now, spread_s=spread_s, in_flight=is_in_flight)
+
+    return _steer(tx, reference, "resumed", step, endpoint=endpoint)
+
+
+def resume_schedules(
+    tx: Transaction, references: Sequence[str] | None = None, *, endpoint: bool | None = None
+) -> list[Schedule]:
+    """Ends the pauses of many, or of all, and spreads the adaptive ones over a minute (TIME-05)."""
+    kind = {None: "", True: " AND endpoint IS NOT NULL", False: " AND endpoint IS NULL"}[endpoint]
+    if references is None:
+        rows = tx.rows(f"SELECT id FROM schedules WHERE paused_until > :now{kind} ORDER BY id", now=tx.now)
+        references = [row[0] for row in rows]
+    return [resume_schedule(tx, each, spread_s=BULK_SPREAD_S, endpoint=endpoint) for each in references]
+
+
+def set_hints(
+    tx: Transaction,
+    reference: str,
+    *,
+    interval_s: float | None = None,
+    next_run_at: datetime | None = None,
+    ttl_s: float | None = None,
+    reason: str | None = None,
+    endpoint: bool | None = None,
+) -> Schedule:
+    """Asks an adaptive schedule for another pace, for a run at a time, or both; each has its own expiry."""
+
+    def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
+        return with_hint(
+            schedule,
+            now,
+            interval_s=interval_s,
+            next_run_at=next_run_at,
+            ttl_s=ttl_s,
+            reason=reason,
+            in_flight=is_in_flight,
+        )
+
+    return _steer(tx, reference, "hinted", step, endpoint=endpoint, reason=reason)
+
+
+def clear_hints(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:
+    """Drops both hints."""
+    return _steer(
+        tx, reference, "hints cleared", lambda s, now, busy: cleared_hints(s, now, in_flight=busy), endpoint=endpoint
+    )
+
+
+def reset_failure_count(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:
+    """Ends the backoff."""
+    return _steer(
+        tx, reference, "failures reset", lambda s, now, busy: reset_failures(s, now, in_flight=busy), endpoint=endpoint
+    )
+
+
+def _steer(
+    tx: Transaction,
+    reference: str,
+    change: str,
+    step: Step,
+    *,
+    version: int | None = None,
+    endpoint: bool | None = None,
+    **data: Any,
+) -> Schedule:
+    """Takes one step under the schedule's lock, and writes the schedule, its plan and the due times it decided."""
+    before = get_schedule(tx, reference, endpoint=endpoint, locked=True)
+    _refuse_stale(before, version)
+    is_in_flight = before.adaptive or change in ("changed", "enabled")
+    flight = in_flight(tx, [before.id])[before.id] if is_in_flight else None
+    steered = step(before, tx.now, bool(flight))
+    after = replace(steered.schedule, version=before.version + 1)
+    verdicts = [(before.id, verdict.due_at) for verdict in steered.verdicts]
+    standing = taken(tx, verdicts)
+    insert_occurrences(
+        tx,
+        [
+            Occurrence(tx.new_id(), before.id, v.due_at, v.status, tx.now, None, v.reason, v.count, v.late_s)
+            for v in steered.verdicts
+            if (before.id, v.due_at) not in standing
+        ],
+    )
+    save_schedule(tx, after)
+    tx.record(events.SCHEDULE_CHANGED, schedule_id=after.id, change=change, **data)
+    record_plan(tx, after)
+    return after
+
+
+# --- checks -----------------------------------------------------------------------------------------------
+
+
+def _read(tx: Transaction, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request, with a template by name or id as its id, checked as strictly as those of a job."""
+    read = dict(given)
+    for name, check in _STRICTER.items():
+        if read.get(name) is not None:
+            read[name] = check(read[name], name)
+    reference = read.pop("template", None)
+    if "template" in given and reference is None:
+        read.setdefault("template_id", None)
+    elif reference is not None:
+        found = find_template(tx, reference) if isinstance(reference, str) else None
+        if found is None:
+            raise Invalid(
+                f"There is no job template {str(reference)[:LONGEST_NAME]!r}. Name one by its id or its name.",
+                code="unknown_template",
+                field="template",
+            )
+        if read.get("template_id") not in (None, found.id):
+            raise Invalid("template and template_id differ: give one.", code="ambiguous_type", field="template_id")
+        read["template_id"] = found.id
+    return read
+
+
+def _check_work(tx: Transaction, schedule: Schedule) -> str:
+    """Refuses what could not be submitted; the type is kept by its proper name, which is given back."""
+    request = Preparation(tx).prepare(Submission.for_schedule(job_for(schedule, None, tx.now)))
+    if schedule.type is not None:
+        schedule.type = request.type
+    return request.type
+
+
+def _check_name(name: str) -> None:
+    if is_id(name):
+        raise Invalid(
+            "A schedule's name must not look like an id: schedules are found by either.",
+            code="invalid_text",
+            field="name",
+        )
+
+
+def _lock_name(tx: Transaction, name: str) -> None:
+    """On PostgreSQL two callers with one name must wait for each other before they look."""
+    tx.lock_pools([f"schedule:{name}"])
+
+
+def _refuse_taken_name(tx: Transaction, schedule: Schedule) -> None:
+    _lock_name(tx, schedule.name)
+    holder = tx.one("SELECT id FROM schedules WHERE name = :name", name=schedule.name)
+    if holder is not None and holder[0] != schedule.id:
+        raise Conflict(
+            f"A schedule has the name {schedule.name!r} already. Choose another.",
+            code="name_taken",
+            field="name",
+            schedule_id=holder[0],
+        )
+
+
+def _refuse_stale(schedule: Schedule, version: int | None) -> None:
+    if version is not None and version != schedule.version:
+        raise Stale(
+            f"Schedule {schedule.name} has changed since you read it: it is at version {schedule.version}, not "
+            f"{version}. Read it again and repeat your change.",
+            schedule_id=schedule.id,
+        )

@@ -1,0 +1,136 @@
+"""What the ScheduleTrigger reads to know when it has to act, and what it repairs when a clock has gone back.
+
+Guards TIME-04: looking ahead reads a bounded piece of one index, however many schedules there are, and claims nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from holdbeat.domain import events
+from holdbeat.domain.governor import CRON, PlanInputs
+from holdbeat.domain.schedule import Schedule
+from holdbeat.domain.schedule_steps import replanned
+from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
+from holdbeat.store.reads.rows import certain
+from holdbeat.store.schedules.after_run import record_plan
+from holdbeat.store.schedules.schedule_rows import SCHEDULE, save_plans, schedule_of
+from holdbeat.store.transaction import Row, Transaction
+
+MOST_MOMENTS = 1000
+JUST_NOW = timedelta(seconds=5)
+
+
+@dataclass(slots=True)
+class Outlook:
+    """The moments at which something has to be done, in order."""
+
+    moments: list[datetime] = field(default_factory=list)
+    known_until: datetime | None = None
+    """Beyond this there may be more."""
+
+
+def look_ahead(tx: Transaction, until: datetime, limit: int = MOST_MOMENTS) -> Outlook:
+    """When the trigger must act between now and `until`; what is overdue comes first."""
+    rows = tx.rows(
+        "SELECT wake_at FROM schedules INDEXED BY schedules_wake WHERE wake_at IS NOT NULL AND wake_at <= :until "
+        "ORDER BY wake_at LIMIT :limit",
+        until=until,
+        limit=limit,
+    )
+    moments = list(dict.fromkeys(certain(tx.time, row[0]) for row in rows))
+    return Outlook(moments, moments[-1] if len(rows) == limit else until)
+
+
+def database_time(tx: Transaction) -> datetime:
+    """The database's own clock, where it has one."""
+    if tx.dialect == "sqlite":
+        return tx.now
+    row = tx.one("SELECT clock_timestamp()")
+    assert row is not None
+    return certain(tx.time, row[0])
+
+
+def last_recorded_at(tx: Transaction) -> datetime | None:
+    """When the latest due time was judged, by the clock of that time."""
+    row = tx.one("SELECT max(recorded_at) FROM occurrences")
+    return None if row is None else tx.time(row[0])
+
+
+def record_clock_jump(tx: Transaction, clock: str, amount_s: float) -> None:
+    """Notes that a clock is not where it should be (TIME-07)."""
+    tx.record(events.CLOCK_JUMPED, clock=clock, amount_s=amount_s)
+
+
+def realign(tx: Transaction, after_id: str = "", limit: int = 500, *, went_back: bool = True) -> str | None:
+    """Brings plans that do not fit the present time or the present timetables back to what comes next.
+
+    Such plans come from a clock that ran ahead and went back, or from zones whose rules were changed since. Goes
+    through the schedules in batches: returns where to go on, None at the end. What was fired stays fired: its row
+    refuses a second time when its slot comes round again.
+    """
+    rows = _planned_after(tx, after_id, limit, went_back, " FOR UPDATE")
+    changed = []
+    for row in rows:
+        replanned_one = _realigned(schedule_of(tx, row), tx.now, went_back)
+        if replanned_one is not None:
+            changed.append(replanned_one)
+            record_plan(tx, replanned_one)
+    save_plans(tx, changed)
+    if changed:
+        tx.wake("schedules")
+    return rows[-1][0] if len(rows) == limit else None
+
+
+def drifted(tx: Transaction, after_id: str = "", limit: int = 500) -> tuple[bool, str | None]:
+    """Whether `realign` would find something in this batch, and where the next one begins. Writes nothing."""
+    rows = _planned_after(tx, after_id, limit, False)
+    found = any(_realigned(schedule_of(tx, row), tx.now, False) is not None for row in rows)
+    return found, rows[-1][0] if len(rows) == limit else None
+
+
+def _planned_after(tx: Transaction, after_id: str, limit: int, went_back: bool, lock: str = "") -> list[Row]:
+    # Without a jump only the rules of a zone can have moved a due time.
+    zoned = "" if went_back else "AND cron IS NOT NULL AND timezone <> 'UTC' "
+    return tx.rows(
+        f"SELECT {SCHEDULE} FROM schedules WHERE id > :after AND wake_at IS NOT NULL {zoned}"
+        f"ORDER BY id LIMIT :limit{lock}",
+        after=after_id,
+        limit=limit,
+    )
+
+
+def _realigned(schedule: Schedule, now: datetime, went_back: bool) -> Schedule | None:
+    """The schedule with another plan, if the present one does not fit."""
+    present = schedule.next_run_at
+    if present is None or present <= now:
+        return None
+    if not schedule.adaptive:
+        # After a jump from a little earlier: a slot that passed since the clock went back is still to be fired.
+        try:
+            following = next_due(schedule, now - JUST_NOW if went_back else now)
+        except UNREADABLE as error:
+            # Said early, so that somebody can mend it before it is due.
+            return None if schedule.trouble is not None else replace(schedule, trouble=trouble_of(error))
+        if following == present:
+            return None
+        schedule.next_run_at = following
+        return schedule
+    decision = schedule.last_decision
+    last_due = PlanInputs.of(schedule).last_due
+    if last_due is not None and last_due > now and decision is not None:
+        schedule.last_decision = {**decision, "memory": {**decision["memory"], "last_due": None}}
+    elif not went_back and (decision is None or decision["winner"] != CRON or decision["clamps"]):
+        # Without a jump only the zone of a cron expression can have moved a plan.
+        return None
+    steered = replanned(schedule, now).schedule
+    if steered.next_run_at is None or steered.next_run_at == present:
+        return None
+    return steered if steered.next_run_at < present or not went_back else None
+
+
+def is_behind(tx: Transaction, tolerance_s: float) -> bool:
+    """Whether the record of due times is ahead of the clock: it has gone back since."""
+    last = last_recorded_at(tx)
+    return last is not None and last > tx.now + timedelta(seconds=tolerance_s)

@@ -1,0 +1,327 @@
+"""Other processes on the same SQLite file: a queue for the write lock, signs of life, wake-ups.
+
+Guards LEASE-05: the kernel drops a dead process's file lock, so its death is known at once. Wake-ups are
+datagrams and may be lost; whoever waits also polls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import secrets
+import socket
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.errors import StoreBusy, StoreDown
+from holdbeat.store.sqlite.locks import hold, is_held
+
+log = logging.getLogger("holdbeat.store")
+
+RING_EVERY_S = 0.005
+BIND_TRIES = 10
+FOLDER_TICK_S = 0.02
+"""More than a tick of the clock with which a file system marks changes."""
+TURN_LOOK_S = 0.0001
+TURN_LOOK_MAX_S = 0.001
+"""How long a process whose turn it is not waits between two looks: about as long as a commit takes."""
+
+
+class WriteTurn:
+    """Processes take turns to write here, since SQLite's own lock lets those who wait sleep for far too long.
+
+    A POSIX lock, because a child forked by a handler must not inherit it; that it ends when somebody here closes the
+    file costs only politeness, since SQLite has a lock of its own. It is asked for again and again rather than
+    waited for: nobody can be called back from waiting in the kernel for a process that was stopped as it wrote.
+    """
+
+    def __init__(self, path: Path, patience_s: float) -> None:
+        self._path = path
+        self._patience_s = patience_s
+        self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+    def __enter__(self) -> None:
+        if not self._take():
+            self._wait()
+
+    def _take(self) -> bool:
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise StoreDown(
+                f"{self._path} cannot be locked just now ({error.strerror}); nothing was stored. Check the disk, and "
+                "try again.",
+                code="store_unreachable",
+            ) from error
+        return True
+
+    def _wait(self) -> None:
+        monotonic = SystemClock().monotonic
+        until = monotonic() + self._patience_s
+        pause_s = TURN_LOOK_S
+        while True:
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, TURN_LOOK_MAX_S)
+            if self._take():
+                return
+            if monotonic() >= until:
+                raise StoreBusy(
+                    f"Another process has been writing to the store for longer than {self._patience_s:g} s. See "
+                    f"whether it was stopped or hangs (`fuser {self._path}` names it), and try again."
+                )
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class SignsOfLife:
+    """One locked file per worker, beside the store."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._held: dict[str, int] = {}
+        self._is_missed = False
+
+    def announce(self, worker_id: str) -> None:
+        path = str(self._folder / worker_id)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Locked before it has its name: whoever finds an unlocked file there takes its owner for dead.
+        unborn = f"{self._folder}.{worker_id}"
+        descriptor = os.open(unborn, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._held[worker_id] = descriptor
+        hold(descriptor)
+        os.rename(unborn, path)
+
+    def withdraw(self, worker_id: str) -> None:
+        path = str(self._folder / worker_id)
+        # In this order: an unlocked file that still has its name means a death.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        descriptor = self._held.pop(worker_id, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def is_known_dead(self, worker_id: str) -> bool:
+        try:
+            descriptor = os.open(self._folder / worker_id, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False  # nobody can tell
+        try:
+            # In this order. Withdrawn between our opening and our looking: it went in peace.
+            return not is_held(descriptor) and os.fstat(descriptor).st_nlink > 0
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+
+    def known_dead(self) -> frozenset[str]:
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            if not self._is_missed:
+                log.error(
+                    "The folder %s was deleted while it was in use. Until this process is started again, a dead worker "
+                    "is noticed only when its lease has run out.",
+                    self._folder,
+                )
+            self._is_missed = True
+            return frozenset()
+        except OSError:
+            return frozenset()  # nobody can tell
+        self._is_missed = False
+        return frozenset(name for name in names if self.is_known_dead(name))
+
+    def disown(self) -> None:
+        """In a forked child: the parent's signs of life are not its own, and must end with the parent."""
+        held, self._held = self._held, {}
+        for descriptor in held.values():
+            os.close(descriptor)
+
+
+class Doorbell:
+    """Wake-ups between processes: a datagram socket each, in a folder that all of them can find.
+
+    The folder lies in the system's temporary directory, since a socket's path may not be long. There anybody can put
+    something in its place, so it is used only if it is ours alone, and only a dead socket is ever removed. A quiet
+    process rings at once; a busy one gathers what it has to tell, since its neighbours cannot use more.
+    """
+
+    def __init__(self, store_path: str, rung: Callable[[frozenset[str]], None]) -> None:
+        name = hashlib.blake2b(store_path.encode(), digest_size=8).hexdigest()
+        self._base = os.path.join(tempfile.gettempdir(), f"holdbeat-{os.getuid()}")
+        self._folder = os.path.join(self._base, name)
+        self._is_strange = False
+        self._rung = rung
+        self._socket: socket.socket | None = None
+        self._own: str | None = None
+        self._others: list[str] = []
+        self._seen_at = -1
+        self._noticed_at = 0.0
+        self._is_settled = False
+        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sender.setblocking(False)
+        self._lock = threading.Condition()  # of a kind that a signal handler may take again
+        self._monotonic = SystemClock().monotonic
+        self._rung_at = 0.0
+        self._untold: set[str] = set()
+        self._ringer: threading.Thread | None = None
+        self._is_closed = False
+
+    def answer(self) -> None:
+        """Begins to listen; until somebody here waits for something there is no need to."""
+        with self._lock:
+            if self._socket is not None:
+                return
+            # A name is never used again: whoever finds a dead socket there takes it away.
+            own = os.path.join(self._folder, f"{os.getpid()}-{secrets.token_hex(4)}")
+            bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            if not self._bind(bell, own):
+                bell.close()
+                return  # no bell here: polling finds the work
+            self._socket, self._own = bell, own
+        threading.Thread(target=self._listen, args=(bell,), name="holdbeat-doorbell", daemon=True).start()
+
+    def _bind(self, bell: socket.socket, name: str) -> bool:
+        for _ in range(BIND_TRIES):
+            try:
+                for folder in (self._base, self._folder):
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(folder, 0o700)
+                base = os.lstat(self._base)
+                if stat.S_ISDIR(base.st_mode) and base.st_uid == os.geteuid() and base.st_mode & 0o077:
+                    os.chmod(self._base, 0o700)  # an older version left it open to be read
+                if not self._is_ours(os.lstat(self._folder)):
+                    return False
+                bell.bind(name)
+                return True
+            except (FileNotFoundError, FileExistsError):
+                continue  # somebody left just now and took the empty folder away
+            except OSError:
+                return False
+        return False
+
+    def _listen(self, bell: socket.socket) -> None:
+        while True:
+            try:
+                message = bell.recv(512)
+            except OSError:
+                return
+            if message == b"!":
+                return
+            self._rung(frozenset(message.decode().split(",")))
+
+    def ring(self, topics: Iterable[str]) -> None:
+        """Tells every other process, now or within RING_EVERY_S."""
+        with self._lock:
+            if not self._has_neighbours():
+                return
+            is_first = not self._untold
+            self._untold.update(topics)
+            if self._monotonic() - self._rung_at >= RING_EVERY_S:
+                self._send()
+            elif self._ringer is None:
+                self._ringer = threading.Thread(target=self._ring_later, name="holdbeat-ringer", daemon=True)
+                self._ringer.start()
+            elif is_first:
+                self._lock.notify()
+
+    def _ring_later(self) -> None:
+        with self._lock:
+            while not self._is_closed:
+                self._lock.wait_for(lambda: self._is_closed, RING_EVERY_S)
+                if self._untold:
+                    self._send()
+                self._lock.wait_for(lambda: self._is_closed or self._untold)
+
+    def _has_neighbours(self) -> bool:
+        try:
+            status = os.lstat(self._folder)
+            changed_at = status.st_mtime_ns
+            if changed_at != self._seen_at or not self._is_settled:
+                now = self._monotonic()
+                if changed_at != self._seen_at:
+                    self._seen_at, self._noticed_at = changed_at, now
+                # Who comes within the same tick of the file system's clock leaves no other mark on the folder.
+                self._is_settled = now - self._noticed_at > FOLDER_TICK_S
+                found = os.listdir(self._folder) if self._is_ours(status) else []
+                names = [os.path.join(self._folder, name) for name in found]
+                self._others = [name for name in names if name != self._own]
+        except OSError:
+            self._seen_at = -1  # whatever is there next time is looked at anew
+            return False
+        return bool(self._others)
+
+    def _is_ours(self, folder: os.stat_result) -> bool:
+        """Whether nobody else can put anything into the folder, or another in its place."""
+        own = os.geteuid()
+        if _owner_of(folder) == own and _owner_of(os.lstat(self._base)) == own:
+            return True
+        if not self._is_strange:
+            log.warning(
+                "%s is not a folder of this user alone, so other processes on this store are not told of new work at "
+                "once: they find it by looking. Remove it, or set TMPDIR to a folder of this user.",
+                self._folder,
+            )
+        self._is_strange = True
+        return False
+
+    def _send(self) -> None:
+        """A full or dead socket is nobody's loss."""
+        message = ",".join(sorted(self._untold)).encode()
+        self._untold.clear()
+        self._rung_at = self._monotonic()
+        for other in self._others:
+            try:
+                self._sender.sendto(message, other)
+            except ConnectionRefusedError:
+                with contextlib.suppress(OSError):
+                    if stat.S_ISSOCK(os.lstat(other).st_mode):
+                        os.unlink(other)
+            except OSError:
+                continue
+
+    def close(self) -> None:
+        """Tells what is still untold, and listens no more."""
+        with self._lock:
+            self._is_closed = True
+            self._lock.notify()
+        if self._ringer is not None:
+            self._ringer.join()
+        with self._lock:
+            if self._untold:
+                self._send()
+            if self._socket is not None and self._own is not None:
+                with contextlib.suppress(OSError):
+                    self._sender.sendto(b"!", self._own)
+                self._socket.close()
+                with contextlib.suppress(OSError):
+                    os.unlink(self._own)
+                    os.rmdir(self._folder)
+                self._socket = None
+            self._sender.close()
+
+    def disown(self) -> None:
+        """In a forked child: lets go of the sockets; their names and what is said there are the parent's."""
+        self._sender.close()
+        if self._socket is not None:
+            self._socket.close()
+
+
+def _owner_of(status: os.stat_result) -> int | None:
+    """Whose folder it is, if it is one and others cannot even look into it."""
+    return status.st_uid if stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077 else None

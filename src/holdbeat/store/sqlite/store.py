@@ -1,0 +1,426 @@
+"""SqliteStore: one file, one writer at a time that shares its commits, readers beside it.
+
+Guards DEC-008: nobody is told "stored" before the fsync. All that waits when the writer thread turns to its queue
+goes into one transaction, each unit in a savepoint of its own; an idle store commits at once. Whoever holds the pen
+writes: the writer thread, or a thread that would only have waited for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from holdbeat.domain.clock import Clock, SystemClock
+from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
+from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
+from holdbeat.store.sqlite import file as sqlite_file
+from holdbeat.store.sqlite.file import BUSY_TIMEOUT_MS, MEMORY, FileIdentity, connect, open_file, translated
+from holdbeat.store.sqlite.processes import Doorbell, SignsOfLife, WriteTurn
+from holdbeat.store.sqlite.transaction import SqliteTransaction
+from holdbeat.store.transaction import Row, StoreTerms, Transaction
+
+if TYPE_CHECKING:
+    from holdbeat.store.artifact_files import Copied
+    from holdbeat.store.maintenance.backup import Progress
+
+SHARED_COMMIT_MAX = 512
+"""Units of work that share one commit at the most, so that the first of them does not wait for long."""
+
+COMPANY_LOOKS, COMPANY_LOOK_S = 5, 0.0001
+"""While callers come in crowds, the first of a crowd waits so often and so long for as many as came last time. A commit
+costs the same for one as for thirty, and without it the writer began one as soon as it saw the first."""
+
+READERS = 2
+STILL_WITHIN_S = 15.0
+"""How long a fork waits for the work at hand; longer than that can wait for its turn."""
+
+_left_open: dict[str, SqliteStore] = {}
+"""Files with stores that a forked child must not open: what was under way in them at the fork cannot be undone here."""
+
+
+class SqliteStore(PersistenceAdapter):
+    faults_of_data = (*PersistenceAdapter.faults_of_data, apsw.TooBigError, apsw.MismatchError)
+
+    def __init__(
+        self,
+        path: str,
+        terms: StoreTerms,
+        *,
+        clock: Clock | None = None,
+        create: bool = True,
+        readers: int = READERS,
+    ) -> None:
+        super().__init__()
+        self.path = path if path == MEMORY else os.path.realpath(path)
+        self.url = f"sqlite:///{self.path}"
+        self.clock = clock or SystemClock()
+        self.terms = terms
+        self._refused: HoldbeatError | None = None
+        self._closed = False
+        self._writing: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._reading: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._pen = threading.Lock()
+        self._own_hand: set[int] = set()
+        """Threads that hold the pen or are about to: what interrupts one of them must not wait for it."""
+        self._resting = [threading.Lock() for _ in range(readers)]
+        """Each held by its reader while that reads."""
+        self._stilled: list[threading.Lock] = []
+        if self.path in _left_open:
+            raise forked()
+        self._connection, opened = open_file(self.path, create=create)
+        # All of them before the file is looked at: one that came later could open a log that is not the first one's.
+        self._reader_connections: list[apsw.Connection] = []
+        try:
+            if self.path != MEMORY:
+                self._reader_connections += [sqlite_file.connect_reader(self.path) for _ in self._resting]
+            self._identity = FileIdentity(self.path, opened)
+        except BaseException:
+            for connection in (*self._reader_connections, self._connection):
+                connection.close()
+            raise
+        self._turn: WriteTurn | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        self._life: SignsOfLife | None = None
+        self._doorbell: Doorbell | None = None
+        if self.path != MEMORY:
+            beside = Path(f"{self.path}-run")
+            beside.mkdir(mode=0o700, exist_ok=True)
+            self._turn = WriteTurn(beside / "write.lock", BUSY_TIMEOUT_MS / 1000)
+            self._life = SignsOfLife(beside / "workers")
+            self._doorbell = Doorbell(self.path, self.tell)
+        self._threads = [threading.Thread(target=self._write_loop, name="holdbeat-writer", daemon=True)]
+        if self.path != MEMORY:
+            self._threads += [
+                threading.Thread(target=self._read_loop, args=pair, name=f"holdbeat-reader-{number}", daemon=True)
+                for number, pair in enumerate(zip(self._resting, self._reader_connections, strict=True))
+            ]
+        for thread in self._threads:
+            thread.start()
+
+    # --- the contract ------------------------------------------------------------------------------------
+
+    def submit(self, work: Work, *, read_only: bool) -> None:
+        if self._refused is not None:
+            _fail([work], self._refused)
+        elif self._closed:
+            _fail([work], _closed_store())
+        elif read_only and self.path != MEMORY:
+            self._reading.put(work)
+        elif work.future is not None and threading.get_ident() in self._own_hand:
+            _fail([work], _interrupted_itself())
+        else:
+            self._writing.put(work)
+
+    def write_waiting(self, work: Work) -> None:
+        if threading.get_ident() in self._own_hand:
+            raise _interrupted_itself()
+        if self._refused is not None or self._closed or not self._write_here(work):
+            self.submit(work, read_only=False)
+
+    def joined(self, connection: Any) -> Transaction:
+        if self._refused is not None:
+            raise self._refused
+        if not isinstance(connection, apsw.Connection) or not connection.in_transaction:
+            raise HoldbeatError(
+                "To enqueue inside your own transaction on SQLite, hand in an apsw connection to the store's "
+                "file on which BEGIN IMMEDIATE was executed.",
+                code="no_transaction",
+            )
+        return self._transaction(connection, self.clock.now())
+
+    def _transaction(self, connection: apsw.Connection, now: datetime) -> SqliteTransaction:
+        tx = SqliteTransaction(connection, now, self.terms)
+        tx.known_dead = self.known_dead
+        return tx
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        if self._doorbell is not None:
+            self._doorbell.answer()
+        return super().listen(listener)
+
+    def announce_alive(self, worker_id: str) -> None:
+        if self._life is not None:
+            self._life.announce(worker_id)
+
+    def withdraw_alive(self, worker_id: str) -> None:
+        if self._life is not None:
+            self._life.withdraw(worker_id)
+
+    def is_known_dead(self, worker_id: str) -> bool:
+        return self._life is not None and self._life.is_known_dead(worker_id)
+
+    def known_dead(self) -> frozenset[str]:
+        return self._life.known_dead() if self._life is not None else frozenset()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._writing.put(None)
+        for _ in self._threads[1:]:
+            self._reading.put(None)
+        for thread in self._threads:
+            thread.join()
+        with self._pen:
+            self._connection.close()
+        if isinstance(self._turn, WriteTurn):
+            self._turn.close()
+        if self._doorbell is not None:
+            self._doorbell.close()
+
+    # --- forks -------------------------------------------------------------------------------------------
+
+    def hold_still(self) -> None:
+        self._own_hand.add(threading.get_ident())
+        self._stilled = [lock for lock in (self._pen, *self._resting) if lock.acquire(timeout=STILL_WITHIN_S)]
+
+    def move_on(self) -> None:
+        stilled, self._stilled = self._stilled, []
+        for lock in stilled:
+            lock.release()
+        self._own_hand.discard(threading.get_ident())
+
+    def disown(self) -> None:
+        """Forgets the connections: SQLite takes the parent's locks for this process's own as long as one is open here.
+
+        Closed without a word to the file: no checkpoint, no lock, no log removed.
+        """
+        super().disown()
+        was_closed, self._closed = self._closed, True
+        self._refused = forked()
+        self._own_hand.clear()
+        if self._life is not None:
+            self._life.disown()
+        if was_closed:
+            return
+        if len(self._stilled) == 1 + len(self._resting):
+            for connection in (self._connection, *self._reader_connections):
+                with contextlib.suppress(apsw.Error):
+                    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                    connection.close()
+        elif self.path != MEMORY:
+            _left_open[self.path] = self
+        if isinstance(self._turn, WriteTurn):
+            self._turn.close()
+        if self._doorbell is not None:
+            self._doorbell.disown()
+
+    # --- only SQLite has these ---------------------------------------------------------------------------
+
+    def backup(self, target: str, progress: Progress | None = None) -> Copied:
+        """Copies the store with its artifacts to a new file while it is in use, and verifies the copy."""
+        from holdbeat.store.maintenance.backup import backup
+
+        return backup(self.path, target, progress)
+
+    def integrity_problems(self) -> list[str]:
+        connection = connect(self.path)
+        try:
+            return sqlite_file.integrity_problems(connection)
+        finally:
+            connection.close()
+
+    @property
+    def refused(self) -> HoldbeatError | None:
+        """Why the store must not be used any more, once that is so."""
+        return self._refused
+
+    # --- the writer --------------------------------------------------------------------------------------
+
+    def _write_loop(self) -> None:
+        last = False
+        company = 0
+        while not last:
+            waiting = [self._writing.get()]
+            for _ in range(COMPANY_LOOKS):
+                if self._writing.qsize() + 1 >= company:
+                    break
+                time.sleep(COMPANY_LOOK_S)
+            with contextlib.suppress(queue.Empty):
+                while len(waiting) < SHARED_COMMIT_MAX:
+                    waiting.append(self._writing.get_nowait())
+            last = None in waiting
+            works = [work for work in waiting if work is not None and work.begin()]
+            company = len(works)
+            if works:
+                with self._pen:
+                    self._commit(works)
+
+    def _write_here(self, work: Work) -> bool:
+        """Commits in the caller's own thread, which waits anyway, if nobody else writes or waits to."""
+        if self._pen.locked() or not self._writing.empty():
+            return False
+        own = threading.get_ident()
+        try:
+            self._own_hand.add(own)
+            with self._pen:
+                try:
+                    if self._closed:
+                        _fail([work], _closed_store())
+                    elif work.begin():
+                        self._commit([work])
+                except BaseException:
+                    # Ctrl-C in the middle. What was not committed is not stored, and the neighbours get their turn.
+                    self._roll_back()
+                    raise
+        finally:
+            self._own_hand.discard(own)
+        return True
+
+    def _commit(self, works: list[Work]) -> None:
+        if self._refused is not None:
+            _fail(works, self._refused)
+            return
+        try:
+            with self._turn:
+                self._identity.check()
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")  # a second Ctrl-C came while the first was answered
+                self._connection.execute("BEGIN IMMEDIATE")
+                done, wakes, committed = self._run_all(works)
+                self._connection.execute("COMMIT")
+        except Exception as error:
+            self._give_up(works, error)
+            return
+        # First whoever can begin something: a caller who has the interpreter's lock back does not soon give it away.
+        if wakes:
+            if self._doorbell is not None:
+                self._doorbell.ring(wakes)
+            self.tell(frozenset(wakes))
+        reply(done)
+        if committed:
+            self.witnessed(committed)
+
+    def _give_up(self, works: list[Work], error: Exception) -> None:
+        """Nothing of this transaction is stored; everyone in it hears why."""
+        self._roll_back()
+        answer: Exception = translated(error, self.path) if isinstance(error, apsw.Error) else error
+        if isinstance(answer, StoreRefused):
+            self._refused = answer
+            self._see_to_the_log(answer)
+        _fail(works, answer)
+        if self._refused is not None:
+            self.tell(frozenset({"refused"}))
+
+    def _see_to_the_log(self, refusal: StoreRefused) -> None:
+        """Moves what is only in a deleted log, which we still hold open, into the file: it was reported as stored.
+
+        A log that somebody else has begun in its place is theirs: it is not touched, not even in the end.
+        """
+        with contextlib.suppress(apsw.Error):
+            if refusal.code == "log_deleted" and self._identity.is_log_only_ours():
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            elif refusal.code in ("log_deleted", "log_replaced"):
+                for connection in (self._connection, *self._reader_connections):
+                    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(apsw.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        self._turn.__exit__(None, None, None)
+
+    def _run_all(self, works: list[Work]) -> tuple[list[tuple[Work, Any]], set[str], list[Row]]:
+        done: list[tuple[Work, Any]] = []
+        wakes: set[str] = set()
+        committed: list[Row] = []
+        now = self.clock.now()
+        coalesced: dict[Coalesced[Any, Any], list[Work]] = {}
+        for work in works:
+            if isinstance(work.verb, Coalesced):
+                coalesced.setdefault(work.verb, []).append(work)
+        alone = len(works) == 1
+
+        def unit(call: Callable[[Transaction], Any]) -> Any:
+            tx = self._transaction(self._connection, now)
+            if not alone:
+                self._connection.execute("SAVEPOINT unit")
+            try:
+                result = call(tx)
+                tx.write_events()
+            except Exception as error:
+                if alone or not self._connection.in_transaction:
+                    raise
+                self._connection.execute("ROLLBACK TO unit")
+                result = translated(error, self.path) if isinstance(error, apsw.Error) else error
+                if isinstance(result, StoreRefused | StoreDown):
+                    raise result from error
+            else:
+                wakes.update(tx.wakes)
+                committed.extend(tx.written)
+            if not alone:
+                self._connection.execute("RELEASE unit")
+            return result
+
+        for verb, calls in coalesced.items():
+            results = unit(partial(_many, verb, [call.args[0] for call in calls]))
+            if isinstance(results, Exception):
+                # One call spoiled it for all that were done together: now each on its own.
+                results = [results] if len(calls) == 1 else [unit(call.run) for call in calls]
+            done.extend(zip(calls, results, strict=True))
+        for work in works:
+            if not isinstance(work.verb, Coalesced):
+                done.append((work, unit(work.run)))
+        return done, wakes, committed
+
+    # --- the readers -------------------------------------------------------------------------------------
+
+    def _read_loop(self, rest: threading.Lock, connection: apsw.Connection) -> None:
+        while (work := self._reading.get()) is not None:
+            if not work.begin():
+                continue
+            try:
+                with rest:
+                    self._identity.check()
+                    connection.execute("BEGIN")
+                    try:
+                        result = work.run(self._transaction(connection, self.clock.now()))
+                    finally:
+                        if connection.in_transaction:
+                            connection.execute("ROLLBACK")
+            except Exception as error:
+                answer = translated(error, self.path) if isinstance(error, apsw.Error) else error
+                if isinstance(answer, StoreRefused):
+                    self._refused = answer
+                    # Not for ever: who waits for this answer may be a signal handler that interrupted a writer.
+                    if self._pen.acquire(timeout=STILL_WITHIN_S):
+                        try:
+                            self._see_to_the_log(answer)
+                        finally:
+                            self._pen.release()
+                reply([(work, answer)])
+                if isinstance(answer, StoreRefused):
+                    self.tell(frozenset({"refused"}))
+            else:
+                reply([(work, result)])
+        connection.close()
+
+
+def _many(verb: Coalesced[Any, Any], batches: list[Any], tx: Transaction) -> list[Any]:
+    return verb.many(tx, batches)
+
+
+def _fail(works: list[Work], error: Exception) -> None:
+    reply((work, error) for work in works)
+
+
+def _interrupted_itself() -> HoldbeatError:
+    return HoldbeatError(
+        "A signal handler wanted to write to the store while it interrupted a write of its own thread, which cannot go "
+        "on before the handler returns. In the handler only set a flag, or hand the work to an event loop with "
+        "loop.call_soon_threadsafe or to another thread, and write from there.",
+        code="write_interrupted_itself",
+    )
+
+
+def _closed_store() -> StoreDown:
+    return StoreDown("The store has been closed.", code="store_closed")

@@ -1,0 +1,312 @@
+"""Deliveries on their way: taken by a process for a while, sent, and given back with what became of them.
+
+Guards DEC-009 and WEB-03. A taken delivery falls due again when its lock ends, so none is lost with the process that
+took it. Each host gets a few places in a batch and no more: a slow receiver with a long line holds up only itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.webhook import AttemptVerdict, Delivery, DeliveryStatus, host_of, replayed, signing_secrets
+from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.reads.rows import certain
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.webhooks.subscriptions import disable_webhook, server_secret, webhooks_by_id
+
+_DELIVERY_FIELDS = (
+    "id", "event", "url", "payload", "created_at", "webhook_id", "job_id", "group_id", "status", "attempts",
+    "next_attempt_at", "delivered_at", "last_status_code", "last_error", "locked_by", "locked_until",
+)  # fmt: skip
+_DELIVERY = ", ".join(_DELIVERY_FIELDS)
+PER_HOST = 4
+
+_HOSTS = (
+    "WITH RECURSIVE next(host) AS ("
+    " SELECT (SELECT min(host) FROM deliveries WHERE status = 'PENDING')"
+    " UNION ALL SELECT (SELECT min(host) FROM deliveries WHERE status = 'PENDING' AND host > next.host)"
+    " FROM next WHERE next.host IS NOT NULL) "
+)
+"""Every host that something is on its way to, by seeking from one to the next, however long their lines are."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenDelivery:
+    """A delivery to attempt now, and the secrets that sign it, the newest first."""
+
+    delivery: Delivery
+    host: str
+    secrets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryResult:
+    """What became of a taken delivery: an attempt with its verdict, or nothing but a later time."""
+
+    delivery_id: str
+    worker_id: str
+    verdict: AttemptVerdict | None = None
+    status_code: int | None = None
+    postponed_until: datetime | None = None
+
+
+def take_deliveries(
+    tx: Transaction,
+    worker_id: str,
+    limit: int,
+    lock_s: float,
+    *,
+    per_host: int = PER_HOST,
+    except_hosts: Collection[str] = (),
+) -> list[TakenDelivery]:
+    """Takes deliveries that are due, for `lock_s`; nobody else gets them before that is over.
+
+    At most `per_host` for one host, and the hosts take turns; those in `except_hosts` are left alone.
+    """
+    hosts = [row[0] for row in tx.rows(f"{_HOSTS} SELECT host FROM next WHERE host IS NOT NULL")]
+    due = _due(tx, [host for host in hosts if host not in except_hosts], per_host)
+    chosen = sorted(due)[:limit]
+    if not chosen:
+        return []
+    until = tx.now + timedelta(seconds=lock_s)
+    # The next time is the end of the lock: should this process die, the delivery falls due by itself.
+    rows = tx.rows(
+        "UPDATE deliveries SET locked_by = :worker, locked_until = :until, next_attempt_at = :until "
+        f"WHERE id IN :ids RETURNING {_DELIVERY}",
+        ids=[delivery_id for _, _, delivery_id, _ in chosen],
+        worker=worker_id,
+        until=until,
+    )
+    taken = {row[0]: delivery_of(tx, row) for row in rows}
+    webhooks = webhooks_by_id(tx, {d.webhook_id for d in taken.values() if d.webhook_id})
+    own = server_secret(tx).secrets if any(d.webhook_id is None for d in taken.values()) else ()
+    answer = []
+    for _, _, delivery_id, host in chosen:
+        delivery = taken[delivery_id]
+        webhook = webhooks.get(delivery.webhook_id) if delivery.webhook_id else None
+        if delivery.webhook_id and webhook is None:
+            _fail(tx, delivery, "the subscription was deleted")
+            continue
+        answer.append(TakenDelivery(delivery, host, signing_secrets(webhook, now=tx.now) if webhook else own))
+    return answer
+
+
+_FIRST_OF_HOST = (
+    "SELECT next_attempt_at, id FROM deliveries WHERE status = 'PENDING' AND host = {host} "
+    "AND next_attempt_at <= :now ORDER BY next_attempt_at, id LIMIT :count FOR UPDATE SKIP LOCKED"
+)
+_FIRST_OF_ALL = (
+    "SELECT d.next_attempt_at, d.id, h.host FROM rows(:hosts; host text) AS h, "
+    f"LATERAL ({_FIRST_OF_HOST.format(host='h.host')}) AS d ORDER BY 1, 2"
+)
+
+
+def _due(tx: Transaction, hosts: Sequence[str], per_host: int) -> list[tuple[int, datetime, str, str]]:
+    """The first that are due for each host, with their rank there. One journey on PostgreSQL, a seek each on SQLite."""
+    if tx.dialect == "sqlite":
+        found = [
+            (*row, host)
+            for host in hosts
+            for row in tx.rows(_FIRST_OF_HOST.format(host=":host"), host=host, now=tx.now, count=per_host)
+        ]
+    else:
+        table = [(host,) for host in hosts]
+        found = tx.rows(_FIRST_OF_ALL, hosts=table, now=tx.now, count=per_host) if hosts else []
+    ranks: Counter[str] = Counter()
+    due = []
+    for next_attempt_at, delivery_id, host in found:
+        due.append((ranks[host], certain(tx.time, next_attempt_at), delivery_id, host))
+        ranks[host] += 1
+    return due
+
+
+def finish_deliveries(tx: Transaction, results: Sequence[DeliveryResult]) -> list[bool]:
+    """Writes down what became of taken deliveries; answers for each whether it still was the worker's to say.
+
+    Who comes after his lock has ended says nothing, except that a message has arrived: that is true in any case.
+    """
+    rows = tx.rows(
+        f"SELECT {_DELIVERY} FROM deliveries WHERE id IN :ids AND status = 'PENDING' ORDER BY id FOR UPDATE",
+        ids=sorted({result.delivery_id for result in results}),
+    )
+    pending = {row[0]: delivery_of(tx, row) for row in rows}
+    accepted = []
+    gone: list[str] = []
+    for result in results:
+        delivery = pending.get(result.delivery_id)
+        arrived = result.verdict is not None and result.verdict.status is DeliveryStatus.DELIVERED
+        if delivery is None or (delivery.locked_by != result.worker_id and not arrived):
+            accepted.append(False)
+            continue
+        accepted.append(True)
+        del pending[result.delivery_id]
+        if result.verdict is None:
+            _postpone(tx, delivery, result.postponed_until or tx.now)
+            continue
+        _conclude(tx, delivery, result.verdict, result.status_code)
+        if result.verdict.disables_webhook and delivery.webhook_id:
+            gone.append(delivery.webhook_id)
+    for webhook_id in dict.fromkeys(gone):
+        reason = "the receiver answered 410: it is gone for good"
+        if disable_webhook(tx, webhook_id, reason):
+            tx.record(events.WEBHOOK_DISABLED, webhook_id=webhook_id, reason=reason)
+    return accepted
+
+
+def redeliver(tx: Transaction, delivery_id: str) -> Delivery:
+    """Sends a message once more on request, with all its attempts before it and the same id."""
+    row = tx.one(f"SELECT {_DELIVERY} FROM deliveries WHERE id = :id FOR UPDATE", id=delivery_id)
+    if row is None:
+        raise _unknown(delivery_id)
+    delivery = delivery_of(tx, row)
+    if delivery.status is DeliveryStatus.PENDING and delivery.locked_by and _is_locked(tx, delivery):
+        raise Conflict(
+            f"Delivery {delivery_id} is being sent just now. Look again in a moment.",
+            code="delivery_under_way",
+            delivery_id=delivery_id,
+        )
+    webhook = webhooks_by_id(tx, [delivery.webhook_id]).get(delivery.webhook_id) if delivery.webhook_id else None
+    if delivery.webhook_id and webhook is None:
+        raise Conflict(
+            f"Delivery {delivery_id} belongs to a webhook that was deleted, so it cannot be signed any more.",
+            code="webhook_deleted",
+            delivery_id=delivery_id,
+        )
+    if webhook is not None:
+        # A replay goes to where the subscription leads now: often it was the address that was wrong.
+        delivery.url = webhook.url
+    again = replayed(delivery, now=tx.now)
+    tx.execute(
+        "UPDATE deliveries SET url = :url, host = :host, status = 'PENDING', attempts = 0, next_attempt_at = :now, "
+        "delivered_at = NULL, finished_at = NULL, locked_by = NULL, locked_until = NULL WHERE id = :id",
+        id=delivery_id,
+        now=tx.now,
+        url=again.url,
+        host=host_of(again.url),
+    )
+    tx.wake("deliveries")
+    return again
+
+
+def load_delivery(tx: Transaction, delivery_id: str) -> Delivery:
+    """One Delivery by its id."""
+    row = tx.one(f"SELECT {_DELIVERY} FROM deliveries WHERE id = :id", id=delivery_id)
+    if row is None:
+        raise _unknown(delivery_id)
+    return delivery_of(tx, row)
+
+
+def list_deliveries(
+    tx: Transaction,
+    *,
+    job_id: str | None = None,
+    status: DeliveryStatus | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Page[Delivery]:
+    """Deliveries, the newest first."""
+    count = check_limit(limit)
+    cursors = Cursors("deliveries", {"job_id": job_id, "status": status})
+    where = ["1 = 1"]
+    params: dict[str, Any] = {"limit": count + 1}
+    if job_id is not None:
+        where.append("job_id = :job_id")
+        params["job_id"] = job_id
+    if status is not None:
+        # Written out, so that the indexes of pending and failed ones are seen to fit.
+        where.append(f"status = '{DeliveryStatus(status).value}'")
+    if (last := cursors.read(cursor, str)) is not None:
+        where.append("id < :last")
+        params["last"] = last[0]
+    found = tx.rows(
+        f"SELECT {_DELIVERY} FROM deliveries WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT :limit", **params
+    )
+    items = [delivery_of(tx, row) for row in found[:count]]
+    return Page(items, cursors.write(items[-1].id) if len(found) > count else None)
+
+
+def _is_locked(tx: Transaction, delivery: Delivery) -> bool:
+    return delivery.locked_until is not None and delivery.locked_until > tx.now
+
+
+def _postpone(tx: Transaction, delivery: Delivery, until: datetime) -> None:
+    tx.execute(
+        "UPDATE deliveries SET next_attempt_at = :until, locked_by = NULL, locked_until = NULL WHERE id = :id",
+        id=delivery.id,
+        until=until,
+    )
+
+
+def _conclude(tx: Transaction, delivery: Delivery, verdict: AttemptVerdict, status_code: int | None) -> None:
+    has_ended = verdict.status is not DeliveryStatus.PENDING
+    tx.execute(
+        "UPDATE deliveries SET status = :status, attempts = attempts + 1, next_attempt_at = :next_at, "
+        "delivered_at = :delivered_at, finished_at = :finished_at, last_status_code = :code, last_error = :error, "
+        "locked_by = NULL, locked_until = NULL WHERE id = :id",
+        id=delivery.id,
+        status=verdict.status,
+        next_at=None if has_ended else verdict.next_attempt_at,
+        delivered_at=tx.now if verdict.status is DeliveryStatus.DELIVERED else None,
+        finished_at=tx.now if has_ended else None,
+        code=status_code,
+        error=verdict.error,
+    )
+    if verdict.status is DeliveryStatus.FAILED:
+        _record_failure(tx, delivery, verdict.error)
+
+
+def _fail(tx: Transaction, delivery: Delivery, why: str) -> None:
+    tx.execute(
+        "UPDATE deliveries SET status = 'FAILED', finished_at = :now, next_attempt_at = NULL, last_error = :why, "
+        "locked_by = NULL, locked_until = NULL WHERE id = :id",
+        id=delivery.id,
+        now=tx.now,
+        why=why,
+    )
+    _record_failure(tx, delivery, why)
+
+
+def _record_failure(tx: Transaction, delivery: Delivery, why: str | None) -> None:
+    tx.record(
+        events.WEBHOOK_FAILED,
+        job_id=delivery.job_id,
+        group_id=delivery.group_id,
+        delivery_id=delivery.id,
+        webhook_id=delivery.webhook_id,
+        event=delivery.event,
+        error=why,
+    )
+
+
+def delivery_of(tx: Transaction, row: Sequence[Any]) -> Delivery:
+    """A row of the delivery columns as a Delivery."""
+    time = tx.time
+    return Delivery(
+        id=row[0],
+        event=row[1],
+        url=row[2],
+        payload=json.loads(row[3]),
+        created_at=certain(time, row[4]),
+        webhook_id=row[5],
+        job_id=row[6],
+        group_id=row[7],
+        status=DeliveryStatus(row[8]),
+        attempts=row[9],
+        next_attempt_at=time(row[10]),
+        delivered_at=time(row[11]),
+        last_status_code=row[12],
+        last_error=row[13],
+        locked_by=row[14],
+        locked_until=time(row[15]),
+    )
+
+
+def _unknown(delivery_id: str) -> NotFound:
+    return NotFound(f"There is no delivery {delivery_id}.", delivery_id=delivery_id)

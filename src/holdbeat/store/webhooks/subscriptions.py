@@ -1,0 +1,247 @@
+"""Webhook subscriptions, and the server's own secret for messages without one (WEB-02, WEB-04)."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdbeat.domain.clock import from_iso, iso
+from holdbeat.domain.errors import Invalid, NotFound, Stale
+from holdbeat.domain.params import dumps
+from holdbeat.domain.webhook import Webhook, check_events, check_secret, host_of, new_secret, rotated, signing_secrets
+from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.reads.rows import certain
+from holdbeat.store.transaction import Transaction
+
+_WEBHOOK = "id, url, secret, created_at, events, previous_secret, rotated_at, enabled, disabled_reason, version"
+SERVER_SECRET = "webhook_secret"
+_PREVIOUS = "webhook_secret_previous"
+_ROTATED = "webhook_secret_rotated_at"
+_EDITABLE = frozenset({"url", "events", "enabled"})
+
+
+def create_webhook(tx: Transaction, url: str, events: Sequence[str] = (), secret: str | None = None) -> Webhook:
+    """Stores a subscription; without a secret it gets one. The caller has checked the URL."""
+    webhook = Webhook(
+        tx.new_id(),
+        url,
+        check_secret(secret) if secret is not None else new_secret(secrets.token_bytes(32)),
+        tx.now,
+        check_events(events),
+    )
+    tx.insert(
+        "webhooks",
+        ("id", "url", "secret", "created_at", "events"),
+        [(webhook.id, url, webhook.secret, tx.now, _events_text(webhook.events))],
+    )
+    return webhook
+
+
+def load_webhook(tx: Transaction, webhook_id: str) -> Webhook:
+    """One subscription by its id."""
+    return _webhook_of(tx, _row(tx, webhook_id))
+
+
+def list_webhooks(tx: Transaction, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
+    """Subscriptions, the newest first."""
+    count = check_limit(limit)
+    cursors = Cursors("webhooks")
+    params: dict[str, Any] = {"limit": count + 1}
+    where = "1 = 1"
+    if (last := cursors.read(cursor, str)) is not None:
+        where, params["last"] = "id < :last", last[0]
+    found = tx.rows(f"SELECT {_WEBHOOK} FROM webhooks WHERE {where} ORDER BY id DESC LIMIT :limit", **params)
+    items = [_webhook_of(tx, row) for row in found[:count]]
+    return Page(items, cursors.write(items[-1].id) if len(found) > count else None)
+
+
+def patch_webhook(tx: Transaction, webhook_id: str, changes: Mapping[str, Any], version: int | None = None) -> Webhook:
+    """Changes url, events or enabled. With a `version`, only if nobody has changed it since (else Stale)."""
+    unknown = changes.keys() - _EDITABLE
+    if unknown:
+        name = min(unknown)
+        raise Invalid(f"{name} of a webhook cannot be changed.", code="unknown_field", field=name)
+    webhook = _locked(tx, webhook_id, version)
+    if not changes:
+        return webhook
+    if "url" in changes:
+        webhook.url = changes["url"]
+        _redirect_pending(tx, webhook)
+    if "events" in changes:
+        webhook.events = check_events(changes["events"] or ())
+    if "enabled" in changes:
+        webhook.enabled = bool(changes["enabled"])
+        if webhook.enabled:
+            webhook.disabled_reason = None
+    return _save(tx, webhook)
+
+
+def rotate_webhook(tx: Transaction, webhook_id: str, secret: str | None = None) -> Webhook:
+    """Gives a subscription a new secret; the one before it signs too for a day."""
+    webhook = _locked(tx, webhook_id, None)
+    fresh = secret if secret is not None else new_secret(secrets.token_bytes(32))
+    return _save(tx, rotated(webhook, fresh, now=tx.now))
+
+
+def delete_webhook(tx: Transaction, webhook_id: str) -> None:
+    """Ends a subscription. What was on its way to it can no longer be signed, and is FAILED."""
+    _locked(tx, webhook_id, None)
+    tx.execute("DELETE FROM webhooks WHERE id = :id", id=webhook_id)
+    fail_pending(tx, webhook_id, "the subscription was deleted")
+
+
+def disable_webhook(tx: Transaction, webhook_id: str, reason: str) -> bool:
+    """Switches a subscription off because of what its receiver said. Answers whether it was on."""
+    changed = tx.rows(
+        "UPDATE webhooks SET enabled = :no, disabled_reason = :reason, version = version + 1 "
+        "WHERE id = :id AND enabled = :yes RETURNING id",
+        id=webhook_id,
+        no=False,
+        yes=True,
+        reason=reason,
+    )
+    if changed:
+        fail_pending(tx, webhook_id, "the subscription was disabled")
+    return bool(changed)
+
+
+def fail_pending(tx: Transaction, webhook_id: str, why: str) -> None:
+    """Gives up all messages that are still on their way to a subscription."""
+    tx.execute(
+        "UPDATE deliveries SET status = 'FAILED', finished_at = :now, next_attempt_at = NULL, last_error = :why, "
+        "locked_by = NULL, locked_until = NULL WHERE status = 'PENDING' AND webhook_id = :id",
+        id=webhook_id,
+        now=tx.now,
+        why=why,
+    )
+
+
+def _redirect_pending(tx: Transaction, webhook: Webhook) -> None:
+    """Sends what has not arrived yet to where the subscription leads now."""
+    tx.execute(
+        "UPDATE deliveries SET url = :url, host = :host WHERE status = 'PENDING' AND webhook_id = :id",
+        id=webhook.id,
+        url=webhook.url,
+        host=host_of(webhook.url),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSecret:
+    """What signs messages to a plain `webhook_url`: the newest first, and until when an older one signs too."""
+
+    secrets: tuple[str, ...]
+    rotated_at: datetime | None = None
+
+
+def server_secret(tx: Transaction) -> ServerSecret:
+    """The server's own secret, made when it is first needed."""
+    found = _server_secret_rows(tx)
+    if SERVER_SECRET not in found:
+        tx.execute(
+            "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING",
+            key=SERVER_SECRET,
+            value=new_secret(secrets.token_bytes(32)),
+        )
+        found = _server_secret_rows(tx)
+    if _ROTATED not in found:
+        return ServerSecret((found[SERVER_SECRET],))
+    rotated_at = from_iso(found[_ROTATED])
+    # Rotated like the secret of a subscription: the rule about the day is written there.
+    as_webhook = Webhook("", "", found[SERVER_SECRET], rotated_at, (), found[_PREVIOUS], rotated_at)
+    return ServerSecret(signing_secrets(as_webhook, now=tx.now), rotated_at)
+
+
+def rotate_server_secret(tx: Transaction, secret: str | None = None) -> ServerSecret:
+    """Gives the server a new secret of its own; the one before it signs too for a day."""
+    fresh = check_secret(secret) if secret is not None else new_secret(secrets.token_bytes(32))
+    before = server_secret(tx).secrets[0]
+    for key, value in ((SERVER_SECRET, fresh), (_PREVIOUS, before), (_ROTATED, iso(tx.now))):
+        tx.execute(
+            "INSERT INTO meta (key, value) VALUES (:key, :value) "
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            key=key,
+            value=value,
+        )
+    return ServerSecret((fresh, before), tx.now)
+
+
+def server_secret_json(secret: ServerSecret) -> dict[str, Any]:
+    """The server's own secret as the API and the command line show it to an admin."""
+    return {
+        "secret": secret.secrets[0],
+        "previous_secret": secret.secrets[1] if len(secret.secrets) > 1 else None,
+        "rotated_at": None if secret.rotated_at is None else iso(secret.rotated_at),
+    }
+
+
+def _server_secret_rows(tx: Transaction) -> dict[str, str]:
+    return dict(tx.rows("SELECT key, value FROM meta WHERE key IN :keys", keys=[SERVER_SECRET, _PREVIOUS, _ROTATED]))
+
+
+def webhooks_by_id(tx: Transaction, ids: Collection[str]) -> dict[str, Webhook]:
+    """Several subscriptions at once; unknown ids are left out."""
+    if not ids:
+        return {}
+    found = tx.rows(f"SELECT {_WEBHOOK} FROM webhooks WHERE id IN :ids", ids=sorted(ids))
+    return {row[0]: _webhook_of(tx, row) for row in found}
+
+
+def _row(tx: Transaction, webhook_id: str, lock: str = "") -> Sequence[Any]:
+    row = tx.one(f"SELECT {_WEBHOOK} FROM webhooks WHERE id = :id {lock}", id=webhook_id)
+    if row is None:
+        raise NotFound(f"There is no webhook {webhook_id}.", webhook_id=webhook_id)
+    return row
+
+
+def _locked(tx: Transaction, webhook_id: str, version: int | None) -> Webhook:
+    webhook = _webhook_of(tx, _row(tx, webhook_id, "FOR UPDATE"))
+    if version is not None and version != webhook.version:
+        raise Stale(
+            f"The webhook {webhook_id} was changed in the meantime: it is at version {webhook.version}, not {version}. "
+            "Read it again, then repeat the change.",
+            webhook_id=webhook_id,
+        )
+    return webhook
+
+
+def _save(tx: Transaction, webhook: Webhook) -> Webhook:
+    webhook.version += 1
+    tx.execute(
+        "UPDATE webhooks SET url = :url, events = :events, secret = :secret, previous_secret = :previous, "
+        "rotated_at = :rotated_at, enabled = :enabled, disabled_reason = :reason, version = :version WHERE id = :id",
+        id=webhook.id,
+        url=webhook.url,
+        events=_events_text(webhook.events),
+        secret=webhook.secret,
+        previous=webhook.previous_secret,
+        rotated_at=webhook.rotated_at,
+        enabled=webhook.enabled,
+        reason=webhook.disabled_reason,
+        version=webhook.version,
+    )
+    return webhook
+
+
+def _events_text(events: Sequence[str]) -> str | None:
+    """All events are written as none: an empty list would read as a filter that lets nothing pass."""
+    return dumps(list(events)) if events else None
+
+
+def _webhook_of(tx: Transaction, row: Sequence[Any]) -> Webhook:
+    return Webhook(
+        id=row[0],
+        url=row[1],
+        secret=row[2],
+        created_at=certain(tx.time, row[3]),
+        events=tuple(json.loads(row[4])) if row[4] else (),
+        previous_secret=row[5],
+        rotated_at=tx.time(row[6]),
+        enabled=bool(row[7]),
+        disabled_reason=row[8],
+        version=row[9],
+    )

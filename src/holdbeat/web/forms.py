@@ -1,0 +1,171 @@
+"""What the pages read on which something is made, a job, a schedule, an endpoint, a webhook, or changed.
+
+They offer only what exists: the types that were announced, with their params, and the templates that are in use. What
+is made, is made through the API, and what that refuses is shown beside the field in the API's own words.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from zoneinfo import available_timezones
+
+from holdbeat.domain.views import endpoint_json, schedule_json
+from holdbeat.domain.webhook import WEBHOOK_EVENTS
+from holdbeat.handlers.http import METHODS
+from holdbeat.store.queue.job_types import list_types
+from holdbeat.store.reads.list_jobs import list_templates
+from holdbeat.store.running.workers import live_workers
+from holdbeat.store.schedules.schedules import get_schedule
+from holdbeat.store.transaction import Transaction
+from holdbeat.web.request import Ask
+from holdbeat.web.schedules import trial
+
+BUILT_IN = ("http", "shell")
+TEMPLATES_OFFERED = 200
+EVENT_WORDS = {
+    "job.run.completed": "a run has succeeded",
+    "job.run.failed": "a run has failed, also when it is tried again",
+    "job.run.skipped": "a run found nothing to do",
+    "job.cancelled": "a job was cancelled",
+    "job.permanently_failed": "a job has failed and is not tried again",
+    "group.finished": "all jobs of a group have ended",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One param of a type, as its schema describes it."""
+
+    name: str
+    kind: str
+    is_required: bool
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedType:
+    """A job type that somebody can choose."""
+
+    name: str
+    description: str | None
+    example: str
+    is_served: bool
+    params: list[Param]
+    schema: dict[str, Any]
+    priority: int
+    resource: str
+
+
+def offered_types(tx: Transaction) -> list[OfferedType]:
+    """All types that were announced; those of the app first, and of these the ones that a worker runs now."""
+    served = {name for worker in live_workers(tx) if worker.stopping_at is None for name in worker.types}
+    found = [
+        OfferedType(
+            each.name,
+            each.description,
+            json.dumps(_example(each.schema), indent=2),
+            each.name in served,
+            _params(each.schema),
+            each.schema,
+            each.defaults.get("priority") or 0,
+            each.defaults.get("resource") or "default",
+        )
+        for each in list_types(tx)
+    ]
+    return sorted(found, key=lambda each: (each.name in BUILT_IN, not each.is_served, each.name))
+
+
+def read_new_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    return {
+        "types": offered_types(tx),
+        "templates": list_templates(tx, limit=TEMPLATES_OFFERED).items,
+        "chosen": ask.text("type"),
+    }
+
+
+def read_new_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    return {
+        "types": offered_types(tx),
+        "templates": list_templates(tx, limit=TEMPLATES_OFFERED).items,
+        "chosen": ask.text("type"),
+        "zones": _zones(),
+        **trial(tx, ask),
+    }
+
+
+def read_new_endpoint(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    return {"methods": METHODS}
+
+
+def read_change_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    schedule = get_schedule(tx, ask.path["id"])
+    is_endpoint = schedule.endpoint is not None
+    menu = "endpoints" if is_endpoint else "schedules"
+    return {
+        "menu": menu,
+        "schedule": endpoint_json(schedule) if is_endpoint else schedule_json(schedule),
+        "is_endpoint": is_endpoint,
+        "api": f"/api/{menu}/{schedule.id}",
+        "page": f"/ui/{menu}/{schedule.id}",
+        "methods": [(each, each) for each in METHODS],
+        "zones": _zones(),
+    }
+
+
+def read_new_webhook(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    return {"events": {name: EVENT_WORDS.get(name, "") for name in WEBHOOK_EVENTS}}
+
+
+@cache
+def _zones() -> list[str]:
+    """Names to choose a timezone from; others are taken too if they exist."""
+    return ["UTC", *sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/"))]
+
+
+_EXAMPLES: dict[str, Any] = {"string": "", "integer": 1, "number": 1.0, "boolean": False, "array": [], "object": {}}
+
+
+def _example(schema: dict[str, Any]) -> dict[str, Any]:
+    """Params that show which ones there are."""
+    properties = schema.get("properties", {})
+    required = set(schema.get("required", ()))
+    shown = [name for name in properties if name in required] or list(properties)[:3]
+    return {name: properties[name].get("default", _EXAMPLES.get(_kinds(properties[name])[0])) for name in shown}
+
+
+def _params(schema: dict[str, Any]) -> list[Param]:
+    required = set(schema.get("required", ()))
+    return [
+        Param(name, " or ".join(_kinds(each)), name in required, _about(each))
+        for name, each in schema.get("properties", {}).items()
+        if isinstance(each, dict)
+    ]
+
+
+def _about(schema: dict[str, Any]) -> str:
+    """The limits of one param in a few words."""
+    parts = [str(schema["description"])] if schema.get("description") else []
+    if isinstance(schema.get("enum"), list):
+        parts.append("one of " + ", ".join(json.dumps(each) for each in schema["enum"]))
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and high is not None:
+        parts.append(f"{low} to {high}")
+    elif low is not None or high is not None:
+        parts.append(f"at least {low}" if high is None else f"at most {high}")
+    if schema.get("default") is not None:
+        parts.append(f"{json.dumps(schema['default'])} if left out")
+    return "; ".join(parts)
+
+
+def _kinds(schema: dict[str, Any]) -> list[str]:
+    kind = schema.get("type")
+    if isinstance(kind, list) and kind:
+        return [str(each) for each in kind]
+    if isinstance(kind, str):
+        return [kind]
+    choices = schema.get("anyOf") or schema.get("oneOf") or []
+    found = [name for each in choices if isinstance(each, dict) for name in _kinds(each)]
+    return found or (["string"] if "enum" in schema else ["anything"])

@@ -1,0 +1,69 @@
+"""What a page is asked for: its path, its query, and who looks at it.
+
+Guards the pages against their own addresses: a query that a page does not know is left aside, and what it does know
+reaches the store only through the same checks as the API's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+
+from holdbeat.api.context import Service
+from holdbeat.domain.api_key import Scope
+from holdbeat.domain.errors import NotFound
+from holdbeat.domain.ids import is_id
+
+LONGEST = 500
+
+
+@dataclass(slots=True)
+class Ask:
+    """One look at one page."""
+
+    service: Service
+    path: dict[str, str]
+    query: dict[str, str] = field(default_factory=dict)
+    scope: Scope = Scope.READ
+    caller: str | None = None
+
+    @staticmethod
+    def of(request: Request, service: Service) -> Ask:
+        query = {
+            name: value.strip()[:LONGEST]
+            for name, value in request.query_params.items()
+            if value.strip() and "\x00" not in value and value.isprintable()
+        }
+        return Ask(
+            service,
+            dict(request.path_params),
+            query,
+            request.scope["holdbeat.scope"],
+            request.scope["holdbeat.caller"],
+        )
+
+    @property
+    def can_write(self) -> bool:
+        return self.scope.covers(Scope.WRITE)
+
+    def id(self, what: str) -> str:
+        """The id in the path; what has not the form of one cannot exist."""
+        text = self.path["id"]
+        if not is_id(text):
+            raise NotFound(f"There is no {what} {text[:100]}.")
+        return text
+
+    def text(self, name: str) -> str | None:
+        return self.query.get(name)
+
+    def filters(self, *names: str) -> dict[str, Any]:
+        """The filters of the query that say something."""
+        return {name: self.query[name] for name in names if name in self.query}
+
+    def link_with(self, path: str, **changes: str | None) -> str:
+        """This page's address with some of its query changed; None takes a part away."""
+        query = {name: value for name, value in {**self.query, **changes}.items() if value}
+        return f"{path}?{urlencode(query)}" if query else path
