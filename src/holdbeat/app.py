@@ -38,7 +38,7 @@ from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle
 from holdbeat.pending_job import (
     OPTIONS,
-    Call,
+    PendingJob,
     choice,
     connection_of,
     refuse_connection,
@@ -53,7 +53,7 @@ from holdbeat.store.queue.templates import save_template
 from holdbeat.store.schedules.schedules import save_named_schedule
 from holdbeat.store.transaction import StoreTerms
 
-__all__ = ["App", "Call", "DirectFailed"]
+__all__ = ["App", "DirectFailed", "PendingJob"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -250,15 +250,15 @@ class App:
         original: App = self.__dict__.get("_original", self)
         return original
 
-    def call(self, target: Target, /, **params: Any) -> Call:
+    def call(self, target: Target, /, **params: Any) -> PendingJob:
         """A job to be: for `enqueue_many` and `group`."""
         if isinstance(target, JobTemplate):
             return self.call_template(target.id, **params)
-        return Call(self.type_name(target), as_params(params), self._options)
+        return PendingJob(self.type_name(target), as_params(params), self._options)
 
-    def call_template(self, name: str, /, **params: Any) -> Call:
+    def call_template(self, name: str, /, **params: Any) -> PendingJob:
         """A job to be, made from the template of that name or id; params go over the template's own."""
-        return Call(None, as_params(params), self._options, name)
+        return PendingJob(None, as_params(params), self._options, name)
 
     async def enqueue_template(self, name: str, /, **params: Any) -> JobHandle:
         """`enqueue` from the template of that name or id."""
@@ -276,7 +276,7 @@ class App:
         """`enqueue` for programs without an event loop."""
         return self.enqueue_many_sync([self.call(target, **params)])[0]
 
-    async def enqueue_many(self, calls: Sequence[Call]) -> list[JobHandle]:
+    async def enqueue_many(self, calls: Sequence[PendingJob]) -> list[JobHandle]:
         """Stores several jobs in one transaction: all or none."""
         app = self._at_home()
         if connection_of(self._options, calls) is not None:
@@ -285,7 +285,7 @@ class App:
         enqueued = await QueueManager(store).submit([submission_of(call) for call in calls])
         return [JobHandle(store, job) for job in enqueued.jobs]
 
-    def enqueue_many_sync(self, calls: Sequence[Call]) -> list[JobHandle]:
+    def enqueue_many_sync(self, calls: Sequence[PendingJob]) -> list[JobHandle]:
         """`enqueue_many` for programs without an event loop."""
         submissions = [submission_of(call) for call in calls]
         connection = connection_of(self._options, calls)
@@ -300,7 +300,7 @@ class App:
 
     async def group(
         self,
-        calls: Sequence[Call],
+        calls: Sequence[PendingJob],
         *,
         name: str | None = None,
         mode: str = "sequential",
@@ -317,7 +317,12 @@ class App:
         return group, [JobHandle(store, job) for job in jobs]
 
     def group_sync(
-        self, calls: Sequence[Call], *, name: str | None = None, mode: str = "sequential", on_failure: str = "stop"
+        self,
+        calls: Sequence[PendingJob],
+        *,
+        name: str | None = None,
+        mode: str = "sequential",
+        on_failure: str = "stop",
     ) -> tuple[JobGroup, list[JobHandle]]:
         """`group` for programs without an event loop."""
         policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")

@@ -36,11 +36,11 @@ class JobHandle:
         woken = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def heard(topics: frozenset[str]) -> None:
+        def on_topics(topics: frozenset[str]) -> None:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(woken.set)
 
-        deaf = self._store.listen(heard)
+        unsubscribe = self._store.listen(on_topics)
         try:
             async with asyncio.timeout(None if timeout is None else duration_s(timeout)):
                 while not (job := await self._store.read(_tip, self.id)).status.is_terminal:
@@ -48,7 +48,7 @@ class JobHandle:
                         await asyncio.wait_for(woken.wait(), LOOK_S)
                     woken.clear()
         finally:
-            deaf()
+            unsubscribe()
         self.job = job
         return job
 
@@ -57,7 +57,7 @@ class JobHandle:
         clock = self._store.clock
         until = None if timeout is None else clock.monotonic() + duration_s(timeout)
         woken = threading.Event()
-        deaf = self._store.listen(lambda topics: woken.set())
+        unsubscribe = self._store.listen(lambda topics: woken.set())
         try:
             while not (job := self._store.read_sync(_tip, self.id)).status.is_terminal:
                 if until is not None and clock.monotonic() >= until:
@@ -65,7 +65,7 @@ class JobHandle:
                 woken.wait(LOOK_S)
                 woken.clear()
         finally:
-            deaf()
+            unsubscribe()
         self.job = job
         return job
 

@@ -1,4 +1,4 @@
-"""Call: a job to be. What was asked for in Python, in the form that every way into the queue uses."""
+"""PendingJob: a job to be. What was asked for in Python, in the form that every way into the queue uses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TYPE_OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PendingJob:
     """A job type or a template with its params, not yet enqueued: what groups and batches are made of."""
 
     type: str | None
@@ -38,8 +38,8 @@ class Call:
     template: str | None = None
 
 
-def submission_of(call: Call) -> Submission:
-    """A Call as a checked request."""
+def submission_of(call: PendingJob) -> Submission:
+    """A PendingJob as a checked request."""
     options = call.options
     given: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
     for name in ("priority", "resource", "not_before", "labels", "webhook_url"):
@@ -57,7 +57,7 @@ def submission_of(call: Call) -> Submission:
     return Submission.read(given)
 
 
-def connection_of(options: Mapping[str, Any], calls: Sequence[Call]) -> Any:
+def connection_of(options: Mapping[str, Any], calls: Sequence[PendingJob]) -> Any:
     """The caller's own connection, which calls that are stored together share; None if the store's own is meant."""
     given = [layer.get("connection") for layer in (options, *(call.options for call in calls))]
     connections = {id(connection): connection for connection in given if connection is not None}

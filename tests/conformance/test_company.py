@@ -7,7 +7,7 @@ import pytest
 
 from holdbeat.domain.submission import Submission
 from holdbeat.store.adapter import PersistenceAdapter, Work
-from holdbeat.store.postgres.calls import COMPANY_S, Calls
+from holdbeat.store.postgres.calls import BATCH_WAIT_S, Calls
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.job_types import AnnouncedType, announce
@@ -54,7 +54,7 @@ def test_a_submission_that_takes_long_holds_up_no_other() -> None:
     calls.put(stuck)
     assert calls.take() == [stuck]
     calls.put(later)
-    watch.now_s += COMPANY_S
+    watch.now_s += BATCH_WAIT_S
     assert calls.take() == [later]
     calls.put(last)
     assert calls.take(finished=later) == [last], "only the stuck one is under way, and it has been for long"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdbeat.store.sqlite.processes import Doorbell
+from holdbeat.store.sqlite.processes import Wakeups
 
 
 class Ear:
@@ -21,7 +21,7 @@ class Ear:
     def __init__(self, path: str) -> None:
         self.heard: list[frozenset[str]] = []
         self._news = threading.Condition()
-        self.bell = Doorbell(path, self._note)
+        self.bell = Wakeups(path, self._note)
         self.bell.answer()
 
     def _note(self, topics: frozenset[str]) -> None:
@@ -37,7 +37,7 @@ class Ear:
 @pytest.mark.rule("LEASE-05")
 def test_a_quiet_process_rings_at_once_and_a_busy_one_gathers_without_losing_a_topic(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    ear, mouth = Ear(path), Doorbell(path, lambda topics: None)
+    ear, mouth = Ear(path), Wakeups(path, lambda topics: None)
     mouth.ring({"first"})
     assert ear.has_heard({"first"})
     topics = {f"t{number}" for number in range(40)}
@@ -54,7 +54,7 @@ def test_a_bell_can_be_closed_at_any_moment_and_tells_what_was_left(tmp_path: Pa
     path = str(tmp_path / "store.db")
     ear = Ear(path)
     for number in range(300):
-        mouth = Doorbell(path, lambda topics: None)
+        mouth = Wakeups(path, lambda topics: None)
         said = {f"{number}-{part}" for part in range(number % 5)}
         for topic in said:
             mouth.ring({topic})
@@ -70,7 +70,7 @@ def test_a_bell_can_be_closed_at_any_moment_and_tells_what_was_left(tmp_path: Pa
 def test_a_neighbour_is_rung_however_soon_after_another_it_came(tmp_path: Path) -> None:
     """The folder's time of change has ticks of milliseconds: two who come in one tick leave one mark."""
     path = str(tmp_path / "store.db")
-    mouth = Doorbell(path, lambda topics: None)
+    mouth = Wakeups(path, lambda topics: None)
     first = Ear(path)
     mouth.ring({"first"})
     mark = os.stat(mouth._folder).st_mtime_ns
@@ -86,7 +86,7 @@ def test_a_neighbour_is_rung_however_soon_after_another_it_came(tmp_path: Path) 
 @pytest.mark.rule("LEASE-05")
 def test_the_last_to_leave_takes_the_folder_away_and_who_comes_meanwhile_is_still_rung(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    mouth = Doorbell(path, lambda topics: None)
+    mouth = Wakeups(path, lambda topics: None)
     is_over = threading.Event()
 
     def come_and_go() -> None:
@@ -133,7 +133,7 @@ def test_a_place_that_is_not_ours_alone_has_no_bell_and_nothing_there_is_touched
     precious = tmp_path / "precious"
     precious.mkdir(mode=0o700)
     (precious / "notes").write_text("years of work")
-    mouth = Doorbell(str(tmp_path / "store.db"), lambda topics: None)
+    mouth = Wakeups(str(tmp_path / "store.db"), lambda topics: None)
     _strange(Path(mouth._folder), kind, precious)
     with caplog.at_level(logging.WARNING, "holdbeat.store"):
         for _ in range(3):
@@ -150,7 +150,7 @@ def test_a_place_that_is_not_ours_alone_has_no_bell_and_nothing_there_is_touched
 @pytest.mark.rule("OPS-06")
 def test_only_a_dead_neighbours_socket_is_taken_away(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    ear, mouth = Ear(path), Doorbell(path, lambda topics: None)
+    ear, mouth = Ear(path), Wakeups(path, lambda topics: None)
     folder = Path(mouth._folder)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
         dead.bind(str(folder / "dead"))

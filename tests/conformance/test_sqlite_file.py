@@ -22,7 +22,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
 from holdbeat.store.sqlite.file import INDEX_EVERY, MEMORY
-from holdbeat.store.sqlite.processes import WriteTurn
+from holdbeat.store.sqlite.processes import WriteLock
 from holdbeat.store.sqlite.store import READERS, SqliteStore
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import claim_all, complete, count, enqueue_all, enqueue_one, open_at, rows
@@ -348,7 +348,7 @@ def test_a_process_stopped_as_it_writes_makes_others_wait_for_a_while_only(path:
         "App(sys.argv[1]).store.write_sync(lambda tx: os.kill(os.getpid(), signal.SIGSTOP))\n"
     )
     store = opened(path)
-    assert isinstance(store._turn, WriteTurn)
+    assert isinstance(store._turn, WriteLock)
     store._turn._patience_s = 0.3
     stopped = subprocess.Popen([sys.executable, "-c", program, str(path)])
     os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
@@ -389,7 +389,7 @@ def test_a_store_that_cannot_be_reached_for_a_while_is_down_and_goes_on_afterwar
 
 @pytest.mark.rule("OPS-03")
 def test_a_lock_that_the_system_cannot_give_is_a_store_that_is_down(tmp_path: Path) -> None:
-    turn = WriteTurn(tmp_path / "write.lock", 1.0)
+    turn = WriteLock(tmp_path / "write.lock", 1.0)
     with (tmp_path / "write.lock").open("rb") as for_reading:
         os.dup2(for_reading.fileno(), turn._descriptor)
     with pytest.raises(StoreDown) as down, turn:
@@ -471,7 +471,7 @@ def test_who_writes_next_after_an_interrupted_caller_finds_nothing_of_its_transa
     store = opened(path)
     job = enqueue_one(store)
     pen: Any = GivenAway()
-    store._pen = pen
+    store._write_lock = pen
 
     def change(tx: Transaction, priority: int) -> None:
         tx.execute("UPDATE jobs SET priority = :to WHERE id = :id", to=priority, id=job.id)

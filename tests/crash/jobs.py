@@ -49,7 +49,7 @@ async def seize(ctx: Context, diary: str, seconds: float) -> str:
 
 
 @app.job
-async def deaf(ctx: Context, diary: str) -> None:
+async def unsubscribe(ctx: Context, diary: str) -> None:
     """An async handler that swallows every request to end."""
     note(diary, "begun", ctx.run_id, ctx.fence, os.getpid())
     while True:

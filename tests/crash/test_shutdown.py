@@ -53,7 +53,7 @@ def test_a_long_job_is_interrupted_and_tried_again_at_once_without_being_counted
 def test_a_second_signal_ends_the_patience_even_of_handlers_that_ignore_it(ground: Field) -> None:
     process = ground.start(shutdown_grace_s=600)
     options = ground.app.with_options(cancel_grace=0.3, retries=0)
-    deaf = options.enqueue_sync("deaf", diary=ground.diary)
+    unsubscribe = options.enqueue_sync("unsubscribe", diary=ground.diary)
     begun(ground)
     process.send(signal.SIGTERM)
     eventually(lambda: "shutdown.begun" in event_names(ground.store))
@@ -61,7 +61,7 @@ def test_a_second_signal_ends_the_patience_even_of_handlers_that_ignore_it(groun
     asked_at = time.monotonic()
     assert process.exit_code() == 0
     assert time.monotonic() - asked_at < 30
-    ended = ground.job(deaf.id)
+    ended = ground.job(unsubscribe.id)
     assert (ended.status, ended.run.error_kind) == (JobStatus.FAILED, "interrupted")
     # max_attempts 0: not tried again for any reason.
     assert (ended.retried_by, ended.permanently_failed) == (None, True)

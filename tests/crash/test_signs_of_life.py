@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from holdbeat.store.sqlite.processes import SignsOfLife
+from holdbeat.store.sqlite.processes import WorkerLocks
 from tests.crash.processes import ROOT
 
 WATCHER = """
 import sys
 from pathlib import Path
-from holdbeat.store.sqlite.processes import SignsOfLife
-life = SignsOfLife(Path(sys.argv[1]))
+from holdbeat.store.sqlite.processes import WorkerLocks
+life = WorkerLocks(Path(sys.argv[1]))
 print("watching", flush=True)
 found = set()
 while not Path(sys.argv[2]).exists():
@@ -28,7 +28,7 @@ print(sorted(found))
 @pytest.mark.rule("LEASE-05")
 def test_nobody_is_taken_for_dead_while_announcing_itself(tmp_path: Path) -> None:
     folder, done = tmp_path / "workers", tmp_path / "done"
-    life = SignsOfLife(folder)
+    life = WorkerLocks(folder)
     watcher = subprocess.Popen(
         [sys.executable, "-c", WATCHER, str(folder), str(done)], cwd=ROOT / "src", stdout=subprocess.PIPE, text=True
     )
@@ -45,11 +45,11 @@ def test_nobody_is_taken_for_dead_while_announcing_itself(tmp_path: Path) -> Non
 @pytest.mark.rule("LEASE-05")
 def test_the_dead_are_known_at_once_and_the_living_are_not_among_them(tmp_path: Path) -> None:
     folder = tmp_path / "workers"
-    life = SignsOfLife(folder)
+    life = WorkerLocks(folder)
     life.announce("alive")
     code = (
-        "import sys; from pathlib import Path; from holdbeat.store.sqlite.processes import SignsOfLife; "
-        "SignsOfLife(Path(sys.argv[1])).announce('doomed'); print('ready', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from holdbeat.store.sqlite.processes import WorkerLocks; "
+        "WorkerLocks(Path(sys.argv[1])).announce('doomed'); print('ready', flush=True); sys.stdin.read()"
     )
     doomed = subprocess.Popen(
         [sys.executable, "-c", code, str(folder)], cwd=ROOT / "src", stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -98,7 +98,7 @@ def test_a_sign_of_life_outlasts_those_who_read_it_and_ends_with_its_process_who
     os.close(for_child)
     assert living.stdout is not None and living.stdin is not None
     assert living.stdout.readline() == "ready\n"
-    life = SignsOfLife(Path(f"{path}-run") / "workers")
+    life = WorkerLocks(Path(f"{path}-run") / "workers")
     assert life.known_dead() == frozenset()
     living.stdin.write("\n")
     living.stdin.flush()

@@ -17,7 +17,7 @@ def polite(mark: str) -> None:
         Path(mark).write_text("told")
 
 
-def deaf(mark: str) -> None:
+def unsubscribe(mark: str) -> None:
     """Hears nothing but SIGKILL."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -108,7 +108,7 @@ async def test_a_thread_that_does_not_end_keeps_its_slot_its_lease_and_its_group
 
 
 @pytest.mark.rule("CAN-02", "CAN-03")
-@pytest.mark.parametrize("manner", ["polite", "deaf"])
+@pytest.mark.parametrize("manner", ["polite", "unsubscribe"])
 async def test_a_process_gets_sigterm_and_after_its_grace_sigkill(store_url: str, tmp_path: Path, manner: str) -> None:
     app = App(store_url, **SETTINGS)
     app.job_with(getattr(engine_jobs, manner), isolation="process", cancel_grace=0.5, retries=0)

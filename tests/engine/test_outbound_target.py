@@ -51,9 +51,9 @@ async def test_an_address_that_never_answers_leaves_time_for_the_next() -> None:
     async with serving(http(b"ok"), host="127.0.0.1") as server:
         with contextlib.ExitStack() as stack:
             # Nobody accepts here, and once its backlog is full the kernel drops what else arrives.
-            deaf = stack.enter_context(socket.socket())
-            deaf.bind(("127.0.0.3", server.port))
-            deaf.listen(0)
+            unsubscribe = stack.enter_context(socket.socket())
+            unsubscribe.bind(("127.0.0.3", server.port))
+            unsubscribe.listen(0)
             for _ in range(4):
                 filler = stack.enter_context(socket.socket())
                 filler.setblocking(False)

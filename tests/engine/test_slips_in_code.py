@@ -9,7 +9,7 @@ import pytest
 
 from holdbeat import App, Client
 from holdbeat.client.asynchronous.client import AsyncClient
-from holdbeat.domain.bounds import instant
+from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.errors import Conflict, Invalid, Unavailable
 from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.params import check_json
@@ -28,7 +28,7 @@ def test_an_unknown_option_of_a_job_type_is_named_with_the_one_that_was_meant(ap
 def test_an_instant_without_a_zone_is_refused_with_the_remedy(app: App) -> None:
     with pytest.raises(Invalid, match=r"not_before has no time zone.*replace\(tzinfo=UTC\).*astimezone\(\)"):
         app.with_options(not_before=datetime(2999, 1, 1)).enqueue_sync("http", url="http://127.0.0.1:1/")  # noqa: DTZ001
-    assert instant(datetime(2999, 1, 1, tzinfo=UTC), "not_before").year == 2999
+    assert check_instant(datetime(2999, 1, 1, tzinfo=UTC), "not_before").year == 2999
     app.close()
 
 

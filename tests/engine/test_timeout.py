@@ -47,7 +47,9 @@ async def test_a_run_beyond_its_timeout_ends_failed_however_the_handler_behaves(
     functions: dict[str, Any] = {"async": wait, "blocking": block, "returning": return_all_the_same, "thread": look}
     params = {}
     if manner == "process":
-        app.job_with(engine_jobs.deaf, name="late", isolation="process", timeout=1.5, cancel_grace=0.2, retries=0)
+        app.job_with(
+            engine_jobs.unsubscribe, name="late", isolation="process", timeout=1.5, cancel_grace=0.2, retries=0
+        )
         params = {"mark": str(tmp_path / "mark")}
     else:
         app.job_with(functions[manner], name="late", timeout=0.3, retries=0)

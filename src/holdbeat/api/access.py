@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from holdbeat.api import legacy
-from holdbeat.api.context import Service
+from holdbeat.api.context import ApiContext
 from holdbeat.api.login_redirect import login_before
 from holdbeat.api.problem import Misdirected, problem, refusal, wrong_method
 from holdbeat.api.request import HEAD_ONLY, path_of
@@ -56,10 +56,10 @@ Straight = Mapping[str, Mapping[str, Serve]]
 """For each path without parameters, what serves its methods."""
 
 
-class Doors:
+class AccessMiddleware:
     """What stands around everything that the server offers, as an ASGI application of its own."""
 
-    def __init__(self, app: ASGIApp, service: Service, straight: Straight) -> None:
+    def __init__(self, app: ASGIApp, service: ApiContext, straight: Straight) -> None:
         self._app = app
         self.service = self._service = service
         self._straight = straight

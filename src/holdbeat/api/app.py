@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from holdbeat import __version__
 from holdbeat.api import legacy
-from holdbeat.api.access import Doors
-from holdbeat.api.context import Service
+from holdbeat.api.access import AccessMiddleware
+from holdbeat.api.context import ApiContext
 from holdbeat.api.docs_page import STYLE, docs_html
 from holdbeat.api.problem import answer, problem, wrong_method
 from holdbeat.api.routers import (
@@ -56,17 +56,17 @@ DESCRIPTION = (
 class Api(FastAPI):
     """FastAPI behind the doors: nothing of it sees a request that they refuse."""
 
-    doors: Doors
+    access: AccessMiddleware
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.doors(scope, receive, send)
+        await self.access(scope, receive, send)
 
     async def inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What the doors lead to."""
         await super().__call__(scope, receive, send)
 
 
-def create_api(service: Service) -> Api:
+def create_api(service: ApiContext) -> Api:
     """The whole API for one service."""
     app = Api(
         title="Holdbeat",
@@ -84,11 +84,11 @@ def create_api(service: Service) -> Api:
             straight.setdefault(path, {}).update(serve_by_method)
     _document(app, mounted)
     app.add_exception_handler(HTTPException, _refuse_by_router)
-    app.doors = Doors(app.inside, service, straight)
+    app.access = AccessMiddleware(app.inside, service, straight)
     return app
 
 
-def _all_routes(service: Service) -> list[Routes]:
+def _all_routes(service: ApiContext) -> list[Routes]:
     found = [
         jobs.routes,
         logs.routes,
@@ -149,7 +149,7 @@ def _wrong_method(request: Request) -> Response:
     found = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     refused = wrong_method({method for route in found for method in getattr(route, "methods", None) or ()})
     old = next((route.path for route in found if legacy.routes.tag in getattr(route, "tags", ())), None)
-    return refused if old is None else legacy.told(refused, old, request.app.doors.service)
+    return refused if old is None else legacy.told(refused, old, request.app.access.service)
 
 
 def _document(app: FastAPI, mounted: list[Routes]) -> None:

@@ -28,7 +28,7 @@ def _nothing(path: str) -> None:
 
 
 @dataclass(slots=True)
-class Service:
+class ApiContext:
     """One server's worth of things; every request finds its way to them through its route."""
 
     store: PersistenceAdapter

@@ -59,7 +59,7 @@ class EventFeed:
         self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
-        self._deaf: Any = None
+        self._unsubscribe: Any = None
         self._listeners = 0
         self._texts: dict[tuple[int, int, frozenset[str] | None, str | None], bytes] = {}
         """What listeners with the same filter at the same place get: written once for all of them."""
@@ -75,12 +75,12 @@ class EventFeed:
             self._numbers[self._head] = self._first - 1
             loop = asyncio.get_running_loop()
 
-            def heard(topics: frozenset[str]) -> None:
+            def on_topics(topics: frozenset[str]) -> None:
                 if "events" in topics or "reconnected" in topics:
                     with contextlib.suppress(RuntimeError):
                         loop.call_soon_threadsafe(self._woken.set)
 
-            self._deaf = self._store.listen(heard)
+            self._unsubscribe = self._store.listen(on_topics)
             self._task = asyncio.create_task(self._read_on(), name="holdbeat-event-feed")
 
     async def _read_on(self) -> None:
@@ -116,8 +116,8 @@ class EventFeed:
         self._closed.set()
         self._news.set()
         self._woken.set()
-        if self._deaf is not None:
-            self._deaf()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

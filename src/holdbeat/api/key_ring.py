@@ -32,12 +32,12 @@ class KeyRing:
         self._reading = asyncio.Lock()
         self._used: dict[str, float] = {}
         self._touches: set[asyncio.Task[None]] = set()
-        self._deaf = store.listen(self._heard)
+        self._unsubscribe = store.listen(self._on_topics)
 
     def close(self) -> None:
-        self._deaf()
+        self._unsubscribe()
 
-    def _heard(self, topics: frozenset[str]) -> None:
+    def _on_topics(self, topics: frozenset[str]) -> None:
         if "api_keys" in topics or "reconnected" in topics:
             self._is_stale = True
 

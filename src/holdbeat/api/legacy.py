@@ -11,9 +11,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdbeat.api.context import Service
+from holdbeat.api.context import ApiContext
 from holdbeat.api.problem import answer
-from holdbeat.api.request import Call, checked_fields
+from holdbeat.api.request import ApiRequest, checked_fields
 from holdbeat.api.routes import Parameter, Routes, Serve
 from holdbeat.api.schemas.others import (
     LegacyAccepted,
@@ -65,7 +65,7 @@ _GROUP_WORDS = {
 @routes.post(
     "/jobs/batch/trigger", body=LegacyBatch, answers={202: LegacyBatchAccepted}, refuses=(409,), deprecated=True
 )
-async def legacy_trigger_batch(call: Call) -> Response:
+async def legacy_trigger_batch(call: ApiRequest) -> Response:
     """Submit several jobs as one batch. Use POST /api/job-groups instead."""
     given = await call.fields(("jobs",), required=("jobs",))
     if not isinstance(given["jobs"], list):
@@ -91,7 +91,7 @@ def _submit(tx: Transaction, submissions: Sequence[Submission], is_admin: bool) 
 @routes.post(
     "/jobs/{type}/trigger", body=LegacyTrigger, body_optional=True, answers={202: LegacyAccepted}, deprecated=True
 )
-async def legacy_trigger(call: Call) -> Response:
+async def legacy_trigger(call: ApiRequest) -> Response:
     """Submit a job; the body is its params. Use POST /api/jobs instead."""
     params = await call.object(may_be_empty=True)
     submission = Submission.read({"type": call.path("type"), "params": params})
@@ -109,7 +109,7 @@ async def legacy_trigger(call: Call) -> Response:
     ),
     deprecated=True,
 )
-async def legacy_list_jobs(call: Call) -> Response:
+async def legacy_list_jobs(call: ApiRequest) -> Response:
     """List jobs as their last attempts stand, the newest attempt first. Use GET /api/jobs instead."""
     word = call.choice("status", WORDS.values())
     status = next((new for new, old in WORDS.items() if old == word), None)
@@ -126,7 +126,7 @@ def _tips(tx: Transaction, wanted: dict[str, Any], limit: int) -> list[tuple[Job
 
 
 @routes.get("/jobs/batch/{id}", answers={200: LegacyBatchStatus}, deprecated=True)
-async def legacy_get_batch(call: Call) -> Response:
+async def legacy_get_batch(call: ApiRequest) -> Response:
     """Read a batch. Use GET /api/job-groups/{id} instead."""
     group, jobs = await call.service.store.read(load_group, call.id("batch"))
     tips = [job for job in jobs if job.retried_by is None]
@@ -144,7 +144,7 @@ async def legacy_get_batch(call: Call) -> Response:
 
 
 @routes.get("/jobs/{id}", answers={200: LegacyJob}, deprecated=True)
-async def legacy_get_job(call: Call) -> Response:
+async def legacy_get_job(call: ApiRequest) -> Response:
     """Read a job as its last attempt stands. Use GET /api/jobs/{id} instead."""
     job_id = call.id("job")
     return answer(legacy_json(await call.service.store.read(_tip, job_id), job_id))
@@ -155,7 +155,7 @@ def _tip(tx: Transaction, job_id: str) -> Job:
 
 
 @routes.post("/jobs/{id}/cancel", answers={200: LegacyJob}, refuses=(400, 409, 413), deprecated=True)
-async def legacy_cancel_job(call: Call) -> Response:
+async def legacy_cancel_job(call: ApiRequest) -> Response:
     """Cancel a job. Use POST /api/jobs/{id}/cancel instead."""
     job_id = call.id("job")
     await call.fields((), may_be_empty=True)
@@ -178,14 +178,14 @@ def legacy_json(job: Job, job_id: str | None = None) -> dict[str, Any]:
     }
 
 
-def told(response: Response, path: str, service: Service) -> Response:
+def told(response: Response, path: str, service: ApiContext) -> Response:
     """An answer of the legacy API, which says that it goes; the call is counted under its path."""
     service.count_legacy_call(path)
     response.headers.update(HEADERS)
     return response
 
 
-def _around(serve: Serve, path: str, service: Service) -> Serve:
+def _around(serve: Serve, path: str, service: ApiContext) -> Serve:
     async def serve_and_tell(request: Request) -> Response:
         return told(await serve(request), path, service)
 

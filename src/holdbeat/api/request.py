@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
 
-from holdbeat.api.context import Service
+from holdbeat.api.context import ApiContext
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.errors import Forbidden, Invalid, Malformed, NotFound, Stale, TooLarge
 from holdbeat.domain.ids import is_id
@@ -34,13 +34,13 @@ def path_of(raw: bytes) -> str:
     return "/".join(unquote(part.decode("latin-1")).replace("/", SLASH) for part in raw.split(b"/"))
 
 
-class Call:
+class ApiRequest:
     """A request, with what its route allows it to carry."""
 
     __slots__ = ("_multiple", "_query", "request", "service")
 
     def __init__(
-        self, request: Request, service: Service, query_names: frozenset[str], multiple: frozenset[str]
+        self, request: Request, service: ApiContext, query_names: frozenset[str], multiple: frozenset[str]
     ) -> None:
         self.request = request
         self.service = service

@@ -16,14 +16,14 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdbeat.api.context import Service
+from holdbeat.api.context import ApiContext
 from holdbeat.api.problem import JSON, PROBLEM, refusal
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.domain.errors import HoldbeatError
 
-Endpoint = Callable[[Call], Awaitable[Response]]
+Endpoint = Callable[[ApiRequest], Awaitable[Response]]
 Serve = Callable[[Request], Coroutine[Any, Any, Response]]
-Around = Callable[[Serve, str, Service], Serve]
+Around = Callable[[Serve, str, ApiContext], Serve]
 Content = type[BaseModel] | str
 Answers = Mapping[int, Content | Sequence[Content] | None]
 """For each status: a model, a content type of something that is not JSON, several of these, or None for no body."""
@@ -174,7 +174,7 @@ class Routes:
                 found |= {content for content in _contents(answered) if isinstance(content, type)}
         return found
 
-    def mount(self, app: FastAPI, service: Service) -> dict[str, dict[str, Serve]]:
+    def mount(self, app: FastAPI, service: ApiContext) -> dict[str, dict[str, Serve]]:
         """Adds the routes to the application; answers how to serve those whose paths have no parameters."""
         straight: dict[str, dict[str, Serve]] = {}
         for route in self._routes:
@@ -203,14 +203,14 @@ class Routes:
         return straight
 
 
-def _serving(route: Route, service: Service) -> Serve:
+def _serving(route: Route, service: ApiContext) -> Serve:
     query_names = frozenset(each.name for each in route.parameters if each.place == "query")
     multiple = frozenset(each.name for each in route.parameters if each.is_multiple)
     endpoint = route.endpoint
 
     async def serve(request: Request) -> Response:
         try:
-            return await endpoint(Call(request, service, query_names, multiple))
+            return await endpoint(ApiRequest(request, service, query_names, multiple))
         except HoldbeatError as error:
             return refusal(error)
 

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdbeat.api.access import SECURITY_HEADERS
 from holdbeat.api.app import create_api
-from holdbeat.api.context import Service
+from holdbeat.api.context import ApiContext
 from holdbeat.api.event_feed import EventFeed
 from holdbeat.api.key_ring import KeyRing
 from holdbeat.api.problem import problem
@@ -163,7 +163,7 @@ class ApiServer:
         self,
         supervisor: Supervisor,
         *,
-        add_dashboard: Callable[[Any, Service], None] | None = None,
+        add_dashboard: Callable[[Any, ApiContext], None] | None = None,
         metrics: Callable[[], tuple[bytes, str]] | None = None,
         count_legacy_call: Callable[[str], None] | None = None,
     ) -> None:
@@ -171,7 +171,7 @@ class ApiServer:
         keys = KeyRing(store)
         settings = supervisor.settings
         outbound = WatchedOutbound(settings, lambda: store)
-        self.service = Service(store, settings, supervisor, keys, Sessions(store, keys), EventFeed(store), outbound)
+        self.service = ApiContext(store, settings, supervisor, keys, Sessions(store, keys), EventFeed(store), outbound)
         if metrics is not None:
             self.service.metrics = metrics
         if count_legacy_call is not None:

@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 from starlette.types import Scope as AsgiScope
 
-from holdbeat.api.context import Service
+from holdbeat.api.context import ApiContext
 from holdbeat.domain.errors import HoldbeatError
 
 KEY_ID = "holdbeat.key_id"
@@ -23,7 +23,7 @@ LOOK_AGAIN_S = 0.5
 
 
 async def while_admitted(
-    service: Service, scope: AsgiScope, messages: AsyncGenerator[bytes, None]
+    service: ApiContext, scope: AsgiScope, messages: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
     """The messages of a stream, each handed out only while the doors would still let its listener in."""
     async with aclosing(messages):
@@ -33,7 +33,7 @@ async def while_admitted(
             yield message
 
 
-async def _is_admitted(service: Service, scope: AsgiScope) -> bool:
+async def _is_admitted(service: ApiContext, scope: AsgiScope) -> bool:
     keys = service.keys
     while not keys.is_fresh:
         try:

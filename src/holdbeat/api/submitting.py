@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.errors import Forbidden, Invalid
 from holdbeat.domain.submission import Submission
@@ -24,7 +24,7 @@ _HEADER_KEY = re.compile(r"[!-~]{1,255}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-def read_submission(call: Call, given: Any, *, place: str = "") -> Submission:
+def read_submission(call: ApiRequest, given: Any, *, place: str = "") -> Submission:
     """One job of a request."""
     if not isinstance(given, dict):
         raise Invalid(
@@ -37,7 +37,7 @@ def read_submission(call: Call, given: Any, *, place: str = "") -> Submission:
     return submission
 
 
-def read_submissions(call: Call, given: Any) -> list[Submission]:
+def read_submissions(call: ApiRequest, given: Any) -> list[Submission]:
     """The jobs of a batch or a group."""
     if not isinstance(given, list):
         raise Invalid("jobs must be a list of jobs.", code="invalid_body", field="jobs")
@@ -57,7 +57,7 @@ def check_count(jobs: Sequence[Any]) -> None:
         raise Invalid(f"jobs may hold at most {MOST_JOBS:,} jobs; send several requests.", field="jobs")
 
 
-def with_header_key(call: Call, given: dict[str, Any]) -> dict[str, Any]:
+def with_header_key(call: ApiRequest, given: dict[str, Any]) -> dict[str, Any]:
     """The request with the key of the header `Idempotency-Key`; one that differs from the field is refused."""
     sent = call.request.headers.getlist("idempotency-key")
     if not sent:
@@ -85,7 +85,7 @@ def with_header_key(call: Call, given: dict[str, Any]) -> dict[str, Any]:
     return {**given, "idempotency_key": key}
 
 
-async def submit_for(call: Call, submissions: Sequence[Submission]) -> Enqueued:
+async def submit_for(call: ApiRequest, submissions: Sequence[Submission]) -> Enqueued:
     """Stores jobs on behalf of the caller: all or none."""
     if not _needs_guard(submissions) or call.scope.covers(Scope.ADMIN):
         return await call.service.store.write(submit, submissions)

@@ -12,7 +12,7 @@ import click
 
 from holdbeat.cli.options import JSON, ListingGroup, example, on_store
 from holdbeat.cli.output import instant, print_json, say, say_what_next, table
-from holdbeat.domain.bounds import line
+from holdbeat.domain.bounds import check_line
 from holdbeat.domain.clock import iso
 
 
@@ -32,7 +32,7 @@ def create(settings: Any, store: Any, name: str | None, scope: str, as_json: boo
     from holdbeat.store.access.api_keys import create_api_key
 
     key = new_key(secrets.token_bytes(KEY_BYTES))
-    made = store.write_sync(create_api_key, line(name or scope, "name", 200), Scope(scope), key)
+    made = store.write_sync(create_api_key, check_line(name or scope, "name", 200), Scope(scope), key)
     if as_json:
         print_json({**_key_json(made), "key": key})
         return

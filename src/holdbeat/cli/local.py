@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdbeat.cli.lazy import Lazy
 from holdbeat.cli.local_state import LocalState
-from holdbeat.domain.bounds import line
+from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Invalid, NotFound
 from holdbeat.domain.views import event_json, group_json, job_json, kept_params, run_json, template_json
 
@@ -165,7 +165,7 @@ class LocalBackend(LocalState):
         name = request.get("name")
         members = [_submission(each, f"jobs[{index}].") for index, each in enumerate(given)]
         made = self._write(
-            submitting.submit_group, None if name is None else line(name, "name", 200), mode, on_failure, members
+            submitting.submit_group, None if name is None else check_line(name, "name", 200), mode, on_failure, members
         )
         return group_json(*made)
 
@@ -242,7 +242,7 @@ def _choice(kind: Any, value: Any, field: str) -> Any:
 
 
 def _reason(reason: str | None) -> str | None:
-    return None if reason is None else line(reason, "reason", 500)
+    return None if reason is None else check_line(reason, "reason", 500)
 
 
 def _change(tx: Transaction, job_id: str, changes: dict[str, Any]) -> Job:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.cli.lazy import Lazy
-from holdbeat.domain.bounds import instant
+from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.views import (
     endpoint_json,
     job_json,
@@ -174,4 +174,4 @@ class LocalEndpoints(LocalSchedules):
 
 
 def _instant(text: str | None, field: str) -> datetime | None:
-    return None if text is None else instant(text, field)
+    return None if text is None else check_instant(text, field)

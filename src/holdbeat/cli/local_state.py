@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from holdbeat.cli.lazy import Lazy
-from holdbeat.domain.bounds import line
+from holdbeat.domain.bounds import check_line
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.views import delivery_json, event_json, job_json, reservation_json, webhook_json, worker_json
@@ -88,7 +88,7 @@ class LocalState:
         clock = self.store.clock
         until = None if timeout_s is None else clock.monotonic() + timeout_s
         woken = threading.Event()
-        deaf = self.store.listen(lambda topics: woken.set())
+        unsubscribe = self.store.listen(lambda topics: woken.set())
         try:
             while True:
                 woken.clear()
@@ -103,7 +103,7 @@ class LocalState:
                     raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s; it goes on")
                 woken.wait(left_s)
         finally:
-            deaf()
+            unsubscribe()
 
     def get_logs(self, job_id: str, *, after: int | None = None, limit: int | None = None) -> Any:
         count = limit or PAGE
@@ -113,7 +113,7 @@ class LocalState:
 
     def follow_logs(self, job_id: str, *, after: int = 0) -> Generator[Any, None, None]:
         woken = threading.Event()
-        deaf = self.store.listen(lambda topics: woken.set())
+        unsubscribe = self.store.listen(lambda topics: woken.set())
         try:
             while True:
                 woken.clear()
@@ -127,7 +127,7 @@ class LocalState:
                     return
                 woken.wait(LOOK_S)
         finally:
-            deaf()
+            unsubscribe()
 
     def list_events(
         self,
@@ -149,7 +149,7 @@ class LocalState:
         place = self._read(event_log.latest_cursor) if after is None else None if after == "0" else after
         names = list(name) if name else None
         woken = threading.Event()
-        deaf = self.store.listen(lambda topics: woken.set())
+        unsubscribe = self.store.listen(lambda topics: woken.set())
         try:
             while True:
                 woken.clear()
@@ -160,7 +160,7 @@ class LocalState:
                 if not found:
                     woken.wait(LOOK_S)
         finally:
-            deaf()
+            unsubscribe()
 
     # --- the queue ----------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class LocalState:
         return self._read(explain_reservation.explain_reservation, reservation_id)
 
     def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Any:
-        why = None if reason is None else line(reason, "reason", 500)
+        why = None if reason is None else check_line(reason, "reason", 500)
         cancelled = self._write(reservations.cancel_reservation, reservation_id, why)
         return {**reservation_json(cancelled), "estimated_start": None}
 

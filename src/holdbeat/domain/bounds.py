@@ -20,28 +20,28 @@ LAST_INSTANT = datetime(9000, 1, 1, tzinfo=UTC)
 FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def number(value: Any, field: str, low: float, high: float) -> float:
+def check_number(value: Any, field: str, low: float, high: float) -> float:
     """A finite number between two bounds, both allowed."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise Invalid(f"{field} must be a number from {low:.15g} to {high:.15g}.", code="out_of_range", field=field)
     return value if isinstance(value, int) else float(value)
 
 
-def whole_number(value: Any, field: str, low: int, high: int) -> int:
+def check_whole_number(value: Any, field: str, low: int, high: int) -> int:
     """An integer between two bounds, both allowed."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise Invalid(f"{field} must be a whole number from {low} to {high}.", code="out_of_range", field=field)
     return value
 
 
-def duration_s(value: Any, field: str, low: float, high: float = YEAR_S) -> float:
+def check_duration_s(value: Any, field: str, low: float, high: float = YEAR_S) -> float:
     """A duration in seconds; NaN and infinity lie outside all bounds."""
     if isinstance(value, float) and not math.isfinite(value):
         raise Invalid(f"{field} must be a finite number of seconds.", code="out_of_range", field=field)
-    return number(value, field, low, high)
+    return check_number(value, field, low, high)
 
 
-def instant(value: Any, field: str) -> datetime:
+def check_instant(value: Any, field: str) -> datetime:
     """An instant in UTC with milliseconds, read from a datetime or its ISO-8601 form."""
     if isinstance(value, str):
         try:
@@ -66,7 +66,7 @@ def instant(value: Any, field: str) -> datetime:
     return to_millis(value)
 
 
-def line(value: Any, field: str, longest: int, shortest: int = 1) -> str:
+def check_line(value: Any, field: str, longest: int, shortest: int = 1) -> str:
     """One line of visible text: no control characters, no lone surrogates."""
     if not isinstance(value, str) or not shortest <= len(value) <= longest:
         raise Invalid(

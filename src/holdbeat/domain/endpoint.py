@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdbeat.domain.address import check_form
-from holdbeat.domain.bounds import duration_s, whole_number
+from holdbeat.domain.bounds import check_duration_s, check_whole_number
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.headers import check_headers
@@ -51,8 +51,8 @@ def validate_call(call: EndpointCall) -> None:
     if call.method not in METHODS:
         raise Invalid(f"method must be one of {', '.join(METHODS)}.", code="invalid_method", field="method")
     check_headers(call.headers)
-    duration_s(call.max_execution_s, "max_execution_s", 0.1, LONGEST_EXECUTION_S)
-    duration_s(call.timeout_s, "timeout_s", 0.1, LONGEST_EXECUTION_S)
+    check_duration_s(call.max_execution_s, "max_execution_s", 0.1, LONGEST_EXECUTION_S)
+    check_duration_s(call.timeout_s, "timeout_s", 0.1, LONGEST_EXECUTION_S)
     if call.timeout_s > call.max_execution_s:
         raise Invalid(
             f"timeout_s ({call.timeout_s:g}) must not exceed max_execution_s ({call.max_execution_s:g}): "
@@ -60,7 +60,7 @@ def validate_call(call: EndpointCall) -> None:
             code="timeout_exceeds_execution",
             field="timeout_s",
         )
-    whole_number(call.max_response_kb, "max_response_kb", 1, LARGEST_RESPONSE_KB)
+    check_whole_number(call.max_response_kb, "max_response_kb", 1, LARGEST_RESPONSE_KB)
 
 
 def _validate_url(url: Any) -> None:

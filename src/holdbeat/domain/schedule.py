@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from holdbeat.domain.bounds import YEAR_S, duration_s, instant, line, number, whole_number
+from holdbeat.domain.bounds import YEAR_S, check_duration_s, check_instant, check_line, check_number, check_whole_number
 from holdbeat.domain.cron import Cron, Dst, zone_of
 from holdbeat.domain.endpoint import HTTP_RESOURCE, HTTP_TYPE, EndpointCall, validate_call
 from holdbeat.domain.errors import Invalid
@@ -116,7 +116,7 @@ def validate(schedule: Schedule, *, reads_timetable: bool = True) -> None:
 
     `reads_timetable` is false where the timetable stays as it was: one whose zone is gone since can still be disabled.
     """
-    line(schedule.name, "name", LONGEST_NAME)
+    check_line(schedule.name, "name", LONGEST_NAME)
     if schedule.name in VERBS:
         raise Invalid(
             f"{schedule.name!r} cannot be a name: it is what one asks of schedules. Choose another.",
@@ -125,7 +125,7 @@ def validate(schedule: Schedule, *, reads_timetable: bool = True) -> None:
         )
     _validate_work(schedule)
     _validate_timetable(schedule, reads_timetable)
-    whole_number(schedule.catch_up_limit, "catch_up_limit", 1, MOST_CAUGHT_UP)
+    check_whole_number(schedule.catch_up_limit, "catch_up_limit", 1, MOST_CAUGHT_UP)
     if schedule.adaptive:
         _validate_adaptive(schedule)
     else:
@@ -148,13 +148,13 @@ def _validate_work(schedule: Schedule) -> None:
     elif schedule.type is not None and schedule.template_id is not None:
         raise Invalid("Give a type or a template, not both.", code="ambiguous_type", field="type")
     elif schedule.type is not None:
-        line(schedule.type, "type", LONGEST_NAME)
+        check_line(schedule.type, "type", LONGEST_NAME)
     if schedule.priority is not None:
-        whole_number(schedule.priority, "priority", 0, 100)
+        check_whole_number(schedule.priority, "priority", 0, 100)
     if schedule.timeout_s is not None:
-        duration_s(schedule.timeout_s, "timeout_s", 0.001)
+        check_duration_s(schedule.timeout_s, "timeout_s", 0.001)
     if schedule.resource is not None:
-        line(schedule.resource, "resource", LONGEST_NAME)
+        check_line(schedule.resource, "resource", LONGEST_NAME)
 
 
 def _validate_timetable(schedule: Schedule, reads: bool) -> None:
@@ -166,17 +166,17 @@ def _validate_timetable(schedule: Schedule, reads: bool) -> None:
         )
     if reads:
         zone_of(schedule.timezone)
-    number(schedule.jitter_s, "jitter_s", 0, LONGEST_JITTER_S)
+    check_number(schedule.jitter_s, "jitter_s", 0, LONGEST_JITTER_S)
     if schedule.cron is not None:
         if reads:
             Cron.parse(schedule.cron)
     else:
-        interval_s = duration_s(schedule.interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+        interval_s = check_duration_s(schedule.interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
         if schedule.jitter_s > interval_s:
             # Beyond the interval one due time would overtake the next.
             raise Invalid("jitter_s must not exceed interval_s.", code="jitter_exceeds_interval", field="jitter_s")
-    start_at = None if schedule.start_at is None else instant(schedule.start_at, "start_at")
-    end_at = None if schedule.end_at is None else instant(schedule.end_at, "end_at")
+    start_at = None if schedule.start_at is None else check_instant(schedule.start_at, "start_at")
+    end_at = None if schedule.end_at is None else check_instant(schedule.end_at, "end_at")
     if start_at and end_at and start_at >= end_at:
         raise Invalid("start_at must lie before end_at.", code="start_after_end", field="end_at")
 
@@ -196,7 +196,7 @@ def _validate_adaptive(schedule: Schedule) -> None:
         )
     for name in ("min_interval_s", "max_interval_s"):
         if getattr(schedule, name) is not None:
-            duration_s(getattr(schedule, name), name, SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+            check_duration_s(getattr(schedule, name), name, SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
     low, high = schedule.min_interval_s, schedule.max_interval_s
     if low is not None and high is not None and low > high:
         raise Invalid(

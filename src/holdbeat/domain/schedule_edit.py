@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from holdbeat.domain.bounds import duration_s, instant, line, number, whole_number
+from holdbeat.domain.bounds import check_duration_s, check_instant, check_line, check_number, check_whole_number
 from holdbeat.domain.cron import Dst
 from holdbeat.domain.endpoint import LONGEST_EXECUTION_S, EndpointCall
 from holdbeat.domain.errors import Invalid
@@ -60,7 +60,7 @@ def _choice(kind: type[Choice]) -> Reader:
 
 
 def _interval(value: Any, field: str) -> float:
-    return duration_s(value, field, SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+    return check_duration_s(value, field, SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
 
 
 def _object(value: Any, field: str) -> dict[str, Any]:
@@ -81,30 +81,30 @@ def _method(value: Any, field: str) -> str:
 
 
 _NULLABLE: dict[str, Reader] = {
-    "template_id": lambda value, field: line(value, field, LONGEST_NAME),
-    "type": lambda value, field: line(value, field, LONGEST_NAME),
+    "template_id": lambda value, field: check_line(value, field, LONGEST_NAME),
+    "type": lambda value, field: check_line(value, field, LONGEST_NAME),
     "params": _object,
-    "priority": lambda value, field: whole_number(value, field, 0, 100),
-    "resource": lambda value, field: line(value, field, LONGEST_NAME),
+    "priority": lambda value, field: check_whole_number(value, field, 0, 100),
+    "resource": lambda value, field: check_line(value, field, LONGEST_NAME),
     "retry_policy": check_retry_policy,
-    "timeout_s": lambda value, field: duration_s(value, field, 0.001),
-    "webhook_url": lambda value, field: line(value, field, 2048),
+    "timeout_s": lambda value, field: check_duration_s(value, field, 0.001),
+    "webhook_url": lambda value, field: check_line(value, field, 2048),
     "labels": _labels,
     "cron": _text,
     "interval_s": _interval,
-    "start_at": instant,
-    "end_at": instant,
+    "start_at": check_instant,
+    "end_at": check_instant,
     "min_interval_s": _interval,
     "max_interval_s": _interval,
 }
 _REQUIRED: dict[str, Reader] = {
-    "name": lambda value, field: line(value, field, LONGEST_NAME),
+    "name": lambda value, field: check_line(value, field, LONGEST_NAME),
     "enabled": _flag,
     "timezone": _text,
     "dst": _choice(Dst),
-    "jitter_s": lambda value, field: number(value, field, 0, LONGEST_JITTER_S),
+    "jitter_s": lambda value, field: check_number(value, field, 0, LONGEST_JITTER_S),
     "catch_up": _choice(CatchUp),
-    "catch_up_limit": lambda value, field: whole_number(value, field, 1, MOST_CAUGHT_UP),
+    "catch_up_limit": lambda value, field: check_whole_number(value, field, 1, MOST_CAUGHT_UP),
     "overlap": _choice(Overlap),
     "adaptive": _flag,
 }
@@ -113,9 +113,9 @@ _CALL: dict[str, Reader] = {
     "method": _method,
     "headers": _labels,
     "body": lambda value, field: deepcopy(value),
-    "timeout_s": lambda value, field: duration_s(value, field, 0.1, LONGEST_EXECUTION_S),
-    "max_execution_s": lambda value, field: duration_s(value, field, 0.1, LONGEST_EXECUTION_S),
-    "max_response_kb": lambda value, field: whole_number(value, field, 1, 1_000_000),
+    "timeout_s": lambda value, field: check_duration_s(value, field, 0.1, LONGEST_EXECUTION_S),
+    "max_execution_s": lambda value, field: check_duration_s(value, field, 0.1, LONGEST_EXECUTION_S),
+    "max_response_kb": lambda value, field: check_whole_number(value, field, 1, 1_000_000),
 }
 _FIXED_BY_ENDPOINT = frozenset({"template_id", "type", "params", "resource", "retry_policy"})
 _EXCLUDES = {"cron": "interval_s", "interval_s": "cron", "type": "template_id", "template_id": "type"}

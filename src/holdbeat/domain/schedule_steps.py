@@ -14,7 +14,7 @@ from enum import StrEnum
 from math import ceil
 from typing import Any
 
-from holdbeat.domain.bounds import YEAR_S, duration_s, instant, line
+from holdbeat.domain.bounds import YEAR_S, check_duration_s, check_instant, check_line
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.governor import Plan, PlanInputs, plan, unplannable
 from holdbeat.domain.occurrence import ON_TIME_S, Verdict, catch_up, listed_for
@@ -190,12 +190,12 @@ def with_hint(
     if interval_s is None and next_run_at is None:
         raise Invalid("A hint needs interval_s, next_run_at, or both.", code="empty_hint", field="interval_s")
     if reason is not None:
-        line(reason, "reason", LONGEST_REASON, shortest=0)
+        check_line(reason, "reason", LONGEST_REASON, shortest=0)
     # In whole milliseconds, as it is stored: an expiry between two of them would be looked for too early.
-    lives = None if ttl_s is None else timedelta(milliseconds=ceil(duration_s(ttl_s, "ttl_s", 0.001) * 1000))
+    lives = None if ttl_s is None else timedelta(milliseconds=ceil(check_duration_s(ttl_s, "ttl_s", 0.001) * 1000))
     changes: dict[str, Any] = {}
     if interval_s is not None:
-        duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+        check_duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
         expires_at = now + (lives or timedelta(seconds=INTERVAL_HINT_LIVES_S))
         changes |= dict(zip(INTERVAL_HINT_FIELDS, (interval_s, expires_at, reason), strict=True))
     if next_run_at is not None:
@@ -212,7 +212,7 @@ def with_hint(
 
 
 def _one_shot_time(value: datetime, now: datetime) -> datetime:
-    at = instant(value, "next_run_at")
+    at = check_instant(value, "next_run_at")
     if at <= now - timedelta(seconds=ONE_SHOT_HINT_LIVES_S):
         raise Invalid("next_run_at has passed: give a time from now on.", code="hint_in_past", field="next_run_at")
     if at > now + timedelta(seconds=YEAR_S):
@@ -250,8 +250,8 @@ def paused(
     pause.
     """
     if reason is not None:
-        line(reason, "reason", LONGEST_REASON, shortest=0)
-    end = INDEFINITE if until is None or until == INDEFINITE else instant(until, "until")
+        check_line(reason, "reason", LONGEST_REASON, shortest=0)
+    end = INDEFINITE if until is None or until == INDEFINITE else check_instant(until, "until")
     if end <= now:
         raise Invalid("until must lie in the future.", code="pause_in_past", field="until")
     return replanned(replace(schedule, paused_until=end, pause_reason=reason), now, in_flight=in_flight)

@@ -12,7 +12,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdbeat.domain.bounds import LAST_INSTANT, YEAR_S, duration_s, instant, line, number, whole_number
+from holdbeat.domain.bounds import (
+    LAST_INSTANT,
+    YEAR_S,
+    check_duration_s,
+    check_instant,
+    check_line,
+    check_number,
+    check_whole_number,
+)
 from holdbeat.domain.clock import iso, to_millis
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import (
@@ -39,7 +47,7 @@ Layer = Mapping[str, Any]
 
 def check_resource(value: Any, field: str = "resource") -> str:
     """The name of a resource: one line without blanks at its ends; `*` means all of them and names none."""
-    name = line(value, field, LONGEST_NAME)
+    name = check_line(value, field, LONGEST_NAME)
     if name == "*" or name != name.strip():
         raise Invalid(
             f"{name!r} cannot name a resource; use letters and digits, such as gpu.",
@@ -50,16 +58,16 @@ def check_resource(value: Any, field: str = "resource") -> str:
 
 
 def check_priority(value: Any, field: str = "priority") -> int:
-    return whole_number(value, field, 0, 100)
+    return check_whole_number(value, field, 0, 100)
 
 
 def check_timeout(value: Any, field: str = "timeout_s") -> float:
-    return duration_s(value, field, 0.001)
+    return check_duration_s(value, field, 0.001)
 
 
 def check_cancel_grace(value: Any, field: str = "cancel_grace_s") -> float | None:
     """None is a value of its own here: never kill."""
-    return None if value is None else duration_s(value, field, 0)
+    return None if value is None else check_duration_s(value, field, 0)
 
 
 def check_params(value: Any, field: str = "params") -> dict[str, Any]:
@@ -93,11 +101,11 @@ def check_retry_policy(value: Any, field: str = "retry_policy") -> dict[str, Any
     for name, amount in value.items():
         place = f"{field}.{name}"
         if name == "max_attempts":
-            whole_number(amount, place, 0, 1000)
+            check_whole_number(amount, place, 0, 1000)
         elif name in ("base_delay_s", "max_delay_s"):
-            duration_s(amount, place, 0)
+            check_duration_s(amount, place, 0)
         elif name == "jitter":
-            number(amount, place, 0, 1)
+            check_number(amount, place, 0, 1)
         else:
             known = ", ".join(DEFAULT_RETRY_POLICY.as_dict())
             raise Invalid(f"{field} has no member {name}; it has {known}.", code="unknown_field", field=place)
@@ -105,7 +113,7 @@ def check_retry_policy(value: Any, field: str = "retry_policy") -> dict[str, Any
 
 
 def _type(value: Any, field: str = "type") -> str:
-    return line(value, field, LONGEST_NAME)
+    return check_line(value, field, LONGEST_NAME)
 
 
 def _key(value: Any, field: str = "idempotency_key") -> str:
@@ -113,7 +121,7 @@ def _key(value: Any, field: str = "idempotency_key") -> str:
 
 
 def _delay(value: Any, field: str = "delay_s") -> float:
-    return duration_s(value, field, 0, LONGEST_DELAY_S)
+    return check_duration_s(value, field, 0, LONGEST_DELAY_S)
 
 
 _READERS: dict[str, Any] = {
@@ -122,7 +130,7 @@ _READERS: dict[str, Any] = {
     "params": check_params,
     "priority": check_priority,
     "resource": check_resource,
-    "not_before": instant,
+    "not_before": check_instant,
     "delay_s": _delay,
     "timeout_s": check_timeout,
     "retry_policy": check_retry_policy,

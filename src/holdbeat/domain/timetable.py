@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
 
-from holdbeat.domain.bounds import LAST_INSTANT, whole_number
+from holdbeat.domain.bounds import LAST_INSTANT, check_whole_number
 from holdbeat.domain.cron import Cron, Dst, Fire, zone_of
 from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.schedule import Schedule
@@ -130,7 +130,7 @@ def due_times(schedule: Schedule, since: datetime, until: datetime, limit: int) 
     by day (remembered, so that a thousand schedules with one expression count once), until
     MOST_COUNTED.
     """
-    limit = whole_number(limit, "limit", 1, MOST_LISTED)
+    limit = check_whole_number(limit, "limit", 1, MOST_LISTED)
     if schedule.adaptive:
         planned = schedule.next_run_at
         if planned is None or not since <= planned <= until:
@@ -200,7 +200,7 @@ def _count_of_day(cron: str, timezone: str, dst: Dst, midnight: datetime) -> int
 
 def preview(schedule: Schedule, after: datetime, n: int) -> list[Fire]:
     """The next `n` due times strictly after an instant, each with its local time and `gap` or `fold`."""
-    whole_number(n, "n", 1, MOST_PREVIEWED)
+    check_whole_number(n, "n", 1, MOST_PREVIEWED)
     return list(islice(_fires(schedule, after.astimezone(UTC)), n))
 
 

@@ -119,12 +119,12 @@ class DirectExecutionHandler(Service):
         woken = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def heard(topics: frozenset[str]) -> None:
+        def on_topics(topics: frozenset[str]) -> None:
             if "direct" in topics or "reconnected" in topics:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(woken.set)
 
-        deaf = self.store.listen(heard)
+        unsubscribe = self.store.listen(on_topics)
         self._waiting += 1
         reserving = asyncio.ensure_future(self.store.write(reserve, work, self._owner, self._reservation_s))
         try:
@@ -137,7 +137,7 @@ class DirectExecutionHandler(Service):
             raise
         finally:
             self._waiting -= 1
-            deaf()
+            unsubscribe()
 
     def _advice(self, patience_s: float) -> str:
         if patience_s < self._direct_wait_s:

@@ -96,7 +96,7 @@ class Dispatcher:
         self._is_paused = False
         self._alarm: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
-        self._deaf: Callable[[], None] = lambda: None
+        self._unsubscribe: Callable[[], None] = lambda: None
         self._turned_at = 0.0
         self._offered: set[str] = set()
         """Leases whose settlement is on its way to the store."""
@@ -114,12 +114,12 @@ class Dispatcher:
         """Begins to claim."""
         loop = asyncio.get_running_loop()
 
-        def heard(topics: frozenset[str]) -> None:
+        def on_topics(topics: frozenset[str]) -> None:
             if topics & TOPICS:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self.look)
 
-        self._deaf = self._store.listen(heard)
+        self._unsubscribe = self._store.listen(on_topics)
         self._claiming = True
         self._turned_at = self._store.clock.monotonic()
         self.look()
@@ -127,7 +127,7 @@ class Dispatcher:
     def stop_claiming(self) -> None:
         """Takes no more work; what runs goes on and is settled."""
         self._claiming = False
-        self._deaf()
+        self._unsubscribe()
         if self._alarm is not None:
             self._alarm.cancel()
 

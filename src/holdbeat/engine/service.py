@@ -35,7 +35,7 @@ class Service(ABC):
         self._woken = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
-        self._deaf: Callable[[], None] = lambda: None
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     @abstractmethod
     async def step(self) -> Any:
@@ -51,18 +51,18 @@ class Service(ABC):
         loop = asyncio.get_running_loop()
         if self.topics:
 
-            def heard(topics: frozenset[str]) -> None:
+            def on_topics(topics: frozenset[str]) -> None:
                 if topics & self.topics:
                     with contextlib.suppress(RuntimeError):
                         loop.call_soon_threadsafe(self.wake)
 
-            self._deaf = self.store.listen(heard)
+            self._unsubscribe = self.store.listen(on_topics)
         self._task = asyncio.create_task(self._loop(), name=f"holdbeat-{self.name}")
 
     async def stop(self) -> None:
         """Ends the loop after the step at hand. Safe to call twice, and before start."""
         self._stopping = True
-        self._deaf()
+        self._unsubscribe()
         self.wake()
         task, self._task = self._task, None
         if task is not None:

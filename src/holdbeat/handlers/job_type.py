@@ -16,7 +16,7 @@ from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdbeat.domain.bounds import whole_number
+from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S, DEFAULT_RESOURCE, RetryPolicy
@@ -198,7 +198,7 @@ def _retry_policy(retries: Any) -> RetryPolicy | None:
     """How often it is tried again, as a number or a whole policy."""
     if retries is None or isinstance(retries, RetryPolicy):
         return retries
-    return RetryPolicy(max_attempts=whole_number(retries, "retries", 0, 1000))
+    return RetryPolicy(max_attempts=check_whole_number(retries, "retries", 0, 1000))
 
 
 def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:

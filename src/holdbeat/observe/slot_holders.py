@@ -16,7 +16,6 @@ from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.reservation import Reservation, ReservationStatus
 from holdbeat.observe.wording import span
 from holdbeat.store.reads.estimates import pool_condition
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.transaction import Transaction
 
 HOLDERS_MAX = 100
@@ -81,7 +80,7 @@ def _holders(tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> list[Holder]:
             reservation_id=row[1],
             type=row[2],
             worker_id=row[3],
-            since=certain(tx.time, row[4]),
+            since=tx.instant(row[4]),
             is_cancelled=row[5] == JobStatus.CANCELLED or row[6] not in (None, ReservationStatus.ACTIVE),
             slot=row[7],
         )

@@ -43,14 +43,14 @@ class Coalesced(Generic[A, T]):
     """A verb whose waiting calls are done together: one call for many, each with its own result or error.
 
     `many(tx, batches)` must decide about every batch before it writes, so that a refused one leaves no trace.
-    One that `keeps_company` would rather go with the next transaction than begin one beside another of its kind.
+    One that `batches_behind` would rather go with the next transaction than begin one beside another of its kind.
     """
 
     def __init__(
-        self, many: Callable[[Transaction, list[A]], list[T | Exception]], *, keeps_company: bool = False
+        self, many: Callable[[Transaction, list[A]], list[T | Exception]], *, batches_behind: bool = False
     ) -> None:
         self.many = many
-        self.keeps_company = keeps_company
+        self.batches_behind = batches_behind
         self.__doc__ = many.__doc__
         self.__name__ = many.__name__
 

@@ -68,6 +68,12 @@ class Transaction(ABC):
     def time(self, value: Any) -> datetime | None:
         """An instant as the engine returned it, as a datetime."""
 
+    def instant(self, value: Any) -> datetime:
+        """An instant of a column that is never null."""
+        at = self.time(value)
+        assert at is not None
+        return at
+
     def all_rows(self, *queries: tuple[str, dict[str, Any]]) -> list[list[Row]]:
         """The rows of several statements that need nothing of each other: one journey to the database."""
         return [self.rows(sql, **params) for sql, params in queries]

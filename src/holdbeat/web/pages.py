@@ -20,7 +20,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from holdbeat import __version__
-from holdbeat.api.context import Service
+from holdbeat.api.context import ApiContext
 from holdbeat.api.login_redirect import HOME, page_of
 from holdbeat.api.problem import refusal, status_of
 from holdbeat.domain import events
@@ -81,7 +81,7 @@ NOWHERE = Page("/ui/{rest}", "refused.html", "Not found", "", lambda tx, ask: {}
 class Dashboard:
     """All pages of one server."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ApiContext) -> None:
         self._service = service
         self._templates: Environment = environment()
         self._files = _static_files()
@@ -176,7 +176,7 @@ def _static_files() -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in MEDIA}
 
 
-def install(app: Starlette, service: Service) -> None:
+def install(app: Starlette, service: ApiContext) -> None:
     """Adds the dashboard to the application that serves the API."""
     service.has_dashboard = True
     app.router.routes.extend(Dashboard(service).routes())

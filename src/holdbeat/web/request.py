@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from holdbeat.api.context import Service
+from holdbeat.api.context import ApiContext
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.errors import NotFound
 from holdbeat.domain.ids import is_id
@@ -24,14 +24,14 @@ LONGEST = 500
 class Ask:
     """One look at one page."""
 
-    service: Service
+    service: ApiContext
     path: dict[str, str]
     query: dict[str, str] = field(default_factory=dict)
     scope: Scope = Scope.READ
     caller: str | None = None
 
     @staticmethod
-    def of(request: Request, service: Service) -> Ask:
+    def of(request: Request, service: ApiContext) -> Ask:
         query = {
             name: value.strip()[:LONGEST]
             for name, value in request.query_params.items()

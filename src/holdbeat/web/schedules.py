@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdbeat.domain.bounds import duration_s
+from holdbeat.domain.bounds import check_duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
 from holdbeat.domain.views import endpoint_json, occurrence_json, schedule_json
@@ -49,7 +49,7 @@ def trial(tx: Transaction, ask: Ask) -> dict[str, Any]:
     if cron is None and interval is None:
         return {"trial": None, "trial_refusal": None}
     try:
-        interval_s = None if interval is None else duration_s(_number(interval), "interval_s", *INTERVALS)
+        interval_s = None if interval is None else check_duration_s(_number(interval), "interval_s", *INTERVALS)
         given = {"cron": cron, "interval_s": interval_s, "timezone": ask.text("timezone"), "dst": ask.text("dst")}
         given["n"] = PREVIEWED
         return {"trial": preview_timetable(tx, given), "trial_refusal": None}

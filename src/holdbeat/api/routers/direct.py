@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdbeat.api.problem import HandlerFailed, Interrupted, answer
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import CURSOR, LIMIT, Endpoint, Parameter, Routes
 from holdbeat.api.schemas.base import CancelRequest
 from holdbeat.api.schemas.jobs import Explanation
 from holdbeat.api.schemas.others import DirectAnswer, DirectRequest, Reservation, ReservationPage
-from holdbeat.domain.bounds import duration_s, line
+from holdbeat.domain.bounds import check_duration_s, check_line
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.reservation import ReservationOutcome, ReservationStatus
 from holdbeat.domain.run import ErrorKind
@@ -36,7 +36,7 @@ class ClientGone(HoldbeatError):
 
 
 @routes.post("/api/direct/{type}", body=DirectRequest, body_optional=True, answers={200: DirectAnswer}, refuses=REFUSES)
-async def run_direct(call: Call) -> Response:
+async def run_direct(call: ApiRequest) -> Response:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
     return await direct(call, call.path("type"))
 
@@ -44,7 +44,7 @@ async def run_direct(call: Call) -> Response:
 def mapped(path: str, type_: str, taken: Collection[str] = ()) -> Endpoint:
     """What serves an extra path that the settings map to a type (DIR-05), under a name that is not taken yet."""
 
-    async def run_mapped(call: Call) -> Response:
+    async def run_mapped(call: ApiRequest) -> Response:
         return await direct(call, type_)
 
     name = "run_direct" + "".join(sign if sign.isalnum() else "_" for sign in path)
@@ -55,9 +55,9 @@ def mapped(path: str, type_: str, taken: Collection[str] = ()) -> Endpoint:
     return run_mapped
 
 
-async def direct(call: Call, type_: str) -> Response:
+async def direct(call: ApiRequest, type_: str) -> Response:
     """A direct request, cancelled when its client goes away."""
-    line(type_, "type", 200)
+    check_line(type_, "type", 200)
     if type_ == SHELL:
         call.require_admin("A direct shell request")
     given = await call.fields(("params", "wait_s"), may_be_empty=True)
@@ -68,7 +68,7 @@ async def direct(call: Call, type_: str) -> Response:
         raise Invalid("params must be an object.", code="invalid_params", field="params")
     wait_s = given.get("wait_s")
     if wait_s is not None:
-        duration_s(wait_s, "wait_s", 0, 86_400)
+        check_duration_s(wait_s, "wait_s", 0, 86_400)
     work = asyncio.ensure_future(call.service.supervisor.direct.request(type_, params, wait_s))
     gone = asyncio.ensure_future(_disconnected(call.request))
     try:
@@ -140,7 +140,7 @@ def _answer(result: DirectResult) -> Response:
         CURSOR,
     ),
 )
-async def list_direct_reservations(call: Call) -> Response:
+async def list_direct_reservations(call: ApiRequest) -> Response:
     """List reservations, the newest first."""
     status = call.choice("status", ReservationStatus)
     wanted = None if status is None else ReservationStatus(status)
@@ -148,13 +148,13 @@ async def list_direct_reservations(call: Call) -> Response:
 
 
 @routes.get("/api/reservations/{id}", answers={200: Reservation})
-async def get_reservation(call: Call) -> Response:
+async def get_reservation(call: ApiRequest) -> Response:
     """Read one reservation."""
     return answer(await call.service.store.read(reservation_with_estimate, call.id("reservation")))
 
 
 @routes.get("/api/reservations/{id}/explain", answers={200: Explanation})
-async def explain_direct_reservation(call: Call) -> Response:
+async def explain_direct_reservation(call: ApiRequest) -> Response:
     """Say why a direct request waits, runs, or how it ended, and when it will probably start."""
     return answer(await call.service.store.read(explain_reservation, call.id("reservation")))
 
@@ -162,12 +162,12 @@ async def explain_direct_reservation(call: Call) -> Response:
 @routes.post(
     "/api/reservations/{id}/cancel", body=CancelRequest, body_optional=True, answers={200: Reservation}, refuses=(409,)
 )
-async def cancel_direct_reservation(call: Call) -> Response:
+async def cancel_direct_reservation(call: ApiRequest) -> Response:
     """Cancel a direct request, whether it waits or runs."""
     reservation_id = call.id("reservation")
     given = await call.fields(("reason",), may_be_empty=True)
     reason = given.get("reason")
     if reason is not None:
-        line(reason, "reason", 500)
+        check_line(reason, "reason", 500)
     cancelled = await call.service.store.write(cancel_reservation, reservation_id, reason)
     return answer({**reservation_json(cancelled), "estimated_start": None})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from holdbeat.api.problem import answer
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routers.schedule_routes import Kind, add_routes
 from holdbeat.api.routers.schedules import preview_schedule_timetable
 from holdbeat.api.routes import ID_OR_NAME, Routes
@@ -28,7 +28,7 @@ _KIND = Kind("endpoint", "/api/endpoints", True, endpoint_json, Endpoint, Endpoi
 
 
 @routes.post("/api/endpoints/preview", body=PreviewRequest, answers={200: Preview})
-async def preview_endpoint_timetable(call: Call) -> Response:
+async def preview_endpoint_timetable(call: ApiRequest) -> Response:
     """Show the next due times of a cron expression or an interval before it is saved, gaps and folds marked."""
     return await preview_schedule_timetable(call)
 
@@ -37,8 +37,8 @@ add_routes(routes, _KIND)
 
 
 @routes.post("/api/endpoints/{id}/test", answers={200: EndpointTest}, refuses=(400, 413))
-async def test_endpoint(call: Call) -> Response:
-    """Call an endpoint at once and show what came back; neither its plan nor its health change."""
+async def test_endpoint(call: ApiRequest) -> Response:
+    """ApiRequest an endpoint at once and show what came back; neither its plan nor its health change."""
     reference = call.path("id")
     await call.fields((), may_be_empty=True)
     found = await try_endpoint(call.service.store, call.service.outbound, reference)
@@ -50,6 +50,6 @@ async def test_endpoint(call: Call) -> Response:
 
 
 @routes.get("/api/endpoints/{id}/health", answers={200: EndpointHealth})
-async def get_endpoint_health(call: Call) -> Response:
+async def get_endpoint_health(call: ApiRequest) -> Response:
     """Read how an endpoint did over the last 1, 4 and 24 hours."""
     return answer(await call.service.store.read(endpoint_health, call.path("id")))

@@ -7,7 +7,7 @@ import asyncio
 from starlette.responses import Response
 
 from holdbeat.api.problem import answer, problem
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import Routes
 from holdbeat.api.schemas.others import Health, Readiness
 
@@ -15,13 +15,13 @@ routes = Routes("health")
 
 
 @routes.get("/healthz", answers={200: Health})
-async def get_health(call: Call) -> Response:
+async def get_health(call: ApiRequest) -> Response:
     """Say that this process answers; nothing more is claimed."""
     return answer({"status": "ok"})
 
 
 @routes.get("/readyz", answers={200: Readiness})
-async def get_readiness(call: Call) -> Response:
+async def get_readiness(call: ApiRequest) -> Response:
     """Prove that this server can do its work: a write, a claim, schedules on time, a worker that beats."""
     checks = (await call.service.readiness.probe())["checks"]
     failed = [check["detail"] for check in checks.values() if not check["ok"]]
@@ -32,7 +32,7 @@ async def get_readiness(call: Call) -> Response:
 
 
 @routes.get("/metrics", answers={200: "text/plain"})
-async def get_metrics(call: Call) -> Response:
+async def get_metrics(call: ApiRequest) -> Response:
     """Read the metrics in the text format of Prometheus."""
     text, media_type = await asyncio.to_thread(call.service.metrics)
     return Response(text, 200, {"Content-Type": media_type})

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from starlette.responses import Response
 
 from holdbeat.api.problem import answer
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.base import CancelRequest
 from holdbeat.api.schemas.jobs import GroupPage, GroupRequest, JobGroup
 from holdbeat.api.submitting import guard_shell, read_submissions
 from holdbeat.domain.api_key import Scope
-from holdbeat.domain.bounds import line
+from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure
 from holdbeat.domain.group import JobGroup as DomainGroup
@@ -33,14 +33,14 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 @routes.post("/api/job-groups", body=GroupRequest, answers={201: JobGroup}, refuses=(409,))
-async def create_job_group(call: Call) -> Response:
+async def create_job_group(call: ApiRequest) -> Response:
     """Submit several jobs with a common fate: one after the other, or side by side."""
     given = await call.fields(("name", "mode", "on_failure", "jobs"), required=("mode", "jobs"))
     name = given.get("name")
     mode = _choice(GroupMode, given["mode"], "mode")
     on_failure = _choice(OnFailure, given.get("on_failure", OnFailure.STOP), "on_failure")
     if name is not None:
-        line(name, "name", 200)
+        check_line(name, "name", 200)
     submissions = read_submissions(call, given["jobs"])
     is_admin = call.scope.covers(Scope.ADMIN)
     group, jobs = await call.service.store.write(_submit, name, mode, on_failure, submissions, is_admin)
@@ -77,7 +77,7 @@ def _choice(kind: type[Choice], value: Any, field: str) -> Choice:
         CURSOR,
     ),
 )
-async def list_job_groups(call: Call) -> Response:
+async def list_job_groups(call: ApiRequest) -> Response:
     """List groups without their jobs, the newest first."""
     filters = {"status": call.choices("status", GroupStatus) or None, "name": call.text("name")}
     page = await call.service.store.read(list_groups, filters, limit=call.limit, cursor=call.cursor)
@@ -90,7 +90,7 @@ async def list_job_groups(call: Call) -> Response:
 
 
 @routes.get("/api/job-groups/{id}", answers={200: JobGroup})
-async def get_job_group(call: Call) -> Response:
+async def get_job_group(call: ApiRequest) -> Response:
     """Read a group with all its jobs, retries included."""
     return answer(group_json(*await call.service.store.read(load_group, call.id("job group"))))
 
@@ -98,13 +98,13 @@ async def get_job_group(call: Call) -> Response:
 @routes.post(
     "/api/job-groups/{id}/cancel", body=CancelRequest, body_optional=True, answers={200: JobGroup}, refuses=(409,)
 )
-async def cancel_job_group(call: Call) -> Response:
+async def cancel_job_group(call: ApiRequest) -> Response:
     """Cancel every unfinished job of a group."""
     group_id = call.id("job group")
     given = await call.fields(("reason",), may_be_empty=True)
     reason = given.get("reason")
     if reason is not None:
-        line(reason, "reason", 500)
+        check_line(reason, "reason", 500)
     return answer(group_json(*await call.service.store.write(_cancel, group_id, reason)))
 
 

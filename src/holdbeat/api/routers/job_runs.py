@@ -12,7 +12,7 @@ from urllib.parse import quote
 from starlette.responses import Response, StreamingResponse
 
 from holdbeat.api.problem import answer, encode
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routers.jobs import bulk_json, read_filter, read_flag
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.jobs import BulkResult, BulkRetryRequest, Job, JobRun, JobRunPage
@@ -46,7 +46,7 @@ _TEXT = {"type": "string", "minLength": 1, "maxLength": 500}
         CURSOR,
     ),
 )
-async def list_job_runs(call: Call) -> Response:
+async def list_job_runs(call: ApiRequest) -> Response:
     """List runs, the newest first."""
     filters = {
         "status": call.choices("status", _STATUS) or None,
@@ -59,7 +59,7 @@ async def list_job_runs(call: Call) -> Response:
 
 
 @routes.post("/api/job-runs/retry", body=BulkRetryRequest, answers={200: BulkResult})
-async def retry_job_runs(call: Call) -> Response:
+async def retry_job_runs(call: ApiRequest) -> Response:
     """Try again every job that a filter finds among those that failed or were skipped."""
     given = await call.fields(("filter", "dry_run"), required=("filter",))
     result = await call.service.store.write(retry_where, read_filter(given), dry_run=read_flag(given, "dry_run"))
@@ -67,7 +67,7 @@ async def retry_job_runs(call: Call) -> Response:
 
 
 @routes.get("/api/job-runs/{id}", answers={200: JobRun})
-async def get_job_run(call: Call) -> Response:
+async def get_job_run(call: ApiRequest) -> Response:
     """Read one run."""
     run, type_ = await call.service.store.read(_run_and_type, call.id("job run"))
     return answer(run_json(run, type_))
@@ -81,7 +81,7 @@ def _run_and_type(tx: Transaction, run_id: str) -> tuple[DomainRun, str]:
 
 
 @routes.post("/api/job-runs/{id}/retry", answers={201: Job}, refuses=(400, 409, 413))
-async def retry_job_run(call: Call) -> Response:
+async def retry_job_run(call: ApiRequest) -> Response:
     """Try the job of a run again that failed or was skipped."""
     run_id = call.id("job run")
     await call.fields((), may_be_empty=True)
@@ -90,7 +90,7 @@ async def retry_job_run(call: Call) -> Response:
 
 
 @routes.get("/api/job-runs/{id}/artifacts/{name:path}", answers={200: "application/octet-stream"})
-async def get_artifact(call: Call) -> Response:
+async def get_artifact(call: ApiRequest) -> Response:
     """Download an artifact of a run; `result` is what the handler returned, as JSON."""
     run_id = call.id("job run")
     name = call.path("name")

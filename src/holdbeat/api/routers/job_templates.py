@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holdbeat.api.problem import answer
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import CURSOR, ID_OR_NAME, IF_MATCH, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.jobs import JobTemplate, TemplateChange, TemplatePage, TemplateRequest
 from holdbeat.api.submitting import needs_admin
@@ -31,7 +31,7 @@ def _answer(template: DomainTemplate, status: int = 200) -> Response:
 
 
 @routes.post("/api/job-templates", body=TemplateRequest, answers={201: JobTemplate}, refuses=(409,))
-async def create_job_template(call: Call) -> Response:
+async def create_job_template(call: ApiRequest) -> Response:
     """Make a template."""
     given = await call.fields(_FIELDS, required=("name", "type"))
     if given["type"] == SHELL:
@@ -49,7 +49,7 @@ async def create_job_template(call: Call) -> Response:
         CURSOR,
     ),
 )
-async def list_job_templates(call: Call) -> Response:
+async def list_job_templates(call: ApiRequest) -> Response:
     """List templates, the newest first."""
     archived: Any = {None: None, "true": True, "false": False, "all": "all"}[
         call.choice("archived", ("true", "false", "all"))
@@ -60,7 +60,7 @@ async def list_job_templates(call: Call) -> Response:
 
 
 @routes.get("/api/job-templates/{id}", answers={200: JobTemplate})
-async def get_job_template(call: Call) -> Response:
+async def get_job_template(call: ApiRequest) -> Response:
     """Read a template by its id or its name."""
     return _answer(await call.service.store.read(get_template, call.path("id")))
 
@@ -72,7 +72,7 @@ async def get_job_template(call: Call) -> Response:
     refuses=(409, 412),
     parameters=(IF_MATCH,),
 )
-async def update_job_template(call: Call) -> Response:
+async def update_job_template(call: ApiRequest) -> Response:
     """Change a template. Jobs that were made from it stay as they are."""
     reference, version = call.path("id"), call.expected_version()
     changes = await call.fields(_FIELDS)
@@ -93,7 +93,7 @@ def _change(
 
 
 @routes.delete("/api/job-templates/{id}", answers={200: JobTemplate}, refuses=(409, 412), parameters=(IF_MATCH,))
-async def archive_job_template(call: Call) -> Response:
+async def archive_job_template(call: ApiRequest) -> Response:
     """Archive a template: no new jobs, and its schedules are disabled."""
     reference, version = call.path("id"), call.expected_version()
     is_admin = call.scope.covers(Scope.ADMIN)

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holdbeat.api.problem import answer
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.base import CancelRequest
 from holdbeat.api.schemas.jobs import (
@@ -25,7 +25,7 @@ from holdbeat.api.schemas.jobs import (
 from holdbeat.api.schemas.others import EventPage
 from holdbeat.api.submitting import needs_admin, read_submission, read_submissions, submit_for, with_header_key
 from holdbeat.domain.api_key import Scope
-from holdbeat.domain.bounds import line
+from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.events import Event
 from holdbeat.domain.job import Job as DomainJob
@@ -68,7 +68,7 @@ FILTERS = (
 
 
 @routes.post("/api/jobs", body=JobRequest, answers={200: Job, 201: Job}, refuses=(409,), parameters=(_KEY,))
-async def submit_job(call: Call) -> Response:
+async def submit_job(call: ApiRequest) -> Response:
     """Submit a job.
 
     201 if it is new; 200 if its idempotency key found the job that was there already.
@@ -83,7 +83,7 @@ async def submit_job(call: Call) -> Response:
 
 
 @routes.post("/api/jobs/batch", body=JobBatchRequest, answers={200: JobList, 201: JobList}, refuses=(409,))
-async def submit_jobs(call: Call) -> Response:
+async def submit_jobs(call: ApiRequest) -> Response:
     """Submit several jobs in one transaction: all or none."""
     given = await call.fields(("jobs",), required=("jobs",))
     enqueued = await submit_for(call, read_submissions(call, given["jobs"]))
@@ -96,13 +96,13 @@ async def submit_jobs(call: Call) -> Response:
 
 
 @routes.get("/api/jobs", answers={200: JobPage}, parameters=(*FILTERS, LIMIT, CURSOR))
-async def list_jobs(call: Call) -> Response:
+async def list_jobs(call: ApiRequest) -> Response:
     """List jobs, the newest first."""
     page = await call.service.store.read(list_, job_filters(call), limit=call.limit, cursor=call.cursor)
     return answer({"items": [job_json(job) for job in page.items], "next_cursor": page.next_cursor})
 
 
-def job_filters(call: Call) -> dict[str, Any]:
+def job_filters(call: ApiRequest) -> dict[str, Any]:
     """The filters of the query, as the store takes them."""
     return {
         "status": [word for text in call.texts("status") for word in text.split(",")] or None,
@@ -112,7 +112,7 @@ def job_filters(call: Call) -> dict[str, Any]:
 
 
 @routes.post("/api/jobs/cancel", body=BulkCancelRequest, answers={200: BulkResult})
-async def cancel_jobs(call: Call) -> Response:
+async def cancel_jobs(call: ApiRequest) -> Response:
     """Cancel every unfinished job that a filter finds."""
     given = await call.fields(("filter", "dry_run", "reason"), required=("filter",))
     result = await call.service.store.write(
@@ -141,17 +141,17 @@ def bulk_json(result: BulkOutcome) -> dict[str, Any]:
 
 def _reason(given: dict[str, Any]) -> str | None:
     reason = given.get("reason")
-    return None if reason is None else line(reason, "reason", 500)
+    return None if reason is None else check_line(reason, "reason", 500)
 
 
 @routes.get("/api/jobs/{id}", answers={200: Job})
-async def get_job(call: Call) -> Response:
+async def get_job(call: ApiRequest) -> Response:
     """Read one job, with its run."""
     return answer(job_json(await call.service.store.read(load_job, call.id("job"))))
 
 
 @routes.patch("/api/jobs/{id}", body=JobChange, answers={200: Job}, refuses=(409,))
-async def update_job(call: Call) -> Response:
+async def update_job(call: ApiRequest) -> Response:
     """Change priority, params, not_before or labels of a job that is still QUEUED."""
     job_id = call.id("job")
     changes = await call.fields(CHANGEABLE)
@@ -169,7 +169,7 @@ def _change(tx: Transaction, job_id: str, changes: dict[str, Any], is_admin: boo
 
 
 @routes.post("/api/jobs/{id}/cancel", body=CancelRequest, body_optional=True, answers={200: Job}, refuses=(409,))
-async def cancel_job(call: Call) -> Response:
+async def cancel_job(call: ApiRequest) -> Response:
     """Cancel a job, or the retry that stands for it now; the answer shows which."""
     job_id = call.id("job")
     given = await call.fields(("reason",), may_be_empty=True)
@@ -177,7 +177,7 @@ async def cancel_job(call: Call) -> Response:
 
 
 @routes.post("/api/jobs/{id}/retry", answers={201: Job}, refuses=(400, 409, 413))
-async def retry_job(call: Call) -> Response:
+async def retry_job(call: ApiRequest) -> Response:
     """Try a job again that failed, was skipped or was cancelled: a new job at the end of its priority."""
     job_id = call.id("job")
     await call.fields((), may_be_empty=True)
@@ -186,7 +186,7 @@ async def retry_job(call: Call) -> Response:
 
 
 @routes.post("/api/jobs/{id}/move", body=MoveRequest, answers={200: Job}, refuses=(409,))
-async def move_job(call: Call) -> Response:
+async def move_job(call: ApiRequest) -> Response:
     """Move a QUEUED job within its priority."""
     job_id = call.id("job")
     given = await call.fields(("before", "after", "to"))
@@ -197,7 +197,7 @@ async def move_job(call: Call) -> Response:
 
 
 @routes.get("/api/jobs/{id}/explain", answers={200: Explanation})
-async def explain_job(call: Call) -> Response:
+async def explain_job(call: ApiRequest) -> Response:
     """Say why a job is where it is, and when it will probably start."""
     return answer(await call.service.store.read(explain, call.id("job")))
 
@@ -210,7 +210,7 @@ async def explain_job(call: Call) -> Response:
         CURSOR,
     ),
 )
-async def list_job_events(call: Call) -> Response:
+async def list_job_events(call: ApiRequest) -> Response:
     """List what the scheduler decided about a job, in order."""
     limit = call.whole("limit", 500, 1, 500)
     page = await call.service.store.read(_events, call.id("job"), limit, call.cursor)

@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from holdbeat.api.login_redirect import HOME, login_before, page_of
 from holdbeat.api.problem import problem
-from holdbeat.api.request import Call, checked_fields, read_body
+from holdbeat.api.request import ApiRequest, checked_fields, read_body
 from holdbeat.api.routes import Routes
 from holdbeat.api.schemas.others import LoginRequest
 from holdbeat.api.sessions import cookie, ended_cookie
@@ -20,7 +20,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 @routes.post("/login", body=LoginRequest, answers={204: None, 303: None})
-async def log_in(call: Call) -> Response:
+async def log_in(call: ApiRequest) -> Response:
     """Begin a session of the dashboard with an API key, sent as JSON or by the login page's form."""
     is_form = call.request.headers.get("content-type", "").startswith(_FORM)
     raw = await read_body(call.request)
@@ -49,7 +49,7 @@ async def log_in(call: Call) -> Response:
 
 
 @routes.post("/logout", answers={303: None})
-async def log_out(call: Call) -> Response:
+async def log_out(call: ApiRequest) -> Response:
     """End the session of the dashboard."""
     response = RedirectResponse("/login", 303)
     response.headers.append("Set-Cookie", ended_cookie())

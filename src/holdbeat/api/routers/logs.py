@@ -9,10 +9,10 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from holdbeat.api.context import Service
+from holdbeat.api.context import ApiContext
 from holdbeat.api.event_feed import HEARTBEAT_S, sse_text
 from holdbeat.api.problem import answer
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import Parameter, Routes
 from holdbeat.api.schemas.jobs import LogPage
 from holdbeat.api.stream_access import while_admitted
@@ -52,7 +52,7 @@ _LAST = 2**62
         ),
     ),
 )
-async def get_job_logs(call: Call) -> Response:
+async def get_job_logs(call: ApiRequest) -> Response:
     """Read what a job's handler logged, or follow it live with `follow=true` (server-sent events)."""
     job_id = call.id("job")
     after = call.whole("after", 0, 0, _LAST)
@@ -77,7 +77,7 @@ async def get_job_logs(call: Call) -> Response:
     return answer({"items": [_line_json(each) for each in lines], "next_cursor": following})
 
 
-def streamed(call: Call, messages: AsyncGenerator[bytes, None]) -> Response:
+def streamed(call: ApiRequest, messages: AsyncGenerator[bytes, None]) -> Response:
     """A stream of server-sent events, for as long as who listens may (SEC-02); who asked for the head alone gets it,
     and nothing is begun."""
     if call.is_head_only:
@@ -97,17 +97,17 @@ def _line_json(logged: LogLine) -> dict[str, Any]:
     return {"sequence": logged.sequence, "at": iso(logged.at), "stream": logged.stream, "text": text}
 
 
-async def _follow(service: Service, job_id: str, after: int) -> AsyncGenerator[bytes, None]:
+async def _follow(service: ApiContext, job_id: str, after: int) -> AsyncGenerator[bytes, None]:
     """Lines as they come, each once. A run that has ended says nothing more: what it said was written before."""
     woken = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def heard(topics: frozenset[str]) -> None:
+    def on_topics(topics: frozenset[str]) -> None:
         if topics & {"logs", "ready", "slots", "cancel", "reconnected"}:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(woken.set)
 
-    deaf = service.store.listen(heard)
+    unsubscribe = service.store.listen(on_topics)
     silent_s = 0.0
     try:
         yield b": holdbeat log\n\n"
@@ -133,4 +133,4 @@ async def _follow(service: Service, job_id: str, after: int) -> AsyncGenerator[b
                 silent_s = 0.0
                 yield b": still here\n\n"
     finally:
-        deaf()
+        unsubscribe()

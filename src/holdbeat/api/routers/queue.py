@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holdbeat.api.problem import answer
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.jobs import JobList, PauseList, PauseRequest, QueuePage, ReorderRequest, ResumeRequest
 from holdbeat.domain.clock import iso
@@ -32,7 +32,7 @@ MOST_REORDERED = 10_000
         CURSOR,
     ),
 )
-async def get_queue(call: Call) -> Response:
+async def get_queue(call: ApiRequest) -> Response:
     """Read the queue in the order in which it will be claimed, with what keeps each job waiting."""
     page, pauses = await call.service.store.read(_queue, call.text("resource"), call.limit, call.cursor)
     items = [{**job_json(entry.job), "blocked_by": list(entry.blocked_by)} for entry in page.items]
@@ -59,7 +59,7 @@ def _pause_json(each: Pause) -> dict[str, Any]:
 
 
 @routes.post("/api/queue/reorder", body=ReorderRequest, answers={200: JobList}, refuses=(404, 409))
-async def reorder_queue(call: Call) -> Response:
+async def reorder_queue(call: ApiRequest) -> Response:
     """Let QUEUED jobs of one priority stand in the order listed, on the places that they hold together."""
     given = await call.fields(("job_ids",), required=("job_ids",))
     ids = given["job_ids"]
@@ -70,7 +70,7 @@ async def reorder_queue(call: Call) -> Response:
 
 
 @routes.post("/api/queue/pause", body=PauseRequest, body_optional=True, answers={200: PauseList})
-async def pause_queue(call: Call) -> Response:
+async def pause_queue(call: ApiRequest) -> Response:
     """Start no more jobs, of one resource or of all; what runs goes on."""
     given = await call.fields(("resource", "reason"), may_be_empty=True)
     return answer({"paused": await call.service.store.write(_pause, given, call.caller)})
@@ -82,7 +82,7 @@ def _pause(tx: Transaction, given: dict[str, Any], by: str | None) -> list[dict[
 
 
 @routes.post("/api/queue/resume", body=ResumeRequest, body_optional=True, answers={200: PauseList})
-async def resume_queue(call: Call) -> Response:
+async def resume_queue(call: ApiRequest) -> Response:
     """End a pause: that of one resource, or that of everything."""
     given = await call.fields(("resource",), may_be_empty=True)
     return answer({"paused": await call.service.store.write(_resume, given, call.caller)})

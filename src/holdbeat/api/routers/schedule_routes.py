@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from holdbeat.api.problem import answer
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import CURSOR, IF_MATCH, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.schedules import (
     BulkResumeRequest,
@@ -24,7 +24,7 @@ from holdbeat.api.schemas.schedules import (
 from holdbeat.api.schemas.schedules import ScheduleExplanation as Explanation
 from holdbeat.api.submitting import needs_admin
 from holdbeat.domain.api_key import Scope
-from holdbeat.domain.bounds import instant
+from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.occurrence import OccurrenceStatus
 from holdbeat.domain.schedule import Schedule
@@ -89,7 +89,7 @@ def _add_record(routes: Routes, kind: Kind) -> None:
 
     @routes.post(kind.path, body=kind.request, answers={201: kind.model}, refuses=(409,))
     @_named(f"create_{noun}", f"Make a {noun}.")
-    async def create(call: Call) -> Response:
+    async def create(call: ApiRequest) -> Response:
         given = await call.object()
         if kind.is_endpoint:
             call.service.check_target(given.get("url"))
@@ -102,7 +102,7 @@ def _add_record(routes: Routes, kind: Kind) -> None:
 
     @routes.get(kind.path, answers={200: kind.page}, parameters=(*filters, order, LIMIT, CURSOR))
     @_named(f"list_{noun}s", f"List {noun}s, the newest first unless `order` says otherwise.")
-    async def list_(call: Call) -> Response:
+    async def list_(call: ApiRequest) -> Response:
         wanted: dict[str, Any] = {name: call.flag(name) for name in FLAGS if call.text(name) is not None}
         wanted["order"] = call.text("order")
         if not kind.is_endpoint:
@@ -114,7 +114,7 @@ def _add_record(routes: Routes, kind: Kind) -> None:
 
     @routes.get(f"{kind.path}/{{id}}", answers={200: kind.model})
     @_named(f"get_{noun}", f"Read a {noun} by its id or its name.")
-    async def get(call: Call) -> Response:
+    async def get(call: ApiRequest) -> Response:
         found = await call.service.store.read(verbs.get_schedule, call.path("id"), endpoint=kind.is_endpoint)
         return kind.answer(found)
 
@@ -126,7 +126,7 @@ def _add_record(routes: Routes, kind: Kind) -> None:
         parameters=(IF_MATCH,),
     )
     @_named(f"update_{noun}", f"Change a {noun}; it is planned anew at once. Jobs that it made stay as they are.")
-    async def update(call: Call) -> Response:
+    async def update(call: ApiRequest) -> Response:
         reference, version = call.path("id"), call.expected_version()
         changes = await call.object()
         if kind.is_endpoint:
@@ -138,7 +138,7 @@ def _add_record(routes: Routes, kind: Kind) -> None:
 
     @routes.delete(f"{kind.path}/{{id}}", answers={204: None}, refuses=(412,), parameters=(IF_MATCH,))
     @_named(f"delete_{noun}", f"Delete a {noun}; its jobs and the record of its due times stay.")
-    async def delete(call: Call) -> Response:
+    async def delete(call: ApiRequest) -> Response:
         reference, version = call.path("id"), call.expected_version()
         is_admin = call.scope.covers(Scope.ADMIN)
         await call.service.store.write(_delete, reference, version, kind.is_endpoint, is_admin)
@@ -187,7 +187,7 @@ def _add_steps(routes: Routes, kind: Kind) -> None:
     def add_plain(step: str, verb: Callable[..., Schedule], name: str, sentence: str) -> None:
         @routes.post(f"{path}/{step}", answers={200: kind.model}, refuses=(400, 409, 413))
         @_named(name, sentence)
-        async def take(call: Call) -> Response:
+        async def take(call: ApiRequest) -> Response:
             reference = call.path("id")
             await call.fields((), may_be_empty=True)
             return kind.answer(await call.service.store.write(verb, reference, endpoint=kind.is_endpoint))
@@ -203,7 +203,7 @@ def _add_steps(routes: Routes, kind: Kind) -> None:
         f"{path}/pause", body=SchedulePauseRequest, body_optional=True, answers={200: kind.model}, refuses=(409,)
     )
     @_named(f"pause_{noun}", f"Hold a {noun} until an instant, or until somebody resumes it.")
-    async def pause(call: Call) -> Response:
+    async def pause(call: ApiRequest) -> Response:
         reference = call.path("id")
         given = await call.fields(("until", "reason"), may_be_empty=True)
         until = _instant(given, "until")
@@ -216,7 +216,7 @@ def _add_steps(routes: Routes, kind: Kind) -> None:
         f"{kind.path}/resume", body=BulkResumeRequest, body_optional=True, answers={200: kind.page}, refuses=(404,)
     )
     @_named(f"resume_{noun}s", f"End the pauses of many {noun}s, spread over a minute.")
-    async def resume_many(call: Call) -> Response:
+    async def resume_many(call: ApiRequest) -> Response:
         given = await call.fields(("ids",), may_be_empty=True)
         ids = given.get("ids")
         if ids is not None and (
@@ -228,7 +228,7 @@ def _add_steps(routes: Routes, kind: Kind) -> None:
 
     @routes.post(f"{path}/hints", body=HintRequest, answers={200: kind.model}, refuses=(409,))
     @_named(f"hint_{noun}", f"Ask an adaptive {noun} for another pace, for a run at a time, or both.")
-    async def hint(call: Call) -> Response:
+    async def hint(call: ApiRequest) -> Response:
         reference = call.path("id")
         given = dict(await call.fields(("interval_s", "next_run_at", "ttl_s", "reason")))
         given["next_run_at"] = _instant(given, "next_run_at")
@@ -238,13 +238,13 @@ def _add_steps(routes: Routes, kind: Kind) -> None:
 
     @routes.delete(f"{path}/hints", answers={200: kind.model}, refuses=(409,))
     @_named(f"clear_{noun}_hints", f"Drop the hints of an adaptive {noun}.")
-    async def clear(call: Call) -> Response:
+    async def clear(call: ApiRequest) -> Response:
         verb = verbs.clear_hints
         return kind.answer(await call.service.store.write(verb, call.path("id"), endpoint=kind.is_endpoint))
 
     @routes.post(f"{path}/trigger", answers={201: TriggeredJob}, refuses=(400, 409, 413))
     @_named(f"trigger_{noun}", f"Fire a {noun} now, also while it is paused or disabled.")
-    async def trigger(call: Call) -> Response:
+    async def trigger(call: ApiRequest) -> Response:
         reference = call.path("id")
         await call.fields((), may_be_empty=True)
         occurrence, job = await call.service.store.write(trigger_schedule, reference, endpoint=kind.is_endpoint)
@@ -254,7 +254,7 @@ def _add_steps(routes: Routes, kind: Kind) -> None:
 
 
 def _instant(given: dict[str, Any], name: str) -> datetime | None:
-    return None if given.get(name) is None else instant(given[name], name)
+    return None if given.get(name) is None else check_instant(given[name], name)
 
 
 # --- explained ----------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def _add_reports(routes: Routes, kind: Kind) -> None:
         ),
     )
     @_named(f"list_{noun}_occurrences", f"List the due times of a {noun} and what became of them, the latest first.")
-    async def occurrences(call: Call) -> Response:
+    async def occurrences(call: ApiRequest) -> Response:
         page = await call.service.store.read(
             occurrences_of,
             call.path("id"),
@@ -286,7 +286,7 @@ def _add_reports(routes: Routes, kind: Kind) -> None:
 
     @routes.get(f"{path}/explain", answers={200: Explanation})
     @_named(f"explain_{noun}", f"Say why a {noun} runs when it runs, or why it does not.")
-    async def explain(call: Call) -> Response:
+    async def explain(call: ApiRequest) -> Response:
         return answer(await call.service.store.read(explain_schedule, call.path("id"), endpoint=kind.is_endpoint))
 
     @routes.get(
@@ -295,7 +295,7 @@ def _add_reports(routes: Routes, kind: Kind) -> None:
         parameters=(Parameter("n", "How many.", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 10}),),
     )
     @_named(f"preview_{noun}", f"Show the next due times of a {noun} by its timetable, gaps and folds marked.")
-    async def preview(call: Call) -> Response:
+    async def preview(call: ApiRequest) -> Response:
         n = call.whole("n", 10, 1, 1000)
         fires = await call.service.store.read(preview_schedule, call.path("id"), n, endpoint=kind.is_endpoint)
         return answer(preview_json(fires))

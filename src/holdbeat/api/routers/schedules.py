@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from holdbeat.api.problem import answer
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routers.schedule_routes import Kind, add_routes
 from holdbeat.api.routes import ID_OR_NAME, Routes
 from holdbeat.api.schemas.schedules import (
@@ -16,7 +16,7 @@ from holdbeat.api.schemas.schedules import (
     SchedulePage,
     ScheduleRequest,
 )
-from holdbeat.domain.bounds import duration_s, line, whole_number
+from holdbeat.domain.bounds import check_duration_s, check_line, check_whole_number
 from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
 from holdbeat.domain.views import preview_json, schedule_json
 from holdbeat.store.schedules.schedule_reports import preview_timetable
@@ -28,18 +28,18 @@ _KIND = Kind(
 
 
 @routes.post("/api/schedules/preview", body=PreviewRequest, answers={200: Preview})
-async def preview_schedule_timetable(call: Call) -> Response:
+async def preview_schedule_timetable(call: ApiRequest) -> Response:
     """Show the next due times of a cron expression or an interval before it is saved, gaps and folds marked."""
     given = await call.fields(("cron", "interval_s", "timezone", "dst", "after", "n"))
     if given.get("cron") is not None:
-        line(given["cron"], "cron", 256)
+        check_line(given["cron"], "cron", 256)
     if given.get("interval_s") is not None:
-        duration_s(given["interval_s"], "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+        check_duration_s(given["interval_s"], "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
     for name in ("timezone", "dst"):
         if given.get(name) is not None:
-            line(given[name], name, 200)
+            check_line(given[name], name, 200)
     if given.get("n") is not None:
-        whole_number(given["n"], "n", 1, 1000)
+        check_whole_number(given["n"], "n", 1, 1000)
     fires = await call.service.store.read(preview_timetable, given)
     return answer(preview_json(fires))
 

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from holdbeat.api.event_feed import BEGINNING
 from holdbeat.api.problem import answer
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routers.logs import EVENT_STREAM, streamed
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.others import EventPage, JobTypePage, Stats, WorkerPage
@@ -24,7 +24,7 @@ routes = Routes("state")
 
 
 @routes.get("/api/stats", answers={200: Stats})
-async def get_stats(call: Call) -> Response:
+async def get_stats(call: ApiRequest) -> Response:
     """Read the state of jobs, resources, runs and workers in numbers."""
     return answer(await call.service.store.read(stats))
 
@@ -34,14 +34,14 @@ async def get_stats(call: Call) -> Response:
     answers={200: WorkerPage},
     parameters=(Parameter("all", "Also those that have ended or fallen silent.", {"type": "boolean"}), LIMIT, CURSOR),
 )
-async def list_workers(call: Call) -> Response:
+async def list_workers(call: ApiRequest) -> Response:
     """List the workers that are alive."""
     page = await call.service.store.read(list_, has_ended_too=call.flag("all"), limit=call.limit, cursor=call.cursor)
     return answer({"items": [worker_json(each) for each in page.items], "next_cursor": page.next_cursor})
 
 
 @routes.get("/api/job-types", answers={200: JobTypePage}, parameters=(LIMIT, CURSOR))
-async def list_job_types(call: Call) -> Response:
+async def list_job_types(call: ApiRequest) -> Response:
     """List the job types that were announced, with the schemas of their params."""
     page = await call.service.store.read(_job_types, call.limit, call.cursor)
     items = [
@@ -85,7 +85,7 @@ _CURSOR = {"type": "string", "pattern": "^[0-9]{1,19}(-[0-9]{1,19})?$"}
         Parameter("Last-Event-ID", "Where a stream that was cut off goes on.", _CURSOR, place="header"),
     ),
 )
-async def stream_events(call: Call) -> Response:
+async def stream_events(call: ApiRequest) -> Response:
     """Follow what the scheduler decides (server-sent events); with `Accept: application/json` a page of it.
 
     Each message carries an id. Who comes back with it, as Last-Event-ID or as `after`, misses and repeats nothing. The

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holdbeat.api.problem import answer
-from holdbeat.api.request import Call
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import CURSOR, IF_MATCH, LIMIT, Parameter, Routes
 from holdbeat.api.schemas.others import (
     Delivery,
@@ -55,7 +55,7 @@ def _answer(webhook: DomainWebhook, status: int = 200, *, with_secret: bool = Fa
 
 
 @routes.post("/api/webhooks", body=WebhookRequest, answers={201: Webhook})
-async def create_webhook(call: Call) -> Response:
+async def create_webhook(call: ApiRequest) -> Response:
     """Subscribe to events. The answer shows the secret, once."""
     given = await call.fields(("url", "events", "secret"), required=("url",))
     url = check_webhook_url(given["url"], "url")
@@ -81,14 +81,14 @@ def _secret(given: dict[str, Any]) -> str | None:
 
 
 @routes.get("/api/webhooks", answers={200: WebhookPage}, parameters=(LIMIT, CURSOR))
-async def list_webhooks(call: Call) -> Response:
+async def list_webhooks(call: ApiRequest) -> Response:
     """List subscriptions, the newest first."""
     page = await call.service.store.read(list_, limit=call.limit, cursor=call.cursor)
     return answer({"items": [webhook_json(each) for each in page.items], "next_cursor": page.next_cursor})
 
 
 @routes.get("/api/webhooks/secret", answers={200: WebhookSecret})
-async def get_webhook_secret(call: Call) -> Response:
+async def get_webhook_secret(call: ApiRequest) -> Response:
     """Read the secret that signs messages to a plain `webhook_url`. It needs a key with the scope admin."""
     call.require_admin("Reading the server's own secret")
     # Written, for the first who asks makes it.
@@ -96,7 +96,7 @@ async def get_webhook_secret(call: Call) -> Response:
 
 
 @routes.post("/api/webhooks/secret/rotate", body=RotateRequest, body_optional=True, answers={200: WebhookSecret})
-async def rotate_server_webhook_secret(call: Call) -> Response:
+async def rotate_server_webhook_secret(call: ApiRequest) -> Response:
     """Give the server a new secret for messages to a plain `webhook_url`; the old one signs too for 24 h."""
     call.require_admin("Rotating the server's own secret")
     given = await call.fields(("secret",), may_be_empty=True)
@@ -104,13 +104,13 @@ async def rotate_server_webhook_secret(call: Call) -> Response:
 
 
 @routes.get("/api/webhooks/{id}", answers={200: Webhook})
-async def get_webhook(call: Call) -> Response:
+async def get_webhook(call: ApiRequest) -> Response:
     """Read one subscription."""
     return _answer(await call.service.store.read(load_webhook, call.id("webhook")))
 
 
 @routes.patch("/api/webhooks/{id}", body=WebhookChange, answers={200: Webhook}, refuses=(412,), parameters=(IF_MATCH,))
-async def update_webhook(call: Call) -> Response:
+async def update_webhook(call: ApiRequest) -> Response:
     """Change url, events or enabled of a subscription."""
     webhook_id, version = call.id("webhook"), call.expected_version()
     changes = dict(await call.fields(("url", "events", "enabled", "secret")))
@@ -126,14 +126,14 @@ async def update_webhook(call: Call) -> Response:
 
 
 @routes.delete("/api/webhooks/{id}", answers={204: None})
-async def delete_webhook(call: Call) -> Response:
+async def delete_webhook(call: ApiRequest) -> Response:
     """End a subscription."""
     await call.service.store.write(delete, call.id("webhook"))
     return Response(status_code=204)
 
 
 @routes.post("/api/webhooks/{id}/rotate", body=RotateRequest, body_optional=True, answers={200: Webhook})
-async def rotate_webhook_secret(call: Call) -> Response:
+async def rotate_webhook_secret(call: ApiRequest) -> Response:
     """Give a subscription a new secret, shown once; the old one signs too for 24 h."""
     webhook_id = call.id("webhook")
     given = await call.fields(("secret",), may_be_empty=True)
@@ -150,7 +150,7 @@ async def rotate_webhook_secret(call: Call) -> Response:
         CURSOR,
     ),
 )
-async def list_webhook_deliveries(call: Call) -> Response:
+async def list_webhook_deliveries(call: ApiRequest) -> Response:
     """List messages on their way, arrived, or given up; the newest first."""
     status = call.choice("status", DeliveryStatus)
     page = await call.service.store.read(
@@ -164,13 +164,13 @@ async def list_webhook_deliveries(call: Call) -> Response:
 
 
 @routes.get("/api/deliveries/{id}", answers={200: Delivery})
-async def get_delivery(call: Call) -> Response:
+async def get_delivery(call: ApiRequest) -> Response:
     """Read one message."""
     return answer(delivery_json(await call.service.store.read(load_delivery, call.id("delivery"))))
 
 
 @routes.post("/api/deliveries/{id}/redeliver", answers={200: Delivery}, refuses=(400, 409, 413))
-async def redeliver(call: Call) -> Response:
+async def redeliver(call: ApiRequest) -> Response:
     """Send a message once more, under the same id."""
     delivery_id = call.id("delivery")
     await call.fields((), may_be_empty=True)

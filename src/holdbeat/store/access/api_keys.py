@@ -8,7 +8,6 @@ from typing import Any
 
 from holdbeat.domain.api_key import SHOWN, ApiKey, Scope, hash_of
 from holdbeat.domain.errors import NotFound
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.transaction import Transaction
 
 _KEY = "id, name, prefix, hash, scope, created_at, last_used_at, revoked_at"
@@ -65,7 +64,7 @@ def _key_of(tx: Transaction, row: Sequence[Any]) -> ApiKey:
         prefix=row[2],
         hash=row[3],
         scope=Scope(row[4]),
-        created_at=certain(tx.time, row[5]),
+        created_at=tx.instant(row[5]),
         last_used_at=tx.time(row[6]),
         revoked_at=tx.time(row[7]),
     )

@@ -25,7 +25,7 @@ from holdbeat.store.maintenance.move_artifacts import Artifacts
 from holdbeat.store.postgres.database import connect as connect_postgres
 from holdbeat.store.sqlite.file import MEMORY, migrate, translated
 from holdbeat.store.sqlite.file import connect as connect_sqlite
-from holdbeat.store.sqlite.processes import SignsOfLife
+from holdbeat.store.sqlite.processes import WorkerLocks
 
 BATCH = 2000
 _NOT_MOVED = ("schema_migrations", "counters")
@@ -85,7 +85,7 @@ def _hold_still(origin: apsw.Connection, path: str) -> None:
         raise StoreBusy(
             f"Somebody writes to {path}. Stop every Holdbeat process that uses it, then try again."
         ) from error
-    signs = SignsOfLife(Path(f"{path}-run") / "workers")
+    signs = WorkerLocks(Path(f"{path}-run") / "workers")
     live = [
         (host, pid)
         for worker_id, host, pid in origin.execute(

@@ -15,7 +15,7 @@ from typing import Any
 from holdbeat.store.adapter import Coalesced, Work
 
 SHARED_COMMIT_MAX = 512
-COMPANY_S = 0.02
+BATCH_WAIT_S = 0.02
 """How long a call that keeps company waits beside a transaction of its kind, before it begins one of its own."""
 
 
@@ -73,7 +73,7 @@ class Calls:
             begun = self._begun.get(work.verb)
             if begun is None:
                 return index, None
-            patience_s = next(reversed(begun.values())) + COMPANY_S - now
+            patience_s = next(reversed(begun.values())) + BATCH_WAIT_S - now
             if patience_s <= 0:
                 return index, None
         return None, patience_s
@@ -90,7 +90,7 @@ class Calls:
                 same = work.verb is first.verb and len(works) < SHARED_COMMIT_MAX
                 (works if same else others).append(work)
             self._waiting = others
-        if first.verb.keeps_company:
+        if first.verb.batches_behind:
             self._begun.setdefault(first.verb, {})[first] = self._monotonic()
         return works
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdbeat.domain.job import Hold
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.transaction import Row, Transaction
 
 PRIORITY_MAX = 100
@@ -25,7 +24,7 @@ def counted_from(tx: Transaction, priority: int, hold: Hold) -> datetime | None:
     return None if hold is not Hold.READY or priority >= PRIORITY_MAX else tx.now
 
 
-def raise_the_waiting(tx: Transaction) -> None:
+def apply_ageing(tx: Transaction) -> None:
     """Raises every ready job whose time has come, by one for each period that has passed.
 
     Jobs that nobody has counted yet are taken on a batch at a time, so that no claim has to count a long queue.
@@ -54,7 +53,7 @@ def _raise(tx: Transaction) -> list[Row]:
     for job_id, priority, ages_at, created_at, not_before in due + uncounted:
         since = tx.time(ages_at)
         if since is None:
-            made = certain(tx.time, created_at)
+            made = tx.instant(created_at)
             since = max(made, tx.time(not_before) or made)
         periods = max(0, (tx.now - since) // period)
         effective = min(PRIORITY_MAX, priority + periods)

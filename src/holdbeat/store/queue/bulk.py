@@ -21,7 +21,7 @@ from holdbeat.store.reads.job_filter import (
     refuse_unknown,
 )
 from holdbeat.store.reads.rows import JOB, JOB_OF_J, job_of
-from holdbeat.store.running.end_runs import lock_company
+from holdbeat.store.running.end_runs import lock_groups_and_schedules
 from holdbeat.store.transaction import Transaction
 
 
@@ -53,7 +53,7 @@ def cancel_where(
     ids = [row[0] for row in candidates]
     if dry_run or not ids:
         return BulkResult(len(ids), 0, ids)
-    lock_company(tx, (row[1] for row in candidates), (row[2] for row in candidates))
+    lock_groups_and_schedules(tx, (row[1] for row in candidates), (row[2] for row in candidates))
     jobs: list[Job] = []
     pending = ids
     while pending:

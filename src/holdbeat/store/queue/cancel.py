@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdbeat.domain import events
-from holdbeat.domain.bounds import line
+from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
-from holdbeat.store.running.end_runs import follow, lock_company
+from holdbeat.store.running.end_runs import apply_consequences, lock_groups_and_schedules
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -31,7 +31,7 @@ def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:
     tip_id = tip_of(tx, job_id)
     company = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=tip_id)
     assert company is not None
-    lock_company(tx, [company[0]], [company[1]])
+    lock_groups_and_schedules(tx, [company[0]], [company[1]])
     while True:
         tip = job_of(tx, tx.rows(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=tip_id)[0])
         if tip.retried_by is None:
@@ -50,7 +50,7 @@ def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:
 def check_reason(reason: str | None) -> None:
     """Refuses words that one of the stores could not keep, or no list could show."""
     if reason:
-        line(reason, "reason", LONGEST_REASON)
+        check_line(reason, "reason", LONGEST_REASON)
 
 
 def tip_of(tx: Transaction, job_id: str) -> str:
@@ -106,7 +106,7 @@ def cancel_jobs(tx: Transaction, jobs: Sequence[Job], reason: str | None) -> Non
         job.status = JobStatus.CANCELLED
         job.finished_at = job.cancel_requested_at = tx.now
         job.cancel_reason = why
-    follow(tx, at_once, outbox)
+    apply_consequences(tx, at_once, outbox)
     outbox.write()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdbeat.domain import events
-from holdbeat.domain.bounds import instant, whole_number
+from holdbeat.domain.bounds import check_instant, check_whole_number
 from holdbeat.domain.errors import Conflict, Invalid, NotFound
 from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.params import check_json, check_labels, dumps
@@ -85,13 +85,13 @@ def _change_turn(
     priority = job.priority
     was_highest = effective >= PRIORITY_MAX
     if changes.get("priority") is not None:
-        priority = whole_number(changes["priority"], "priority", 0, PRIORITY_MAX)
+        priority = check_whole_number(changes["priority"], "priority", 0, PRIORITY_MAX)
     elif "priority" in changes:
         raise Invalid("priority must be a whole number from 0 to 100.", code="out_of_range", field="priority")
     hold = job.hold
     if "not_before" in changes:
         given = changes["not_before"]
-        not_before = None if given is None else instant(given, "not_before")
+        not_before = None if given is None else check_instant(given, "not_before")
         written["not_before"] = not_before
         if hold in (Hold.READY, Hold.DELAYED):
             hold = Hold.DELAYED if not_before is not None and not_before > tx.now else Hold.READY

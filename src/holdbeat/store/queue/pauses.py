@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdbeat.domain import events
-from holdbeat.domain.bounds import line
+from holdbeat.domain.bounds import check_line
 from holdbeat.domain.submission import check_resource
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.running.claim import EVERYTHING, wait_for_claims
 from holdbeat.store.transaction import Transaction
 
@@ -34,7 +33,7 @@ def pause(tx: Transaction, resource: str | None = None, *, by: str | None = None
     """
     name = _name(resource)
     if reason is not None:
-        line(reason, "reason", 500)
+        check_line(reason, "reason", 500)
     wait_for_claims(tx)
     made = tx.rows(
         "INSERT INTO queue_pauses (resource, paused_at, paused_by, reason) VALUES (:name, :now, :by, :reason) "
@@ -79,7 +78,7 @@ def _pause_of(tx: Transaction, row: tuple[object, ...]) -> Pause:
     name, paused_at, by, reason = row
     return Pause(
         None if name == EVERYTHING else str(name),
-        certain(tx.time, paused_at),
+        tx.instant(paused_at),
         None if by is None else str(by),
         None if reason is None else str(reason),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdbeat.domain.bounds import line
+from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.job import Job, NewJob
@@ -125,7 +125,7 @@ def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[E
     return results
 
 
-submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many, keeps_company=True)
+submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many, batches_behind=True)
 
 
 def submit_group(
@@ -142,7 +142,7 @@ def submit_group(
     meeting with a used key is a Conflict.
     """
     if name is not None:
-        line(name, "name", LONGEST_NAME)
+        check_line(name, "name", LONGEST_NAME)
     if not submissions:
         raise Invalid("A group needs at least one job.", code="empty_group", field="jobs")
     members = _prepared(Preparation(tx), submissions)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdbeat.domain import events
-from holdbeat.domain.bounds import line
+from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Conflict, Invalid, NotFound, Stale
 from holdbeat.domain.ids import is_id
 from holdbeat.domain.params import check_labels, check_text, dumps
@@ -37,7 +37,7 @@ TEMPLATE = ", ".join(TEMPLATE_FIELDS)
 
 
 def _name(value: Any, field: str) -> str:
-    name = line(value, field, LONGEST_NAME)
+    name = check_line(value, field, LONGEST_NAME)
     if is_id(name):
         raise Invalid(
             "A template's name must not look like an id: templates are found by either.",
@@ -49,7 +49,7 @@ def _name(value: Any, field: str) -> str:
 
 _REQUIRED: dict[str, Callable[[Any, str], Any]] = {
     "name": _name,
-    "type": lambda value, field: line(value, field, LONGEST_NAME),
+    "type": lambda value, field: check_line(value, field, LONGEST_NAME),
 }
 _EMPTIED: dict[str, Callable[[Any, str], Any]] = {
     "default_params": check_params,

@@ -12,7 +12,7 @@ from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
-from holdbeat.store.reads.rows import RESERVATION, certain, reservation_of
+from holdbeat.store.reads.rows import RESERVATION, reservation_of
 from holdbeat.store.transaction import Transaction
 
 LAST_RUNS = 20
@@ -32,9 +32,7 @@ def mean_durations(tx: Transaction, types: Iterable[str]) -> dict[str, float]:
             count=LAST_RUNS,
         )
         if rows:
-            took = [
-                (certain(tx.time, finished) - certain(tx.time, started)).total_seconds() for started, finished in rows
-            ]
+            took = [(tx.instant(finished) - tx.instant(started)).total_seconds() for started, finished in rows]
             means[type_] = max(0.0, sum(took) / len(took))
     return means
 
@@ -82,7 +80,7 @@ def _start_behind(
 ) -> datetime | None:
     condition, params = pool_condition(tx, work)
     running = [
-        Execution(row[0], certain(tx.time, row[1]))
+        Execution(row[0], tx.instant(row[1]))
         for row in tx.rows(f"SELECT type, acquired_at FROM leases WHERE {condition}", **params)
     ]
     return estimated_start(

@@ -15,7 +15,6 @@ from typing import Any
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.events import Event
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.transaction import Transaction
 
 _FIELDS = "id, name, at, job_id, run_id, worker_id, group_id, schedule_id, data"
@@ -167,7 +166,7 @@ def _refused(text: str) -> Invalid:
 def _event_of(tx: Transaction, row: Sequence[Any]) -> Event:
     return Event(
         name=row[1],
-        at=certain(tx.time, row[2]),
+        at=tx.instant(row[2]),
         job_id=row[3],
         run_id=row[4],
         worker_id=row[5],

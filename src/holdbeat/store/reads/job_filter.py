@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from holdbeat.domain.bounds import instant
+from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.params import check_text
@@ -91,7 +91,7 @@ def job_conditions(tx: Transaction, filters: Mapping[str, Any]) -> Conditions:
         found.add("j.id IN :ids", ids=ids)
     for name, sign in (("created_before", "<"), ("created_after", ">")):
         if name in filters:
-            found.add(f"j.created_at {sign} :{name}", **{name: instant(filters[name], name)})
+            found.add(f"j.created_at {sign} :{name}", **{name: check_instant(filters[name], name)})
     return found
 
 

@@ -17,7 +17,6 @@ from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.schedule import Schedule
 from holdbeat.store.reads.blockers import Blockers, can_serve
 from holdbeat.store.reads.jobs import load_jobs
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.schedules.schedule_rows import SCHEDULE, schedule_of
 from holdbeat.store.transaction import Transaction
 
@@ -26,7 +25,7 @@ LOOKED_AT = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Occupant:
+class SlotHolder:
     """Who holds a slot, and how far it is."""
 
     job_id: str | None
@@ -51,7 +50,7 @@ class Unserved:
     waiting: int
 
 
-def occupants(tx: Transaction, limit: int = 200) -> list[Occupant]:
+def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
     """The live leases, by resource, the longest holder first."""
     found = tx.rows(
         "SELECT l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, p.fraction, p.message, j.status, "
@@ -60,8 +59,8 @@ def occupants(tx: Transaction, limit: int = 200) -> list[Occupant]:
         n=limit,
     )
     return [
-        Occupant(
-            row[0], row[1], row[2], row[3], row[4], certain(tx.time, row[5]), row[6], row[7],
+        SlotHolder(
+            row[0], row[1], row[2], row[3], row[4], tx.instant(row[5]), row[6], row[7],
             row[8] == "CANCELLED" or row[9] in ("RELEASED", "EXPIRED"),
         )
         for row in found

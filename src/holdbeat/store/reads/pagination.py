@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from holdbeat.domain.bounds import whole_number
+from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import dumps
 
@@ -32,7 +32,7 @@ class Page(Generic[T]):
 
 def check_limit(limit: Any) -> int:
     """How many items a page may have; 50 if nobody says."""
-    return LIMIT if limit is None else whole_number(limit, "limit", 1, LIMIT_MAX)
+    return LIMIT if limit is None else check_whole_number(limit, "limit", 1, LIMIT_MAX)
 
 
 class Cursors:

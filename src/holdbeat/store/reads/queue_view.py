@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdbeat.domain.bounds import instant
+from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Job
 from holdbeat.domain.submission import check_resource
@@ -66,7 +66,7 @@ def _place(tx: Transaction, key: list[Any]) -> _Place:
     if renumberings(tx, priority) != counted:
         row = tx.one("SELECT position FROM jobs WHERE id = :id AND priority = :priority", id=job_id, priority=priority)
         position = position if row is None else row[0]
-    return _Place(priority, position, instant(created_at, "cursor"), job_id)
+    return _Place(priority, position, check_instant(created_at, "cursor"), job_id)
 
 
 _FROM = f"SELECT {JOB} FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED'"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -79,13 +78,6 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
-def certain(time: Callable[[Any], datetime | None], value: Any) -> datetime:
-    """An instant of a column that is never null."""
-    instant = time(value)
-    assert instant is not None
-    return instant
-
-
 def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
     """A row of the JOB columns as a Job, whose first fields they are."""
     time: Callable[[Any], Any] = tx.time
@@ -119,7 +111,7 @@ def run_of(tx: Transaction, row: Sequence[Any]) -> JobRun:
         params_snapshot=_object(row[3]),
         worker_id=row[4],
         fence=row[5],
-        started_at=certain(tx.time, row[6]),
+        started_at=tx.instant(row[6]),
         finished_at=tx.time(row[7]),
         status=RunStatus(row[8]) if row[8] else None,
         exit_code=row[9],
@@ -131,7 +123,6 @@ def run_of(tx: Transaction, row: Sequence[Any]) -> JobRun:
 
 def lease_of(tx: Transaction, row: Sequence[Any]) -> Lease:
     """A row of the LEASE columns as a Lease."""
-    time = tx.time
     return Lease(
         id=row[0],
         worker_id=row[1],
@@ -139,9 +130,9 @@ def lease_of(tx: Transaction, row: Sequence[Any]) -> Lease:
         resource=row[3],
         type=row[4],
         fence=row[5],
-        acquired_at=certain(time, row[6]),
-        heartbeat_at=certain(time, row[7]),
-        expires_at=certain(time, row[8]),
+        acquired_at=tx.instant(row[6]),
+        heartbeat_at=tx.instant(row[7]),
+        expires_at=tx.instant(row[8]),
         job_id=row[9],
         reservation_id=row[10],
     )
@@ -155,7 +146,7 @@ def group_of(tx: Transaction, row: Sequence[Any]) -> JobGroup:
         mode=GroupMode(row[2]),
         on_failure=OnFailure(row[3]),
         status=GroupStatus(row[4]),
-        created_at=certain(tx.time, row[5]),
+        created_at=tx.instant(row[5]),
         started_at=tx.time(row[6]),
         finished_at=tx.time(row[7]),
     )
@@ -169,8 +160,8 @@ def reservation_of(tx: Transaction, row: Row) -> Reservation:
         type=row[1],
         resource=row[2],
         status=ReservationStatus(row[3]),
-        requested_at=certain(time, row[4]),
-        expires_at=time(row[5]) or certain(time, row[4]),
+        requested_at=tx.instant(row[4]),
+        expires_at=time(row[5]) or tx.instant(row[4]),
         owner=row[6],
         params=_object(row[7]),
         timeout_s=row[8],

@@ -13,7 +13,6 @@ from holdbeat.domain import events
 from holdbeat.domain.concurrency import PolicyKind
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import RunStatus
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.running.workers import alive
 from holdbeat.store.transaction import Transaction
 
@@ -120,7 +119,7 @@ def _waiting(tx: Transaction) -> tuple[Counter[str], dict[str, datetime]]:
         oldest[resource] = min(since, oldest.get(resource, since))
 
     ready = [
-        (row[0], int(row[1]), certain(tx.time, row[2]))
+        (row[0], int(row[1]), tx.instant(row[2]))
         for row in tx.rows(
             "SELECT resource, count(*), min(created_at) FROM jobs INDEXED BY jobs_ready "
             "WHERE status = 'QUEUED' AND hold = 0 GROUP BY resource"
@@ -129,7 +128,7 @@ def _waiting(tx: Transaction) -> tuple[Counter[str], dict[str, datetime]]:
     eligible = {}
     if sum(amount for _, amount, _ in ready) <= _EXACT_WAITS:
         eligible = {
-            row[0]: certain(tx.time, row[1])
+            row[0]: tx.instant(row[1])
             for row in tx.rows(
                 "SELECT resource, min(CASE WHEN not_before > created_at THEN not_before ELSE created_at END) "
                 "FROM jobs WHERE status = 'QUEUED' AND hold = 0 GROUP BY resource"
@@ -143,13 +142,13 @@ def _waiting(tx: Transaction) -> tuple[Counter[str], dict[str, datetime]]:
         "WHERE status = 'QUEUED' AND hold = 1 AND not_before <= :now GROUP BY resource",
         now=tx.now,
     ):
-        note(resource, int(amount), certain(tx.time, ripe_at))
+        note(resource, int(amount), tx.instant(ripe_at))
     for resource, amount, requested_at in tx.rows(
         "SELECT resource, count(*), min(requested_at) FROM direct_reservations "
         "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now GROUP BY resource",
         now=tx.now,
     ):
-        note(resource, int(amount), certain(tx.time, requested_at))
+        note(resource, int(amount), tx.instant(requested_at))
     return waiting, oldest
 
 

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain.clock import from_iso
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.reads.stats import ended_types
 from holdbeat.store.transaction import Row, Transaction
 
@@ -79,7 +78,7 @@ def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) ->
         since=since,
         limit=limit + 1,
     )
-    ended = sorted((_span(tx, row) for row in found), key=lambda span: certain(lambda at: at, span.finished_at))
+    ended = sorted((_span(tx, row) for row in found), key=lambda span: span.finished_at or tx.now)
     is_cut = len(ended) > limit
     # What executes now: its end is not known, whatever its job or reservation says already.
     running = [
@@ -96,7 +95,7 @@ def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) ->
 
 def _span(tx: Transaction, row: Row) -> Span:
     id_, job_id, type_, resource, worker_id, slot, started_at, finished_at, status, error_kind = row
-    started_at = certain(tx.time, started_at)
+    started_at = tx.instant(started_at)
     return Span(id_, job_id, type_, resource, worker_id, slot, started_at, tx.time(finished_at), status, error_kind)
 
 
@@ -125,8 +124,8 @@ def minutes_since(tx: Transaction, since: datetime) -> list[Minute]:
     )
     for at, created_at, not_before, started_at in waited:
         if (minute := minutes.get(_minute(tx, at))) is not None:
-            could_run_at = max(certain(tx.time, created_at), tx.time(not_before) or certain(tx.time, created_at))
-            minute.waits_s.append(max(0.0, (certain(tx.time, started_at) - could_run_at).total_seconds()))
+            could_run_at = max(tx.instant(created_at), tx.time(not_before) or tx.instant(created_at))
+            minute.waits_s.append(max(0.0, (tx.instant(started_at) - could_run_at).total_seconds()))
     return list(minutes.values())
 
 
@@ -135,4 +134,4 @@ def _minutes(first: datetime, now: datetime) -> int:
 
 
 def _minute(tx: Transaction, value: Any) -> datetime:
-    return from_iso(f"{value}:00Z") if tx.dialect == "sqlite" else certain(tx.time, value)
+    return from_iso(f"{value}:00Z") if tx.dialect == "sqlite" else tx.instant(value)

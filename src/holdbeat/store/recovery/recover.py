@@ -14,7 +14,6 @@ from typing import Any
 
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.recovery.recover_jobs import decide_job, recover_job, step_group
 from holdbeat.store.recovery.recover_leases import expire_reservation, recover_lease
 from holdbeat.store.recovery.recover_leases import why_expired as _why_expired
@@ -145,7 +144,7 @@ def _silent_leases(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> 
         dead=sorted(dead),
     )
     return [
-        SilentLease(row[0], row[1], certain(tx.time, row[2]), ErrorKind.CRASH if row[1] in dead else ErrorKind.LOST)
+        SilentLease(row[0], row[1], tx.instant(row[2]), ErrorKind.CRASH if row[1] in dead else ErrorKind.LOST)
         for row in found
     ]
 

@@ -12,8 +12,14 @@ from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.params import dumps
 from holdbeat.domain.run import ErrorKind, JobRun, Outcome, RunStatus
 from holdbeat.store.queue.groups import step_groups
-from holdbeat.store.reads.rows import JOB, RUN, certain, job_of, run_of
-from holdbeat.store.running.end_runs import Ending, decide_failures, end_runs, follow, lock_company
+from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of
+from holdbeat.store.running.end_runs import (
+    Ending,
+    apply_consequences,
+    decide_failures,
+    end_runs,
+    lock_groups_and_schedules,
+)
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -51,7 +57,7 @@ def close_execution(tx: Transaction, job: Job, kind: ErrorKind, error: str, work
     # Somebody wrote the job's end by hand and left the run open: the job stands, the run cannot stay open.
     _close_open_run(tx, run_id, kind, error)
     outbox = Outbox(tx)
-    follow(tx, [job], outbox)
+    apply_consequences(tx, [job], outbox)
     outbox.write()
     return f"its run was closed; the job was {job.status} already"
 
@@ -68,7 +74,7 @@ def decide_job(tx: Transaction, job_id: str) -> bool:
         _close_open_run(tx, run.id, run.error_kind, "Crash recovery: the job was FAILED and its run was still open")
     _tell_once(tx, job, "job.run.failed", outbox)
     _decide(tx, job, run.error_kind if run else None, outbox)
-    follow(tx, [job], outbox)
+    apply_consequences(tx, [job], outbox)
     outbox.write()
     tx.record(
         events.RECOVERY_ACTED,
@@ -81,7 +87,7 @@ def decide_job(tx: Transaction, job_id: str) -> bool:
 
 def step_group(tx: Transaction, group_id: str) -> bool:
     """Lets a group take the step that it should have taken: open a gate, or end."""
-    lock_company(tx, [group_id], [])
+    lock_groups_and_schedules(tx, [group_id], [])
     before = _picture(tx, group_id)
     outbox = Outbox(tx)
     step_groups(tx, [group_id], outbox)
@@ -108,7 +114,7 @@ def _adopt(tx: Transaction, job: Job, run: JobRun) -> str:
         _tell_once(tx, job, f"job.run.{run.status.lower()}", outbox)
         if run.status is RunStatus.FAILED:
             _decide(tx, job, run.error_kind, outbox)
-    follow(tx, [job], outbox)
+    apply_consequences(tx, [job], outbox)
     outbox.write()
     tx.wake("slots")
     return f"its run had ended: the job is {job.status}"
@@ -135,7 +141,7 @@ def _locked(tx: Transaction, job_id: str) -> Job | None:
     company = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=job_id)
     if company is None:
         return None
-    lock_company(tx, [company[0]], [company[1]])
+    lock_groups_and_schedules(tx, [company[0]], [company[1]])
     row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
     return None if row is None else job_of(tx, row)
 
@@ -181,7 +187,7 @@ def _last_seen(tx: Transaction, worker_id: str | None) -> str:
     row = tx.one("SELECT heartbeat_at FROM workers WHERE id = :id", id=worker_id)
     if row is None:
         return f"its worker {worker_id} left no heartbeat"
-    return f"the last heartbeat of its worker {worker_id} was at {iso(certain(tx.time, row[0]))}"
+    return f"the last heartbeat of its worker {worker_id} was at {iso(tx.instant(row[0]))}"
 
 
 def _picture(tx: Transaction, group_id: str) -> list[object]:

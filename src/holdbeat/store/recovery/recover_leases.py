@@ -17,7 +17,7 @@ from holdbeat.domain.lease import Lease, LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.reads.rows import JOB, LEASE, job_of, lease_of
 from holdbeat.store.recovery.recover_jobs import close_execution
-from holdbeat.store.running.end_runs import lock_company
+from holdbeat.store.running.end_runs import lock_groups_and_schedules
 from holdbeat.store.transaction import Transaction
 
 
@@ -31,7 +31,7 @@ def recover_lease(tx: Transaction, lease_id: str, kind: ErrorKind, heartbeat_at:
         "SELECT j.group_id, j.schedule_id FROM leases l JOIN jobs j ON j.id = l.job_id WHERE l.id = :id", id=lease_id
     )
     if company is not None:
-        lock_company(tx, [company[0]], [company[1]])
+        lock_groups_and_schedules(tx, [company[0]], [company[1]])
     row = tx.one(f"SELECT {LEASE} FROM leases WHERE id = :id FOR UPDATE", id=lease_id)
     if row is None:
         return False

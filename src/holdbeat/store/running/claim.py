@@ -15,7 +15,7 @@ from holdbeat.domain.concurrency import Capacity, PolicyKind
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import HTTP_RESOURCE, Claim, Lease, LeaseTerms
 from holdbeat.domain.reservation import Reservation
-from holdbeat.store.queue.ageing import AT_ONCE, raise_the_waiting
+from holdbeat.store.queue.ageing import AT_ONCE, apply_ageing
 from holdbeat.store.reads.rows import JOB, RESERVATION, job_of, reservation_of
 from holdbeat.store.transaction import Row, Transaction
 
@@ -83,7 +83,7 @@ def wait_for_claims(tx: Transaction) -> None:
 
 def _outlook(tx: Transaction, vacancy: Vacancy) -> tuple[list[Lane], list[Reservation]]:
     """The lanes that this worker may serve now, and the direct requests that go first."""
-    raise_the_waiting(tx)
+    apply_ageing(tx)
     if tx.dialect == "postgres":
         # A statement of its own, sent along: what follows sees what was committed before the lock was had.
         tx.execute(_NO_PAUSE_MEANWHILE)
@@ -91,7 +91,7 @@ def _outlook(tx: Transaction, vacancy: Vacancy) -> tuple[list[Lane], list[Reserv
     ripe, paused, waiting = signs[0]
     if ripe:
         promote(tx)
-        raise_the_waiting(tx)
+        apply_ageing(tx)
         found = tx.rows(_LANES[tx.dialect])
     if not vacancy.types or not (vacancy.slots or vacancy.http_slots):
         return [], []

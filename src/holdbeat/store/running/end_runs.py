@@ -49,7 +49,9 @@ class Ending:
     """All of it; needed where the execution failed, or where a schedule made the job."""
 
 
-def lock_company(tx: Transaction, group_ids: Iterable[str | None], schedule_ids: Iterable[str | None]) -> None:
+def lock_groups_and_schedules(
+    tx: Transaction, group_ids: Iterable[str | None], schedule_ids: Iterable[str | None]
+) -> None:
     """Locks the groups and schedules that an ending will touch, before any job.
 
     Everyone takes locks in this order (groups, schedules, jobs), so that nobody waits in a circle; and two
@@ -179,7 +181,7 @@ def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
     return int(row[0])
 
 
-def follow(tx: Transaction, jobs: Sequence[Job], outbox: Outbox) -> None:
+def apply_consequences(tx: Transaction, jobs: Sequence[Job], outbox: Outbox) -> None:
     """The steps of the groups and schedules whose member or job has just ended."""
     _follow(tx, {job.group_id for job in jobs}, [job for job in jobs if job.schedule_id], outbox)
 

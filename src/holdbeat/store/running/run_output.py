@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from holdbeat.domain.errors import NotFound, TooLarge
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.transaction import Transaction
 
 ARTIFACT_DATA_MAX = 10 * 1024 * 1024
@@ -155,7 +154,7 @@ def read_logs(tx: Transaction, run_id: str, after: int = 0, limit: int = 1000) -
         after=after,
         limit=limit,
     )
-    return [LogLine(row[0], certain(tx.time, row[1]), row[2], row[3]) for row in found]
+    return [LogLine(row[0], tx.instant(row[1]), row[2], row[3]) for row in found]
 
 
 def list_artifacts(tx: Transaction, run_id: str) -> list[Artifact]:
@@ -186,7 +185,7 @@ def _artifact_of(tx: Transaction, row: Sequence[Any]) -> Artifact:
         name=row[1],
         size=row[2],
         sha256=row[3],
-        created_at=certain(tx.time, row[4]),
+        created_at=tx.instant(row[4]),
         path=row[5],
         data=None if data is None else bytes(data),
     )

@@ -16,7 +16,7 @@ from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.run import ErrorKind, RunStatus
 from holdbeat.store.adapter import Coalesced
 from holdbeat.store.reads.rows import JOB, STATUS, job_of
-from holdbeat.store.running.end_runs import Ending, end_runs, lock_company
+from holdbeat.store.running.end_runs import Ending, end_runs, lock_groups_and_schedules
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import SUBSCRIPTIONS, Outbox
 
@@ -46,7 +46,7 @@ def _settle_many(tx: Transaction, batches: list[Sequence[Settlement]]) -> list[l
     ids = [settlement.lease_id for settlement in settlements]
     if tx.dialect == "postgres":
         company = [(s.group_id, s.schedule_id) for s in settlements]
-        lock_company(tx, (group for group, _ in company), (schedule for _, schedule in company))
+        lock_groups_and_schedules(tx, (group for group, _ in company), (schedule for _, schedule in company))
     rows, subscriptions = tx.all_rows((_HELD, {"ids": ids}), (SUBSCRIPTIONS, {"yes": True}))
     held = {row[0]: row for row in rows}
     direct = _held_reservations(tx, [s for s in settlements if s.lease_id not in held])

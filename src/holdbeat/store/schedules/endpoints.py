@@ -14,7 +14,6 @@ from holdbeat.domain.clock import EPOCH
 from holdbeat.domain.endpoint import HEALTH_WINDOWS, EndedRun, health
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.schedule import Schedule, job_for
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.schedules.schedules import get_schedule
 from holdbeat.store.transaction import Row, Transaction
 
@@ -58,7 +57,7 @@ def endpoint_health(tx: Transaction, reference: str) -> dict[str, Any]:
 
 
 def _ended(tx: Transaction, row: Row) -> EndedRun:
-    return row[0], certain(tx.time, row[2]), tx.time(row[3])
+    return row[0], tx.instant(row[2]), tx.time(row[3])
 
 
 def _first_id(at: datetime) -> str:

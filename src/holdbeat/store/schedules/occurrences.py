@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.bounds import instant
+from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.clock import iso
 from holdbeat.domain.occurrence import Occurrence, OccurrenceStatus
 from holdbeat.store.reads.job_filter import choices, refuse_unknown
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.transaction import Row, Transaction
 
 OCCURRENCE_FIELDS = (
@@ -33,9 +32,9 @@ def occurrence_of(tx: Transaction, row: Row) -> Occurrence:
     return Occurrence(
         row[0],
         row[1],
-        certain(tx.time, row[2]),
+        tx.instant(row[2]),
         OccurrenceStatus(row[3]),
-        certain(tx.time, row[4]),
+        tx.instant(row[4]),
         row[5],
         row[6],
         row[7],
@@ -70,8 +69,8 @@ def taken(tx: Transaction, wanted: Sequence[DueTime]) -> set[DueTime]:
     standing: set[DueTime] = set()
     void = []
     for schedule_id, due_at, status, recorded_at, occurrence_id in found:
-        if status in _FINAL or certain(tx.time, recorded_at) <= tx.now:
-            standing.add((schedule_id, certain(tx.time, due_at)))
+        if status in _FINAL or tx.instant(recorded_at) <= tx.now:
+            standing.add((schedule_id, tx.instant(due_at)))
         else:
             void.append(occurrence_id)
     if void:
@@ -98,7 +97,7 @@ def list_occurrences(
     last = cursors.read(cursor, str)
     if last is not None:
         where.append("due_at < :last")
-        params["last"] = instant(last[0], "cursor")
+        params["last"] = check_instant(last[0], "cursor")
     rows = tx.rows(
         f"SELECT {OCCURRENCE} FROM occurrences WHERE {' AND '.join(where)} ORDER BY due_at DESC LIMIT :count", **params
     )

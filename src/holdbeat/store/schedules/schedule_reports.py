@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.bounds import duration_s, instant
+from holdbeat.domain.bounds import check_duration_s, check_instant
 from holdbeat.domain.clock import iso
 from holdbeat.domain.cron import Dst, Fire
 from holdbeat.domain.errors import Invalid
@@ -17,7 +17,6 @@ from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, Sc
 from holdbeat.domain.timetable import fire_at, preview, preview_of
 from holdbeat.store.reads.job_filter import Conditions, refuse_unknown
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.schedules.in_flight import InFlight, in_flight
 from holdbeat.store.schedules.occurrences import list_occurrences
 from holdbeat.store.schedules.schedule_rows import SCHEDULE, schedule_of
@@ -77,7 +76,7 @@ def _next_first(tx: Transaction, found: Conditions, cursors: Cursors, cursor: st
     found.add("wake_at IS NOT NULL AND next_run_at IS NOT NULL AND trouble IS NULL")
     last = cursors.read(cursor, str, str)
     if last is not None:
-        found.add("(wake_at, id) > (:last_at, :last_id)", last_at=instant(last[0], "cursor"), last_id=last[1])
+        found.add("(wake_at, id) > (:last_at, :last_id)", last_at=check_instant(last[0], "cursor"), last_id=last[1])
     rows = tx.rows(
         f"SELECT {SCHEDULE}, wake_at FROM schedules INDEXED BY schedules_wake WHERE {found.where} "
         "ORDER BY wake_at, id LIMIT :count",
@@ -86,7 +85,7 @@ def _next_first(tx: Transaction, found: Conditions, cursors: Cursors, cursor: st
     )
     shown = rows[:count]
     items = [schedule_of(tx, row) for row in shown]
-    return Page(items, cursors.write(iso(certain(tx.time, shown[-1][-1])), shown[-1][0]) if len(rows) > count else None)
+    return Page(items, cursors.write(iso(tx.instant(shown[-1][-1])), shown[-1][0]) if len(rows) > count else None)
 
 
 def _flag(value: Any, field: str) -> bool:
@@ -142,10 +141,10 @@ def preview_timetable(tx: Transaction, given: Mapping[str, Any]) -> list[Fire]:
         cron=wanted.get("cron"),
         interval_s=None
         if interval_s is None
-        else duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S),
+        else check_duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S),
         timezone=wanted.get("timezone", "UTC"),
         dst=Dst(dst),
-        after=instant(wanted["after"], "after") if "after" in wanted else tx.now,
+        after=check_instant(wanted["after"], "after") if "after" in wanted else tx.now,
         n=wanted.get("n", PREVIEWED),
     )
 

@@ -18,7 +18,6 @@ from holdbeat.domain.endpoint import EndpointCall
 from holdbeat.domain.params import dumps
 from holdbeat.domain.schedule import CatchUp, Overlap, Schedule
 from holdbeat.domain.timetable import fire_at
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.transaction import Row, Transaction
 
 SCHEDULE_FIELDS = tuple(field.name for field in fields(Schedule))
@@ -62,7 +61,7 @@ def schedule_of(tx: Transaction, row: Sequence[Any]) -> Schedule:
     """A row of the SCHEDULE columns as a Schedule."""
     time = tx.time
     return Schedule(
-        row[0], row[1], certain(time, row[2]), bool(row[3]), row[4], row[5], _read(row[6]), row[7], row[8],
+        row[0], row[1], tx.instant(row[2]), bool(row[3]), row[4], row[5], _read(row[6]), row[7], row[8],
         _read(row[9]), row[10], row[11], _read(row[12]), row[13], row[14], row[15],
         _DST[row[16]], row[17], time(row[18]), time(row[19]), _CATCH_UP[row[20]], row[21], _OVERLAP[row[22]],
         bool(row[23]), row[24], row[25], time(row[26]), row[27], row[28], time(row[29]), row[30], time(row[31]),

@@ -13,7 +13,6 @@ from holdbeat.domain.governor import CRON, PlanInputs
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.schedule_steps import replanned
 from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.schedule_rows import SCHEDULE, save_plans, schedule_of
 from holdbeat.store.transaction import Row, Transaction
@@ -39,7 +38,7 @@ def look_ahead(tx: Transaction, until: datetime, limit: int = MOST_MOMENTS) -> O
         until=until,
         limit=limit,
     )
-    moments = list(dict.fromkeys(certain(tx.time, row[0]) for row in rows))
+    moments = list(dict.fromkeys(tx.instant(row[0]) for row in rows))
     return Outlook(moments, moments[-1] if len(rows) == limit else until)
 
 
@@ -49,7 +48,7 @@ def database_time(tx: Transaction) -> datetime:
         return tx.now
     row = tx.one("SELECT clock_timestamp()")
     assert row is not None
-    return certain(tx.time, row[0])
+    return tx.instant(row[0])
 
 
 def last_recorded_at(tx: Transaction) -> datetime | None:

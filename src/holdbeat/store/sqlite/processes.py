@@ -36,7 +36,7 @@ TURN_LOOK_MAX_S = 0.001
 """How long a process whose turn it is not waits between two looks: about as long as a commit takes."""
 
 
-class WriteTurn:
+class WriteLock:
     """Processes take turns to write here, since SQLite's own lock lets those who wait sleep for far too long.
 
     A POSIX lock, because a child forked by a handler must not inherit it; that it ends when somebody here closes the
@@ -88,7 +88,7 @@ class WriteTurn:
         os.close(self._descriptor)
 
 
-class SignsOfLife:
+class WorkerLocks:
     """One locked file per worker, beside the store."""
 
     def __init__(self, folder: Path) -> None:
@@ -153,7 +153,7 @@ class SignsOfLife:
             os.close(descriptor)
 
 
-class Doorbell:
+class Wakeups:
     """Wake-ups between processes: a datagram socket each, in a folder that all of them can find.
 
     The folder lies in the system's temporary directory, since a socket's path may not be long. There anybody can put

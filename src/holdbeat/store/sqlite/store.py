@@ -25,7 +25,7 @@ from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
 from holdbeat.store.sqlite import file as sqlite_file
 from holdbeat.store.sqlite.file import BUSY_TIMEOUT_MS, MEMORY, FileIdentity, connect, open_file, translated
-from holdbeat.store.sqlite.processes import Doorbell, SignsOfLife, WriteTurn
+from holdbeat.store.sqlite.processes import Wakeups, WorkerLocks, WriteLock
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
 
-COMPANY_LOOKS, COMPANY_LOOK_S = 5, 0.0001
+BATCH_POLLS, BATCH_POLL_S = 5, 0.0001
 """While callers come in crowds, the first of a crowd waits so often and so long for as many as came last time. A commit
 costs the same for one as for thirty, and without it the writer began one as soon as it saw the first."""
 
@@ -69,12 +69,12 @@ class SqliteStore(PersistenceAdapter):
         self._closed = False
         self._writing: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._reading: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._pen = threading.Lock()
-        self._own_hand: set[int] = set()
+        self._write_lock = threading.Lock()
+        self._writing_threads: set[int] = set()
         """Threads that hold the pen or are about to: what interrupts one of them must not wait for it."""
-        self._resting = [threading.Lock() for _ in range(readers)]
+        self._reader_locks = [threading.Lock() for _ in range(readers)]
         """Each held by its reader while that reads."""
-        self._stilled: list[threading.Lock] = []
+        self._locks_held_for_fork: list[threading.Lock] = []
         if self.path in _left_open:
             raise forked()
         self._connection, opened = open_file(self.path, create=create)
@@ -82,26 +82,26 @@ class SqliteStore(PersistenceAdapter):
         self._reader_connections: list[apsw.Connection] = []
         try:
             if self.path != MEMORY:
-                self._reader_connections += [sqlite_file.connect_reader(self.path) for _ in self._resting]
+                self._reader_connections += [sqlite_file.connect_reader(self.path) for _ in self._reader_locks]
             self._identity = FileIdentity(self.path, opened)
         except BaseException:
             for connection in (*self._reader_connections, self._connection):
                 connection.close()
             raise
-        self._turn: WriteTurn | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        self._life: SignsOfLife | None = None
-        self._doorbell: Doorbell | None = None
+        self._turn: WriteLock | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        self._life: WorkerLocks | None = None
+        self._doorbell: Wakeups | None = None
         if self.path != MEMORY:
             beside = Path(f"{self.path}-run")
             beside.mkdir(mode=0o700, exist_ok=True)
-            self._turn = WriteTurn(beside / "write.lock", BUSY_TIMEOUT_MS / 1000)
-            self._life = SignsOfLife(beside / "workers")
-            self._doorbell = Doorbell(self.path, self.tell)
+            self._turn = WriteLock(beside / "write.lock", BUSY_TIMEOUT_MS / 1000)
+            self._life = WorkerLocks(beside / "workers")
+            self._doorbell = Wakeups(self.path, self.tell)
         self._threads = [threading.Thread(target=self._write_loop, name="holdbeat-writer", daemon=True)]
         if self.path != MEMORY:
             self._threads += [
                 threading.Thread(target=self._read_loop, args=pair, name=f"holdbeat-reader-{number}", daemon=True)
-                for number, pair in enumerate(zip(self._resting, self._reader_connections, strict=True))
+                for number, pair in enumerate(zip(self._reader_locks, self._reader_connections, strict=True))
             ]
         for thread in self._threads:
             thread.start()
@@ -115,13 +115,13 @@ class SqliteStore(PersistenceAdapter):
             _fail([work], _closed_store())
         elif read_only and self.path != MEMORY:
             self._reading.put(work)
-        elif work.future is not None and threading.get_ident() in self._own_hand:
+        elif work.future is not None and threading.get_ident() in self._writing_threads:
             _fail([work], _interrupted_itself())
         else:
             self._writing.put(work)
 
     def write_waiting(self, work: Work) -> None:
-        if threading.get_ident() in self._own_hand:
+        if threading.get_ident() in self._writing_threads:
             raise _interrupted_itself()
         if self._refused is not None or self._closed or not self._write_here(work):
             self.submit(work, read_only=False)
@@ -170,9 +170,9 @@ class SqliteStore(PersistenceAdapter):
             self._reading.put(None)
         for thread in self._threads:
             thread.join()
-        with self._pen:
+        with self._write_lock:
             self._connection.close()
-        if isinstance(self._turn, WriteTurn):
+        if isinstance(self._turn, WriteLock):
             self._turn.close()
         if self._doorbell is not None:
             self._doorbell.close()
@@ -180,14 +180,16 @@ class SqliteStore(PersistenceAdapter):
     # --- forks -------------------------------------------------------------------------------------------
 
     def hold_still(self) -> None:
-        self._own_hand.add(threading.get_ident())
-        self._stilled = [lock for lock in (self._pen, *self._resting) if lock.acquire(timeout=STILL_WITHIN_S)]
+        self._writing_threads.add(threading.get_ident())
+        self._locks_held_for_fork = [
+            lock for lock in (self._write_lock, *self._reader_locks) if lock.acquire(timeout=STILL_WITHIN_S)
+        ]
 
     def move_on(self) -> None:
-        stilled, self._stilled = self._stilled, []
+        stilled, self._locks_held_for_fork = self._locks_held_for_fork, []
         for lock in stilled:
             lock.release()
-        self._own_hand.discard(threading.get_ident())
+        self._writing_threads.discard(threading.get_ident())
 
     def disown(self) -> None:
         """Forgets the connections: SQLite takes the parent's locks for this process's own as long as one is open here.
@@ -197,19 +199,19 @@ class SqliteStore(PersistenceAdapter):
         super().disown()
         was_closed, self._closed = self._closed, True
         self._refused = forked()
-        self._own_hand.clear()
+        self._writing_threads.clear()
         if self._life is not None:
             self._life.disown()
         if was_closed:
             return
-        if len(self._stilled) == 1 + len(self._resting):
+        if len(self._locks_held_for_fork) == 1 + len(self._reader_locks):
             for connection in (self._connection, *self._reader_connections):
                 with contextlib.suppress(apsw.Error):
                     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                     connection.close()
         elif self.path != MEMORY:
             _left_open[self.path] = self
-        if isinstance(self._turn, WriteTurn):
+        if isinstance(self._turn, WriteLock):
             self._turn.close()
         if self._doorbell is not None:
             self._doorbell.disown()
@@ -241,10 +243,10 @@ class SqliteStore(PersistenceAdapter):
         company = 0
         while not last:
             waiting = [self._writing.get()]
-            for _ in range(COMPANY_LOOKS):
+            for _ in range(BATCH_POLLS):
                 if self._writing.qsize() + 1 >= company:
                     break
-                time.sleep(COMPANY_LOOK_S)
+                time.sleep(BATCH_POLL_S)
             with contextlib.suppress(queue.Empty):
                 while len(waiting) < SHARED_COMMIT_MAX:
                     waiting.append(self._writing.get_nowait())
@@ -252,17 +254,17 @@ class SqliteStore(PersistenceAdapter):
             works = [work for work in waiting if work is not None and work.begin()]
             company = len(works)
             if works:
-                with self._pen:
+                with self._write_lock:
                     self._commit(works)
 
     def _write_here(self, work: Work) -> bool:
         """Commits in the caller's own thread, which waits anyway, if nobody else writes or waits to."""
-        if self._pen.locked() or not self._writing.empty():
+        if self._write_lock.locked() or not self._writing.empty():
             return False
         own = threading.get_ident()
         try:
-            self._own_hand.add(own)
-            with self._pen:
+            self._writing_threads.add(own)
+            with self._write_lock:
                 try:
                     if self._closed:
                         _fail([work], _closed_store())
@@ -273,7 +275,7 @@ class SqliteStore(PersistenceAdapter):
                     self._roll_back()
                     raise
         finally:
-            self._own_hand.discard(own)
+            self._writing_threads.discard(own)
         return True
 
     def _commit(self, works: list[Work]) -> None:
@@ -392,11 +394,11 @@ class SqliteStore(PersistenceAdapter):
                 if isinstance(answer, StoreRefused):
                     self._refused = answer
                     # Not for ever: who waits for this answer may be a signal handler that interrupted a writer.
-                    if self._pen.acquire(timeout=STILL_WITHIN_S):
+                    if self._write_lock.acquire(timeout=STILL_WITHIN_S):
                         try:
                             self._see_to_the_log(answer)
                         finally:
-                            self._pen.release()
+                            self._write_lock.release()
                 reply([(work, answer)])
                 if isinstance(answer, StoreRefused):
                     self.tell(frozenset({"refused"}))

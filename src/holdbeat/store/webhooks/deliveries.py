@@ -17,7 +17,6 @@ from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.webhook import AttemptVerdict, Delivery, DeliveryStatus, host_of, replayed, signing_secrets
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.subscriptions import disable_webhook, server_secret, webhooks_by_id
 
@@ -122,7 +121,7 @@ def _due(tx: Transaction, hosts: Sequence[str], per_host: int) -> list[tuple[int
     ranks: Counter[str] = Counter()
     due = []
     for next_attempt_at, delivery_id, host in found:
-        due.append((ranks[host], certain(tx.time, next_attempt_at), delivery_id, host))
+        due.append((ranks[host], tx.instant(next_attempt_at), delivery_id, host))
         ranks[host] += 1
     return due
 
@@ -293,7 +292,7 @@ def delivery_of(tx: Transaction, row: Sequence[Any]) -> Delivery:
         event=row[1],
         url=row[2],
         payload=json.loads(row[3]),
-        created_at=certain(time, row[4]),
+        created_at=tx.instant(row[4]),
         webhook_id=row[5],
         job_id=row[6],
         group_id=row[7],

@@ -14,7 +14,6 @@ from holdbeat.domain.errors import Invalid, NotFound, Stale
 from holdbeat.domain.params import dumps
 from holdbeat.domain.webhook import Webhook, check_events, check_secret, host_of, new_secret, rotated, signing_secrets
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
-from holdbeat.store.reads.rows import certain
 from holdbeat.store.transaction import Transaction
 
 _WEBHOOK = "id, url, secret, created_at, events, previous_secret, rotated_at, enabled, disabled_reason, version"
@@ -237,7 +236,7 @@ def _webhook_of(tx: Transaction, row: Sequence[Any]) -> Webhook:
         id=row[0],
         url=row[1],
         secret=row[2],
-        created_at=certain(tx.time, row[3]),
+        created_at=tx.instant(row[3]),
         events=tuple(json.loads(row[4])) if row[4] else (),
         previous_secret=row[5],
         rotated_at=tx.time(row[6]),
