@@ -12,12 +12,16 @@ import psycopg
 import pytest
 
 from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.errors import StoreDown
+from holdbeat.store.moving import move_store
+from holdbeat.store.moving_artifacts import Artifacts
 from holdbeat.store.verbs.api_keys import list_api_keys, touch_api_keys
 from tests.cli.command import Command
 from tests.conformance.acts import enqueue_one, open_at
 from tests.conformance.lived_rows import OF_EACH_ENGINE, PAUSED, assert_same, rows_of_database, rows_of_file
 from tests.conformance.lived_store import LIVED_APP, make_lived_store
 from tests.conformance.schedule_acts import assert_each_due_time_once, fire
+from tests.postgres import PostgresServer
 
 
 @pytest.fixture
@@ -146,6 +150,23 @@ def test_a_move_that_is_killed_again_and_again_ends_well(lived: Command, postgre
     assert copied == sorted(copied) and copied[0] < copied[1] < copied[2] < copied[3] == copied[4]
     lived("move-store", postgres_url)
     assert_same(before, rows_of_database(postgres_url))
+
+
+@pytest.mark.rule("MOV-01", "DRV-01")
+def test_a_move_whose_database_goes_away_says_so_and_is_finished_later(
+    lived: Command, postgres_url: str, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_at(postgres_url, clock=SystemClock()).close()
+
+    def restart_at_jobs(table: str, done: int, total: int) -> None:
+        if table == "jobs" and done > total / 2:
+            postgres_server.restart()
+
+    with pytest.raises(StoreDown, match=r"ended the copy .* move again: the copy goes on"):
+        move_store(path_of(lived), postgres_url, artifacts=Artifacts(None), batch=7, progress=restart_at_jobs)
+    assert [record for record in caplog.records if record.name.startswith("psycopg")] == []
+    lived("move-store", postgres_url)
+    assert_same(rows_of_file(path_of(lived)), rows_of_database(postgres_url))
 
 
 @pytest.mark.rule("MOV-01")

@@ -85,9 +85,10 @@ def move_store(
         raise translated(error, source) from error
     except psycopg.Error as error:
         kind = StoreDown if isinstance(error, psycopg.OperationalError) else StoreRefused
+        reason = " ".join(str(error).split())
         raise kind(
-            f"The target database ended the copy ({str(error).strip()}). The source is as it was. Mend what the "
-            "database names, then move again: the copy goes on where it stopped."
+            f"The target database ended the copy ({reason}). The source is as it was. Mend what the database names, "
+            "then move again: the copy goes on where it stopped."
         ) from error
     finally:
         origin.close()
