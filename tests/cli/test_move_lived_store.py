@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -44,11 +46,26 @@ def number(url: str, query: str) -> int:
     return int(row[0] or 0)
 
 
+@pytest.fixture
+def ordinary_url(postgres_url: str) -> Iterator[str]:
+    """The database for a role that owns its schema and may do nothing else."""
+    role = f"mover_{secrets.token_hex(4)}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role}".encode())
+        connection.execute(f"ALTER SCHEMA public OWNER TO {role}".encode())
+    yield f"{postgres_url}?options=-c%20role%3D{role}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"REASSIGN OWNED BY {role} TO CURRENT_USER".encode())
+        connection.execute(f"DROP OWNED BY {role}".encode())
+        connection.execute(f"DROP ROLE {role}".encode())
+
+
 @pytest.mark.rule("MOV-01", "DEC-008")
-def test_a_store_that_has_lived_moves_whole_and_its_work_goes_on(lived: Command, postgres_url: str) -> None:
+def test_a_store_that_has_lived_moves_whole_and_its_work_goes_on(lived: Command, ordinary_url: str) -> None:
+    assert number(ordinary_url, "SELECT count(*) FROM pg_roles WHERE rolname = current_user AND rolsuper") == 0
     before = rows_of_file(path_of(lived))
-    answer = lived("move-store", postgres_url)
-    assert_same(before, rows_of_database(postgres_url))
+    answer = lived("move-store", ordinary_url)
+    assert_same(before, rows_of_database(ordinary_url))
     assert rows_of_file(path_of(lived)) == before, "the source is as it was"
     assert answer.err == ""
     printed = dict(line.replace(",", "").split() for line in answer.lines[1:] if len(line.split()) == 2)
@@ -58,28 +75,28 @@ def test_a_store_that_has_lived_moves_whole_and_its_work_goes_on(lived: Command,
     assert (
         f"Copied {sum(map(int, printed.values())):,} rows of {len(printed)} tables and compared them in" in answer.out
     )
-    assert "The target is not empty" in lived("move-store", postgres_url, code=1).err
+    assert "The target is not empty" in lived("move-store", ordinary_url, code=1).err
 
-    event = number(postgres_url, LAST_EVENT)
+    event = number(ordinary_url, LAST_EVENT)
     last_fence = max(int(dict(row)["value"]) for row in before["counters"] if dict(row)["name"] == "fence")
-    runs = number(postgres_url, "SELECT count(*) FROM job_runs")
-    positions = {priority: number(postgres_url, POSITION.format(priority)) for priority in (0, 3, 5, 8, 98, 100)}
-    finish_the_rest(Command(lived.folder, postgres_url))
-    later_runs = number(postgres_url, "SELECT count(*) FROM job_runs") - runs
+    runs = number(ordinary_url, "SELECT count(*) FROM job_runs")
+    positions = {priority: number(ordinary_url, POSITION.format(priority)) for priority in (0, 3, 5, 8, 98, 100)}
+    finish_the_rest(Command(lived.folder, ordinary_url))
+    later_runs = number(ordinary_url, "SELECT count(*) FROM job_runs") - runs
     # A run that was skipped without a start has the fence 0.
-    skipped = number(postgres_url, "SELECT count(*) FROM job_runs WHERE fence = 0")
+    skipped = number(ordinary_url, "SELECT count(*) FROM job_runs WHERE fence = 0")
     assert (
-        number(postgres_url, f"SELECT count(DISTINCT fence) FROM job_runs WHERE fence > {last_fence}")
+        number(ordinary_url, f"SELECT count(DISTINCT fence) FROM job_runs WHERE fence > {last_fence}")
         == later_runs
         > 15
     )
     assert (
-        number(postgres_url, "SELECT count(DISTINCT fence) FROM job_runs WHERE fence > 0")
+        number(ordinary_url, "SELECT count(DISTINCT fence) FROM job_runs WHERE fence > 0")
         == runs + later_runs - skipped
     )
-    assert number(postgres_url, LAST_EVENT) > event
-    assert number(postgres_url, "SELECT count(*) - count(DISTINCT id) FROM events") == 0
-    store = open_at(postgres_url, clock=SystemClock())
+    assert number(ordinary_url, LAST_EVENT) > event
+    assert number(ordinary_url, "SELECT count(*) - count(DISTINCT id) FROM events") == 0
+    store = open_at(ordinary_url, clock=SystemClock())
     try:
         for priority, last in positions.items():
             assert enqueue_one(store, priority=priority).position > last
