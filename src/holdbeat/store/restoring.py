@@ -26,6 +26,7 @@ from holdbeat.store.artifact_files import (
     recorded_at,
 )
 from holdbeat.store.backing_up import Progress, copy_database
+from holdbeat.store.damage_record import forget_damage
 from holdbeat.store.migrate import pending
 from holdbeat.store.sqlite_file import APPLICATION_ID, integrity_problems
 from holdbeat.store.sqlite_locks import hold, is_held
@@ -90,6 +91,7 @@ def restore(
             _mark_the_dead(made, Path(f"{target}-run"))
             kept = f"{target}.before-{now:%Y%m%dT%H%M%S%f}" if is_there else None
             _take_place(made, target, kept)
+            forget_damage(target)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(made)
