@@ -318,6 +318,31 @@ def test_connections_of_the_stores_own_library_are_never_taken_for_foreign_ones(
 
 
 @pytest.mark.rule("STO-01")
+def test_descriptors_that_the_own_library_keeps_after_a_connection_was_closed_are_its_own(tmp_path: Path) -> None:
+    """SQLite closes none of them while it holds a lock on the file: it would drop the lock."""
+    run(
+        tmp_path,
+        """
+        from holdbeat.store.sqlite_second_library import descriptors_of
+        app.enqueue_sync(add, a=0)
+        status = os.stat("holdbeat.db")
+        before = descriptors_of((status.st_dev, status.st_ino))
+        attached = apsw.Connection(":memory:")
+        for name in ("one", "two"):
+            attached.execute(f"ATTACH 'holdbeat.db' AS {name}").fetchall()
+            attached.execute(f"SELECT count(*) FROM {name}.jobs").fetchall()
+        attached.execute("ATTACH 'file:holdbeat.db?mode=ro' AS three").fetchall()
+        attached.close()
+        assert len(descriptors_of((status.st_dev, status.st_ino)) - before) >= 2
+        time.sleep(1.1)
+        app.enqueue_sync(add, a=1)
+        assert stored() == 2
+        app.close()
+        """,
+    )
+
+
+@pytest.mark.rule("STO-01")
 def test_a_forked_child_is_another_process_until_it_opens_the_store_itself(tmp_path: Path) -> None:
     run(
         tmp_path,
@@ -348,3 +373,27 @@ def test_a_forked_child_is_another_process_until_it_opens_the_store_itself(tmp_p
         app.close()
         """,
     )
+
+
+@pytest.mark.rule("STO-01", "OPS-03")
+def test_a_worker_whose_handler_attaches_the_store_to_sqlite3_stops_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(
+        "import sqlite3\n"
+        "from holdbeat import App\n"
+        "app = App()\n"
+        "own = sqlite3.connect('own.db', check_same_thread=False)\n"
+        "@app.job\n"
+        "def attach() -> None:\n"
+        "    own.execute(\"ATTACH 'holdbeat.db' AS jobs\")\n"
+    )
+    enqueue = "import work; work.app.enqueue_sync(work.attach)"
+    subprocess.run([sys.executable, "-c", enqueue], cwd=tmp_path, check=True)
+    worker = subprocess.run(
+        [sys.executable, "-m", "holdbeat", "worker", "work:app"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert worker.returncode == 3
+    assert "open a second time in this process" in worker.stderr and "app.connection()" in worker.stderr

@@ -111,8 +111,8 @@ class PostgresStore(PersistenceAdapter):
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Row]]:
-        if self._refused is not None:
-            raise self._refused
+        if self._refused is not None or self._closed:
+            raise self._refused or StoreDown("The store has been closed.", code="store_closed")
         try:
             connection = psycopg.connect(self.url, connect_timeout=5, application_name=APPLICATION)
         except psycopg.OperationalError as error:
