@@ -107,6 +107,8 @@ class Dispatcher:
         self._has_stuck = False
         """A result could not be stored even alone, for no fault of its own: claims do not go together with it."""
         self._told_all: tuple[StopReason, float | None] | None = None
+        self.last_beat_at: Callable[[], float | None] = lambda: None
+        """When the leases were last renewed, on the monotonic clock."""
 
     # --- life --------------------------------------------------------------------------------------------
 
@@ -378,6 +380,10 @@ class Dispatcher:
         entry.task = asyncio.create_task(self._execute(entry))
 
     async def _execute(self, entry: Running) -> None:
+        if self._store.clock.monotonic() >= max(entry.claimed_at, self.last_beat_at() or 0.0) + self._terms.lease_s:
+            # The process stood still after it had claimed: somebody else may have the slot by now (LEASE-04).
+            log.error("the lease of run %s was over before it began; it is not started", entry.claim.lease.id)
+            entry.stop.set(StopReason.LOST)
         try:
             outcome = await self._executor.execute(entry.claim, entry.stop)
         except asyncio.CancelledError:
