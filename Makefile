@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format rules bench bench-time bench-api crash soak constraints clean
+.PHONY: help setup serve test check format rules bench bench-time bench-api crash chaos soak constraints clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -66,6 +66,10 @@ bench-api: setup ## measure the HTTP API
 
 crash: setup ## the long campaign of killing processes and databases
 	$(BIN)/python -m pytest tests/crash --campaign=long -p no:xdist --timeout=3600 $(ARGS)
+
+MINUTES ?= 10
+chaos: setup ## break real processes and both stores for a while, and judge what they did (MINUTES=n)
+	$(BIN)/python -m tests.chaos.chaos --minutes $(MINUTES) $(ARGS)
 
 soak: setup ## run for a long time under load and look for what grows
 	$(BIN)/python -m benchmarks.soak $(ARGS)

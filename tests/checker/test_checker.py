@@ -192,7 +192,7 @@ BREACHES: dict[str, tuple[str, Spoil]] = {
     "an attempt was counted wrongly": ("retry", change("jobs", "b", attempt=2)),
     "a retry waits too short": ("retry", change("jobs", "b", not_before=7.0)),
     "a retry waits too long": ("retry", change("jobs", "b", not_before=22.0)),
-    "a retry began before its time": ("retry", change("runs", "run-b", started_at=5.0)),
+    "a retry began before its time": ("retry", change("starts", "run-b", "run", wall=5.0)),
     "a failure does not name its retry": ("retry", change("jobs", "a", retried_by=None)),
     "a due time has no verdict": ("due", lambda rows: rows["occurrences"].pop()),
     "a due time has two verdicts": ("due", lambda rows: rows["occurrences"].append(rows["occurrences"][0])),

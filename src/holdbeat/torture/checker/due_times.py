@@ -46,7 +46,6 @@ def _grid(timetable: Row, rows: list[Row]) -> Iterator[Violation]:
 def _fired(history: History) -> Iterator[Violation]:
     named = Counter(row["job_id"] for row in history.occurrences if row["job_id"] is not None)
     made: Counter[tuple[str, float]] = Counter()
-    first_starts = {row["job"]: row["wall"] for row in history.starts if row["job"] is not None}
     for job in history.jobs:
         if job["schedule_id"] is None or job["retry_of"] is not None:
             continue
@@ -56,7 +55,7 @@ def _fired(history: History) -> Iterator[Violation]:
         if job["scheduled_for"] is None:
             continue
         made[job["schedule_id"], job["scheduled_for"]] += 1
-        began = first_starts.get(job["id"])
+        began = history.wall_of_start.get(job["id"])
         if history.wall_is_steady and began is not None and began < job["scheduled_for"] - ROUNDING_S:
             early = job["scheduled_for"] - began
             yield Violation("due", job["schedule_id"], f"job {job['id']} began {early:.3f} s before its due time")

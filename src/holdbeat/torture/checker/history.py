@@ -108,3 +108,8 @@ class History:
     def started(self) -> frozenset[str]:
         """Runs that a handler saw begin."""
         return frozenset(row["run"] for row in self.starts)
+
+    @cached_property
+    def wall_of_start(self) -> dict[str, float]:
+        """When a handler saw its job begin, by job."""
+        return {row["job"]: row["wall"] for row in self.starts if row["job"] is not None}

@@ -78,10 +78,7 @@ def _delay(history: History, job: Row, run: Row, counted: int) -> Iterator[Viola
     if not least - ROUNDING_S <= planned <= most + ROUNDING_S:
         sentence = f"the retry {retry['id']} waits {planned:.3f} s and not between {least:.3f} and {most:.3f} s"
         yield Violation("retry", job["id"], sentence)
-    retry_run = history.run_of.get(retry["id"])
-    if history.wall_is_steady and retry_run is not None and retry_run["fence"]:
-        waited = retry_run["started_at"] - run["finished_at"]
-        if waited < planned - ROUNDING_S:
-            yield Violation(
-                "retry", job["id"], f"the retry {retry['id']} began after {waited:.3f} s of {planned:.3f} s"
-            )
+    began = history.wall_of_start.get(retry["id"])
+    if history.wall_is_steady and began is not None and began < run["finished_at"] + planned - ROUNDING_S:
+        waited = began - run["finished_at"]
+        yield Violation("retry", job["id"], f"the retry {retry['id']} began after {waited:.3f} s of {planned:.3f} s")
