@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format rules bench bench-time bench-api crash chaos soak constraints clean
+.PHONY: help setup serve test check format rules bench bench-time bench-api crash chaos simulate simulate-planted soak constraints clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -66,6 +66,14 @@ bench-api: setup ## measure the HTTP API
 
 crash: setup ## the long campaign of killing processes and databases
 	$(BIN)/python -m pytest tests/crash --campaign=long -p no:xdist --timeout=3600 $(ARGS)
+
+SEEDS ?= 20
+HOURS ?= 24
+simulate: setup ## simulate days of several processes under faults on a virtual clock (SEEDS=n HOURS=h)
+	$(BIN)/python -m tests.simulate.simulate --seeds $(SEEDS) --hours $(HOURS) --jobs $(JOBS) $(ARGS)
+
+simulate-planted: setup ## put known bugs into the program and see how soon the simulator finds each
+	$(BIN)/python -m tests.simulate.simulate --planted $(ARGS)
 
 MINUTES ?= 10
 chaos: setup ## break real processes and both stores for a while, and judge what they did (MINUTES=n)
