@@ -22,6 +22,7 @@ from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.worker import Worker
 from holdbeat.engine.executor import Executor
+from holdbeat.engine.run_lines import EndedRun, log_ended
 from holdbeat.engine.worker_identity import http_slot_numbers, slot_numbers
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.observe.recorder import SILENT, Recorder
@@ -85,7 +86,7 @@ class Dispatcher:
         self._free = slot_numbers(worker)
         self._free_http = http_slot_numbers(worker)
         self.running: dict[str, Running] = {}
-        self._ended: list[tuple[Settlement, int]] = []
+        self._ended: list[EndedRun] = []
         self._turns: set[asyncio.Task[None]] = set()
         self._may_have_work = True
         self._claiming = False
@@ -167,7 +168,7 @@ class Dispatcher:
     def known(self) -> frozenset[str]:
         """Leases that this process knows it holds; may be asked from any thread."""
         running, ended, offered = list(self.running), list(self._ended), list(self._offered)
-        return frozenset([*running, *offered, *(settlement.lease_id for settlement, _ in ended)])
+        return frozenset([*running, *offered, *(run.settlement.lease_id for run in ended)])
 
     def behind_s(self) -> float | None:
         """For how long a turn has been due; None if there is nothing that it could do."""
@@ -215,7 +216,7 @@ class Dispatcher:
         self._turns.add(task)
         task.add_done_callback(self._turn_done)
 
-    def _prepare(self) -> tuple[list[tuple[Settlement, int]], Vacancy | None, float]:
+    def _prepare(self) -> tuple[list[EndedRun], Vacancy | None, float]:
         ended, self._ended = self._ended, []
         vacancy = None
         if self._singly and ended:
@@ -227,8 +228,8 @@ class Dispatcher:
             if self._has_stuck and (free or http):
                 self._has_stuck, self._singly = False, len(ended)
                 ended, self._ended = [], ended
-            for _, slot in ended:
-                (http if slot < 0 else free).append(slot)
+            for run in ended:
+                (http if run.slot < 0 else free).append(run.slot)
             vacancy = Vacancy(self._worker.id, free, http, self._worker.types, self._worker.resources, self._terms)
             self._may_have_work = False
         return ended, vacancy, self._store.clock.monotonic()
@@ -238,7 +239,7 @@ class Dispatcher:
         self._changed.set()
         self._pump()
 
-    async def _run_turn(self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None, began: float) -> None:
+    async def _run_turn(self, ended: list[EndedRun], vacancy: Vacancy | None, began: float) -> None:
         try:
             await self._take_turn(ended, vacancy, began)
         except StoreRefused as error:
@@ -274,7 +275,7 @@ class Dispatcher:
         self._is_in_doubt = False
         self._may_have_work = True
 
-    def _suspect(self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None, error: Exception) -> None:
+    def _suspect(self, ended: list[EndedRun], vacancy: Vacancy | None, error: Exception) -> None:
         """One result that cannot be stored must not hold up the others: finds it, and lets its run end FAILED.
 
         So ends only a result that is itself to blame. Whatever else went wrong says nothing about the run: its result
@@ -289,18 +290,15 @@ class Dispatcher:
             self._has_stuck = True
             self._ended.append(self._ended.pop(0))
             return
-        settlement, _ = ended[0]
-        settlement.outcome = Outcome.failed(
+        ended[0].settlement.outcome = Outcome.failed(
             ErrorKind.ERROR, f"The result could not be stored: {type(error).__name__}: {error}"[:2000]
         )
 
-    async def _take_turn(
-        self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None, began: float
-    ) -> list[Claim]:
-        offered = {settlement.lease_id for settlement, _ in ended}
+    async def _take_turn(self, ended: list[EndedRun], vacancy: Vacancy | None, began: float) -> list[Claim]:
+        offered = {run.settlement.lease_id for run in ended}
         self._offered |= offered
         try:
-            result = await self._store.write(turn, [settlement for settlement, _ in ended], vacancy)
+            result = await self._store.write(turn, [run.settlement for run in ended], vacancy)
         except BaseException as error:
             self._take_back(ended, vacancy)
             # A slot that is taken for the store and free for us is told as any other error of the engine underneath.
@@ -313,13 +311,14 @@ class Dispatcher:
         self._pause_s = 0.0
         self._turned_at = self._store.clock.monotonic()
         accepted = []
-        for (settlement, _), verdict in zip(ended, result.settled, strict=True):
+        for run, verdict in zip(ended, result.settled, strict=True):
             if verdict is Settled.STALE:
-                log.warning("the result of run %s came too late and was refused", settlement.lease_id)
-                self._on_stale(settlement)
+                log.warning("the result of run %s came too late and was refused", run.settlement.lease_id)
+                self._on_stale(run.settlement)
             else:
-                accepted.append(settlement)
-        self._recorder.took_turn(result.claims, accepted)
+                accepted.append(run)
+        self._recorder.took_turn(result.claims, [run.settlement for run in accepted])
+        log_ended(accepted)
         if vacancy is not None:
             taken = {claim.lease.slot for claim in result.claims}
             self._free += [slot for slot in vacancy.slots if slot not in taken]
@@ -328,17 +327,17 @@ class Dispatcher:
                 self._may_have_work = True
             self._set_alarm(result.next_ready_at)
         else:
-            for _, slot in ended:
-                (self._free_http if slot < 0 else self._free).append(slot)
+            for run in ended:
+                (self._free_http if run.slot < 0 else self._free).append(run.slot)
         for claim in result.claims:
             self._begin(claim, began)
         return result.claims
 
-    def _take_back(self, ended: list[tuple[Settlement, int]], vacancy: Vacancy | None) -> None:
+    def _take_back(self, ended: list[EndedRun], vacancy: Vacancy | None) -> None:
         """The turn did not happen: results wait again, and slots are free or held as they were."""
         self._ended = ended + self._ended
         if vacancy is not None:
-            held = {slot for _, slot in ended}
+            held = {run.slot for run in ended}
             self._free += [slot for slot in vacancy.slots if slot not in held]
             self._free_http += [slot for slot in vacancy.http_slots if slot not in held]
             self._may_have_work = True
@@ -390,8 +389,9 @@ class Dispatcher:
 
     def _end(self, entry: Running, outcome: Outcome) -> None:
         lease = entry.claim.lease
-        self._recorder.run_ended(lease.type, self._store.clock.monotonic() - entry.claimed_at)
-        self._ended.append((settlement_of(entry.claim, outcome), lease.slot))
+        ran_s = self._store.clock.monotonic() - entry.claimed_at
+        self._recorder.run_ended(lease.type, ran_s)
+        self._ended.append(EndedRun(settlement_of(entry.claim, outcome), lease.slot, lease.type, lease.job_id, ran_s))
         self._changed.set()
         self._pump()
 
@@ -400,7 +400,7 @@ class Dispatcher:
 
         For another thread, while the event loop stands still.
         """
-        ended = [settlement for settlement, _ in list(self._ended)]
+        ended = [run.settlement for run in list(self._ended)]
         return [*ended, *(settlement_of(entry.claim, outcome) for entry in self.held)]
 
     @property

@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from holdbeat.engine.supervisor import KILL_MARGIN_S, SETTLE_PATIENCE_S, Supervisor
 from holdbeat.handlers.stop import StopReason
+from holdbeat.observe.log_writer import flush_logs
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -108,6 +109,7 @@ class ShutdownWatch:
         settling = threading.Thread(target=self._settle, name="holdbeat-last-resort", daemon=True)
         settling.start()
         settling.join(SETTLE_PATIENCE_S)
+        flush_logs()
         self._end(0)
 
     def _settle(self) -> None:
