@@ -8,7 +8,6 @@ kept and offered again until the store has taken or refused it, over a full disk
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Callable, Coroutine, Sequence
@@ -31,6 +30,7 @@ from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.settle import Settled
 from holdbeat.store.running.settle_and_claim import turn
 from holdbeat.store.running.unsettled_claims import held_claims
+from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -38,7 +38,7 @@ POLL_S = 1.0
 """How often the dispatcher looks for work that no wake-up told it of. The poll is the truth, wake-ups are a hint."""
 RETRY_PAUSE_S = 0.2
 RETRY_PAUSE_MAX_S = 5.0
-TOPICS = frozenset({"ready", "slots", "delayed", "reconnected"})
+TOPICS = frozenset({Topic.READY, Topic.SLOTS, Topic.DELAYED})
 
 
 @dataclass(slots=True, eq=False)
@@ -115,12 +115,7 @@ class Dispatcher:
         """Begins to claim."""
         loop = asyncio.get_running_loop()
 
-        def on_topics(topics: frozenset[str]) -> None:
-            if topics & TOPICS:
-                with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(self.look)
-
-        self._unsubscribe = self._store.listen(on_topics)
+        self._unsubscribe = self._store.on_topics(loop, TOPICS, self.look)
         self._claiming = True
         self._turned_at = self._store.clock.monotonic()
         self.look()

@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 import psycopg
 
+from holdbeat.store.topics import Topic
+
 log = logging.getLogger("holdbeat.store")
 
 CHANNEL = "holdbeat"
@@ -78,7 +80,7 @@ class PostgresBell:
                 with psycopg.connect(self._url, autocommit=True, connect_timeout=5, keepalives_idle=10) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     pause_s = 0.1
-                    self._rung(frozenset({"reconnected"}))
+                    self._rung(frozenset({Topic.RECONNECTED}))
                     while not self._closed.is_set():
                         for notice in connection.notifies(timeout=1.0):
                             sender, _, topics = notice.payload.partition(":")

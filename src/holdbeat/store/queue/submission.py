@@ -16,12 +16,12 @@ from holdbeat.domain.params import check_json
 from holdbeat.domain.submission import LONGEST_NAME, Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.views import refuse_marks
-from holdbeat.store.adapter import Coalesced
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
 from holdbeat.store.queue.groups import create_group, load_group
 from holdbeat.store.queue.job_types import AnnouncedType, Catalogue
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.transaction import Transaction
+from holdbeat.store.work import Coalesced
 
 
 class Preparation:

@@ -27,6 +27,7 @@ from holdbeat.domain.submission import (
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.views import refuse_marks
 from holdbeat.store.queue.job_types import Catalogue
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 TEMPLATE_FIELDS = (
@@ -200,7 +201,7 @@ def archive_template(tx: Transaction, reference: str, *, version: int | None = N
             change="disabled",
             reason=f"its template {template.name} was archived",
         )
-        tx.wake("schedules")
+        tx.wake(Topic.SCHEDULES)
     return template
 
 

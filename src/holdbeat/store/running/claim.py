@@ -17,6 +17,7 @@ from holdbeat.domain.lease import HTTP_RESOURCE, Claim, Lease, LeaseTerms
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.queue.ageing import AT_ONCE, apply_ageing
 from holdbeat.store.reads.rows import JOB, RESERVATION, job_of, reservation_of
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 EVERYTHING = "*"
@@ -336,7 +337,7 @@ def _grant(tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, i
                 for lease in (claim.lease for claim in claims)
             ],
         )  # fmt: skip
-        tx.wake("direct")
+        tx.wake(Topic.DIRECT)
     return claims
 
 
