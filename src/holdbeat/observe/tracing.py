@@ -26,26 +26,10 @@ def submitting(submissions: Sequence[Submission]) -> AbstractContextManager[Any]
     return _NOTHING if tracer is None else _Submitting(tracer, submissions)
 
 
-def running(claim: Claim) -> RunSpan:
-    """A span around a run, in the trace of its submission and linked to it."""
+def running(claim: Claim) -> RunSpan | None:
+    """A span around a run, in the trace of its submission and linked to it; None where nothing is traced."""
     tracer = _tracer()
-    return _UNTRACED if tracer is None else _TracedRun(tracer, claim)
-
-
-class RunSpan:
-    """The span of one run; this one does nothing."""
-
-    def __enter__(self) -> RunSpan:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        return None
-
-    def ended(self, outcome: Outcome) -> None:
-        """Notes how the run went."""
-
-
-_UNTRACED = RunSpan()
+    return None if tracer is None else RunSpan(tracer, claim)
 
 
 def _tracer() -> Any | None:
@@ -80,7 +64,9 @@ class _Submitting:
         self._span.__exit__(*error)
 
 
-class _TracedRun(RunSpan):
+class RunSpan:
+    """The span of one run."""
+
     def __init__(self, tracer: Any, claim: Claim) -> None:
         from opentelemetry import trace
 
