@@ -32,5 +32,5 @@ class CancelWatch(Service):
             return []
         told = await self.store.read(signals, self._worker_id)
         for lease_id in told:
-            self._dispatcher.tell(lease_id, StopReason.CANCELLED)
+            self._dispatcher.running.tell(lease_id, StopReason.CANCELLED)
         return list(told)

@@ -100,9 +100,9 @@ class ShutdownWatch:
         dispatcher = self._supervisor.dispatcher
         if not self._has_told:
             self._has_told = True
-            self._until = now + dispatcher.longest_cancel_grace_s + KILL_MARGIN_S
+            self._until = now + dispatcher.running.longest_cancel_grace_s + KILL_MARGIN_S
             log.warning("a handler blocks the event loop; what runs is told to end")
-            dispatcher.tell_all(StopReason.INTERRUPTED)
+            dispatcher.running.tell_all(StopReason.INTERRUPTED)
             return
         self._is_over = True
         log.critical("a handler blocks the event loop beyond every grace; what it leaves is settled without it")

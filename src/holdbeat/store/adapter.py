@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Coroutine, Sequence, Set
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from holdbeat.domain.clock import Clock
@@ -77,12 +77,14 @@ class PersistenceAdapter(ABC):
         """`submit` for a write whose caller does nothing else until it is answered."""
         self.submit(work, read_only=False)
 
-    async def _wait_for(self, work: Work, *, read_only: bool) -> Any:
+    def _start(self, work: Work, *, read_only: bool) -> Coroutine[Any, Any, Any]:
+        began = self.clock.monotonic() if self.timer is not None else 0.0
+        self.submit(work, read_only=read_only)
+        return self._answer_of(work, began, "read" if read_only else "write")
+
+    async def _answer_of(self, work: Work, began: float, kind: str) -> Any:
         import asyncio
 
-        timer = self.timer
-        began = self.clock.monotonic() if timer is not None else 0.0
-        self.submit(work, read_only=read_only)
         assert work.waiter is not None
         try:
             return await work.waiter
@@ -90,21 +92,26 @@ class PersistenceAdapter(ABC):
             work.given_up = True
             raise
         finally:
-            if timer is not None:
-                timer("read" if read_only else "write", self.clock.monotonic() - began)
+            if self.timer is not None:
+                self.timer(kind, self.clock.monotonic() - began)
 
     async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a verb in a transaction of its own and returns once it is on disk."""
+        return await self.start_write(verb, *args, **kwargs)
+
+    def start_write(
+        self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T]:
+        """`write` that hands the call to the engine now; the result is awaited later."""
         import asyncio
 
-        result: T = await self._wait_for(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=False)
-        return result
+        return self._start(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=False)
 
     async def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a verb that only reads, on a snapshot of its own, beside the writers."""
         import asyncio
 
-        result: T = await self._wait_for(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=True)
+        result: T = await self._start(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=True)
         return result
 
     def write_sync(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
