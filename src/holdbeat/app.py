@@ -28,7 +28,6 @@ from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.template import JobTemplate
-from holdbeat.engine.queue_manager import QueueManager
 from holdbeat.engine.supervisor import Supervisor, announcement
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.http_handler import http_job_type
@@ -49,6 +48,7 @@ from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.opening import open_store
 from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.queue.submission import submit, submit_group
 from holdbeat.store.queue.templates import save_template
 from holdbeat.store.schedules.schedules import save_named_schedule
 from holdbeat.store.transaction import StoreTerms
@@ -224,10 +224,6 @@ class App:
                 self._store = None
                 self._is_announced = False
 
-    @property
-    def queue(self) -> QueueManager:
-        return QueueManager(self.store)
-
     # --- enqueueing --------------------------------------------------------------------------------------
 
     def with_options(self, **options: Any) -> App:
@@ -278,23 +274,34 @@ class App:
 
     async def enqueue_many(self, calls: Sequence[PendingJob]) -> list[JobHandle]:
         """Stores several jobs in one transaction: all or none."""
-        app = self._at_home()
-        if connection_of(self._options, calls) is not None:
-            return self.enqueue_many_sync(calls)
-        store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
-        enqueued = await QueueManager(store).submit([submission_of(call) for call in calls])
+        store, enqueued = await self._submit(calls, submit)
         return [JobHandle(store, job) for job in enqueued.jobs]
 
     def enqueue_many_sync(self, calls: Sequence[PendingJob]) -> list[JobHandle]:
         """`enqueue_many` for programs without an event loop."""
+        store, enqueued = self._submit_sync(calls, submit)
+        return [JobHandle(store, job) for job in enqueued.jobs]
+
+    async def _submit(
+        self, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any
+    ) -> tuple[PersistenceAdapter, R]:
+        app = self._at_home()
+        if connection_of(self._options, calls) is not None:
+            return self._submit_sync(calls, verb, *args)
+        submissions = [submission_of(call) for call in calls]
+        store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
+        return store, await store.write(verb, *args, submissions)
+
+    def _submit_sync(
+        self, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any
+    ) -> tuple[PersistenceAdapter, R]:
         submissions = [submission_of(call) for call in calls]
         connection = connection_of(self._options, calls)
-        store = self.store if connection is None else self._joining(connection)
-        queue = QueueManager(store)
-        enqueued = (
-            queue.submit_sync(submissions) if connection is None else queue.submit_joined(connection, submissions)
-        )
-        return [JobHandle(store, job) for job in enqueued.jobs]
+        if connection is None:
+            store = self.store
+            return store, store.write_sync(verb, *args, submissions)
+        store = self._joining(connection)
+        return store, store.write_joined(connection, verb, *args, submissions)
 
     # --- groups, templates, schedules, direct requests ---------------------------------------------------
 
@@ -307,13 +314,8 @@ class App:
         on_failure: str = "stop",
     ) -> tuple[JobGroup, list[JobHandle]]:
         """Stores several jobs with a common fate."""
-        if connection_of(self._options, calls) is not None:
-            return self.group_sync(calls, name=name, mode=mode, on_failure=on_failure)
-        app = self._at_home()
         policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
-        members = [submission_of(call) for call in calls]
-        store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
-        group, jobs = await QueueManager(store).submit_group(name, *policy, members)
+        store, (group, jobs) = await self._submit(calls, submit_group, name, *policy)
         return group, [JobHandle(store, job) for job in jobs]
 
     def group_sync(
@@ -326,15 +328,7 @@ class App:
     ) -> tuple[JobGroup, list[JobHandle]]:
         """`group` for programs without an event loop."""
         policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
-        members = [submission_of(call) for call in calls]
-        connection = connection_of(self._options, calls)
-        store = self.store if connection is None else self._joining(connection)
-        queue = QueueManager(store)
-        group, jobs = (
-            queue.submit_group_sync(name, *policy, members)
-            if connection is None
-            else queue.submit_group_joined(connection, name, *policy, members)
-        )
+        store, (group, jobs) = self._submit_sync(calls, submit_group, name, *policy)
         return group, [JobHandle(store, job) for job in jobs]
 
     async def template(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:

@@ -137,6 +137,19 @@ class PersistenceAdapter(ABC):
         The caller commits; `write_events` of the transaction must be called before that, so that Events are stored too.
         """
 
+    def write_joined(
+        self,
+        connection: Any,
+        verb: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Runs a verb in the caller's open transaction: what it writes exists if and when the caller commits."""
+        tx = self.joined(connection)
+        result = verb(tx, *args, **kwargs)
+        tx.write_events()
+        return result
+
     # --- wake-ups ----------------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> Callable[[], None]:

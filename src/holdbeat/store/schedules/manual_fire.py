@@ -62,7 +62,7 @@ def trigger_schedule(
     elif decision.action is OverlapAction.FIRE_GATED:
         hold = Hold.OVERLAPPED
     layer = job_for(schedule, None, due_at)
-    request = Preparation(tx).prepare(Submission.for_schedule(layer, hold=hold, job=job))
+    (request,) = Preparation(tx).prepare_batch([Submission.for_schedule(layer, hold=hold, job=job)])
     if decision.action is OverlapAction.CANCEL_PREVIOUS:
         replace_unfinished(tx, flight, decision.reason or "")
     made = insert_jobs(tx, [request], kind=events.SCHEDULE_FIRED)[0]
