@@ -90,6 +90,13 @@ class Composition:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    def supervise(self, commands: Sequence[Sequence[str]]) -> int:
+        """Runs worker processes by these commands until a signal ends them; returns the exit code."""
+        from holdbeat.domain.clock import SystemClock
+        from holdbeat.engine.worker_processes import WorkerProcesses
+
+        return WorkerProcesses(commands, SystemClock()).run()
+
 
 def _announce_built_in(store: PersistenceAdapter, settings: Settings) -> None:
     """Lets a new store know what every worker can run, so that its jobs can be submitted before one has started."""
