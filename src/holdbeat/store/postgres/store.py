@@ -30,6 +30,10 @@ log = logging.getLogger("holdbeat.store")
 
 WRITERS = 4
 READERS = 2
+REFUSING_TRIGGERS = frozenset(
+    {"jobs_params_are_frozen", "jobs_status_is_final", "job_runs_start_is_frozen", "job_runs_end_is_written_once"}
+)
+"""Triggers that refuse a change; their exceptions carry the trigger's name as the name of a constraint."""
 RACES_MAX = 12
 """How often a unit that lost a race of locks is run again."""
 PATIENCE_S = 8.0
@@ -300,8 +304,8 @@ class PostgresStore(PersistenceAdapter):
 
     def _translated(self, error: Exception) -> Exception:
         match error:
-            case pg.CheckViolation() if "INV-00" in str(error) or "the wheel" in str(error):
-                return Conflict(f"The store refused the change: {error}.", code="invariant")
+            case pg.CheckViolation() if error.diag.constraint_name in REFUSING_TRIGGERS:
+                return Conflict(f"The store refused the change: {error.diag.message_primary}.", code="invariant")
             case pg.UndefinedTable() | pg.UndefinedColumn() | pg.InvalidCatalogName():
                 self._refused = StoreRefused(
                     f"The tables of the store are gone or changed ({error}). Nothing more is written. Restore them "

@@ -149,7 +149,8 @@ def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
                 f"The disk of the store {path} failed ({error}); nothing was stored. Check the disk.",
                 code="disk_failed",
             )
-        case apsw.ConstraintError() if "INV-00" in str(error) or "the wheel" in str(error):
+        case apsw.ConstraintError() if error.extendedresult == apsw.SQLITE_CONSTRAINT_TRIGGER:
+            # The triggers of the schema that raise are those that refuse a change.
             return Conflict(f"The store refused the change: {error}.", code="invariant")
     return error
 

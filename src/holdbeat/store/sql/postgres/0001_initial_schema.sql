@@ -44,7 +44,8 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at, id)
     WHERE status = 'QUEUED' AND hold = 0;
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
-CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND ages_at IS NOT NULL;
+-- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
+CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND effective_priority < 100;
 CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED';
 CREATE INDEX jobs_running ON jobs (priority, position) WHERE status = 'RUNNING';
 CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED');
@@ -58,8 +59,6 @@ CREATE INDEX jobs_in_flight ON jobs (schedule_id)
     WHERE schedule_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING');
 CREATE INDEX jobs_template ON jobs (template_id, id) WHERE template_id IS NOT NULL;
 CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
-
-
 
 CREATE TABLE job_runs (
     id text COLLATE "C" PRIMARY KEY NOT NULL,
@@ -82,7 +81,6 @@ CREATE TABLE job_runs (
 );
 CREATE INDEX job_runs_finished ON job_runs (type, finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX job_runs_outcome ON job_runs (status, id) WHERE status IN ('FAILED', 'SKIPPED');
-
 
 CREATE TABLE leases (
     id text COLLATE "C" PRIMARY KEY NOT NULL,
@@ -176,6 +174,7 @@ CREATE TABLE schedules (
     endpoint json,
     version bigint NOT NULL DEFAULT 1,
     created_at timestamptz NOT NULL,
+    trouble text COLLATE "C",
     CHECK ((cron IS NULL) <> (interval_s IS NULL))
 );
 -- wake_at: when the trigger must look at this schedule next (its jittered due time, or a hint's end).
@@ -183,6 +182,10 @@ CREATE INDEX schedules_wake ON schedules (wake_at, id) WHERE wake_at IS NOT NULL
 CREATE INDEX schedules_template ON schedules (template_id) WHERE template_id IS NOT NULL;
 -- What recovery looks through: adaptive schedules that are in flight, or have lost their plan.
 CREATE INDEX schedules_unplanned ON schedules (id) WHERE enabled AND adaptive AND wake_at IS NULL;
+-- trouble: why the due times of a schedule cannot be computed, such as a time zone that is gone. The overview lists
+-- schedules that fail or have trouble.
+CREATE INDEX schedules_in_need ON schedules (failure_count, id)
+    WHERE enabled AND (failure_count > 0 OR trouble IS NOT NULL);
 
 CREATE TABLE occurrences (
     id text COLLATE "C" PRIMARY KEY NOT NULL,
@@ -325,7 +328,6 @@ CREATE TABLE queue_pauses (
     reason text COLLATE "C"
 );
 
-
 CREATE TABLE progress (
     run_id text COLLATE "C" PRIMARY KEY NOT NULL,
     fraction double precision,
@@ -371,28 +373,34 @@ $$;
 
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'check_violation';
+    RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
+END
+$$;
+CREATE FUNCTION refuse_status() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING MESSAGE = format('illegal status change: %s -> %s', old.status, new.status),
+        ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
 END
 $$;
 
 CREATE TRIGGER jobs_params_are_frozen BEFORE UPDATE OF params ON jobs FOR EACH ROW
     WHEN (old.status <> 'QUEUED' AND new.params::text IS DISTINCT FROM old.params::text)
-    EXECUTE FUNCTION refuse_change('INV-001: params never change once a job is RUNNING');
+    EXECUTE FUNCTION refuse_change('params cannot change after a job has left the queue');
 
-CREATE TRIGGER jobs_turn_forward BEFORE UPDATE OF status ON jobs FOR EACH ROW
+CREATE TRIGGER jobs_status_is_final BEFORE UPDATE OF status ON jobs FOR EACH ROW
     WHEN ((new.status = 'QUEUED' AND old.status <> 'QUEUED')
        OR (new.status = 'RUNNING' AND old.status NOT IN ('QUEUED', 'RUNNING')))
-    EXECUTE FUNCTION refuse_change('the wheel turns forward only: a job never goes back');
+    EXECUTE FUNCTION refuse_status();
 
 CREATE TRIGGER job_runs_start_is_frozen
     BEFORE UPDATE OF id, job_id, type, resource, template_id, params_snapshot, worker_id, slot, fence, started_at
     ON job_runs FOR EACH ROW
-    EXECUTE FUNCTION refuse_change('INV-002: what stands at the start of a run never changes');
+    EXECUTE FUNCTION refuse_change('the columns that a run starts with cannot change');
 
 CREATE TRIGGER job_runs_end_is_written_once
     BEFORE UPDATE OF finished_at, status, exit_code, error, error_kind, artifacts ON job_runs FOR EACH ROW
     WHEN (old.status IS NOT NULL)
-    EXECUTE FUNCTION refuse_change('INV-002: a run that has ended never changes');
+    EXECUTE FUNCTION refuse_change('a run that has ended cannot change');
 
 -- Whoever changes a delay or a priority by hand changes what the claim goes by: hold and effective_priority follow.
 -- A delay that is over by then is found by the next claim.
