@@ -14,12 +14,10 @@ from typing import Any, Literal
 from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.params import dumps
+from holdbeat.store.event_batches import BATCH_COLUMNS, EVENT_COLUMNS, packed
 
 Row = tuple[Any, ...]
 Dialect = Literal["sqlite", "postgres"]
-
-
-EVENT_COLUMNS = ("name", "at", "job_id", "run_id", "worker_id", "group_id", "schedule_id", "data")
 
 
 class StoreTerms:
@@ -100,6 +98,10 @@ class Transaction(ABC):
     def lock_pools(self, names: Iterable[str]) -> None:
         """Lets nobody else count or take slots of these pools before this transaction has ended."""
 
+    @abstractmethod
+    def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:
+        """Inserts a row of the log that holds as many Events as its `count`, under the last of as many fresh ids."""
+
     # --- what follows ------------------------------------------------------------------------------------
 
     def new_id(self) -> str:
@@ -134,6 +136,10 @@ class Transaction(ABC):
         if not self.events:
             return
         noted, self.events = self.events, []
-        self.insert("events", EVENT_COLUMNS, noted)
+        for is_batch, rows in packed(noted):
+            if is_batch:
+                self.insert_event_batch(BATCH_COLUMNS, rows[0])
+            else:
+                self.insert("events", EVENT_COLUMNS, rows)
         self.written += noted
         self.wakes.add("events")

@@ -20,6 +20,7 @@ from psycopg import errors as pg
 from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
+from holdbeat.store.migrate import REFUSING_TRIGGERS
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
@@ -30,10 +31,6 @@ log = logging.getLogger("holdbeat.store")
 
 WRITERS = 4
 READERS = 2
-REFUSING_TRIGGERS = frozenset(
-    {"jobs_params_are_frozen", "jobs_status_is_final", "job_runs_start_is_frozen", "job_runs_end_is_written_once"}
-)
-"""Triggers that refuse a change; their exceptions carry the trigger's name as the name of a constraint."""
 RACES_MAX = 12
 """How often a unit that lost a race of locks is run again."""
 PATIENCE_S = 8.0
@@ -255,7 +252,7 @@ class PostgresStore(PersistenceAdapter):
             try:
                 row = link.get().execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
                 if row is not None and row[0] != "in progress":
-                    return bool(row[0] == "committed") and self._left_its_traces(link, tx)
+                    return bool(row[0] == "committed") and self._left_its_traces(link, xid, tx)
             except pg.InvalidParameterValue:
                 # "In the future": the server crashed before it had written anything of this transaction.
                 return False
@@ -271,7 +268,7 @@ class PostgresStore(PersistenceAdapter):
             pause_s = min(pause_s * 2, 1.0)
 
     @staticmethod
-    def _left_its_traces(link: Link, tx: PostgresTransaction) -> bool:
+    def _left_its_traces(link: Link, xid: str, tx: PostgresTransaction) -> bool:
         """Whether the Events of a committed transaction are there.
 
         A server that crashed may give the id of a transaction that it lost to the next one.
@@ -279,8 +276,11 @@ class PostgresStore(PersistenceAdapter):
         trace = next((row for row in tx.written if row[2]), None)
         if trace is None:
             return True
+        name, at, job_id = trace[:3]
         found = link.get().execute(
-            "SELECT 1 FROM events WHERE job_id = %s AND name = %s AND at = %s", [trace[2], trace[0], trace[1]]
+            "SELECT 1 FROM events WHERE xid = %s::xid8 AND name = %s AND at = %s "
+            "AND (job_id = %s OR position(%s IN batch::text) > 0)",
+            [xid, name, at, job_id, job_id],
         )
         return found.fetchone() is not None
 

@@ -158,6 +158,10 @@ class PostgresTransaction(Transaction):
             places[priority] = [int(row[0]) for row in found]
         return places
 
+    def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:
+        # The sequence goes in steps of the largest batch, so that the ids before the next one are nobody's.
+        self.insert("events", columns, [row])
+
     def lock_pools(self, names: Iterable[str]) -> None:
         ordered = sorted(names)
         if ordered:

@@ -140,7 +140,7 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
     gone = gone if gone is not None else Pruned()
     # Named with their table: a bare xid would be the text that is chosen, which sorts otherwise.
     chosen, order = ("''", "id") if tx.dialect == "sqlite" else ("events.xid::text", "events.xid, events.id")
-    first = tx.rows(f"SELECT id, at, {chosen} FROM events ORDER BY {order} LIMIT :limit", limit=limit)
+    first = tx.rows(f"SELECT id, at, {chosen}, count FROM events ORDER BY {order} LIMIT :limit", limit=limit)
     old = [row for row in first if (at := tx.time(row[1])) is not None and at < before]
     if not old:
         return gone
@@ -152,7 +152,7 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
             "WHERE events.xid = o.xid::xid8 AND events.id = o.id",
             old=[(row[2], row[0]) for row in old],
         )
-    gone.add("events", len(old))
+    gone.add("events", sum(row[3] for row in old))
     return gone
 
 

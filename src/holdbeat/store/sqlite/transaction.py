@@ -132,5 +132,10 @@ class SqliteTransaction(Transaction):
             places[priority] = list(range(last - (count - 1) * GAP, last + 1, GAP))
         return places
 
+    def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:
+        count = row[columns.index("count")]
+        last = self.one("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
+        self.insert("events", ("id", *columns), [((last[0] if last else 0) + count, *row)])
+
     def lock_pools(self, names: Iterable[str]) -> None:
         """Nothing to do: whoever writes to a SQLite file is alone."""

@@ -60,17 +60,18 @@ CREATE INDEX jobs_in_flight ON jobs (schedule_id)
 CREATE INDEX jobs_template ON jobs (template_id, id) WHERE template_id IS NOT NULL;
 CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 
+-- SQLite does not say which trigger refused: so each message begins with its trigger's name.
 CREATE TRIGGER jobs_params_are_frozen BEFORE UPDATE OF params ON jobs
     WHEN old.status <> 'QUEUED' AND new.params IS NOT old.params
 BEGIN
-    SELECT RAISE(ABORT, 'params cannot change after a job has left the queue');
+    SELECT RAISE(ABORT, 'jobs_params_are_frozen: params cannot change after a job has left the queue');
 END;
 
 CREATE TRIGGER jobs_status_is_final BEFORE UPDATE OF status ON jobs
     WHEN (new.status = 'QUEUED' AND old.status <> 'QUEUED')
       OR (new.status = 'RUNNING' AND old.status NOT IN ('QUEUED', 'RUNNING'))
 BEGIN
-    SELECT RAISE(ABORT, 'illegal status change: ' || old.status || ' -> ' || new.status);
+    SELECT RAISE(ABORT, 'jobs_status_is_final: illegal status change: ' || old.status || ' -> ' || new.status);
 END;
 
 -- Whoever changes a delay or a priority by hand changes what the claim goes by: hold and effective_priority follow.
@@ -118,13 +119,13 @@ CREATE TRIGGER job_runs_start_is_frozen
     BEFORE UPDATE OF id, job_id, type, resource, template_id, params_snapshot, worker_id, slot, fence, started_at
     ON job_runs
 BEGIN
-    SELECT RAISE(ABORT, 'the columns that a run starts with cannot change');
+    SELECT RAISE(ABORT, 'job_runs_start_is_frozen: the columns that a run starts with cannot change');
 END;
 CREATE TRIGGER job_runs_end_is_written_once
     BEFORE UPDATE OF finished_at, status, exit_code, error, error_kind, artifacts ON job_runs
     WHEN old.status IS NOT NULL
 BEGIN
-    SELECT RAISE(ABORT, 'a run that has ended cannot change');
+    SELECT RAISE(ABORT, 'job_runs_end_is_written_once: a run that has ended cannot change');
 END;
 
 CREATE TABLE leases (
@@ -339,6 +340,8 @@ CREATE TABLE workers (
 );
 CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
 
+-- Events of one name that one commit wrote for many jobs share a row: count says how many they are, batch holds the
+-- columns in which they differ ({"job_id": [...], ...}), and id is that of the last of them.
 CREATE TABLE events (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL,
@@ -348,9 +351,12 @@ CREATE TABLE events (
     worker_id TEXT,
     group_id TEXT,
     schedule_id TEXT,
-    data TEXT
+    data TEXT,
+    count INTEGER NOT NULL DEFAULT 1,
+    batch TEXT
 );
 CREATE INDEX events_job ON events (job_id, id) WHERE job_id IS NOT NULL;
+CREATE INDEX events_batches ON events (at) WHERE batch IS NOT NULL;
 -- Rare ones that the statistics count.
 CREATE INDEX events_counted ON events (name) WHERE name IN ('lease.stale_result', 'zombie.found');
 
