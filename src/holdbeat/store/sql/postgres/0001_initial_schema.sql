@@ -82,9 +82,10 @@ CREATE TABLE job_runs (
 CREATE INDEX job_runs_finished ON job_runs (type, finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX job_runs_outcome ON job_runs (status, id) WHERE status IN ('FAILED', 'SKIPPED');
 
+-- The id of a job's lease is that of its run, so a job has at most one without an index of its own.
 CREATE TABLE leases (
     id text COLLATE "C" PRIMARY KEY NOT NULL,
-    job_id text COLLATE "C" UNIQUE,
+    job_id text COLLATE "C",
     reservation_id text COLLATE "C",
     worker_id text COLLATE "C" NOT NULL,
     slot bigint NOT NULL,
@@ -437,8 +438,12 @@ BEGIN
     RETURN new;
 END
 $$;
+-- Whoever copies a whole store brings hold and effective_priority along, and sets holdbeat.copying to on for the
+-- transaction; then the row is stored as it is. A row that has ended needs neither column to be right.
 CREATE TRIGGER jobs_written_by_hand BEFORE INSERT ON jobs FOR EACH ROW
-    WHEN (new.effective_priority <> new.priority OR (new.hold = 0 AND new.not_before IS NOT NULL))
+    WHEN (new.status = 'QUEUED'
+      AND (new.effective_priority <> new.priority OR (new.hold = 0 AND new.not_before IS NOT NULL))
+      AND current_setting('holdbeat.copying', true) IS DISTINCT FROM 'on')
     EXECUTE FUNCTION written_by_hand();
 
 -- Whoever writes a plan by hand writes next_run_at alone: wake_at follows.

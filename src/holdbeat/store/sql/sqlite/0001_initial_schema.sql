@@ -87,7 +87,8 @@ BEGIN
     UPDATE jobs SET effective_priority = new.priority WHERE id = new.id;
 END;
 CREATE TRIGGER jobs_written_by_hand AFTER INSERT ON jobs
-    WHEN new.effective_priority <> new.priority OR (new.hold = 0 AND new.not_before IS NOT NULL)
+    WHEN new.status = 'QUEUED'
+     AND (new.effective_priority <> new.priority OR (new.hold = 0 AND new.not_before IS NOT NULL))
 BEGIN
     UPDATE jobs SET effective_priority = new.priority, hold = max(new.hold, new.not_before IS NOT NULL)
     WHERE id = new.id;
@@ -128,9 +129,10 @@ BEGIN
     SELECT RAISE(ABORT, 'job_runs_end_is_written_once: a run that has ended cannot change');
 END;
 
+-- The id of a job's lease is that of its run, so a job has at most one without an index of its own.
 CREATE TABLE leases (
     id TEXT PRIMARY KEY NOT NULL,
-    job_id TEXT UNIQUE,
+    job_id TEXT,
     reservation_id TEXT,
     worker_id TEXT NOT NULL,
     slot INTEGER NOT NULL,
@@ -142,7 +144,7 @@ CREATE TABLE leases (
     expires_at TEXT NOT NULL,
     UNIQUE (worker_id, slot),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
-);
+) WITHOUT ROWID;
 
 CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
 
