@@ -36,8 +36,8 @@ class Transaction(ABC):
 
     dialect: Dialect
 
-    def __init__(self, now: datetime, terms: StoreTerms) -> None:
-        self.now = now
+    def __init__(self, now: datetime | None, terms: StoreTerms) -> None:
+        self._now = now
         self.terms = terms
         self.events: list[Row] = []
         """Noted Events as rows of EVENT_COLUMNS; verbs that note one for each of many jobs append them here."""
@@ -47,6 +47,17 @@ class Transaction(ABC):
         """Topics that somebody may be waiting for; told after the commit."""
         self.known_dead: Callable[[], frozenset[str]] = frozenset
         """Workers whose processes are certainly gone, where the engine can tell, though nobody has buried them yet."""
+
+    @property
+    def now(self) -> datetime:
+        """The instant at which this transaction takes place."""
+        if self._now is None:
+            self._now = self._begun_at()
+        return self._now
+
+    def _begun_at(self) -> datetime:
+        """Asks the engine for `now`, where it was not handed in."""
+        raise NotImplementedError
 
     # --- statements -------------------------------------------------------------------------------------
 
@@ -93,6 +104,12 @@ class Transaction(ABC):
     @abstractmethod
     def next_positions(self, counts: Mapping[int, int]) -> dict[int, list[int]]:
         """For each priority, that many fresh positions at its end."""
+
+    def expect_positions(self, counts: Mapping[int, int]) -> None:  # noqa: B027
+        """Says what `next_positions` will probably be asked for, so that it can be fetched along with something else.
+
+        A wrong guess costs unused positions, nothing else.
+        """
 
     @abstractmethod
     def lock_pools(self, names: Iterable[str]) -> None:

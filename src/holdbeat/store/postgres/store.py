@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -35,6 +36,8 @@ WRITERS = 4
 READERS = 2
 RACES_MAX = 12
 """How often a unit that lost a race of locks is run again."""
+SAMPLE_WITHIN_S = 0.05
+"""An answer that took longer says too little about the database's clock: it may have waited for a lock."""
 PATIENCE_S = 8.0
 """How long a unit waits for the database to come back before its caller hears of it."""
 
@@ -74,6 +77,9 @@ class PostgresStore(PersistenceAdapter):
         self._closed = False
         self._types: ColumnTypes = open_database(url, create=create, clock=self.clock)
         self._bell = PostgresBell(url, self.tell)
+        self._waiting_caller = threading.Lock()
+        self._callers_link = Link(url)
+        """The connection for a caller who writes in its own thread; made when there is one."""
         self._writing = Calls(SystemClock().monotonic)
         self._reading = Calls(SystemClock().monotonic)
         self._threads = [
@@ -96,6 +102,24 @@ class PostgresStore(PersistenceAdapter):
             reply([(work, StoreDown("The store has been closed.", code="store_closed"))])
         else:
             (self._reading if read_only else self._writing).put(work)
+
+    def write_waiting(self, work: Work) -> None:
+        """Writes in the caller's own thread, which waits anyway: two changes of threads cost as much as a round trip.
+
+        One caller at a time: the others share the writers' transactions.
+        """
+        if self._refused is not None or self._closed or not self._waiting_caller.acquire(blocking=False):
+            self.submit(work, read_only=False)
+            return
+        try:
+            if work.begin():
+                self._answer(self._write, self._callers_link, [work])
+        except BaseException:
+            # Ctrl-C in the middle: nobody knows how far the conversation with the database came.
+            self._callers_link.drop()
+            raise
+        finally:
+            self._waiting_caller.release()
 
     def joined(self, connection: Any) -> Transaction:
         if self._refused is not None:
@@ -158,6 +182,8 @@ class PostgresStore(PersistenceAdapter):
         self._reading.close()
         for thread in self._threads:
             thread.join()
+        with self._waiting_caller:
+            self._callers_link.close()
         self._bell.close()
 
     # --- the threads -------------------------------------------------------------------------------------
@@ -224,21 +250,28 @@ class PostgresStore(PersistenceAdapter):
                 connection.execute("BEGIN")
                 asked = self.clock.monotonic()
                 begun = connection.execute("SELECT clock_timestamp(), pg_current_xact_id()::text")
-                pipeline.sync()
-                row = begun.fetchone()
-                assert row is not None
-                xid = row[1]
-                if self._own_clock:
+
+                def begun_at() -> datetime:
+                    nonlocal xid
+                    row = begun.fetchone()
+                    assert row is not None
+                    xid = row[1]
+                    if not self._own_clock:
+                        return self.clock.now()
                     assert isinstance(self.clock, OffsetClock)
-                    self.clock.sample(row[0], asked=asked, answered=self.clock.monotonic())
-                now = to_millis(row[0]) if self._own_clock else self.clock.now()
-                tx = PostgresTransaction(connection, now, self.terms, self._types, pipeline)
+                    answered = self.clock.monotonic()
+                    if answered - asked < SAMPLE_WITHIN_S:
+                        self.clock.sample(row[0], asked=asked, answered=answered)
+                    return to_millis(row[0])
+
+                tx = PostgresTransaction(connection, None, self.terms, self._types, pipeline, begun_at)
                 verb = works[0].verb
                 if isinstance(verb, Coalesced):
                     results = verb.many(tx, [work.args[0] for work in works])
                 else:
                     results = [works[0].run(tx)]
                 tx.write_events()
+                assert tx.now, "the id of the transaction is known before its COMMIT is sent"
                 if connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.INERROR:
                     # The server would answer this COMMIT with a rollback, and call it a success.
                     raise pg.InFailedSqlTransaction("a statement failed, and the unit went on")

@@ -6,7 +6,7 @@ the session of a process that stands still with its locks (`idle_in_transaction_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
@@ -67,15 +67,24 @@ class PostgresTransaction(Transaction):
     def __init__(
         self,
         connection: psycopg.Connection[Row],
-        now: datetime,
+        now: datetime | None,
         terms: StoreTerms,
         types: ColumnTypes,
         pipeline: psycopg.Pipeline | None = None,
+        begun: Callable[[], datetime] | None = None,
     ) -> None:
         super().__init__(now, terms)
         self.connection = connection
         self._types = types
         self._pipeline = pipeline
+        self._begun = begun
+        """Reads the database's clock from the answer to BEGIN, which came with that to the first question."""
+        self._expected_positions: dict[int, psycopg.Cursor[Row]] = {}
+
+    def _begun_at(self) -> datetime:
+        self._synchronise()
+        assert self._now is not None
+        return self._now
 
     def _run(self, text: str, params: dict[str, Any]) -> psycopg.Cursor[Row]:
         statement = for_postgres(text)
@@ -110,6 +119,8 @@ class PostgresTransaction(Transaction):
     def _synchronise(self) -> None:
         if self._pipeline is not None:
             self._pipeline.sync()
+        if self._now is None and self._begun is not None:
+            self._now = self._begun()
 
     def execute(self, sql: str, /, **params: Any) -> None:
         self._run(sql, params)
@@ -152,11 +163,29 @@ class PostgresTransaction(Transaction):
                 return int(found[0][0])
 
     def next_positions(self, counts: Mapping[int, int]) -> dict[int, list[int]]:
-        places: dict[int, list[int]] = {}
-        for priority, count in counts.items():
-            found = self.rows(f"SELECT nextval('positions_{priority:d}') FROM generate_series(1, :count)", count=count)
-            places[priority] = [int(row[0]) for row in found]
+        expected, self._expected_positions = self._expected_positions, {}
+        places = {priority: [row[0] for row in sent.fetchall()] for priority, sent in expected.items()}
+        missing = {priority: count - len(places.get(priority, ())) for priority, count in counts.items()}
+        drawn = self._draw_positions({priority: count for priority, count in missing.items() if count > 0})
+        if drawn:
+            self._synchronise()
+        for priority, sent in drawn.items():
+            places.setdefault(priority, []).extend([row[0] for row in sent.fetchall()])
         return places
+
+    def expect_positions(self, counts: Mapping[int, int]) -> None:
+        self._expected_positions = self._draw_positions(counts)
+
+    def _draw_positions(self, counts: Mapping[int, int]) -> dict[int, psycopg.Cursor[Row]]:
+        drawn = {}
+        for priority, count in counts.items():
+            sql = f"SELECT nextval('positions_{priority:d}')"
+            drawn[priority] = (
+                self._execute(sql, None)
+                if count == 1
+                else self._run(f"{sql} FROM generate_series(1, :count)", {"count": count})
+            )
+        return drawn
 
     def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:
         # The sequence goes in steps of the largest batch, so that the ids before the next one are nobody's.

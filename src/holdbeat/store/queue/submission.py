@@ -6,6 +6,7 @@ snapshot (INV-005). A batch is prepared whole before any of it is stored (QUE-02
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from holdbeat.domain.bounds import check_line
@@ -17,6 +18,7 @@ from holdbeat.domain.submission import LONGEST_NAME, Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.views import refuse_marks
 from holdbeat.store.adapter import Coalesced
+from holdbeat.store.queue.ageing import PRIORITY_MAX
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
 from holdbeat.store.queue.groups import create_group, load_group
 from holdbeat.store.queue.job_types import AnnouncedType, Catalogue
@@ -34,6 +36,9 @@ class Preparation:
 
     def expect(self, submissions: Sequence[Submission]) -> None:
         """Reads at once what many submissions will need."""
+        priorities = Counter(s.own.get("priority", 0) for s in submissions if s.template is None and s.schedule is None)
+        if all(type(priority) is int and 0 <= priority <= PRIORITY_MAX for priority in priorities):
+            self._tx.expect_positions(priorities)
         self._catalogue.prefetch(s.type for s in submissions if s.type is not None)
 
     def prepare(self, submission: Submission) -> NewJob:
