@@ -105,10 +105,10 @@ class Transaction(ABC):
     def next_positions(self, counts: Mapping[int, int]) -> dict[int, list[int]]:
         """For each priority, that many fresh positions at its end."""
 
-    def expect_positions(self, counts: Mapping[int, int]) -> None:  # noqa: B027
-        """Says what `next_positions` will probably be asked for, so that it can be fetched along with something else.
+    def expect_position(self, priority: int) -> None:  # noqa: B027
+        """Says that one position of this priority will probably be needed, so that it can come with something else.
 
-        A wrong guess costs unused positions, nothing else.
+        A wrong guess costs an unused position, nothing else.
         """
 
     @abstractmethod

@@ -249,12 +249,9 @@ class PostgresStore(PersistenceAdapter):
             with connection.pipeline() as pipeline:
                 connection.execute("BEGIN")
                 asked = self.clock.monotonic()
-                begun = connection.execute("SELECT clock_timestamp(), pg_current_xact_id()::text")
 
-                def begun_at() -> datetime:
+                def begun_at(row: Row) -> datetime:
                     nonlocal xid
-                    row = begun.fetchone()
-                    assert row is not None
                     xid = row[1]
                     if not self._own_clock:
                         return self.clock.now()

@@ -6,7 +6,6 @@ snapshot (INV-005). A batch is prepared whole before any of it is stored (QUE-02
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from holdbeat.domain.bounds import check_line
@@ -36,9 +35,10 @@ class Preparation:
 
     def expect(self, submissions: Sequence[Submission]) -> None:
         """Reads at once what many submissions will need."""
-        priorities = Counter(s.own.get("priority", 0) for s in submissions if s.template is None and s.schedule is None)
-        if all(type(priority) is int and 0 <= priority <= PRIORITY_MAX for priority in priorities):
-            self._tx.expect_positions(priorities)
+        if len(submissions) == 1 and submissions[0].template is None:
+            priority = submissions[0].own.get("priority", 0)
+            if type(priority) is int and 0 <= priority <= PRIORITY_MAX:
+                self._tx.expect_position(priority)
         self._catalogue.prefetch(s.type for s in submissions if s.type is not None)
 
     def prepare(self, submission: Submission) -> NewJob:
