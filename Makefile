@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve quick test coverage check format generate verify rules release bench bench-time bench-api \
+.PHONY: help setup serve quick test coverage check format generate verify rules docs release bench bench-time bench-api \
     crash soak constraints clean
 .DELETE_ON_ERROR:
 
@@ -76,6 +76,15 @@ verify: setup ## fail if `make generate` would change something
 
 rules: setup ## print which test proves which rule of docs/rules.md
 	$(BIN)/python -m tools.rules $(ARGS)
+
+docs: setup .venv/.docs-ready ## build the docs site with its Python reference (build/site/index.html)
+	$(BIN)/python -m tools.build_docs
+
+.venv/.docs-ready: $(READY)
+	@{ test -x $(BIN)/uv && $(BIN)/uv pip install --quiet --python $(BIN)/python \
+	       --constraints constraints.txt --editable '.[docs]'; } || \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
 
 release: check verify ## build and check the files of a release; publishes nothing
 	$(BIN)/python -m tools.release
