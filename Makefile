@@ -6,6 +6,9 @@ JOBS ?= 2
 TESTS ?= tests
 ARGS ?=
 
+# What `make quick` leaves to `make test`: tests that start many processes, fill long tables, or wait by design.
+QUICK := not crowd and not forks and not plans and not sqlite_file and not thousand and not many_writers
+
 BIN := .venv/bin
 READY := .venv/.ready
 
@@ -41,7 +44,8 @@ quick: setup ## what to run at every save: lint, types, domain tests, store test
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
-	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --store sqlite tests/domain tests/conformance $(ARGS)
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --store sqlite -k '$(QUICK)' \
+	    tests/domain tests/conformance $(ARGS)
 
 test: setup ## run all tests, on SQLite and PostgreSQL (TESTS=path, ARGS="more options", JOBS=n)
 	@tools/ensure_chromium.sh >/dev/null
