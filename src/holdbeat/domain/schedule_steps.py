@@ -29,7 +29,7 @@ from holdbeat.domain.schedule import (
     TIMING_FIELDS,
     Schedule,
 )
-from holdbeat.domain.timetable import MILLISECOND, UNREADABLE, due_times, next_due, spread, trouble_of
+from holdbeat.domain.timetable import MILLISECOND, UNREADABLE, due_times, fire_at, next_due, spread, trouble_of
 
 INTERVAL_HINT_LIVES_S = 3600.0
 ONE_SHOT_HINT_LIVES_S = 1800.0
@@ -119,7 +119,10 @@ def fired(schedule: Schedule, due_at: datetime, now: datetime) -> Schedule:
     """
     if not schedule.adaptive:
         return schedule
-    return replace(_without_used_one_shot(schedule, max(due_at, now)), next_run_at=None)
+    planned = fire_at(schedule) if due_at == schedule.next_run_at else None
+    used = _without_used_one_shot(schedule, max(due_at, now))
+    inputs = replace(PlanInputs.of(used, in_flight=True), jitter=(planned or due_at) - due_at)
+    return replace(_planned(used, inputs, now).schedule, trouble=schedule.trouble)
 
 
 def after_run(
@@ -146,7 +149,10 @@ def after_run(
     if begun is not None:
         schedule = _without_used_one_shot(schedule, begun)
     # What `since` cuts off may have been decided while the chain ran: it is remembered, not reset.
-    return _planned(schedule, replace(PlanInputs.of(schedule), last_due=due_at, last_finish=now), now)
+    inputs = PlanInputs.of(schedule)
+    last_jitter = inputs.jitter if started_at is not None else inputs.last_jitter
+    inputs = replace(inputs, last_due=due_at, last_finish=now, last_jitter=last_jitter, jitter=timedelta())
+    return _planned(schedule, inputs, now)
 
 
 def beyond(schedule: Schedule, due_at: datetime, now: datetime) -> Steered:
