@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from statistics import mean
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from holdbeat.domain.timetable import fire_at
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def adaptive(**fields: object) -> Schedule:
+def adaptive(**fields: Any) -> Schedule:
     schedule = Schedule(
         "s1",
         "s",
@@ -25,7 +27,7 @@ def adaptive(**fields: object) -> Schedule:
         adaptive=True,
         overlap=Overlap.SKIP,
         **{"interval_s": 30.0, "jitter_s": 20.0, **fields},
-    )  # type: ignore[arg-type]
+    )
     return replanned(schedule, NOW).schedule
 
 
@@ -45,7 +47,7 @@ def starts_of(schedule: Schedule, runs: int, run_s: float) -> list[datetime]:
 @pytest.mark.parametrize("run_s", [0.0, 5.0])
 def test_jitter_does_not_stretch_an_adaptive_interval(run_s: float) -> None:
     starts = starts_of(adaptive(), 201, run_s)
-    gaps = [(later - earlier).total_seconds() for earlier, later in zip(starts, starts[1:], strict=False)]
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(starts)]
     assert mean(gaps) == pytest.approx(30, abs=1)
     assert all(10 <= gap <= 50 for gap in gaps) and max(gaps) - min(gaps) > 10, "yet each start is spread"
 

@@ -8,6 +8,7 @@ The steps are pure: they return a changed copy. The caller writes it in the tran
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,7 +18,7 @@ from typing import Any
 from holdbeat.domain.bounds import YEAR_S, check_duration_s, check_instant, check_line
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.governor import Plan, PlanInputs, plan, unplannable
-from holdbeat.domain.occurrence import ON_TIME_S, Verdict, catch_up, listed_for
+from holdbeat.domain.occurrence import ON_TIME_S, Verdict, catch_up, late_s, listed_for, passed_over, pause_reason
 from holdbeat.domain.schedule import (
     HINT_FIELDS,
     INDEFINITE,
@@ -29,7 +30,16 @@ from holdbeat.domain.schedule import (
     TIMING_FIELDS,
     Schedule,
 )
-from holdbeat.domain.timetable import MILLISECOND, UNREADABLE, due_times, fire_at, next_due, spread, trouble_of
+from holdbeat.domain.timetable import (
+    MILLISECOND,
+    UNREADABLE,
+    DueTimes,
+    due_times,
+    fire_at,
+    next_due,
+    spread,
+    trouble_of,
+)
 
 INTERVAL_HINT_LIVES_S = 3600.0
 ONE_SHOT_HINT_LIVES_S = 1800.0
@@ -61,35 +71,65 @@ def replanned(
     """Plans a new, edited, enabled, disabled or recovered schedule; `previous` is how it was before an edit.
 
     An edit that leaves the timetable as it was moves no due time. A new timetable begins now: what it would
-    have had earlier is not made up for, except that a due time of the last minute which the trigger has not
+    have had earlier is not made up for, except that a due time that is not late and that the trigger has not
     reached yet is left to it, so that an edit at the very instant of firing loses nothing (TIME-06).
     """
     cut = _cut(schedule, previous, now)
     if schedule.adaptive:
         inputs = PlanInputs.of(schedule, in_flight=in_flight)
         return _planned(schedule, replace(inputs, since=cut) if cut is not None else inputs, now)
+    if cut is not None and previous is not None:
+        return _begun_anew(schedule, previous, now)
     if not schedule.enabled:
         return Steered(replace(schedule, next_run_at=None, trouble=None))
-    if cut is None and schedule.next_run_at is not None:
+    if schedule.next_run_at is not None:
         # Trouble is forgotten: the trigger looks at once whether it is over.
         return Steered(replace(schedule, trouble=None))
-    # A due time exactly at start_at counts, also when that is this very moment.
-    after = now - MILLISECOND if schedule.start_at == now else now
-    if cut is not None and previous is not None and cut == previous.next_run_at:
-        after = cut - MILLISECOND
-    try:
-        return Steered(replace(schedule, next_run_at=next_due(schedule, after), trouble=None))
-    except UNREADABLE as error:
-        return Steered(replace(schedule, next_run_at=max(after, now), trouble=trouble_of(error)))
+    return Steered(_with_next_due(schedule, now))
 
 
 def _cut(schedule: Schedule, previous: Schedule | None, now: datetime) -> datetime | None:
+    """From when on the due times of a changed timetable count; None if the timetable is as it was."""
     if previous is None or all(getattr(schedule, name) == getattr(previous, name) for name in TIMING_FIELDS):
         return None
     pending = previous.next_run_at
     if previous.enabled and pending is not None and timedelta() <= now - pending <= timedelta(seconds=ON_TIME_S):
         return pending
     return now
+
+
+def _begun_anew(schedule: Schedule, previous: Schedule, now: datetime) -> Steered:
+    """A changed timetable begins now. Due times of the old one that were not judged yet get their verdict.
+
+    Those that are not late, or whose jitter still holds them back, stay due if the new timetable has them too. The
+    others are skipped: none is lost without a row (TIME-02).
+    """
+    pending = previous.next_run_at if previous.enabled else None
+    due = DueTimes()
+    kept: list[datetime] = []
+    if pending is not None and pending <= now:
+        with suppress(*UNREADABLE):
+            due = due_times(previous, pending, now, listed_for(previous))
+            if schedule.enabled:
+                on_time = [at for at in due.listed if late_s(previous, at, now) <= ON_TIME_S]
+                kept = [at for at in on_time if next_due(schedule, at - MILLISECOND) == at]
+    dropped = replace(due, listed=tuple(at for at in due.listed if at not in kept))
+    change = "changed" if schedule.enabled else "disabled"
+    verdicts = passed_over(previous, dropped, f"the schedule was {change} before it fired", now)
+    if not schedule.enabled:
+        return Steered(replace(schedule, next_run_at=None, trouble=None), None, verdicts)
+    if kept:
+        return Steered(replace(schedule, next_run_at=kept[0], trouble=None), None, verdicts)
+    return Steered(_with_next_due(schedule, now), None, verdicts)
+
+
+def _with_next_due(schedule: Schedule, now: datetime) -> Schedule:
+    # A due time exactly at start_at counts, also when that is this very moment.
+    after = now - MILLISECOND if schedule.start_at == now else now
+    try:
+        return replace(schedule, next_run_at=next_due(schedule, after), trouble=None)
+    except UNREADABLE as error:
+        return replace(schedule, next_run_at=max(after, now), trouble=trouble_of(error))
 
 
 def _planned(schedule: Schedule, inputs: PlanInputs, now: datetime) -> Steered:
@@ -108,8 +148,22 @@ def _planned(schedule: Schedule, inputs: PlanInputs, now: datetime) -> Steered:
     except UNREADABLE as error:
         trouble = trouble_of(error)
         decided = unplannable(inputs, trouble, now)
-    schedule = replace(schedule, next_run_at=decided.next_run_at, last_decision=decided.decision, trouble=trouble)
-    return Steered(schedule, decided)
+    after = replace(schedule, next_run_at=decided.next_run_at, last_decision=decided.decision, trouble=trouble)
+    return Steered(after, decided, _replaced_plan(schedule, after, now))
+
+
+def _replaced_plan(before: Schedule, after: Schedule, now: datetime) -> list[Verdict]:
+    """The verdict on a planned time that has come, but whose jitter or a slow trigger left it to a change."""
+    due_at = before.next_run_at
+    if due_at is None or due_at > now or after.next_run_at == due_at:
+        return []
+    if not after.enabled:
+        reason = "the schedule was disabled before it fired"
+    elif after.is_paused(now):
+        reason = pause_reason(after)
+    else:
+        reason = "the schedule was planned anew before it fired"
+    return passed_over(before, DueTimes((due_at,), 0, due_at), reason, now)
 
 
 def fired(schedule: Schedule, due_at: datetime, now: datetime) -> Schedule:
