@@ -211,6 +211,7 @@ class _Timing(TypedDict):
     failure_count: int
     last_run_at: str | None
     next_run_at: str | None
+    fires_at: str | None
     last_decision: JsonObject | None
     trouble: str | None
     version: int

@@ -100,7 +100,7 @@ class Schedule:
     last_run_at: datetime | None = None
     """Start of the latest run."""
     next_run_at: datetime | None = None
-    """The next due time, without jitter; None while disabled, over, in flight or paused without an end."""
+    """The next due time to be judged, without jitter; None while disabled, over or in flight."""
     last_decision: dict[str, Any] | None = None
     version: int = 1
     endpoint: EndpointCall | None = None

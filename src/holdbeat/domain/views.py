@@ -241,6 +241,7 @@ def event_json(event: Event) -> dict[str, Any]:
 def _timing_json(schedule: Schedule) -> dict[str, Any]:
     """What schedules and endpoints have in common: when they run, and why then."""
     from holdbeat.domain.schedule import INDEFINITE
+    from holdbeat.domain.timetable import fires_at, next_run
 
     decision = schedule.last_decision
     return {
@@ -268,7 +269,8 @@ def _timing_json(schedule: Schedule) -> dict[str, Any]:
         "hint_next_run_reason": schedule.hint_next_run_reason,
         "failure_count": schedule.failure_count,
         "last_run_at": _time(schedule.last_run_at),
-        "next_run_at": _time(schedule.next_run_at),
+        "next_run_at": _time(next_run(schedule)),
+        "fires_at": _time(fires_at(schedule)),
         "last_decision": {name: value for name, value in decision.items() if name != "memory"} if decision else None,
         "trouble": schedule.trouble,
         "version": schedule.version,

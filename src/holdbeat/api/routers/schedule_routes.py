@@ -294,7 +294,9 @@ def _add_reports(routes: Routes, kind: Kind) -> None:
         answers={200: Preview},
         parameters=(Parameter("n", "How many.", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 10}),),
     )
-    @_named(f"preview_{noun}", f"Show the next due times of a {noun} by its timetable, gaps and folds marked.")
+    @_named(
+        f"preview_{noun}", f"Show the next due times at which a {noun} fires, from its plan on, gaps and folds marked."
+    )
     async def preview(call: ApiRequest) -> Response:
         n = call.whole("n", 10, 1, 1000)
         fires = await call.service.store.read(preview_schedule, call.path("id"), n, endpoint=kind.is_endpoint)

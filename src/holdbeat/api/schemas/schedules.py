@@ -144,6 +144,7 @@ class _TimingAnswer(Answer):
     failure_count: int
     last_run_at: Instant | None
     next_run_at: Instant | None
+    fires_at: Instant | None = Field(description="`next_run_at` with its jitter: when it fires.")
     last_decision: dict[str, Any] | None
     trouble: str | None
     version: int
