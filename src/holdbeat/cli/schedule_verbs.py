@@ -160,7 +160,7 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     @click.option("--interval", "interval_s", type=DURATION)
     @click.option("--timezone", metavar="ZONE")
     @click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]))
-    @click.option("--after", type=INSTANT, help="Those after this instant.")
+    @click.option("--after", metavar="INSTANT", help="Those after this instant; without an offset in the zone.")
     @JSON
     @reaching
     def preview(backend: Backend, name: str | None, n: int | None, as_json: bool, **timetable: Any) -> None:

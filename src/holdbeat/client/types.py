@@ -195,6 +195,7 @@ class _Timing(TypedDict):
     end_at: str | None
     catch_up: Literal["latest", "none", "all"]
     catch_up_limit: int
+    misfire_grace_s: float | None
     overlap: Literal["allow", "skip", "queue_one", "cancel_previous"]
     adaptive: bool
     min_interval_s: float | None

@@ -87,6 +87,11 @@ class Cron:
             yield Fire(at=at, local=at.astimezone(zone), note=note)
             found = self._next(instant, zone, dst)
 
+    @property
+    def shortest_step(self) -> timedelta:
+        """The least time between two matching wall times, on any day."""
+        return self._grid.shortest_step
+
     def describe(self) -> str:
         """The expression as a short sentence, such as `at 09:30 on Monday through Friday`."""
         sentence = simplest(self._expression).explain()

@@ -15,8 +15,6 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.schedule import INDEFINITE, CatchUp, Overlap, Schedule
 from holdbeat.domain.timetable import MILLISECOND, DueTimes, due_times, fire_at, jittered, next_due
 
-ON_TIME_S = 60.0
-"""A due time that is not later than this simply fires, whatever the catch-up policy."""
 MOST_ROWS = 1000
 """So many due times that do not fire have a row each, the newest; the rest is one row with a count."""
 
@@ -84,7 +82,7 @@ def due_work(schedule: Schedule, now: datetime) -> DueWork:
         following = next_due(schedule, since)
         if (following is None or following > now) and next_due(schedule, since - MILLISECOND) == since:
             late = _seconds_after(since, now)
-            if late <= ON_TIME_S:
+            if late <= schedule.grace_s:
                 return DueWork([Verdict(since, OccurrenceStatus.FIRED, None, 1, late)], following)
             return DueWork(catch_up(schedule, (since,), now), following)
     ahead = _ahead(schedule, since, now)
@@ -121,17 +119,15 @@ def _judged(schedule: Schedule, since: datetime, until: datetime, now: datetime)
 
 def listed_for(schedule: Schedule) -> int:
     """How many due times `catch_up` may want to see one by one."""
-    caught_up = schedule.catch_up_limit if schedule.catch_up is CatchUp.ALL else 1
-    return MOST_ROWS + caught_up + int(ON_TIME_S) + 1
+    return MOST_ROWS + schedule.catch_up_limit + 1
 
 
 def catch_up(schedule: Schedule, due: DueTimes | Sequence[datetime], now: datetime) -> list[Verdict]:
     """One verdict per due time, oldest first; beyond MOST_ROWS that do not fire, one summary per status.
 
-    Due times before `paused_until` are skipped and never caught up. Of the others, those not more than a
-    minute late fire. With older ones beside them: `latest` lets the newest due time stand for all (if one of
-    the last minute fires, that is the one), `none` fires none, `all` fires the newest `catch_up_limit` of
-    everything due.
+    Due times before `paused_until` are skipped and never caught up. Of the others, those within their grace fire.
+    With older ones beside them: `latest` lets the newest due time stand for all (if one within its grace fires, that
+    is the one), `none` fires none, `all` fires the newest of everything due. Never more than `catch_up_limit` fire.
     """
     if not schedule.enabled:
         return []
@@ -153,12 +149,13 @@ def catch_up(schedule: Schedule, due: DueTimes | Sequence[datetime], now: dateti
 
 
 def _fired(schedule: Schedule, live: list[datetime], now: datetime) -> list[datetime]:
-    on_time = [at for at in live if late_s(schedule, at, now) <= ON_TIME_S]
+    on_time = [at for at in live if late_s(schedule, at, now) <= schedule.grace_s][-schedule.catch_up_limit :]
     policy = CatchUp.LATEST if schedule.adaptive else schedule.catch_up
     if policy is CatchUp.NONE:
         return on_time
-    limit = 1 if policy is CatchUp.LATEST else schedule.catch_up_limit
-    return live[-max(limit, len(on_time)) :]
+    if policy is CatchUp.LATEST:
+        return on_time or live[-1:]
+    return live[-schedule.catch_up_limit :]
 
 
 def passed_over(schedule: Schedule, due: DueTimes, reason: str, now: datetime) -> list[Verdict]:

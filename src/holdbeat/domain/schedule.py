@@ -7,6 +7,7 @@ plans.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -27,6 +28,9 @@ SHORTEST_INTERVAL_S = 1.0
 LONGEST_INTERVAL_S = YEAR_S
 LONGEST_JITTER_S = 3600.0
 MOST_CAUGHT_UP = 10_000
+GRACE_S = 60.0
+"""The grace of a schedule without one of its own. Slots of a cron expression are never closer together."""
+LONGEST_GRACE_S = 86_400.0
 LONGEST_NAME = 200
 VERBS = frozenset({"preview", "resume"})
 """Words that stand in the API where a name could stand."""
@@ -103,12 +107,32 @@ class Schedule:
     """The next due time to be judged, without jitter; None while disabled, over or in flight."""
     last_decision: dict[str, Any] | None = None
     version: int = 1
+    misfire_grace_s: float | None = None
+    """A due time that is not later than this simply fires; None: `GRACE_S`, or the interval if that is less."""
     endpoint: EndpointCall | None = None
     trouble: str | None = None
     """Why its due times cannot be told, such as a zone that is gone; the trigger tries again until they can."""
 
+    @property
+    def grace_s(self) -> float:
+        """How late a due time may be and still count as on time."""
+        if self.misfire_grace_s is not None:
+            return self.misfire_grace_s
+        if self.adaptive or self.interval_s is None:
+            return GRACE_S
+        return min(GRACE_S, self.interval_s)
+
     def is_paused(self, at: datetime) -> bool:
         return self.paused_until is not None and at < self.paused_until
+
+
+def instant_in(timezone: Any, value: Any, field: str) -> datetime:
+    """An instant; a text without an offset is wall time in a time zone, which is looked up only then."""
+    has_offset = True
+    if isinstance(value, str):
+        with suppress(ValueError):
+            has_offset = datetime.fromisoformat(value).tzinfo is not None
+    return check_instant(value, field, UTC if has_offset else zone_of(timezone))
 
 
 def validate(schedule: Schedule, *, reads_timetable: bool = True) -> None:
@@ -126,6 +150,8 @@ def validate(schedule: Schedule, *, reads_timetable: bool = True) -> None:
     _validate_work(schedule)
     _validate_timetable(schedule, reads_timetable)
     check_whole_number(schedule.catch_up_limit, "catch_up_limit", 1, MOST_CAUGHT_UP)
+    if schedule.misfire_grace_s is not None:
+        check_duration_s(schedule.misfire_grace_s, "misfire_grace_s", 0, LONGEST_GRACE_S)
     if schedule.adaptive:
         _validate_adaptive(schedule)
     else:
@@ -169,7 +195,13 @@ def _validate_timetable(schedule: Schedule, reads: bool) -> None:
     check_number(schedule.jitter_s, "jitter_s", 0, LONGEST_JITTER_S)
     if schedule.cron is not None:
         if reads:
-            Cron.parse(schedule.cron)
+            step_s = Cron.parse(schedule.cron).shortest_step.total_seconds()
+            if schedule.jitter_s > step_s:
+                raise Invalid(
+                    f"jitter_s must not exceed {step_s:g} s, the least time between two due times of {schedule.cron}.",
+                    code="jitter_exceeds_interval",
+                    field="jitter_s",
+                )
     else:
         interval_s = check_duration_s(schedule.interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
         if schedule.jitter_s > interval_s:
@@ -193,6 +225,12 @@ def _validate_adaptive(schedule: Schedule) -> None:
             "An adaptive schedule catches up with one run: its catch_up is latest.",
             code="adaptive_catch_up",
             field="catch_up",
+        )
+    if schedule.misfire_grace_s is not None:
+        raise Invalid(
+            "An adaptive schedule runs at its planned time however late that is: leave out misfire_grace_s.",
+            code="adaptive_catch_up",
+            field="misfire_grace_s",
         )
     for name in ("min_interval_s", "max_interval_s"):
         if getattr(schedule, name) is not None:

@@ -15,11 +15,12 @@ from enum import StrEnum
 from math import ceil
 from typing import Any
 
-from holdbeat.domain.bounds import YEAR_S, check_duration_s, check_instant, check_line
+from holdbeat.domain.bounds import YEAR_S, check_duration_s, check_line
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.governor import Plan, PlanInputs, plan, unplannable
-from holdbeat.domain.occurrence import ON_TIME_S, Verdict, catch_up, late_s, listed_for, passed_over, pause_reason
+from holdbeat.domain.occurrence import Verdict, catch_up, late_s, listed_for, passed_over, pause_reason
 from holdbeat.domain.schedule import (
+    GRACE_S,
     HINT_FIELDS,
     INDEFINITE,
     INTERVAL_HINT_FIELDS,
@@ -29,6 +30,7 @@ from holdbeat.domain.schedule import (
     SHORTEST_INTERVAL_S,
     TIMING_FIELDS,
     Schedule,
+    instant_in,
 )
 from holdbeat.domain.timetable import (
     MILLISECOND,
@@ -93,7 +95,7 @@ def _cut(schedule: Schedule, previous: Schedule | None, now: datetime) -> dateti
     if previous is None or all(getattr(schedule, name) == getattr(previous, name) for name in TIMING_FIELDS):
         return None
     pending = previous.next_run_at
-    if previous.enabled and pending is not None and timedelta() <= now - pending <= timedelta(seconds=ON_TIME_S):
+    if previous.enabled and pending is not None and timedelta() <= now - pending <= timedelta(seconds=GRACE_S):
         return pending
     return now
 
@@ -111,7 +113,7 @@ def _begun_anew(schedule: Schedule, previous: Schedule, now: datetime) -> Steere
         with suppress(*UNREADABLE):
             due = due_times(previous, pending, now, listed_for(previous))
             if schedule.enabled:
-                on_time = [at for at in due.listed if late_s(previous, at, now) <= ON_TIME_S]
+                on_time = [at for at in due.listed if late_s(previous, at, now) <= previous.grace_s]
                 kept = [at for at in on_time if next_due(schedule, at - MILLISECOND) == at]
     dropped = replace(due, listed=tuple(at for at in due.listed if at not in kept))
     change = "changed" if schedule.enabled else "disabled"
@@ -236,7 +238,7 @@ def with_hint(
     now: datetime,
     *,
     interval_s: float | None = None,
-    next_run_at: datetime | None = None,
+    next_run_at: datetime | str | None = None,
     ttl_s: float | None = None,
     reason: str | None = None,
     in_flight: bool = False,
@@ -259,7 +261,7 @@ def with_hint(
         expires_at = now + (lives or timedelta(seconds=INTERVAL_HINT_LIVES_S))
         changes |= dict(zip(INTERVAL_HINT_FIELDS, (interval_s, expires_at, reason), strict=True))
     if next_run_at is not None:
-        at = _one_shot_time(next_run_at, now)
+        at = _one_shot_time(schedule, next_run_at, now)
         expires_at = now + lives if lives is not None else at + timedelta(seconds=ONE_SHOT_HINT_LIVES_S)
         if expires_at < at:
             raise Invalid(
@@ -271,8 +273,8 @@ def with_hint(
     return replanned(replace(schedule, **changes), now, in_flight=in_flight)
 
 
-def _one_shot_time(value: datetime, now: datetime) -> datetime:
-    at = check_instant(value, "next_run_at")
+def _one_shot_time(schedule: Schedule, value: datetime | str, now: datetime) -> datetime:
+    at = instant_in(schedule.timezone, value, "next_run_at")
     if at <= now - timedelta(seconds=ONE_SHOT_HINT_LIVES_S):
         raise Invalid("next_run_at has passed: give a time from now on.", code="hint_in_past", field="next_run_at")
     if at > now + timedelta(seconds=YEAR_S):
@@ -302,7 +304,7 @@ def _require_adaptive(schedule: Schedule, what: str) -> None:
 
 
 def paused(
-    schedule: Schedule, until: datetime | None, reason: str | None, now: datetime, *, in_flight: bool = False
+    schedule: Schedule, until: datetime | str | None, reason: str | None, now: datetime, *, in_flight: bool = False
 ) -> Steered:
     """Holds everything until an instant, or until somebody resumes (None).
 
@@ -311,7 +313,7 @@ def paused(
     """
     if reason is not None:
         check_line(reason, "reason", LONGEST_REASON, shortest=0)
-    end = INDEFINITE if until is None or until == INDEFINITE else check_instant(until, "until")
+    end = INDEFINITE if until is None or until == INDEFINITE else instant_in(schedule.timezone, until, "until")
     if end <= now:
         raise Invalid("until must lie in the future.", code="pause_in_past", field="until")
     return replanned(replace(schedule, paused_until=end, pause_reason=reason), now, in_flight=in_flight)

@@ -254,6 +254,7 @@ def _timing_json(schedule: Schedule) -> dict[str, Any]:
         "end_at": _time(schedule.end_at),
         "catch_up": schedule.catch_up,
         "catch_up_limit": schedule.catch_up_limit,
+        "misfire_grace_s": schedule.misfire_grace_s,
         "overlap": schedule.overlap,
         "adaptive": schedule.adaptive,
         "min_interval_s": schedule.min_interval_s,

@@ -54,6 +54,10 @@ class _Timing(Request):
 
 class _ScheduleFields(_Timing):
     catch_up: CatchUp = "latest"
+    misfire_grace_s: Annotated[float, Field(ge=0, le=86_400)] | None = Field(
+        default=None,
+        description="A due time up to this late simply fires. Left out: 60, or the interval if that is less.",
+    )
     overlap: Overlap = "allow"
     adaptive: bool = False
     type: Name | None = None
@@ -128,6 +132,7 @@ class _TimingAnswer(Answer):
     end_at: Instant | None
     catch_up: CatchUp
     catch_up_limit: int
+    misfire_grace_s: float | None
     overlap: Overlap
     adaptive: bool
     min_interval_s: float | None

@@ -13,7 +13,7 @@ from holdbeat.domain.cron import Dst, Fire
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.params import check_text
-from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, Schedule
+from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, Schedule, instant_in
 from holdbeat.domain.schedule_preview import preview_of_saved
 from holdbeat.domain.timetable import fires_at, preview_of
 from holdbeat.store.reads.job_filter import Conditions, refuse_unknown
@@ -141,14 +141,15 @@ def preview_timetable(tx: Transaction, given: Mapping[str, Any]) -> list[Fire]:
     if dst not in tuple(Dst):
         raise Invalid(f"dst must be one of {', '.join(Dst)}.", code="unknown_choice", field="dst")
     interval_s = wanted.get("interval_s")
+    timezone = wanted.get("timezone", "UTC")
     return preview_of(
         cron=wanted.get("cron"),
         interval_s=None
         if interval_s is None
         else check_duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S),
-        timezone=wanted.get("timezone", "UTC"),
+        timezone=timezone,
         dst=Dst(dst),
-        after=check_instant(wanted["after"], "after") if "after" in wanted else tx.now,
+        after=instant_in(timezone, wanted["after"], "after") if "after" in wanted else tx.now,
         n=wanted.get("n", PREVIEWED),
     )
 

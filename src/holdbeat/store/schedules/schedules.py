@@ -168,7 +168,7 @@ def _switch(tx: Transaction, reference: str, enabled: bool, endpoint: bool | Non
 def pause_schedule(
     tx: Transaction,
     reference: str,
-    until: datetime | None = None,
+    until: datetime | str | None = None,
     reason: str | None = None,
     *,
     endpoint: bool | None = None,
@@ -208,7 +208,7 @@ def set_hints(
     reference: str,
     *,
     interval_s: float | None = None,
-    next_run_at: datetime | None = None,
+    next_run_at: datetime | str | None = None,
     ttl_s: float | None = None,
     reason: str | None = None,
     endpoint: bool | None = None,

@@ -155,6 +155,7 @@ CREATE TABLE schedules (
     end_at timestamptz,
     catch_up text COLLATE "C" NOT NULL DEFAULT 'latest' CHECK (catch_up IN ('latest', 'none', 'all')),
     catch_up_limit bigint NOT NULL DEFAULT 100,
+    misfire_grace_s double precision,
     overlap text COLLATE "C" NOT NULL DEFAULT 'allow' CHECK (overlap IN ('allow', 'skip', 'queue_one', 'cancel_previous')),
     adaptive boolean NOT NULL DEFAULT false,
     min_interval_s double precision,

@@ -197,6 +197,7 @@ CREATE TABLE schedules (
     end_at TEXT,
     catch_up TEXT NOT NULL DEFAULT 'latest' CHECK (catch_up IN ('latest', 'none', 'all')),
     catch_up_limit INTEGER NOT NULL DEFAULT 100,
+    misfire_grace_s REAL,
     overlap TEXT NOT NULL DEFAULT 'allow' CHECK (overlap IN ('allow', 'skip', 'queue_one', 'cancel_previous')),
     adaptive INTEGER NOT NULL DEFAULT 0,
     min_interval_s REAL,
