@@ -91,6 +91,8 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
         if clear == bool(without_none(given)):
             raise click.UsageError("Say --interval, --next-run-at or both; or --clear alone.")
         changed = each.clear_hints(name) if clear else each.hint(name, **given)
+        for warning in changed["warnings"]:
+            click.echo(warning, err=True)
         show(changed, lambda each: [schedules_table([each])], as_json=as_json)
 
     @group.command("trigger", epilog=example(f"holdbeat {plural} trigger NAME"), help=f"Fire the {noun} NAME now.")

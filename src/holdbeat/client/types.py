@@ -215,6 +215,7 @@ class _Timing(TypedDict):
     fires_at: str | None
     last_decision: JsonObject | None
     trouble: str | None
+    warnings: list[str]
     version: int
     created_at: str
 

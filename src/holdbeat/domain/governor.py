@@ -11,7 +11,7 @@ The order of the steps:
      instead; whatever is past even then, and a cron slot that has passed, becomes one run now.
   3. Winner. Both hints: the earlier. The interval hint alone: itself. The one-shot alone or no hint: the
      earliest.
-  4. Min clamp, then max clamp, from the last start.
+  4. Not before the Retry-After of the last answer; then min clamp, then max clamp, from the last start.
   5. Never before now, start_at, or the end of a pause; after end_at never.
 
 What the rules leave open:
@@ -64,6 +64,8 @@ class PlanInputs:
     """Cron slots before it are not made up for."""
     not_before: datetime | None = None
     """A floor for this plan alone, to spread a herd."""
+    retry_after: datetime | None = None
+    """Before when the server of an endpoint asked not to be called again."""
     in_flight: bool = False
 
     @staticmethod
@@ -82,6 +84,7 @@ class PlanInputs:
             last_jitter=timedelta(seconds=memory.get("last_jitter_s", 0)),
             jitter=timedelta(seconds=memory.get("jitter_s", 0)),
             since=remembered("since"),
+            retry_after=remembered("retry_after"),
             in_flight=in_flight,
         )
 
@@ -241,6 +244,9 @@ def _clamped(
     schedule = inputs.schedule
     start = now if inputs.last_start is None else min(inputs.last_start, now)
     at = winner.at if winner is not None else None
+    if at is not None and inputs.retry_after is not None and at < inputs.retry_after:
+        clamps.append(_moved("retry_after", at, inputs.retry_after))
+        at = inputs.retry_after
     if at is not None and schedule.min_interval_s is not None:
         earliest = start + interval_of(schedule.min_interval_s)
         if at < earliest:
@@ -277,6 +283,7 @@ def _because(reason: str | None) -> str:
 
 
 _CLAMP_WORDS = {
+    "retry_after": "moved later by the Retry-After of the last answer",
     "min_interval_s": "moved later by min_interval_s",
     "max_interval_s": "moved earlier by max_interval_s",
     "now": "moved to now",
@@ -325,6 +332,7 @@ def _decision(
             "last_due": iso(inputs.last_due) if inputs.last_due is not None else None,
             "last_finish": iso(inputs.last_finish) if inputs.last_finish is not None else None,
             "since": iso(inputs.since) if inputs.since is not None else None,
+            "retry_after": iso(inputs.retry_after) if inputs.retry_after is not None else None,
             "last_jitter_s": inputs.last_jitter.total_seconds(),
             "jitter_s": inputs.jitter.total_seconds(),
         },

@@ -43,6 +43,12 @@ ONE_SHOT_HINT_FIELDS = ("hint_next_run_at", "hint_next_run_expires_at", "hint_ne
 HINT_FIELDS = INTERVAL_HINT_FIELDS + ONE_SHOT_HINT_FIELDS
 
 
+BOTH_HINTS = (
+    "Both hints are set: the earlier of the two wins, and the baseline is ignored. Usually one is meant: interval_s "
+    "for another pace, next_run_at for a single run. Clear the hints and set that one."
+)
+
+
 class CatchUp(StrEnum):
     """What becomes of due times that nobody was there to fire."""
 
@@ -121,6 +127,12 @@ class Schedule:
         if self.adaptive or self.interval_s is None:
             return GRACE_S
         return min(GRACE_S, self.interval_s)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What its owner may not have meant, and what to do about it."""
+        has_both = self.hint_interval_s is not None and self.hint_next_run_at is not None
+        return [BOTH_HINTS] if has_both else []
 
     def is_paused(self, at: datetime) -> bool:
         return self.paused_until is not None and at < self.paused_until

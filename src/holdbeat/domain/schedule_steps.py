@@ -187,11 +187,12 @@ def after_run(
     started_at: datetime | None,
     due_at: datetime | None,
     now: datetime,
+    retry_after: datetime | None = None,
 ) -> Steered:
     """The end of a chain: counts the failure or forgets them, then plans (GOV-01, GOV-04, GOV-09).
 
     `started_at` is None if the job was cancelled before it ran. A hint that was set while the chain ran lies
-    later than its start, so it stays.
+    later than its start, so it stays. `retry_after` is before when the called server wants no other call.
     """
     end = ChainEnd(outcome)
     schedule = replace(schedule, last_run_at=started_at or schedule.last_run_at)
@@ -208,6 +209,8 @@ def after_run(
     inputs = PlanInputs.of(schedule)
     last_jitter = inputs.jitter if started_at is not None else inputs.last_jitter
     inputs = replace(inputs, last_due=due_at, last_finish=now, last_jitter=last_jitter, jitter=timedelta())
+    if started_at is not None:
+        inputs = replace(inputs, retry_after=retry_after)
     return _planned(schedule, inputs, now)
 
 
@@ -289,9 +292,10 @@ def cleared_hints(schedule: Schedule, now: datetime, *, in_flight: bool = False)
 
 
 def reset_failures(schedule: Schedule, now: datetime, *, in_flight: bool = False) -> Steered:
-    """Ends the backoff."""
+    """Ends the backoff, and the wait that a server asked for."""
     _require_adaptive(schedule, "the failure count")
-    return replanned(replace(schedule, failure_count=0), now, in_flight=in_flight)
+    calm = replace(schedule, failure_count=0)
+    return _planned(calm, replace(PlanInputs.of(calm, in_flight=in_flight), retry_after=None), now)
 
 
 def _require_adaptive(schedule: Schedule, what: str) -> None:

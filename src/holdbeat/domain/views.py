@@ -274,6 +274,7 @@ def _timing_json(schedule: Schedule) -> dict[str, Any]:
         "fires_at": _time(fires_at(schedule)),
         "last_decision": {name: value for name, value in decision.items() if name != "memory"} if decision else None,
         "trouble": schedule.trouble,
+        "warnings": schedule.warnings,
         "version": schedule.version,
         "created_at": _time(schedule.created_at),
     }

@@ -152,6 +152,7 @@ class _TimingAnswer(Answer):
     fires_at: Instant | None = Field(description="`next_run_at` with its jitter: when it fires.")
     last_decision: dict[str, Any] | None
     trouble: str | None
+    warnings: list[str]
     version: int
     created_at: Instant
 

@@ -272,6 +272,9 @@ def _steer(
     )
     save_schedule(tx, after)
     tx.record(events.SCHEDULE_CHANGED, schedule_id=after.id, change=change, **data)
+    for warning in after.warnings:
+        if warning not in before.warnings:
+            tx.record(events.SCHEDULE_WARNED, schedule_id=after.id, schedule_name=after.name, warning=warning)
     record_plan(tx, after)
     return after
 
