@@ -300,8 +300,8 @@ def _grant(tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, i
     }
     granted = [entry for entry in granted if entry[0].id in waiting]
     claims = []
-    expires_at = vacancy.terms.expiry(tx.now)
     for number, (reservation, slot) in enumerate(granted, fence):
+        expires_at = vacancy.terms.expiry(tx.now, reservation.timeout_s, reservation.cancel_grace_s)
         reservation.granted_at = tx.now
         reservation.worker_id = vacancy.worker_id
         reservation.fence = number
@@ -353,7 +353,6 @@ def _start(tx: Transaction, vacancy: Vacancy, chosen: list[Row], slots: list[int
         fences: Sequence[int] = range(first, first + count)
     else:
         fences = [row[_FENCE] for row in chosen]
-    expires_at = vacancy.terms.expiry(now)
     worker_id = vacancy.worker_id
     claims = []
     runs = []
@@ -363,6 +362,7 @@ def _start(tx: Transaction, vacancy: Vacancy, chosen: list[Row], slots: list[int
     for row, slot, fence, run_id in zip(chosen, slots, fences, tx.new_ids(count), strict=False):
         job = job_of(tx, row)
         job_id, type_, resource, group_id, template_id = job.id, job.type, job.resource, job.group_id, job.template_id
+        expires_at = vacancy.terms.expiry(now, job.timeout_s, job.cancel_grace_s)
         lease = Lease(run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id)
         job.status, job.started_at = JobStatus.RUNNING, now
         job.worker_id, job.heartbeat_at, job.lease_expires_at = worker_id, now, expires_at
