@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from holdbeat.domain.clock import Clock
@@ -212,6 +212,16 @@ class App:
             if not app._is_announced:
                 announce(store.joined(connection), app._announcements())
             return store
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[Any]:
+        """A transaction on the store's own database, for tables of yours: an apsw or a psycopg connection.
+
+        Committed when the block ends, rolled back if it ends with an exception. Hand it to
+        `with_options(connection=…)`, and the jobs are stored in the same transaction.
+        """
+        with self.store.connection() as connection:
+            yield connection
 
     def close(self) -> None:
         """Closes the store; it is opened again when it is needed."""
