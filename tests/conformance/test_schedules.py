@@ -70,6 +70,7 @@ EVERYTHING: dict[str, Any] = {
     "catch_up": "all",
     "catch_up_limit": 7,
     "misfire_grace_s": 2.5,
+    "cancel_grace_s": 3.5,
     "overlap": "queue_one",
 }
 

@@ -65,6 +65,9 @@ _WORK = (
     click.option("--template", help="Make its jobs from this template instead of a TYPE."),
     click.option("--resource", help="The resource whose slot its jobs need."),
     click.option("--timeout", "timeout_s", type=DURATION, help="End a run after this long."),
+    click.option(
+        "--cancel-grace", "cancel_grace_s", type=DURATION, help="Kill a cancelled handler after this long."
+    ),
     click.option("--overlap", type=click.Choice(["allow", "skip", "queue_one", "cancel_previous"]),
                  help="What to do while the job before is unfinished."),
     click.option("--catch-up", type=click.Choice(["latest", "none", "all"]), help="What to do about missed times."),

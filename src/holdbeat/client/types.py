@@ -170,6 +170,7 @@ class JobTemplate(TypedDict):
     resource: str | None
     retry_policy: RetryPolicyPart | None
     timeout_s: float | None
+    cancel_grace_s: float | None
     webhook_url: str | None
     labels: dict[str, str]
     description: str | None
@@ -228,6 +229,7 @@ class Schedule(_Timing, total=False):
     params: JsonObject | None
     resource: str | None
     retry_policy: RetryPolicyPart | None
+    cancel_grace_s: float | None
     url: str
     method: str
     headers: dict[str, str]

@@ -115,6 +115,8 @@ class Schedule:
     version: int = 1
     misfire_grace_s: float | None = None
     """A due time that is not later than this simply fires; None: `GRACE_S`, or the interval if that is less."""
+    cancel_grace_s: float | None = None
+    """How long a cancelled handler has before it is killed; None: as the template or the job type says."""
     endpoint: EndpointCall | None = None
     trouble: str | None = None
     """Why its due times cannot be told, such as a zone that is gone; the trigger tries again until they can."""
@@ -191,6 +193,8 @@ def _validate_work(schedule: Schedule) -> None:
         check_whole_number(schedule.priority, "priority", 0, 100)
     if schedule.timeout_s is not None:
         check_duration_s(schedule.timeout_s, "timeout_s", 0.001)
+    if schedule.cancel_grace_s is not None:
+        check_duration_s(schedule.cancel_grace_s, "cancel_grace_s", 0)
     if schedule.resource is not None:
         check_line(schedule.resource, "resource", LONGEST_NAME)
 
@@ -294,6 +298,7 @@ def job_for(schedule: Schedule, template: JobTemplate | None, due_at: datetime |
             "params": schedule.params,
             "resource": schedule.resource,
             "timeout_s": schedule.timeout_s,
+            "cancel_grace_s": schedule.cancel_grace_s,
             "retry_policy": schedule.retry_policy,
         }
     own |= {

@@ -90,6 +90,7 @@ _NULLABLE: dict[str, Reader] = {
     "resource": lambda value, field: check_line(value, field, LONGEST_NAME),
     "retry_policy": check_retry_policy,
     "timeout_s": lambda value, field: check_duration_s(value, field, 0.001),
+    "cancel_grace_s": lambda value, field: check_duration_s(value, field, 0),
     "webhook_url": lambda value, field: check_line(value, field, 2048),
     "labels": _labels,
     "cron": _text,
@@ -119,7 +120,7 @@ _CALL: dict[str, Reader] = {
     "max_execution_s": lambda value, field: check_duration_s(value, field, 0.1, LONGEST_EXECUTION_S),
     "max_response_kb": lambda value, field: check_whole_number(value, field, 1, 1_000_000),
 }
-_FIXED_BY_ENDPOINT = frozenset({"template_id", "type", "params", "resource", "retry_policy"})
+_FIXED_BY_ENDPOINT = frozenset({"template_id", "type", "params", "resource", "retry_policy", "cancel_grace_s"})
 _EXCLUDES = {"cron": "interval_s", "interval_s": "cron", "type": "template_id", "template_id": "type"}
 
 

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from holdbeat.api.schemas.base import (
     Answer,
+    CancelGraceS,
     Id,
     Instant,
     Labels,
@@ -67,6 +68,10 @@ class _ScheduleFields(_Timing):
     resource: Name | None = None
     retry_policy: RetryPolicyRequest | None = None
     timeout_s: TimeoutS | None = None
+    cancel_grace_s: CancelGraceS | None = Field(
+        default=None,
+        description="How long a cancelled handler has before it is killed. Null: as its template or job type says.",
+    )
 
 
 class ScheduleRequest(_ScheduleFields):
@@ -164,6 +169,7 @@ class Schedule(_TimingAnswer):
     resource: str | None
     retry_policy: RetryPolicyPart | None
     timeout_s: float | None
+    cancel_grace_s: float | None
 
 
 class Endpoint(_TimingAnswer):
