@@ -150,6 +150,13 @@ class PersistenceAdapter(ABC):
         tx.write_events()
         return result
 
+    @abstractmethod
+    def connection(self) -> contextlib.AbstractContextManager[Any]:
+        """A connection with an open transaction, for tables of the caller's own beside ours and for `joined`.
+
+        Committed when the block ends, rolled back if it ends with an exception, closed in either case.
+        """
+
     # --- wake-ups ----------------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> Callable[[], None]:

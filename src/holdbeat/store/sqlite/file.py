@@ -14,7 +14,8 @@ import apsw
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
-from holdbeat.store.migrate import TABLE, pending
+from holdbeat.store.migrate import REFUSING_TRIGGERS, TABLE, pending
+from holdbeat.store.sqlite.second_library import SecondLibraryWatch
 
 APPLICATION_ID = 0x486F6C64
 """'Hold' in the file header tells our files from everybody else's."""
@@ -149,8 +150,11 @@ def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
                 f"The disk of the store {path} failed ({error}); nothing was stored. Check the disk.",
                 code="disk_failed",
             )
-        case apsw.ConstraintError() if "INV-00" in str(error) or "the wheel" in str(error):
-            return Conflict(f"The store refused the change: {error}.", code="invariant")
+        case apsw.ConstraintError():
+            # An error of a trigger reads "ConstraintError: <trigger>: <why>".
+            trigger, _, why = str(error).removeprefix("ConstraintError: ").partition(": ")
+            if trigger in REFUSING_TRIGGERS:
+                return Conflict(f"The store refused the change: {why}.", code="invariant")
     return error
 
 
@@ -202,26 +206,30 @@ def _settled(connection: apsw.Connection) -> apsw.Connection:
     return connection
 
 
-def open_file(path: str, *, create: bool) -> tuple[apsw.Connection, tuple[int, int] | None]:
+def open_file(path: str, *, create: bool) -> tuple[apsw.Connection, SecondLibraryWatch | None]:
     """Opens, checks and migrates the store's file; makes a new one only where there is none.
 
-    Also tells which file had the name before it was opened: another may be put in its place at any moment.
+    The watch that comes with it knows which file had the name before: another may be put in its place at any moment.
     """
     try:
-        was_used, before = False, None
+        was_used, watch = False, None
         if path != MEMORY:
             was_used = _prepare(path, create)
-            before = inode(path)
-        connection = _reach(path)
+            watch = SecondLibraryWatch(path, inode(path))
+        connection = None
         try:
+            connection = _reach(path)
             _check_is_ours(connection, path, was_used)
-            if before is not None and inode(path) != before:
+            if watch is not None and inode(path) != watch.inode:
                 raise _replaced(path)
             migrate(_settled(connection))
         except BaseException:
-            connection.close()
+            if connection is not None:
+                connection.close()
+            if watch is not None:
+                watch.end()
             raise
-        return connection, before
+        return connection, watch
     except apsw.Error as error:
         raise translated(error, path) from error
 
