@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from holdbeat.domain import events
 from holdbeat.domain.log_text import one_line
-from holdbeat.store.transaction import EVENT_COLUMNS, Row
+from holdbeat.store.event_batches import EVENT_COLUMNS
+from holdbeat.store.transaction import Row
 
 log = logging.getLogger("holdbeat.events")
 

@@ -5,7 +5,6 @@ Guards INV-005 by touching no Job: changing or archiving a template concerns fut
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,13 +27,8 @@ from holdbeat.domain.submission import (
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.views import refuse_marks
 from holdbeat.store.queue.job_types import Catalogue
-from holdbeat.store.transaction import Row, Transaction
-
-TEMPLATE_FIELDS = (
-    "id", "name", "type", "default_params", "priority", "resource", "retry_policy", "timeout_s", "webhook_url",
-    "labels", "description", "archived_at", "version", "created_at", "cancel_grace_s",
-)  # fmt: skip
-TEMPLATE = ", ".join(TEMPLATE_FIELDS)
+from holdbeat.store.reads.rows import TEMPLATE, TEMPLATE_FIELDS, template_of
+from holdbeat.store.transaction import Transaction
 
 
 def _name(value: Any, field: str) -> str:
@@ -65,27 +59,6 @@ _NULLABLE: dict[str, Callable[[Any, str], Any]] = {
     "webhook_url": check_webhook_url,
     "description": lambda value, field: check_text(value, field, 5000, min_length=0, multiline=True),
 }
-
-
-def template_of(tx: Transaction, row: Row) -> JobTemplate:
-    """A row of the TEMPLATE columns as a JobTemplate."""
-    return JobTemplate(
-        id=row[0],
-        name=row[1],
-        type=row[2],
-        default_params=json.loads(row[3]),
-        priority=row[4],
-        resource=row[5],
-        retry_policy=json.loads(row[6]) if row[6] is not None else None,
-        timeout_s=row[7],
-        webhook_url=row[8],
-        labels=json.loads(row[9]),
-        description=row[10],
-        archived_at=tx.time(row[11]),
-        version=row[12],
-        created_at=tx.time(row[13]),
-        cancel_grace_s=row[14],
-    )
 
 
 def create_template(tx: Transaction, given: Mapping[str, Any]) -> JobTemplate:
