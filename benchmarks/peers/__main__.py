@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,30 @@ def run(contestants: Sequence[Contestant | RawContestant], extent: Extent) -> di
         refuse_memory(Path(name))
         excluded = _prepare(contestants, servers)
         outcomes: dict[str, list[Outcome]] = {contestant.name: [] for contestant in contestants}
-        for number in range(extent.rounds):
-            shift = number % len(contestants)
-            for contestant in [*contestants[shift:], *contestants[:shift]]:
-                reason = excluded.get(contestant.name)
-                outcome = Outcome(error=reason) if reason else _measured(contestant, servers, extent)
-                outcomes[contestant.name].append(outcome)
-                progress(f"round {number + 1} of {extent.rounds}: {contestant.name}: {_in_words(outcome)}")
+        try:
+            for number in range(extent.rounds):
+                _run_round(number, contestants, excluded, servers, extent, outcomes)
+        except KeyboardInterrupt:
+            progress("interrupted: the figures so far")
         versions = _versions([one for one in contestants if one.name not in excluded], servers)
     return document(outcomes, dataclasses.asdict(extent), versions, before)
+
+
+def _run_round(
+    number: int,
+    contestants: Sequence[Contestant | RawContestant],
+    excluded: Mapping[str, str],
+    servers: Servers,
+    extent: Extent,
+    outcomes: Mapping[str, list[Outcome]],
+) -> None:
+    """Measures everyone once, and adds what came out."""
+    shift = number % len(contestants)
+    for contestant in [*contestants[shift:], *contestants[:shift]]:
+        reason = excluded.get(contestant.name)
+        outcome = Outcome(error=reason) if reason else _measured(contestant, servers, extent)
+        outcomes[contestant.name].append(outcome)
+        progress(f"round {number + 1} of {extent.rounds}: {contestant.name}: {_in_words(outcome)}")
 
 
 def _prepare(contestants: Sequence[Contestant | RawContestant], servers: Servers) -> dict[str, str]:
@@ -108,6 +124,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     if not contestants:
         parser.error(f"no contestant's name contains {' or '.join(options.only)}")
+    # Both end the run with the figures so far and leave no server behind, also if a shell started this in the
+    # background, where Ctrl-C is ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     tempfile.tempdir = options.folder
     report = run(contestants, dataclasses.replace(extent, **changes))
     print(text_of(report))

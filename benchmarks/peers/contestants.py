@@ -112,7 +112,7 @@ PROCRASTINATE = Contestant(
     ("{bin}/procrastinate", "--app", "{program}.app", "worker", "--concurrency", "16"),
     ("SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",),
     _PROCRASTINATE,
-    divisor=5,
+    divisor=10,
 )
 OBAN = Contestant(
     "Oban for Python",
@@ -129,7 +129,7 @@ DBOS = Contestant(
     ("{bin}/python", "-m", "{program}", "worker"),
     ("SELECT count(*) FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING', 'DELAYED')",),
     _DBOS,
-    divisor=5,
+    divisor=10,
 )
 CELERY = Contestant(
     "Celery, Redis",
@@ -138,7 +138,7 @@ CELERY = Contestant(
     ("{bin}/celery", "--app", "{program}", "worker"),
     ("llen celery", "hlen unacked"),
     _CELERY,
-    divisor=2,
+    divisor=5,
 )
 DRAMATIQ = Contestant(
     "Dramatiq, Redis",

@@ -45,8 +45,8 @@ class Extent:
     probe_limit_s: float
 
 
-FULL = Extent(jobs=20_000, rounds=3, commits=2_000, probes=200, idle_s=5.0, limit_s=120.0, probe_limit_s=20.0)
-QUICK = Extent(jobs=2_000, rounds=1, commits=300, probes=40, idle_s=2.0, limit_s=30.0, probe_limit_s=4.0)
+FULL = Extent(jobs=20_000, rounds=3, commits=2_000, probes=200, idle_s=5.0, limit_s=180.0, probe_limit_s=20.0)
+QUICK = Extent(jobs=2_000, rounds=1, commits=300, probes=40, idle_s=2.0, limit_s=60.0, probe_limit_s=4.0)
 
 
 @dataclass(slots=True)

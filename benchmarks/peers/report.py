@@ -193,12 +193,13 @@ def text_of(report: Mapping[str, Any]) -> str:
     widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(len(titles))]
     lines = [_aligned(row, widths) for row in [titles, *rows]]
     about = report["machine"]
+    rounds = [entry["rounds"] for entry in report["contestants"].values()]
     settings = report["settings"]
     head = [
         f"{report['date']}, {about['cores']} cores ({about['cpu']}), Linux {about['kernel']}, "
         f"Python {about['python']}, load {about['load_average'][0]} before and {about['load_average_after'][0]} after",
         ", ".join(f"{name} {_version(version)}" for name, version in report["versions"].items()),
-        f"{settings['jobs']:,} jobs, medians of {settings['rounds']} interleaved rounds",
+        f"{settings['jobs']:,} jobs, medians of {max(map(len, rounds))} interleaved rounds",
         "",
     ]
     return "\n".join([*head, *lines, *([""] if notes else []), *notes, "", *_ratio_lines(report["ratios"])])

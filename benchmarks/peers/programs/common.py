@@ -98,14 +98,13 @@ async def _enqueue(open_client: OpenClient, one: int, by_callers: int, bulk: int
             await _call(client.one, next(numbers))
         if one:
             answer["one"] = {"count": one, "seconds": time.monotonic() - start}
-        if bulk and client.many is not None:
+        if client.many is None:
+            by_callers += bulk  # the store is to have as many jobs as the others'
+        elif bulk:
             start = time.monotonic()
             for first in range(0, bulk, CHUNK):
                 await _call(client.many, list(itertools.islice(numbers, min(CHUNK, bulk - first))))
             answer["bulk"] = {"count": bulk, "seconds": time.monotonic() - start}
-        elif bulk:
-            for _ in range(bulk):
-                await _call(client.one, next(numbers))
     if by_callers:
         async with _opened(open_client, CALLERS) as client:
             each = max(1, by_callers // CALLERS)
