@@ -22,6 +22,7 @@ from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.schedules.firing import Firing, fire_due
 from holdbeat.store.schedules.upcoming import drifted, is_behind, look_ahead, realign
+from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -38,7 +39,7 @@ CONTENDED = timedelta(milliseconds=5)
 
 class ScheduleTrigger(Service):
     name: ClassVar[str] = "schedule-trigger"
-    topics: ClassVar[frozenset[str]] = frozenset({"schedules", "reconnected"})
+    topics: ClassVar[frozenset[Topic]] = frozenset({Topic.SCHEDULES})
     watches_clock: ClassVar[bool] = True
 
     def __init__(

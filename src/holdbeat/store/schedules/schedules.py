@@ -32,6 +32,7 @@ from holdbeat.store.schedules.schedule_rows import (
     save_schedule,
     schedule_of,
 )
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 BULK_SPREAD_S = 60.0
@@ -139,7 +140,7 @@ def delete_schedule(
     _refuse_stale(schedule, version)
     tx.execute("DELETE FROM schedules WHERE id = :id", id=schedule.id)
     tx.record(events.SCHEDULE_CHANGED, schedule_id=schedule.id, change="deleted", schedule_name=schedule.name)
-    tx.wake("schedules")
+    tx.wake(Topic.SCHEDULES)
 
 
 def enable_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:

@@ -15,6 +15,7 @@ from holdbeat.domain.schedule_steps import replanned
 from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.schedule_rows import SCHEDULE, save_plans, schedule_of
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 MOST_MOMENTS = 1000
@@ -78,7 +79,7 @@ def realign(tx: Transaction, after_id: str = "", limit: int = 500, *, went_back:
             record_plan(tx, replanned_one)
     save_plans(tx, changed)
     if changed:
-        tx.wake("schedules")
+        tx.wake(Topic.SCHEDULES)
     return rows[-1][0] if len(rows) == limit else None
 
 
