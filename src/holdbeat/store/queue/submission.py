@@ -218,6 +218,7 @@ def _layer(template: JobTemplate) -> Layer:
         "resource": template.resource,
         "retry_policy": template.retry_policy,
         "timeout_s": template.timeout_s,
+        "cancel_grace_s": template.cancel_grace_s,
         "webhook_url": template.webhook_url,
         "labels": template.labels or None,
     }

@@ -16,6 +16,7 @@ from holdbeat.domain.ids import is_id
 from holdbeat.domain.params import check_labels, check_text, dumps
 from holdbeat.domain.submission import (
     LONGEST_NAME,
+    check_cancel_grace,
     check_params,
     check_priority,
     check_resource,
@@ -54,6 +55,7 @@ _NULLABLE: dict[str, Callable[[Any, str], Any]] = {
     "resource": check_resource,
     "retry_policy": check_retry_policy,
     "timeout_s": check_timeout,
+    "cancel_grace_s": check_cancel_grace,
     "webhook_url": check_webhook_url,
     "description": lambda value, field: check_text(value, field, 5000, min_length=0, multiline=True),
 }
@@ -115,7 +117,8 @@ def patch_template(
     tx.execute(
         "UPDATE job_templates SET name = :name, type = :type, default_params = :default_params, "
         "priority = :priority, resource = :resource, retry_policy = :retry_policy, timeout_s = :timeout_s, "
-        "webhook_url = :webhook_url, labels = :labels, description = :description, version = :version "
+        "cancel_grace_s = :cancel_grace_s, webhook_url = :webhook_url, labels = :labels, description = :description, "
+        "version = :version "
         "WHERE id = :id",
         **{
             name: value
@@ -229,5 +232,5 @@ def _row(template: JobTemplate) -> tuple[Any, ...]:
         template.id, template.name, template.type, dumps(template.default_params), template.priority,
         template.resource, None if template.retry_policy is None else dumps(template.retry_policy),
         template.timeout_s, template.webhook_url, dumps(template.labels), template.description,
-        template.archived_at, template.version, template.created_at,
+        template.archived_at, template.version, template.created_at, template.cancel_grace_s,
     )  # fmt: skip

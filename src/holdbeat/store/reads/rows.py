@@ -53,7 +53,7 @@ RESERVATION = ", ".join(RESERVATION_FIELDS)
 
 TEMPLATE_FIELDS = (
     "id", "name", "type", "default_params", "priority", "resource", "retry_policy", "timeout_s", "webhook_url",
-    "labels", "description", "archived_at", "version", "created_at",
+    "labels", "description", "archived_at", "version", "created_at", "cancel_grace_s",
 )  # fmt: skip
 TEMPLATE = ", ".join(TEMPLATE_FIELDS)
 
@@ -197,4 +197,5 @@ def template_of(tx: Transaction, row: Row) -> JobTemplate:
         archived_at=tx.time(row[11]),
         version=row[12],
         created_at=tx.time(row[13]),
+        cancel_grace_s=row[14],
     )

@@ -31,8 +31,8 @@ def grant(tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, in
     }
     granted = [entry for entry in granted if entry[0].id in waiting]
     claims = []
-    expires_at = vacancy.terms.expiry(tx.now)
     for number, (reservation, slot) in enumerate(granted, fence):
+        expires_at = vacancy.terms.expiry(tx.now, reservation.timeout_s, reservation.cancel_grace_s)
         reservation.granted_at = tx.now
         reservation.worker_id = vacancy.worker_id
         reservation.fence = number
@@ -91,7 +91,7 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen) -> list[Claim]:
     if fences[0] is None:
         first = tx.next_fences(count)
         fences = range(first, first + count)
-    expires_at = vacancy.terms.expiry(now)
+    longest = vacancy.terms.expiry(now)
     worker_id = vacancy.worker_id
     claims = []
     runs = []
@@ -102,6 +102,9 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen) -> list[Claim]:
         assert fence is not None
         job = job_of(tx, row)
         job_id, type_, resource, group_id, template_id = job.id, job.type, job.resource, job.group_id, job.template_id
+        expires_at = longest
+        if job.timeout_s is not None:
+            expires_at = vacancy.terms.expiry(now, job.timeout_s, job.cancel_grace_s)
         lease = Lease(run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id)
         job.status, job.started_at = JobStatus.RUNNING, now
         job.worker_id, job.heartbeat_at, job.lease_expires_at = worker_id, now, expires_at
