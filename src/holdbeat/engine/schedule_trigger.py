@@ -133,8 +133,8 @@ class ScheduleTrigger(Service):
     async def _check_plans(self) -> None:
         """Compares a few plans from before the start with the timetables: the rules of a zone may have changed."""
         assert self._unchecked is not None
-        found, following = await self.store.read(drifted, self._unchecked, CHECKED_AT_ONCE)
-        if found:
+        has_drifted, following = await self.store.read(drifted, self._unchecked, CHECKED_AT_ONCE)
+        if has_drifted:
             await self.store.write(realign, self._unchecked, CHECKED_AT_ONCE, went_back=False)
             self._look_due = True
         self._unchecked = following

@@ -115,7 +115,9 @@ class PostgresStore(PersistenceAdapter):
             self.submit(work, read_only=False)
             return
         try:
-            if work.begin():
+            if self._closed:
+                self.submit(work, read_only=False)
+            elif work.begin():
                 self._answer(self._write, self._callers_link, [work])
         except BaseException:
             # Ctrl-C in the middle: nobody knows how far the conversation with the database came.

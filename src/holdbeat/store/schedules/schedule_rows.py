@@ -31,9 +31,9 @@ TRIED_AGAIN = timedelta(seconds=60)
 NEAR = timedelta(seconds=60)
 """A plan that lies further ahead is found by the trigger's own look; nobody has to wake it for that."""
 
-_CATCH_UP = {each.value: each for each in CatchUp}
-_OVERLAP = {each.value: each for each in Overlap}
-_DST = {each.value: each for each in Dst}
+_CATCH_UP = {policy.value: policy for policy in CatchUp}
+_OVERLAP = {policy.value: policy for policy in Overlap}
+_DST = {policy.value: policy for policy in Dst}
 
 _PLAN_COLUMNS = (
     ("next_run_at", "time"),
@@ -149,7 +149,7 @@ def wake_trigger(tx: Transaction, wakes: Sequence[datetime]) -> None:
 
 def locked_schedules(tx: Transaction, ids: Sequence[str], condition: str = "1 = 1", **params: Any) -> list[Schedule]:
     """Schedules by id, locked in the order in which everyone locks them."""
-    found: list[Row] = tx.rows(
+    rows: list[Row] = tx.rows(
         f"SELECT {SCHEDULE} FROM schedules WHERE id IN :ids AND {condition} ORDER BY id FOR UPDATE", ids=ids, **params
     )
-    return [schedule_of(tx, row) for row in found]
+    return [schedule_of(tx, row) for row in rows]

@@ -86,8 +86,8 @@ def realign(tx: Transaction, after_id: str = "", limit: int = 500, *, went_back:
 def drifted(tx: Transaction, after_id: str = "", limit: int = 500) -> tuple[bool, str | None]:
     """Whether `realign` would find something in this batch, and where the next one begins. Writes nothing."""
     rows = _planned_after(tx, after_id, limit, False)
-    found = any(_realigned(schedule_of(tx, row), tx.now, False) is not None for row in rows)
-    return found, rows[-1][0] if len(rows) == limit else None
+    has_drifted = any(_realigned(schedule_of(tx, row), tx.now, False) is not None for row in rows)
+    return has_drifted, rows[-1][0] if len(rows) == limit else None
 
 
 def _planned_after(tx: Transaction, after_id: str, limit: int, went_back: bool, lock: str = "") -> list[Row]:
