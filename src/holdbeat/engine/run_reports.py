@@ -173,6 +173,11 @@ class OneRunReports:
         if str(path) not in recorded:
             _remove(path)
 
+    @property
+    def any_made(self) -> bool:
+        """Whether the run reported anything: most do not."""
+        return self._said or bool(self._kept)
+
     async def finish(self) -> dict[str, Any]:
         """Sees to it that everything the run said is written, and returns its artifacts."""
         if self._said:

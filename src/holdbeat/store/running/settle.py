@@ -15,11 +15,12 @@ from holdbeat.domain.lease import Settlement
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.run import ErrorKind, RunStatus
-from holdbeat.store.adapter import Coalesced
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.running.end_runs import Ending, end_runs, lock_groups_and_schedules
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.webhooks.outbox import SUBSCRIPTIONS, Outbox
+from holdbeat.store.work import Coalesced
 
 _EVIDENCE_MAX = 2000
 
@@ -152,7 +153,7 @@ def _end_direct(tx: Transaction, settlement: Settlement) -> None:
     cancelled = outcome.error_kind is ErrorKind.CANCELLED
     ended_as = ReservationOutcome.CANCELLED if cancelled else ReservationOutcome(outcome.status)
     tx.execute("DELETE FROM leases WHERE id = :id", id=settlement.lease_id)
-    tx.wake("direct", "slots")
+    tx.wake(Topic.DIRECT, Topic.SLOTS)
     released = tx.rows(
         "UPDATE direct_reservations SET status = 'RELEASED', finished_at = :now, outcome = :outcome, error = :error, "
         "error_kind = :kind, result = :result WHERE id = :id AND status = 'ACTIVE' RETURNING id",
