@@ -149,7 +149,7 @@ def openapi() -> dict[str, Any]:
     from holdbeat.api.app import create_api
 
     # Routes are described before any request comes: all that is asked of the service by then are its settings.
-    described: dict[str, Any] = create_api(SimpleNamespace(settings=Settings())).openapi()  # type: ignore[arg-type]
+    described: dict[str, Any] = create_api(SimpleNamespace(settings=Settings())).openapi  # type: ignore[arg-type]
     return described
 
 

@@ -171,15 +171,15 @@ class ApiServer:
         keys = KeyRing(store)
         settings = supervisor.settings
         outbound = WatchedOutbound(settings, lambda: store)
-        self.service = ApiContext(store, settings, supervisor, keys, Sessions(store, keys), EventFeed(store), outbound)
+        self.context = ApiContext(store, settings, supervisor, keys, Sessions(store, keys), EventFeed(store), outbound)
         if metrics is not None:
-            self.service.metrics = metrics
+            self.context.metrics = metrics
         if count_legacy_call is not None:
-            self.service.count_legacy_call = count_legacy_call
-        app = create_api(self.service)
+            self.context.count_legacy_call = count_legacy_call
+        app = create_api(self.context)
         if add_dashboard is not None:
-            self.service.has_dashboard = True
-            add_dashboard(app, self.service)
+            self.context.has_dashboard = True
+            add_dashboard(app, self.context)
         self.app: ASGIApp = app
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
@@ -189,10 +189,10 @@ class ApiServer:
     async def check_doors(self) -> None:
         """Refuses to serve beyond this machine without a key (SEC-01), then takes the address, so that a taken port
         is known before anything else has begun."""
-        settings = self.service.settings
+        settings = self.context.settings
         if not settings.is_on_loopback:
-            await self.service.keys.refresh()
-            if not self.service.keys.any_opens:
+            await self.context.keys.refresh()
+            if not self.context.keys.any_opens:
                 raise SettingsError(
                     f"host = {settings.host} can be reached from other machines, and there is no API key yet. Make "
                     "one with `holdbeat keys create`, or serve on 127.0.0.1.",
@@ -204,12 +204,12 @@ class ApiServer:
 
     async def _note_exposure(self) -> None:
         """Tells every worker of the store whether requests may come from other machines (SEC-04)."""
-        store = self.service.store
+        store = self.context.store
         others = await store.read(exposed_servers)
         await store.write(
             note_server,
-            self.service.supervisor.worker.id,
-            is_exposed=not self.service.settings.is_on_loopback,
+            self.context.supervisor.worker.id,
+            is_exposed=not self.context.settings.is_on_loopback,
             dead=[worker_id for worker_id in others if store.is_known_dead(worker_id)],
         )
 
@@ -233,19 +233,19 @@ class ApiServer:
 
     @property
     def address(self) -> str:
-        host = self.service.settings.host.strip("[]")
+        host = self.context.settings.host.strip("[]")
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def begin_to_stop(self) -> None:
         """Says at `/readyz` that the end is near and ends streams; everything else is answered until `stop`."""
-        self.service.is_stopping = True
-        self._ending = asyncio.ensure_future(self.service.feed.close())
+        self.context.is_stopping = True
+        self._ending = asyncio.ensure_future(self.context.feed.close())
 
     async def stop(self) -> None:
         """Answers what has been asked, then closes. Safe to call twice, and before start."""
-        self.service.is_stopping = True
-        await self.service.feed.close()
-        self.service.keys.close()
+        self.context.is_stopping = True
+        await self.context.feed.close()
+        self.context.keys.close()
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             await self._task

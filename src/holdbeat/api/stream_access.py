@@ -23,29 +23,29 @@ LOOK_AGAIN_S = 0.5
 
 
 async def while_admitted(
-    service: ApiContext, scope: AsgiScope, messages: AsyncGenerator[bytes, None]
+    context: ApiContext, scope: AsgiScope, messages: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
     """The messages of a stream, each handed out only while the doors would still let its listener in."""
     async with aclosing(messages):
         async for message in messages:
-            if not await _is_admitted(service, scope):
+            if not await _is_admitted(context, scope):
                 return
             yield message
 
 
-async def _is_admitted(service: ApiContext, scope: AsgiScope) -> bool:
-    keys = service.keys
+async def _is_admitted(context: ApiContext, scope: AsgiScope) -> bool:
+    keys = context.keys
     while not keys.is_fresh:
         try:
             await keys.refresh()
             break
         except HoldbeatError:
             # The store does not answer: what is to be said waits until it is known who listens.
-            if service.feed.is_closed:
+            if context.feed.is_closed:
                 return False
             await asyncio.sleep(LOOK_AGAIN_S)
     key_id: str | None = scope[KEY_ID]
     if key_id is None:
         return not keys.any_exists
     ends: int | None = scope[SESSION_ENDS]
-    return keys.by_id(key_id) is not None and (ends is None or ends > service.store.clock.now().timestamp())
+    return keys.by_id(key_id) is not None and (ends is None or ends > context.store.clock.now().timestamp())

@@ -17,7 +17,7 @@ from holdbeat.cli.output import bar, confirm, show, show_list, shown
 from holdbeat.domain.errors import HoldbeatError, NotFound
 
 if TYPE_CHECKING:
-    from holdbeat.client.types import BulkResult
+    from holdbeat.schemas.jobs import BulkResult
 
 AT_ONCE = 500
 """How many jobs are cancelled in one step."""

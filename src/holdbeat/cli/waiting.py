@@ -22,9 +22,9 @@ from holdbeat.domain.errors import Unavailable
 
 if TYPE_CHECKING:
     from holdbeat.cli.backend import Backend
-    from holdbeat.client.types import Job
+    from holdbeat.schemas.jobs import Job
 
-LOOK_S = 0.5
+POLL_S = 0.5
 INTERRUPTED = 130
 
 
@@ -58,7 +58,7 @@ def _waited(backend: Backend, job_id: str, timeout_s: float | None) -> Job:
     with _one_line() as draw:
         while True:
             passed_s = clock.monotonic() - began
-            left_s = LOOK_S if timeout_s is None else min(LOOK_S, timeout_s - passed_s)
+            left_s = POLL_S if timeout_s is None else min(POLL_S, timeout_s - passed_s)
             if left_s <= 0:
                 raise TimeoutError
             try:
@@ -86,7 +86,7 @@ def ticking(what: str) -> Iterator[None]:
         with _one_line() as draw:
 
             def tick() -> None:
-                while not ends.wait(LOOK_S):
+                while not ends.wait(POLL_S):
                     draw(f"{what}  {span(round(clock.monotonic() - began))}")
 
             drawing = threading.Thread(target=tick, name="holdbeat-ticking", daemon=True)

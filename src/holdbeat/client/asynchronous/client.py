@@ -10,14 +10,13 @@ from holdbeat.client.asynchronous.jobs import AsyncJobs
 from holdbeat.client.asynchronous.schedules import AsyncEndpoints, AsyncSchedules
 from holdbeat.client.asynchronous.transport import segment
 from holdbeat.client.messages import COMMENT
-from holdbeat.client.types import (
+from holdbeat.schemas.base import JsonObject, Page
+from holdbeat.schemas.jobs import Explanation
+from holdbeat.schemas.system import (
     Delivery,
     DirectAnswer,
     Event,
-    Explanation,
     JobType,
-    JsonObject,
-    Page,
     Reservation,
     Stats,
     Webhook,
@@ -52,8 +51,8 @@ class AsyncClient(AsyncJobs):
         body: dict[str, Any] = {"params": dict(params or {})}
         if wait_s is not None:
             body["wait_s"] = wait_s
-        said: DirectAnswer = await self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
-        return said
+        answer: DirectAnswer = await self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
+        return answer
 
     async def list_reservations(
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
@@ -63,19 +62,19 @@ class AsyncClient(AsyncJobs):
         return page
 
     async def get_reservation(self, reservation_id: str) -> Reservation:
-        found: Reservation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
-        return found
+        answer: Reservation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
+        return answer
 
     async def explain_reservation(self, reservation_id: str) -> Explanation:
         """Why a direct request waits, runs, or how it ended."""
-        said: Explanation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
-        return said
+        answer: Explanation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
+        return answer
 
     async def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
         body = {} if reason is None else {"reason": reason}
-        found: Reservation = await self.call("POST", path, body=body)
-        return found
+        answer: Reservation = await self.call("POST", path, body=body)
+        return answer
 
     # --- webhooks -----------------------------------------------------------------------------------------
 
@@ -96,8 +95,8 @@ class AsyncClient(AsyncJobs):
         return page
 
     async def get_webhook(self, webhook_id: str) -> Webhook:
-        found: Webhook = await self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
-        return found
+        answer: Webhook = await self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
+        return answer
 
     async def update_webhook(
         self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None
@@ -118,8 +117,8 @@ class AsyncClient(AsyncJobs):
 
     async def webhook_secret(self) -> WebhookSecret:
         """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
-        found: WebhookSecret = await self.call("GET", "/api/webhooks/secret")
-        return found
+        answer: WebhookSecret = await self.call("GET", "/api/webhooks/secret")
+        return answer
 
     async def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
         """Gives the server a new secret of its own; the old one signs too for a day."""
@@ -140,12 +139,12 @@ class AsyncClient(AsyncJobs):
         return page
 
     async def get_delivery(self, delivery_id: str) -> Delivery:
-        found: Delivery = await self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
-        return found
+        answer: Delivery = await self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
+        return answer
 
     async def redeliver(self, delivery_id: str) -> Delivery:
-        found: Delivery = await self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
-        return found
+        answer: Delivery = await self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
+        return answer
 
     # --- the state of the whole ---------------------------------------------------------------------------
 
@@ -189,13 +188,13 @@ class AsyncClient(AsyncJobs):
                     yield message.data
 
     async def health(self) -> JsonObject:
-        said: JsonObject = await self.call("GET", "/healthz")
-        return said
+        answer: JsonObject = await self.call("GET", "/healthz")
+        return answer
 
     async def readiness(self) -> JsonObject:
         """The proof that the server can do its work; a ProblemError with status 503 if it cannot."""
-        said: JsonObject = await self.call("GET", "/readyz", is_repeatable=False)
-        return said
+        answer: JsonObject = await self.call("GET", "/readyz", is_repeatable=False)
+        return answer
 
     async def metrics(self) -> str:
         return (await self.fetch("GET", "/metrics")).decode()

@@ -11,14 +11,13 @@ from holdbeat.client.blocking.jobs import Jobs
 from holdbeat.client.blocking.schedules import Endpoints, Schedules
 from holdbeat.client.blocking.transport import segment
 from holdbeat.client.messages import COMMENT
-from holdbeat.client.types import (
+from holdbeat.schemas.base import JsonObject, Page
+from holdbeat.schemas.jobs import Explanation
+from holdbeat.schemas.system import (
     Delivery,
     DirectAnswer,
     Event,
-    Explanation,
     JobType,
-    JsonObject,
-    Page,
     Reservation,
     Stats,
     Webhook,
@@ -53,8 +52,8 @@ class Client(Jobs):
         body: dict[str, Any] = {"params": dict(params or {})}
         if wait_s is not None:
             body["wait_s"] = wait_s
-        said: DirectAnswer = self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
-        return said
+        answer: DirectAnswer = self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
+        return answer
 
     def list_reservations(
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
@@ -64,19 +63,19 @@ class Client(Jobs):
         return page
 
     def get_reservation(self, reservation_id: str) -> Reservation:
-        found: Reservation = self.call("GET", f"/api/reservations/{segment(reservation_id)}")
-        return found
+        answer: Reservation = self.call("GET", f"/api/reservations/{segment(reservation_id)}")
+        return answer
 
     def explain_reservation(self, reservation_id: str) -> Explanation:
         """Why a direct request waits, runs, or how it ended."""
-        said: Explanation = self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
-        return said
+        answer: Explanation = self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
+        return answer
 
     def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
         body = {} if reason is None else {"reason": reason}
-        found: Reservation = self.call("POST", path, body=body)
-        return found
+        answer: Reservation = self.call("POST", path, body=body)
+        return answer
 
     # --- webhooks -----------------------------------------------------------------------------------------
 
@@ -95,8 +94,8 @@ class Client(Jobs):
         return page
 
     def get_webhook(self, webhook_id: str) -> Webhook:
-        found: Webhook = self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
-        return found
+        answer: Webhook = self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
+        return answer
 
     def update_webhook(self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None) -> Webhook:
         headers = {} if version is None else {"If-Match": f'"{version}"'}
@@ -115,8 +114,8 @@ class Client(Jobs):
 
     def webhook_secret(self) -> WebhookSecret:
         """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
-        found: WebhookSecret = self.call("GET", "/api/webhooks/secret")
-        return found
+        answer: WebhookSecret = self.call("GET", "/api/webhooks/secret")
+        return answer
 
     def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
         """Gives the server a new secret of its own; the old one signs too for a day."""
@@ -137,12 +136,12 @@ class Client(Jobs):
         return page
 
     def get_delivery(self, delivery_id: str) -> Delivery:
-        found: Delivery = self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
-        return found
+        answer: Delivery = self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
+        return answer
 
     def redeliver(self, delivery_id: str) -> Delivery:
-        found: Delivery = self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
-        return found
+        answer: Delivery = self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
+        return answer
 
     # --- the state of the whole ---------------------------------------------------------------------------
 
@@ -184,13 +183,13 @@ class Client(Jobs):
                     yield message.data
 
     def health(self) -> JsonObject:
-        said: JsonObject = self.call("GET", "/healthz")
-        return said
+        answer: JsonObject = self.call("GET", "/healthz")
+        return answer
 
     def readiness(self) -> JsonObject:
         """The proof that the server can do its work; a ProblemError with status 503 if it cannot."""
-        said: JsonObject = self.call("GET", "/readyz", is_repeatable=False)
-        return said
+        answer: JsonObject = self.call("GET", "/readyz", is_repeatable=False)
+        return answer
 
     def metrics(self) -> str:
         return (self.fetch("GET", "/metrics")).decode()
