@@ -229,7 +229,7 @@ def _say_missing(copied: Any) -> None:
 def move_store(obj: Any, /, target: str, artifact_dir: str | None, store: str | None, as_json: bool) -> None:
     """Move a SQLite store to an empty PostgreSQL database, with ids, chains, schedules, history and artifacts.
 
-    Stop all workers first. If it is interrupted, say it again: it goes on where it stopped. The source stays as it is.
+    Stop all workers first. If it is interrupted, run it again: it goes on where it stopped. The source stays as it is.
     """
     from holdbeat.store.opening import sqlite_path
 
@@ -244,18 +244,23 @@ def move_store(obj: Any, /, target: str, artifact_dir: str | None, store: str | 
     obj.open_store(settings).close()
     goal = obj.settings({"store": target})
     obj.open_store(goal, create=True).close()
+    from holdbeat.domain.clock import SystemClock
     from holdbeat.store.maintenance.move_artifacts import Artifacts
     from holdbeat.store.maintenance.move_store import move_store as move
     from holdbeat.store.maintenance.move_store import tables_of_others
 
+    clock = SystemClock()
+    began = clock.monotonic()
     with bar("Move") as told:
         moved = move(path, target, artifacts=Artifacts(artifact_dir or settings.artifact_dir), progress=_overall(told))
+    seconds = round(clock.monotonic() - began, 3)
     left = tables_of_others(path)
     if as_json:
         tables = [{"name": t.name, "rows": t.rows, "checksum": t.checksum} for t in moved]
-        print_json({"tables": tables, "left": left})
+        print_json({"tables": tables, "left": left, "seconds": seconds})
         return
-    say(table(("table", "rows", "checksum"), [(t.name, t.rows, t.checksum[:16]) for t in moved]))
+    say(table(("table", "rows"), [(t.name, f"{t.rows:,}") for t in moved]))
+    say(f"Copied {sum(t.rows for t in moved):,} rows of {len(moved)} tables and compared them in {seconds:.1f} s.")
     if left:
         say(f"Not Holdbeat's, and left where they are: {shown(', '.join(left))}.")
     say("Both stores are the same, row by row. Now set store to the new address wherever Holdbeat runs.")

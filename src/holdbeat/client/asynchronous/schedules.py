@@ -37,41 +37,52 @@ class AsyncScheduleMethods(Generic[S]):
         return await self._transport.call("POST", self._path(reference, verb), body=body)
 
     async def create(self, request: Mapping[str, Any]) -> S:
+        """Makes a schedule: `{name, type or template, cron or interval_s, ...}`."""
         made: S = await self._transport.call("POST", self.base_path, body=request)
         return made
 
     async def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[S]:
-        """Filters: enabled, adaptive, paused, type, template_id; order: newest or next_run."""
+        """Lists schedules. Filters: enabled, adaptive, paused, type, template_id; order: newest or next_run."""
         query = {**filters, "limit": limit, "cursor": cursor}
         page: Page[S] = await self._transport.call("GET", self.base_path, query=query)
         return page
 
     async def get(self, reference: str) -> S:
+        """Reads one schedule."""
         answer: S = await self._transport.call("GET", self._path(reference))
         return answer
 
     async def update(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> S:
+        """Changes a schedule and plans it again at once; jobs that it made stay as they are.
+
+        With `version` the change is refused if somebody else changed it since.
+        """
         headers = {} if version is None else {"If-Match": f'"{version}"'}
         changed: S = await self._transport.call("PATCH", self._path(reference), body=changes, headers=headers)
         return changed
 
     async def delete(self, reference: str, *, version: int | None = None) -> None:
+        """Deletes a schedule. Its jobs and the record of its due times stay."""
         headers = {} if version is None else {"If-Match": f'"{version}"'}
         await self._transport.call("DELETE", self._path(reference), headers=headers, is_repeatable=False)
 
     async def enable(self, reference: str) -> S:
+        """Lets a schedule fire again, from now on."""
         changed: S = await self._post(reference, "enable")
         return changed
 
     async def disable(self, reference: str) -> S:
+        """Lets a schedule fire no more."""
         changed: S = await self._post(reference, "disable")
         return changed
 
     async def pause(self, reference: str, *, until: str | None = None, reason: str | None = None) -> S:
+        """Pauses a schedule until an instant, or until `resume`."""
         changed: S = await self._post(reference, "pause", until=until, reason=reason)
         return changed
 
     async def resume(self, reference: str) -> S:
+        """Ends the pause of a schedule."""
         changed: S = await self._post(reference, "resume")
         return changed
 
@@ -82,6 +93,7 @@ class AsyncScheduleMethods(Generic[S]):
         return page
 
     async def reset_failures(self, reference: str) -> S:
+        """Ends the backoff of an adaptive schedule."""
         changed: S = await self._post(reference, "reset-failures")
         return changed
 
@@ -94,18 +106,19 @@ class AsyncScheduleMethods(Generic[S]):
         ttl_s: float | None = None,
         reason: str | None = None,
     ) -> S:
-        """Asks an adaptive schedule for another pace, for a run at a time, or both."""
+        """Asks an adaptive schedule for another interval, for a run at an instant, or both."""
         changed: S = await self._post(
             reference, "hints", interval_s=interval_s, next_run_at=next_run_at, ttl_s=ttl_s, reason=reason
         )
         return changed
 
     async def clear_hints(self, reference: str) -> S:
+        """Removes the hints of an adaptive schedule."""
         changed: S = await self._transport.call("DELETE", self._path(reference, "hints"))
         return changed
 
     async def trigger(self, reference: str) -> TriggeredJob:
-        """Fires now, whatever the timetable says."""
+        """Fires a schedule now, whatever its timetable says."""
         fired: TriggeredJob = await self._post(reference, "trigger")
         return fired
 
@@ -117,21 +130,23 @@ class AsyncScheduleMethods(Generic[S]):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Occurrence]:
+        """Lists the due times of a schedule and what became of each, the latest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
         page: Page[Occurrence] = await self._transport.call("GET", self._path(reference, "occurrences"), query=query)
         return page
 
     async def explain(self, reference: str) -> ScheduleExplanation:
+        """Says why a schedule fires when it does, or why it does not."""
         answer: ScheduleExplanation = await self._transport.call("GET", self._path(reference, "explain"))
         return answer
 
     async def preview(self, reference: str, *, n: int | None = None) -> Preview:
-        """The next due times of a schedule."""
+        """Lists the next due times of a schedule."""
         times: Preview = await self._transport.call("GET", self._path(reference, "preview"), query={"n": n})
         return times
 
     async def preview_timetable(self, timetable: Mapping[str, Any]) -> Preview:
-        """The next due times of a timetable that nobody saved: {cron or interval_s, timezone?, dst?, after?, n?}."""
+        """Lists the next due times of a timetable that is not saved: `{cron or interval_s, timezone?, dst?, n?}`."""
         path = f"{self.base_path}/preview"
         times: Preview = await self._transport.call("POST", path, body=timetable, is_repeatable=True)
         return times

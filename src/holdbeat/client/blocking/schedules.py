@@ -38,41 +38,52 @@ class ScheduleMethods(Generic[S]):
         return self._transport.call("POST", self._path(reference, verb), body=body)
 
     def create(self, request: Mapping[str, Any]) -> S:
+        """Makes a schedule: `{name, type or template, cron or interval_s, ...}`."""
         made: S = self._transport.call("POST", self.base_path, body=request)
         return made
 
     def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[S]:
-        """Filters: enabled, adaptive, paused, type, template_id; order: newest or next_run."""
+        """Lists schedules. Filters: enabled, adaptive, paused, type, template_id; order: newest or next_run."""
         query = {**filters, "limit": limit, "cursor": cursor}
         page: Page[S] = self._transport.call("GET", self.base_path, query=query)
         return page
 
     def get(self, reference: str) -> S:
+        """Reads one schedule."""
         answer: S = self._transport.call("GET", self._path(reference))
         return answer
 
     def update(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> S:
+        """Changes a schedule and plans it again at once; jobs that it made stay as they are.
+
+        With `version` the change is refused if somebody else changed it since.
+        """
         headers = {} if version is None else {"If-Match": f'"{version}"'}
         changed: S = self._transport.call("PATCH", self._path(reference), body=changes, headers=headers)
         return changed
 
     def delete(self, reference: str, *, version: int | None = None) -> None:
+        """Deletes a schedule. Its jobs and the record of its due times stay."""
         headers = {} if version is None else {"If-Match": f'"{version}"'}
         self._transport.call("DELETE", self._path(reference), headers=headers, is_repeatable=False)
 
     def enable(self, reference: str) -> S:
+        """Lets a schedule fire again, from now on."""
         changed: S = self._post(reference, "enable")
         return changed
 
     def disable(self, reference: str) -> S:
+        """Lets a schedule fire no more."""
         changed: S = self._post(reference, "disable")
         return changed
 
     def pause(self, reference: str, *, until: str | None = None, reason: str | None = None) -> S:
+        """Pauses a schedule until an instant, or until `resume`."""
         changed: S = self._post(reference, "pause", until=until, reason=reason)
         return changed
 
     def resume(self, reference: str) -> S:
+        """Ends the pause of a schedule."""
         changed: S = self._post(reference, "resume")
         return changed
 
@@ -83,6 +94,7 @@ class ScheduleMethods(Generic[S]):
         return page
 
     def reset_failures(self, reference: str) -> S:
+        """Ends the backoff of an adaptive schedule."""
         changed: S = self._post(reference, "reset-failures")
         return changed
 
@@ -95,18 +107,19 @@ class ScheduleMethods(Generic[S]):
         ttl_s: float | None = None,
         reason: str | None = None,
     ) -> S:
-        """Asks an adaptive schedule for another pace, for a run at a time, or both."""
+        """Asks an adaptive schedule for another interval, for a run at an instant, or both."""
         changed: S = self._post(
             reference, "hints", interval_s=interval_s, next_run_at=next_run_at, ttl_s=ttl_s, reason=reason
         )
         return changed
 
     def clear_hints(self, reference: str) -> S:
+        """Removes the hints of an adaptive schedule."""
         changed: S = self._transport.call("DELETE", self._path(reference, "hints"))
         return changed
 
     def trigger(self, reference: str) -> TriggeredJob:
-        """Fires now, whatever the timetable says."""
+        """Fires a schedule now, whatever its timetable says."""
         fired: TriggeredJob = self._post(reference, "trigger")
         return fired
 
@@ -118,21 +131,23 @@ class ScheduleMethods(Generic[S]):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Occurrence]:
+        """Lists the due times of a schedule and what became of each, the latest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
         page: Page[Occurrence] = self._transport.call("GET", self._path(reference, "occurrences"), query=query)
         return page
 
     def explain(self, reference: str) -> ScheduleExplanation:
+        """Says why a schedule fires when it does, or why it does not."""
         answer: ScheduleExplanation = self._transport.call("GET", self._path(reference, "explain"))
         return answer
 
     def preview(self, reference: str, *, n: int | None = None) -> Preview:
-        """The next due times of a schedule."""
+        """Lists the next due times of a schedule."""
         times: Preview = self._transport.call("GET", self._path(reference, "preview"), query={"n": n})
         return times
 
     def preview_timetable(self, timetable: Mapping[str, Any]) -> Preview:
-        """The next due times of a timetable that nobody saved: {cron or interval_s, timezone?, dst?, after?, n?}."""
+        """Lists the next due times of a timetable that is not saved: `{cron or interval_s, timezone?, dst?, n?}`."""
         path = f"{self.base_path}/preview"
         times: Preview = self._transport.call("POST", path, body=timetable, is_repeatable=True)
         return times

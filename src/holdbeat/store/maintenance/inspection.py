@@ -77,12 +77,14 @@ def _of_sqlite(path: str) -> Rows:
 def _of_postgres(url: str) -> Rows:
     try:
         import psycopg
+
+        from holdbeat.store.postgres.database import StoreConnection
     except ImportError as error:
         raise SettingsError(
             "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
         ) from error
     try:
-        with psycopg.connect(url, connect_timeout=5, application_name="holdbeat") as connection:
+        with StoreConnection.connect(url, connect_timeout=5, application_name="holdbeat") as connection:
             found = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
             if found is None or not found[0]:
                 return []

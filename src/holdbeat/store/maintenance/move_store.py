@@ -1,15 +1,16 @@
 """Moving a store from SQLite to PostgreSQL with everything in it.
 
-Guards DEC-008 over the move: every row of every table of ours, under its own id. A batch is one transaction with the
-note of how far it came, so an interrupted move goes on where it stopped; nobody can write to the source meanwhile; and
-in the end both stores are read once more, row by row, and must be the same.
+Guards MOV-01: every row of every table of ours is copied under its own id. A batch is one transaction with the note of
+how far it came, so an interrupted move goes on where it stopped; nobody can write to the source meanwhile; and in the
+end both stores are read once more, row by row, and must be the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,7 @@ import psycopg
 from psycopg import sql
 
 from holdbeat.domain.clock import iso
-from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreRefused
+from holdbeat.domain.errors import Conflict, StoreBusy, StoreDown, StoreRefused
 from holdbeat.store.maintenance.move_artifacts import Artifacts
 from holdbeat.store.postgres.database import connect as connect_postgres
 from holdbeat.store.sqlite.file import MEMORY, migrate, translated
@@ -53,28 +54,62 @@ class MovedTable:
     checksum: str
 
 
+class CopyDiffers(StoreRefused):
+    """The target does not hold what the source holds."""
+
+    default_code = "copy_differs"
+
+
 def move_store(
     source: str, target: str, *, artifacts: Artifacts, batch: int = BATCH, progress: Progress = lambda *_: None
 ) -> list[MovedTable]:
     """Copies the file `source` into the empty, migrated database `target`, or goes on with a copy begun before."""
+    source = str(Path(source).resolve())
     origin = connect_sqlite(source)
     try:
-        with connect_postgres(target) as goal:
+        with contextlib.closing(connect_postgres(target)) as goal:
             goal.execute("SET statement_timeout = 0")
             goal.execute("SET idle_in_transaction_session_timeout = 0")
             _hold_still(origin, source)
-            tables = _tables(origin, goal)
-            _begin(origin, goal, tables, source)
-            for table in tables:
-                _copy(origin, goal, table, artifacts, batch, progress)
-            _set_sequences(origin, goal)
-            moved = [_compare(origin, goal, table, artifacts) for table in tables]
-            goal.execute("DELETE FROM meta WHERE key LIKE 'move.%'")
-            return moved
+            move = _Move(origin, goal, _tables(origin, goal), artifacts, batch, progress)
+            is_resumed = _begin(origin, goal, move.tables, source)
+            try:
+                return move.run()
+            except CopyDiffers:
+                if not is_resumed:
+                    raise
+            # Something changed in the source that leaves no Event, such as the last use of a key: copy all of it anew.
+            _empty(goal, move.tables, _fingerprint(origin, source))
+            return move.run()
     except apsw.Error as error:
         raise translated(error, source) from error
+    except psycopg.Error as error:
+        kind = StoreDown if isinstance(error, psycopg.OperationalError) else StoreRefused
+        reason = " ".join(str(error).split())
+        raise kind(
+            f"The target database ended the copy ({reason}). The source is as it was. Mend what the database names, "
+            "then move again: the copy goes on where it stopped."
+        ) from error
     finally:
         origin.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    origin: apsw.Connection
+    goal: psycopg.Connection[Any]
+    tables: Sequence[Table]
+    artifacts: Artifacts
+    batch: int
+    progress: Progress
+
+    def run(self) -> list[MovedTable]:
+        for table in self.tables:
+            _copy(self.origin, self.goal, table, self.artifacts, self.batch, self.progress)
+        _set_sequences(self.origin, self.goal)
+        moved = [_compare(self.origin, self.goal, table, self.artifacts) for table in self.tables]
+        self.goal.execute("DELETE FROM meta WHERE key LIKE 'move.%'")
+        return moved
 
 
 def _hold_still(origin: apsw.Connection, path: str) -> None:
@@ -154,13 +189,16 @@ def _tables(origin: apsw.Connection, goal: psycopg.Connection[Any]) -> list[Tabl
     return found
 
 
-def _begin(origin: apsw.Connection, goal: psycopg.Connection[Any], tables: Sequence[Table], path: str) -> None:
-    """Marks the target as ours, or finds it marked; wipes a copy of what the source no longer is."""
+def _begin(origin: apsw.Connection, goal: psycopg.Connection[Any], tables: Sequence[Table], path: str) -> bool:
+    """Marks the target as ours, or finds it marked; wipes a copy of what the source no longer is.
+
+    Returns whether part of the copy is there already.
+    """
     fingerprint = _fingerprint(origin, path)
     with goal.transaction():
         row = goal.execute("SELECT value FROM meta WHERE key = %s", [_ORIGIN]).fetchone()
         if row is not None and json.loads(row[0]) == fingerprint:
-            return
+            return True
         if row is not None and json.loads(row[0])["path"] != path:
             raise Conflict(
                 f"The target holds an unfinished move from {json.loads(row[0])['path']}. Finish that one, or give an "
@@ -175,6 +213,13 @@ def _begin(origin: apsw.Connection, goal: psycopg.Connection[Any], tables: Seque
                     f"The target is not empty: it has rows in {', '.join(full)}. Move into a new database.",
                     code="target_not_empty",
                 )
+        _empty(goal, tables, fingerprint)
+    return False
+
+
+def _empty(goal: psycopg.Connection[Any], tables: Sequence[Table], fingerprint: dict[str, Any]) -> None:
+    """Takes everything out of the target, and notes what will be copied there."""
+    with goal.transaction():
         names = sql.SQL(", ").join(sql.Identifier(table.name) for table in tables)
         goal.execute(sql.SQL("TRUNCATE {}").format(names))
         goal.execute("INSERT INTO meta (key, value) VALUES (%s, %s)", [_ORIGIN, json.dumps(fingerprint)])
@@ -214,6 +259,8 @@ def _copy(
         place = [rows[-1][index] for index in at]
         done += len(rows)
         with goal.transaction():
+            # The triggers that complete a row that somebody wrote by hand leave these alone: they are complete.
+            goal.execute("SET LOCAL holdbeat.copying = 'on'")
             with goal.cursor().copy(command) as stream:
                 for row in rows:
                     stream.write_row(_for_target(table, artifacts.moved(table.name, table.columns, row)))
@@ -256,17 +303,17 @@ def _compare(origin: apsw.Connection, goal: psycopg.Connection[Any], table: Tabl
     """Reads both sides in the order of their keys; the first row that differs ends the move."""
     digest = hashlib.sha256()
     count = 0
-    theirs = _rows_of_target(goal, table)
-    for row in _rows_of_source(origin, table):
-        ours = _plain(artifacts.moved(table.name, table.columns, row))
-        other = next(theirs, None)
-        if other != ours:
-            raise _differs(table, ours, other)
-        digest.update(repr(ours).encode("utf-8", "surrogatepass"))
-        count += 1
-    extra = next(theirs, None)
-    if extra is not None:
-        raise _differs(table, None, extra)
+    with contextlib.closing(_rows_of_target(goal, table)) as copies:
+        for row in _rows_of_source(origin, table):
+            original = _plain(artifacts.moved(table.name, table.columns, row))
+            copy = next(copies, None)
+            if copy != original:
+                raise _difference(table, original, copy)
+            digest.update(repr(original).encode("utf-8", "surrogatepass"))
+            count += 1
+        extra = next(copies, None)
+        if extra is not None:
+            raise _difference(table, None, extra)
     return MovedTable(table.name, count, digest.hexdigest())
 
 
@@ -274,7 +321,7 @@ def _rows_of_source(origin: apsw.Connection, table: Table) -> Iterator[tuple[Any
     yield from origin.execute(f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {', '.join(table.key)}")
 
 
-def _rows_of_target(goal: psycopg.Connection[Any], table: Table) -> Iterator[list[Any]]:
+def _rows_of_target(goal: psycopg.Connection[Any], table: Table) -> Generator[list[Any]]:
     statement = sql.SQL("SELECT {} FROM {} {} ORDER BY {}").format(
         sql.SQL(", ").join(map(sql.Identifier, table.columns)),
         sql.Identifier(table.name),
@@ -300,12 +347,24 @@ def _plain_value(value: Any) -> Any:
     return iso(value) if hasattr(value, "isoformat") else value
 
 
-def _differs(table: Table, ours: list[Any] | None, other: list[Any] | None) -> HoldbeatError:
-    known = ours if ours is not None else other
-    assert known is not None
-    key = ", ".join(str(known[table.columns.index(name)]) for name in table.key)
-    return StoreRefused(
-        f"The copy differs from the source in {table.name} at {key}. The source is untouched: empty the target and "
-        "move again.",
-        code="copy_differs",
+def _difference(table: Table, original: list[Any] | None, copy: list[Any] | None) -> CopyDiffers:
+    """Says where the copy differs, but not how: the values may be secret."""
+    key_of = [table.columns.index(name) for name in table.key]
+    first = original is not None and [original[index] for index in key_of]
+    second = copy is not None and [copy[index] for index in key_of]
+    if original is not None and copy is not None and first == second:
+        columns = [name for name, one, other in zip(table.columns, original, copy, strict=True) if one != other]
+        where = f"in the column{'s' * (len(columns) > 1)} {', '.join(columns)} of the row {_key(table, original)}"
+    elif original is not None and (not second or (first and first < second)):
+        where = f"the row {_key(table, original)} is missing in the target"
+    else:
+        assert copy is not None
+        where = f"the target has a row {_key(table, copy)} that the source does not have"
+    return CopyDiffers(
+        f"The copy differs from the source in the table {table.name}: {where}. The source is as it was. Look for a "
+        "trigger or a program that changes the target, then move again."
     )
+
+
+def _key(table: Table, row: list[Any]) -> str:
+    return ", ".join(f"{name} = {row[table.columns.index(name)]}" for name in table.key)

@@ -1,8 +1,9 @@
-"""The database behind a PostgresStore: connections with the house's settings, and the schema brought up to date."""
+"""The database behind a PostgresStore: connections with our settings, and the schema brought up to date."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 
 import psycopg
 from psycopg.types.string import TextLoader
@@ -14,6 +15,8 @@ from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes
 from holdbeat.store.transaction import Row
 
+log = logging.getLogger("holdbeat.store")
+
 MIGRATION_LOCK = 7450001
 _SESSION = (
     "SET TimeZone = 'UTC'; SET synchronous_commit = on; SET statement_timeout = '60s'; "
@@ -21,9 +24,34 @@ _SESSION = (
 )
 
 
-def connect(url: str) -> psycopg.Connection[Row]:
-    """A connection with the house's settings."""
-    connection = psycopg.connect(
+class StoreConnection(psycopg.Connection[Row]):
+    """A connection that Holdbeat made, to tell it from those of the program around us."""
+
+
+class _CleanUpErrors(logging.Filter):
+    """Takes the driver's reports of a clean-up that failed after an error, for our connections, out of its log.
+
+    Each unit of work that an outage interrupts makes one, beside the error itself, which is raised and reported. They
+    go to our log at the level debug. Whatever else the driver reports passes, and so do connections of others.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not str(record.msg).startswith("error ignored") or not isinstance(record.args, tuple) or not record.args:
+            return True
+        subject = record.args[0]
+        if not isinstance(getattr(subject, "_conn", subject), StoreConnection):
+            return True
+        log.debug("after an error that is reported elsewhere: %s", record.getMessage())
+        return False
+
+
+for _name in ("psycopg", "psycopg.transaction"):
+    logging.getLogger(_name).addFilter(_CleanUpErrors())
+
+
+def connect(url: str) -> StoreConnection:
+    """A connection with our settings."""
+    connection = StoreConnection.connect(
         url,
         autocommit=True,
         connect_timeout=5,

@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 import psycopg
 
+from holdbeat.store.postgres.database import StoreConnection
+
 log = logging.getLogger("holdbeat.store")
 
 CHANNEL = "holdbeat"
@@ -48,7 +50,7 @@ class PostgresBell:
         threading.Thread(target=self._listen, name="holdbeat-listener", daemon=True).start()
 
     def _send(self) -> None:
-        connection: psycopg.Connection[tuple[object, ...]] | None = None
+        connection: StoreConnection | None = None
         while not self._closed.is_set():
             with self._changed:
                 while not self._topics and not self._closed.is_set():
@@ -58,7 +60,7 @@ class PostgresBell:
                 continue
             try:
                 if connection is None or connection.closed:
-                    connection = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
+                    connection = StoreConnection.connect(self._url, autocommit=True, connect_timeout=5)
                 connection.execute("SELECT pg_notify(%s, %s)", [CHANNEL, f"{self._me}:{','.join(sorted(topics))}"])
                 self._closed.wait(0.002)
             except psycopg.Error as error:
@@ -75,7 +77,9 @@ class PostgresBell:
         pause_s = 0.1
         while not self._closed.is_set():
             try:
-                with psycopg.connect(self._url, autocommit=True, connect_timeout=5, keepalives_idle=10) as connection:
+                with StoreConnection.connect(
+                    self._url, autocommit=True, connect_timeout=5, keepalives_idle=10
+                ) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     pause_s = 0.1
                     self._rung(frozenset({"reconnected"}))

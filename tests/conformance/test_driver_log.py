@@ -1,0 +1,62 @@
+"""DRV-01: what the driver reports after an error that we report ourselves does not reach the terminal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+
+OUTAGES = """
+import contextlib, sys
+import psycopg
+from holdbeat.domain.errors import StoreDown
+from tests.conformance.acts import enqueue_one, open_at, rows
+
+END = "SELECT pg_terminate_backend(pg_backend_pid())"
+store = open_at(sys.argv[1])
+store.patience_s = 0.2
+for ask in (store.write_sync, store.read_sync):
+    try:
+        ask(lambda tx: tx.rows(END))
+    except StoreDown as error:
+        print("reported:", error.detail)
+enqueue_one(store)
+store.close()
+"""
+OF_THE_PROGRAM = """
+with contextlib.suppress(psycopg.Error):
+    with psycopg.connect(sys.argv[1], autocommit=True) as own, own.pipeline():
+        own.execute(END).fetchone()
+"""
+AT_DEBUG = """
+from holdbeat.observe.logs import configure
+configure("debug")
+"""
+
+
+def run(program: str, url: str) -> tuple[str, str]:
+    ended = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, timeout=60, check=True)
+    return ended.stdout, ended.stderr
+
+
+@pytest.mark.rule("DRV-01")
+def test_an_outage_is_reported_once_and_not_again_by_the_driver(store_url: str) -> None:
+    printed, logged = run(OUTAGES, store_url)
+    assert printed.count("reported: The database cannot be reached") == 2
+    assert logged == ""
+
+
+@pytest.mark.rule("DRV-01")
+def test_the_drivers_reports_are_in_our_log_at_the_level_debug(store_url: str) -> None:
+    _, logged = run(AT_DEBUG + OUTAGES, store_url)
+    reports = [line for line in logged.splitlines() if "error ignored terminating" in line]
+    assert reports and all(" DEBUG   holdbeat.store " in line for line in reports)
+
+
+@pytest.mark.rule("DRV-01")
+def test_what_the_driver_reports_of_connections_of_the_program_itself_passes(store_url: str) -> None:
+    _, logged = run(OUTAGES + OF_THE_PROGRAM, store_url)
+    assert logged.count("error ignored terminating") == 1
