@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain.errors import Invalid
@@ -175,3 +175,9 @@ def _event_of(tx: Transaction, row: Sequence[Any]) -> Event:
         data=json.loads(row[8]) if row[8] else {},
         id=row[0],
     )
+
+
+def last_event_at(tx: Transaction) -> datetime | None:
+    """When the newest event happened."""
+    row = tx.one("SELECT at FROM events ORDER BY id DESC LIMIT 1")
+    return None if row is None else tx.time(row[0])
