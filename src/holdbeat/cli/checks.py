@@ -15,6 +15,7 @@ from typing import Any
 from holdbeat.cli.output import span
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import HoldbeatError
+from holdbeat.observe.wording import counted
 from holdbeat.store.access.api_keys import any_key_exists
 from holdbeat.store.maintenance.inspection import schema_state, server_version
 from holdbeat.store.meta import write_meta
@@ -85,7 +86,9 @@ def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[C
 def _schema(settings: Any) -> Check:
     state = schema_state(settings.store)
     if state.pending:
-        return Check("schema", State.WRONG, f"{len(state.pending)} migrations are pending.", "Run holdbeat migrate.")
+        return Check(
+            "schema", State.WRONG, f"{counted(len(state.pending), 'migration')} pending.", "Run holdbeat migrate."
+        )
     return Check("schema", State.OK, f"{state.engine}, version {state.version}")
 
 
@@ -116,15 +119,17 @@ def _clock(store: Any) -> Check:
 
 
 def _workers(store: Any) -> Check:
-    alive = [each for each in store.read_sync(live_workers) if each.slots or each.http_slots]
+    alive = [worker for worker in store.read_sync(live_workers) if worker.slots or worker.http_slots]
     waiting = store.read_sync(job_counts)["QUEUED"]
     if alive:
-        return Check("workers", State.OK, f"{len(alive)} alive, {sum(each.slots for each in alive)} slots")
+        return Check(
+            "workers", State.OK, f"{len(alive)} alive, {counted(sum(worker.slots for worker in alive), 'slot')}"
+        )
     if waiting:
         return Check(
             "workers",
             State.WARNING,
-            f"No worker is alive, and {waiting} jobs wait.",
+            f"No worker is alive, and {counted(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}.",
             "Start holdbeat serve or holdbeat worker.",
         )
     return Check("workers", State.OK, "None is alive, and nothing waits.")
@@ -161,11 +166,11 @@ def _recovery(settings: Any, store: Any) -> Check:
     trouble = store.read_sync(find_trouble, settings.lease_terms, store.known_dead())
     count = len(recovery_units(trouble))
     if not count:
-        return Check("recovery", State.OK, "Nothing waits for repair.")
+        return Check("recovery", State.OK, "Nothing to repair.")
     return Check(
         "recovery",
         State.WARNING,
-        f"{count} things wait for repair.",
+        f"{counted(count, 'item')} to repair.",
         "A live server repairs them; or: holdbeat recover.",
     )
 
@@ -173,9 +178,9 @@ def _recovery(settings: Any, store: Any) -> Check:
 def _access(settings: Any, store: Any) -> Check:
     has_key = store.read_sync(any_key_exists)
     if settings.is_on_loopback:
-        return Check("access", State.OK, f"{settings.host}:{settings.port}, reached from this machine alone")
+        return Check("access", State.OK, f"{settings.host}:{settings.port}, reachable from this machine only")
     if has_key:
-        return Check("access", State.OK, f"{settings.host}:{settings.port}, opened by API keys")
+        return Check("access", State.OK, f"{settings.host}:{settings.port}, protected by API keys")
     return Check(
         "access",
         State.WRONG,

@@ -20,7 +20,7 @@ STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "PARTIAL", "CANCELLED")
     cls=ListingGroup, epilog=example("holdbeat groups create @group.json", "holdbeat groups list --status RUNNING")
 )
 def groups() -> None:
-    """Several jobs with a common fate."""
+    """Groups of jobs, in sequence or in parallel."""
 
 
 @groups.command(

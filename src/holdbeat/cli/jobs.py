@@ -66,7 +66,7 @@ def jobs(backend: Backend, watch: float | None, as_json: bool, **given: Any) -> 
 
 @click.command(epilog=example("holdbeat show 01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"))
 @click.argument("job_id", metavar="JOB")
-@click.option("--events", "with_events", is_flag=True, help="Also what the scheduler decided about it.")
+@click.option("--events", "with_events", is_flag=True, help="Also its events.")
 @click.option("--artifact", metavar="NAME", help="Print this artifact of its run, and nothing else.")
 @WATCH
 @JSON
@@ -100,10 +100,10 @@ def show_job(
     epilog=example("holdbeat cancel JOB --reason 'wrong prompt'", "holdbeat cancel --filter --type story --yes")
 )
 @click.argument("job_ids", nargs=-1, metavar="[JOB]...")
-@click.option("--filter", "by_filter", is_flag=True, help="Cancel all that the options below find.")
+@click.option("--filter", "by_filter", is_flag=True, help="Cancel all that match the options below.")
 @filters
 @click.option("--reason", help="Why; it is kept with the job.")
-@click.option("--dry-run", is_flag=True, help="Only say which they would be.")
+@click.option("--dry-run", is_flag=True, help="Only print which they would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JSON
 @reaching
@@ -117,7 +117,7 @@ def cancel(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Cancel JOBs, or all that a filter finds. What runs is asked to stop, and stopped when its grace is over."""
+    """Cancel JOBs, or all that match a filter. A running job is told to stop, and killed when its grace is over."""
     wanted = _wanted(job_ids, by_filter, given)
     if wanted is None:
         for job_id in job_ids:
@@ -129,7 +129,7 @@ def cancel(
         return
     result = backend.cancel_jobs(wanted, dry_run=True)
     if not dry_run:
-        confirm(f"{result['matched']} jobs will be cancelled.", yes=yes)
+        confirm(f"{_jobs(result['matched'])} will be cancelled.", yes=yes)
         result = _cancel_all(backend, wanted, result["ids"], reason)
     show(result, lambda each: _bulk(each, "cancelled", dry_run), as_json=as_json)
 
@@ -149,8 +149,12 @@ def _cancel_all(backend: Backend, wanted: Mapping[str, Any], ids: Sequence[str],
     return {"matched": matched, "changed": len(cancelled), "ids": cancelled}
 
 
+def _jobs(amount: int) -> str:
+    return "1 job" if amount == 1 else f"{amount} jobs"
+
+
 def _cancelled(job: Mapping[str, Any]) -> str:
-    return "CANCELLED" if job["status"] == "CANCELLED" else f"is asked to stop (it is {job['status']})"
+    return "CANCELLED" if job["status"] == "CANCELLED" else f"is told to stop (it is {job['status']})"
 
 
 def _wanted(job_ids: tuple[str, ...], by_filter: bool, given: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -177,10 +181,10 @@ def _bulk(result: Mapping[str, Any], done: str, dry_run: bool) -> list[Any]:
 
 @click.command(epilog=example("holdbeat retry JOB", "holdbeat retry --filter --status FAILED --type embed --yes"))
 @click.argument("job_ids", nargs=-1, metavar="[JOB]...")
-@click.option("--filter", "by_filter", is_flag=True, help="Retry all that the options below find.")
+@click.option("--filter", "by_filter", is_flag=True, help="Retry all that match the options below.")
 @filters
 @click.option("--error-kind", multiple=True, help="Only runs that failed like this, e.g. timeout; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Only say which they would be.")
+@click.option("--dry-run", is_flag=True, help="Only print which they would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JSON
 @reaching
@@ -193,7 +197,7 @@ def retry(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Try JOBs again that failed, were skipped or cancelled: each as a new job at the end of its priority."""
+    """Retry JOBs that failed, were skipped or cancelled: each as a new job at the end of its priority."""
     wanted = _wanted(job_ids, by_filter, given)
     if wanted is None and dry_run:
         wanted = {"ids": list(job_ids)}
@@ -203,13 +207,13 @@ def retry(
         return
     result = backend.retry_job_runs(wanted, dry_run=True)
     if not dry_run:
-        confirm(f"{result['matched']} jobs will be tried again.", yes=yes)
-        # In one step, however many: who is tried again meanwhile by somebody else must not be tried twice.
+        confirm(f"{_jobs(result['matched'])} will be retried.", yes=yes)
+        # One transaction, however many: a job that somebody else retries meanwhile must not be retried twice.
         with bar("Retry") as told:
             told(0, 1)
             result = backend.retry_job_runs(wanted)
             told(1, 1)
-    show(result, lambda each: _bulk(each, "tried again", dry_run), as_json=as_json)
+    show(result, lambda each: _bulk(each, "retried", dry_run), as_json=as_json)
 
 
 @click.command(epilog=example("holdbeat move JOB --to top", "holdbeat move JOB --before OTHER_JOB"))
@@ -235,7 +239,7 @@ def move(backend: Backend, job_id: str, before: str | None, after: str | None, t
 @JSON
 @reaching
 def explain(backend: Backend, reference: str, watch: float | None, as_json: bool) -> None:
-    """Say why a job, or a direct request, is where it is, and when it will probably start."""
+    """Explain why a job or a direct request waits, runs or ended as it did, and when it will probably start."""
 
     def fetch() -> dict[str, Any]:
         try:
@@ -256,11 +260,11 @@ def explain(backend: Backend, reference: str, watch: float | None, as_json: bool
 @click.command(epilog=example("holdbeat change JOB --priority 20", "holdbeat change JOB --params @params.json"))
 @click.argument("job_id", metavar="JOB")
 @click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first.")
-@click.option("--params", "source", metavar="JSON|@FILE|-", help="All params anew, as a JSON object.")
+@click.option("--params", "source", metavar="JSON|@FILE|-", help="Replace all params, as a JSON object.")
 @click.option(
     "--not-before", type=INSTANT, metavar="INSTANT|none", help="Not before this instant; none: as soon as possible."
 )
-@click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="All labels anew.")
+@click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="Replace all labels.")
 @JSON
 @reaching
 def change(

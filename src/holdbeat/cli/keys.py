@@ -27,7 +27,7 @@ def keys() -> None:
 @JSON
 @on_store(create=True)
 def create(settings: Any, store: Any, name: str | None, scope: str, as_json: bool) -> None:
-    """Make a key and print it, this once."""
+    """Create a key and print it; it is not shown again."""
     from holdbeat.domain.api_key import KEY_BYTES, Scope, new_key
     from holdbeat.store.access.api_keys import create_api_key
 
@@ -78,7 +78,7 @@ def list_keys(settings: Any, store: Any, as_json: bool) -> None:
 @JSON
 @on_store()
 def revoke(settings: Any, store: Any, key_id: str, as_json: bool) -> None:
-    """End a key at once."""
+    """Revoke a key at once."""
     from holdbeat.store.access.api_keys import revoke_api_key
 
     revoked = _key_json(store.write_sync(revoke_api_key, key_id))

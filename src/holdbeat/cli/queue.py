@@ -18,7 +18,7 @@ from holdbeat.cli.output import instant, show, show_list, shown
     cls=ListingGroup, epilog=example("holdbeat queue list --resource ollama", "holdbeat queue pause --reason 'upgrade'")
 )
 def queue() -> None:
-    """Read the queue in its order, reorder it, pause it."""
+    """List, reorder, pause and resume the queue."""
 
 
 @queue.command("list", epilog=example("holdbeat queue list --watch"))
@@ -47,11 +47,11 @@ def list_queue(
 
 @queue.command("pause", epilog=example("holdbeat queue pause --resource ollama --reason 'model upgrade'"))
 @click.option("--resource", help="Only this resource; without it everything.")
-@click.option("--reason", help="Why; it is shown to whoever asks.")
+@click.option("--reason", help="Why; shown with the pause.")
 @JSON
 @reaching
 def pause(backend: Backend, resource: str | None, reason: str | None, as_json: bool) -> None:
-    """Start no more jobs; what runs goes on, direct requests too."""
+    """Start no more jobs; running jobs go on, and so do direct requests."""
     show(backend.pause_queue(resource, reason=reason), _pauses, as_json=as_json)
     if resource is not None:
         _warn_of_unused(backend, resource)
@@ -99,5 +99,5 @@ def _pauses(answer: Mapping[str, Any]) -> list[Any]:
 @JSON
 @reaching
 def reorder(backend: Backend, job_ids: tuple[str, ...], as_json: bool) -> None:
-    """Let QUEUED JOBs of one priority stand in this order, on the places that they hold together."""
+    """Reorder QUEUED JOBs of one priority: they exchange their places among themselves, in this order."""
     show(backend.reorder_queue(job_ids), lambda answer: [jobs_table(answer["items"])], as_json=as_json)

@@ -19,7 +19,7 @@ STATUSES = ("ACTIVE", "RELEASED", "EXPIRED")
     epilog=example("holdbeat reservations --status ACTIVE", "holdbeat explain RESERVATION"),
 )
 def reservations() -> None:
-    """Direct requests: who waits for the next slot, who has one, and how they ended."""
+    """Direct requests: those that wait for a slot, those that run, and those that have ended."""
 
 
 @reservations.command("list", epilog=example("holdbeat reservations list --status ACTIVE --watch"))

@@ -1,4 +1,4 @@
-"""The verbs that Schedules and Endpoints have in common: listed, steered, explained, previewed."""
+"""The verbs that schedules and endpoints share: list, show, enable, pause, trigger, explain, preview."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ Kind = Callable[[Backend], ScheduleBackend]
 def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     """The verbs that both nouns have."""
     plural = f"{noun}s"
+    article = "an" if noun[0] in "aeiou" else "a"
 
     @group.command("list", epilog=example(f"holdbeat {plural} list --paused"), help=f"List {plural}, newest first.")
     @click.option("--enabled/--disabled", default=None, help="Only those that are.")
@@ -54,18 +55,22 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
         def take(backend: Backend, name: str, as_json: bool) -> None:
             show(step(kind(backend), name), lambda each: [schedules_table([each])], as_json=as_json)
 
-    add_step("enable", f"Let the {noun} NAME fire again.", lambda each, name: each.enable(name))
-    add_step("disable", f"Let the {noun} NAME fire no more.", lambda each, name: each.disable(name))
-    add_step("resume", f"End the pause of the {noun} NAME.", lambda each, name: each.resume(name))
-    add_step("reset-failures", f"End the backoff of the {noun} NAME.", lambda each, name: each.reset_failures(name))
+    add_step("enable", f"Enable the {noun} NAME.", lambda each, name: each.enable(name))
+    add_step("disable", f"Disable the {noun} NAME.", lambda each, name: each.disable(name))
+    add_step("resume", f"Resume the {noun} NAME after a pause.", lambda each, name: each.resume(name))
+    add_step(
+        "reset-failures",
+        f"Reset the failure count of the {noun} NAME, which ends its backoff.",
+        lambda each, name: each.reset_failures(name),
+    )
 
     @group.command(
         "pause",
         epilog=example(f"holdbeat {plural} pause NAME --reason 'upgrade'"),
-        help=f"Hold the {noun} NAME until an instant, or until somebody resumes it.",
+        help=f"Pause the {noun} NAME until an instant, or until it is resumed.",
     )
     @NAME
-    @click.option("--until", type=INSTANT, help="Resume by itself at this instant.")
+    @click.option("--until", type=INSTANT, help="Resume at this instant.")
     @click.option("--reason", help="Why.")
     @JSON
     @reaching
@@ -76,7 +81,7 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     @group.command(
         "hint",
         epilog=example(f"holdbeat {plural} hint NAME --interval 30s --ttl 10m --reason 'error rate'"),
-        help=f"Ask the adaptive {noun} NAME for another pace, for a run at a time, or both.",
+        help=f"Ask the adaptive {noun} NAME for another interval, for a run at a time, or both.",
     )
     @NAME
     @click.option("--interval", "interval_s", type=DURATION, help="Run this often for a while.")
@@ -101,7 +106,9 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
         show(kind(backend).trigger(name), lambda job: [job["id"]], as_json=as_json)
 
     @group.command(
-        "explain", epilog=example(f"holdbeat {plural} explain NAME"), help=f"Say why the {noun} NAME runs when it runs."
+        "explain",
+        epilog=example(f"holdbeat {plural} explain NAME"),
+        help=f"Explain why the {noun} NAME runs when it runs.",
     )
     @NAME
     @WATCH
@@ -113,7 +120,7 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     @group.command(
         "occurrences",
         epilog=example(f"holdbeat {plural} occurrences NAME --status missed"),
-        help=f"List the due times of the {noun} NAME and what became of them, the latest first.",
+        help=f"List the due times of the {noun} NAME and their outcomes, the latest first.",
     )
     @NAME
     @click.option("--status", type=click.Choice(["fired", "skipped", "missed", "coalesced", "manual"]))
@@ -152,7 +159,7 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
             f"holdbeat {plural} preview NAME -n 5",
             f"holdbeat {plural} preview --cron '30 2 * * *' --timezone Europe/Vienna",
         ),
-        help=f"Print the next due times of the {noun} NAME, or of a timetable that nobody saved.",
+        help=f"Print the next due times of the {noun} NAME, or of a timetable that is not saved.",
     )
     @click.argument("name", required=False, shell_complete=schedule_names)
     @click.option("-n", type=click.IntRange(1, 1000), help="How many (10).")
@@ -166,7 +173,7 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     def preview(backend: Backend, name: str | None, n: int | None, as_json: bool, **timetable: Any) -> None:
         given = without_none(timetable)
         if (name is None) == (not given):
-            raise click.UsageError(f"Give the NAME of a {noun}, or a timetable: --cron or --interval.")
+            raise click.UsageError(f"Give the NAME of {article} {noun}, or a timetable: --cron or --interval.")
         if name is not None:
             found = kind(backend).preview(name, n=n)
         else:

@@ -11,7 +11,7 @@ from holdbeat.cli.arguments import DURATION, INSTANT, json_object, json_text, la
 from holdbeat.cli.backend import Backend, ScheduleBackend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.options import JSON, WATCH, Function, ListingGroup, example, reaching
-from holdbeat.cli.output import fields, instant, show, show_list
+from holdbeat.cli.output import fields, instant, show, show_list, span, table
 from holdbeat.cli.schedule_verbs import NAME, add_common
 from holdbeat.cli.string_params import send_as_meant
 
@@ -21,7 +21,7 @@ from holdbeat.cli.string_params import send_as_meant
     epilog=example("holdbeat schedules add nightly story --cron '0 3 * * *'", "holdbeat schedules explain nightly"),
 )
 def schedules() -> None:
-    """When jobs are made: cron or interval."""
+    """Schedules: create jobs by cron or interval."""
 
 
 @click.group(
@@ -31,7 +31,7 @@ def schedules() -> None:
     ),
 )
 def endpoints() -> None:
-    """HTTP calls on schedules that adapt."""
+    """Endpoints: call URLs on adaptive schedules."""
 
 
 def _timing(function: Function) -> Function:
@@ -121,7 +121,7 @@ def add_schedule(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Make a schedule NAME for a job TYPE, or for a --template."""
+    """Create a schedule NAME for a job TYPE, or for a --template."""
     if words and "=" not in words[0]:
         given["type"], words = words[0], words[1:]
     request = {**_request(more, label_words, given), **_work(words, source)}
@@ -146,7 +146,7 @@ def add_endpoint(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Make an endpoint NAME that calls a URL."""
+    """Create an endpoint NAME that calls a URL."""
     request = {**_request(more, label_words, given), **_call(headers, body)}
     show(backend.endpoints.create(request), _added, as_json=as_json)
 
@@ -156,7 +156,7 @@ def add_endpoint(
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @_timing
 @_with(_WORK)
-@click.option("--version", type=int, help="Refuse if somebody has changed it since this version.")
+@click.option("--version", type=int, help="Refuse if it was changed since this version.")
 @JSON
 @reaching
 def edit_schedule(
@@ -170,7 +170,7 @@ def edit_schedule(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Change the schedule NAME. KEY=VALUE and --params are all its params anew."""
+    """Change the schedule NAME. KEY=VALUE and --params replace all its params."""
     changes = {**_request(more, label_words, given), **_work(words, source)}
     _edit(backend.schedules, name, changes, version, as_json)
 
@@ -180,7 +180,7 @@ def edit_schedule(
 @click.option("--url", help="Another address.")
 @_timing
 @_with(_CALL)
-@click.option("--version", type=int, help="Refuse if somebody has changed it since this version.")
+@click.option("--version", type=int, help="Refuse if it was changed since this version.")
 @JSON
 @reaching
 def edit_endpoint(
@@ -194,7 +194,7 @@ def edit_endpoint(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Change the endpoint NAME. --header is all its headers anew."""
+    """Change the endpoint NAME. --header replaces all its headers."""
     changes = {**_request(more, label_words, given), **_call(headers, body)}
     _edit(backend.endpoints, name, changes, version, as_json)
 
@@ -222,10 +222,10 @@ add_common(endpoints, "endpoint", lambda backend: backend.endpoints)
 @JSON
 @reaching
 def test(backend: Backend, name: str, as_json: bool) -> None:
-    """Call the endpoint NAME at once; nothing is planned or counted. Exit 1 if the call fails."""
-    said = backend.endpoints.test(name)
-    show(said, lambda each: [fields({**each, **(each.get("result") or {}), "result": None})], as_json=as_json)
-    if not said.get("ok"):
+    """Call the endpoint NAME at once, without an effect on its plan or health. Exit 1 if the call fails."""
+    answer = backend.endpoints.test(name)
+    show(answer, lambda tested: [fields(tested)], as_json=as_json)
+    if not answer["ok"]:
         raise click.exceptions.Exit(1)
 
 
@@ -235,5 +235,24 @@ def test(backend: Backend, name: str, as_json: bool) -> None:
 @JSON
 @reaching
 def health(backend: Backend, name: str, watch: float | None, as_json: bool) -> None:
-    """Show how the endpoint NAME has done over 1, 4 and 24 hours."""
-    show_list(lambda: dict(backend.endpoints.health(name)), lambda each: [fields(each)], as_json=as_json, watch=watch)
+    """Show successes and failures of the endpoint NAME over 1, 4 and 24 hours."""
+    show_list(lambda: dict(backend.endpoints.health(name)), _health, as_json=as_json, watch=watch)
+
+
+def _health(health: dict[str, Any]) -> list[Any]:
+    from holdbeat.observe.wording import counted
+
+    windows = table(
+        ("window", "succeeded", "failed", "mean duration"),
+        [
+            (name, window["successes"], window["failures"], span(window["mean_duration_s"]))
+            for name, window in health["windows"].items()
+        ],
+        whole=("window",),
+    )
+    lines: list[Any] = [windows]
+    if health["streak"]:
+        lines.append(f"The last {counted(health['streak']['length'], 'run')}: {health['streak']['status']}.")
+    if health["last_run"]:
+        lines.append(f"Last run: {health['last_run']['status']} at {instant(health['last_run']['finished_at'])}.")
+    return lines

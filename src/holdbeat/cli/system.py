@@ -17,7 +17,7 @@ from holdbeat.cli.output import instant, show_list, span, table
 @JSON
 @reaching
 def stats(backend: Backend, watch: float | None, as_json: bool) -> None:
-    """Print jobs, slots, runs of the last hour and incidents in numbers."""
+    """Print counts of jobs, slots, runs of the last hour and incidents."""
     show_list(lambda: dict(backend.stats()), draw_stats, as_json=as_json, watch=watch)
 
 

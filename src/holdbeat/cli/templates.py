@@ -65,7 +65,7 @@ def add(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Make a template NAME for a job TYPE."""
+    """Create a template NAME for a job TYPE."""
     request = {"name": name, "type": type_, **_request(words, source, label_words, retry_policy, given)}
     made = send_as_meant(backend, words, request, backend.create_template, field="default_params")
     show(made, lambda each: [each["id"]], as_json=as_json)
@@ -128,7 +128,7 @@ def show_template(backend: Backend, template: str, as_json: bool) -> None:
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--name", help="Another name.")
 @_fields
-@click.option("--version", type=int, help="Refuse if somebody has changed it since this version.")
+@click.option("--version", type=int, help="Refuse if it was changed since this version.")
 @JSON
 @reaching
 def edit(
@@ -142,7 +142,7 @@ def edit(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Change a TEMPLATE. KEY=VALUE and --params are all its params anew; jobs made from it stay as they are."""
+    """Change a TEMPLATE. KEY=VALUE and --params replace all its params; jobs made from it stay as they are."""
     changes = _request(words, source, label_words, retry_policy, given)
     if not changes:
         raise click.UsageError("Say what to change, e.g. --priority 10.")
@@ -154,5 +154,5 @@ def edit(
 @JSON
 @reaching
 def archive(backend: Backend, template: str, as_json: bool) -> None:
-    """Make no more jobs from a TEMPLATE; its schedules are disabled."""
+    """Archive a TEMPLATE: no new jobs are made from it, and its schedules are disabled."""
     show(backend.archive_template(template), lambda each: [f"{each['id']} is archived."], as_json=as_json)

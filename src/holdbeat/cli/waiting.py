@@ -1,6 +1,6 @@
-"""Waiting in sight: who waits for a job sees its id and how far it is, and keeps the id when they stop waiting.
+"""Waiting with progress: the terminal shows the job's id and how far it is, and the id again when waiting stops.
 
-Guards what Ctrl-C means: it ends the waiting, never the job. All this is said beside the output, which programs read.
+Guards what Ctrl-C means: it ends the waiting, never the job. All this goes to stderr, since programs read stdout.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def wait_in_sight(backend: Backend, job: Job, timeout_s: float | None) -> Job:
         ) from None
     except KeyboardInterrupt:
         click.echo(
-            f"\nNobody waits any more, but job {job_id} goes on.\n"
+            f"\nStopped waiting; job {job_id} goes on.\n"
             f"  See how it is doing:  {_command('show', job_id)}\n"
             f"  Cancel it:            {_command('cancel', job_id)}",
             err=True,
@@ -97,7 +97,7 @@ def ticking(what: str) -> Iterator[None]:
                 ends.set()
                 drawing.join()
     except KeyboardInterrupt:
-        click.echo("\nNobody waits any more, so the direct request is taken back.", err=True)
+        click.echo("\nStopped waiting; the direct request is cancelled.", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 

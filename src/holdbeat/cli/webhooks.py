@@ -16,7 +16,7 @@ _EVENT = click.option("--event", "events", multiple=True, help="Only this event;
 
 @click.group(cls=ListingGroup, epilog=example("holdbeat webhooks add https://example.org/hook --event job.run.failed"))
 def webhooks() -> None:
-    """Subscriptions: who is told how jobs end."""
+    """Webhook subscriptions: URLs that are told how jobs end."""
 
 
 @webhooks.command("add", epilog=example("holdbeat webhooks add https://example.org/hook --event job.run.failed"))
@@ -96,7 +96,7 @@ def secret(backend: Backend, is_rotated: bool, as_json: bool) -> None:
 @click.argument("webhook_id", metavar="WEBHOOK")
 @reaching
 def delete(backend: Backend, webhook_id: str) -> None:
-    """End a subscription."""
+    """Delete a subscription."""
     backend.delete_webhook(webhook_id)
 
 
@@ -105,7 +105,7 @@ def delete(backend: Backend, webhook_id: str) -> None:
     epilog=example("holdbeat deliveries list --status FAILED", "holdbeat deliveries redeliver DELIVERY"),
 )
 def deliveries() -> None:
-    """Webhook messages on their way, arrived, or given up."""
+    """Webhook messages: pending, delivered or given up."""
 
 
 @deliveries.command("list", epilog=example("holdbeat deliveries list --job JOB"))
@@ -158,5 +158,5 @@ def show_delivery(backend: Backend, delivery_id: str, as_json: bool) -> None:
 @JSON
 @reaching
 def redeliver(backend: Backend, delivery_id: str, as_json: bool) -> None:
-    """Send a DELIVERY once more, under the same id."""
+    """Send a DELIVERY again, with the same id."""
     show(backend.redeliver(delivery_id), lambda each: [f"{each['id']} {each['status']}"], as_json=as_json)
