@@ -205,7 +205,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
             metrics=metrics.exposition,
             count_legacy_call=metrics.legacy_called,
         )
-        await api_loop.run(server.check_doors())
+        await api_loop.run(server.check_access())
     ends = asyncio.Event()
     code = 0
 

@@ -147,8 +147,8 @@ class AccessMiddleware:
         if self._is_on_loopback and not keys.any_exists:
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.ADMIN, None
             return
-        found = await self._key(headers)
-        if found is None:
+        key_and_end = await self._key(headers)
+        if key_and_end is None:
             if path not in OPEN_PATHS:
                 if b"authorization" in headers:
                     raise Unauthorized("This API key is not known here. `holdbeat keys create` makes one.")
@@ -157,7 +157,7 @@ class AccessMiddleware:
                 )
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
             return
-        key, scope[SESSION_ENDS] = found
+        key, scope[SESSION_ENDS] = key_and_end
         scope[KEY_ID] = key.id
         if is_write and path not in OPEN_PATHS and not key.scope.covers(Scope.WRITE):
             raise Forbidden("This key may only read; a change needs one with the scope write.", code="needs_write")
@@ -165,9 +165,9 @@ class AccessMiddleware:
 
     async def _key(self, headers: dict[bytes, bytes]) -> tuple[ApiKey, int | None] | None:
         """The key of a request; if it came as a session, also when that is over."""
-        given = headers.get(b"authorization")
-        if given is not None:
-            scheme, _, token = given.decode("latin-1").partition(" ")
+        authorization = headers.get(b"authorization")
+        if authorization is not None:
+            scheme, _, token = authorization.decode("latin-1").partition(" ")
             # A key in the header that is not known is refused, even beside a session that is.
             key = await self.context.keys.find(token.strip()) if scheme.lower() == "bearer" and token else None
             return None if key is None else (key, None)

@@ -89,7 +89,7 @@ class PatientlyTimed(H11Protocol):
             self._disarm()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no HTTP. It never comes to the doors, but its answer is like theirs (API-01)."""
+        """Refuses what is no HTTP. The access middleware never sees it, but the answer has the same form (API-01)."""
         refused = problem(
             400, "malformed_request", "This is no HTTP request that can be read; check its first line and its headers."
         )
@@ -186,7 +186,7 @@ class ApiServer:
         self._socket: socket.socket | None = None
         self._ending: asyncio.Future[None] | None = None
 
-    async def check_doors(self) -> None:
+    async def check_access(self) -> None:
         """Refuses to serve beyond this machine without a key (SEC-01), then takes the address, so that a taken port
         is known before anything else has begun."""
         settings = self.context.settings
@@ -215,7 +215,7 @@ class ApiServer:
 
     async def start(self) -> None:
         """Returns once connections are accepted."""
-        await self.check_doors()
+        await self.check_access()
         assert self._socket is not None
         self._server = _Server(http_config(self.app))
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="holdbeat-api")
@@ -258,8 +258,8 @@ def _bound(host: str, port: int) -> socket.socket:
     """A listening socket, or the reason why there is none."""
     bare = host.strip("[]")
     try:
-        found = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
         raise SettingsError(f"host = {host} cannot be served on: {error.strerror or error}.", field="host") from error

@@ -1,4 +1,4 @@
-"""Whether who was let in may still be in: the doors ask once, a stream outlives their answer.
+"""Re-checks authorization of open streams: the middleware checks a request once, but a stream lasts longer.
 
 Guards SEC-02 over time: a stream says nothing more once its key is revoked, its session is over, or, if it was opened
 without a key, there is one.
@@ -25,7 +25,7 @@ LOOK_AGAIN_S = 0.5
 async def while_admitted(
     context: ApiContext, scope: AsgiScope, messages: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
-    """The messages of a stream, each handed out only while the doors would still let its listener in."""
+    """The messages of a stream, each sent only while its reader still has access."""
     async with aclosing(messages):
         async for message in messages:
             if not await _is_admitted(context, scope):
@@ -40,7 +40,7 @@ async def _is_admitted(context: ApiContext, scope: AsgiScope) -> bool:
             await keys.refresh()
             break
         except HoldbeatError:
-            # The store does not answer: what is to be said waits until it is known who listens.
+            # The store does not answer: messages wait until the key can be checked.
             if context.feed.is_closed:
                 return False
             await asyncio.sleep(LOOK_AGAIN_S)

@@ -53,11 +53,10 @@ def filters(function: Function) -> Function:
 @WATCH
 @JSON
 @reaching
-def jobs(backend: Backend, watch: float | None, as_json: bool, **given: Any) -> None:
+def jobs(backend: Backend, watch: float | None, as_json: bool, **options: Any) -> None:
     """List jobs, the newest first."""
-    wanted = without_none(given)
     show_list(
-        lambda: backend.list_jobs(**wanted),
+        lambda: backend.list_jobs(**without_none(options)),
         lambda page: [jobs_table(page["items"])],
         as_json=as_json,
         watch=watch,
@@ -115,11 +114,11 @@ def cancel(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Cancel JOBs, or all that match a filter. A running job is told to stop, and killed when its grace is over."""
-    wanted = _wanted(job_ids, by_filter, given)
-    if wanted is None:
+    filter_ = _filter(job_ids, by_filter, options)
+    if filter_ is None:
         for job_id in job_ids:
             if dry_run:
                 show(backend.get_job(job_id), lambda job: [f"{job['id']} {job['status']}"], as_json=as_json)
@@ -127,22 +126,22 @@ def cancel(
                 job = backend.cancel_job(job_id, reason)
                 show(job, lambda job: [f"{job['id']} {_cancelled(job)}"], as_json=as_json)
         return
-    result = backend.cancel_jobs(wanted, dry_run=True)
+    result = backend.cancel_jobs(filter_, dry_run=True)
     if not dry_run:
         confirm(f"{_jobs(result['matched'])} will be cancelled.", yes=yes)
-        result = _cancel_all(backend, wanted, result["ids"], reason)
-    show(result, lambda each: _bulk(each, "cancelled", dry_run), as_json=as_json)
+        result = _cancel_all(backend, filter_, result["ids"], reason)
+    show(result, lambda outcome: _bulk(outcome, "cancelled", dry_run), as_json=as_json)
 
 
-def _cancel_all(backend: Backend, wanted: Mapping[str, Any], ids: Sequence[str], reason: str | None) -> BulkResult:
+def _cancel_all(backend: Backend, filter_: Mapping[str, Any], ids: Sequence[str], reason: str | None) -> BulkResult:
     """Few are cancelled in one step; many in parts, so that others can write meanwhile and a bar can move."""
     if len(ids) <= AT_ONCE:
-        return backend.cancel_jobs(wanted, reason=reason)
+        return backend.cancel_jobs(filter_, reason=reason)
     cancelled: list[str] = []
     matched = 0
     with bar("Cancel") as told:
         for start in range(0, len(ids), AT_ONCE):
-            part = backend.cancel_jobs({**wanted, "ids": ids[start : start + AT_ONCE]}, reason=reason)
+            part = backend.cancel_jobs({**filter_, "ids": ids[start : start + AT_ONCE]}, reason=reason)
             matched += part["matched"]
             cancelled += part["ids"]
             told(start + AT_ONCE, len(ids))
@@ -157,17 +156,17 @@ def _cancelled(job: Mapping[str, Any]) -> str:
     return "CANCELLED" if job["status"] == "CANCELLED" else f"is told to stop (it is {job['status']})"
 
 
-def _wanted(job_ids: tuple[str, ...], by_filter: bool, given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _filter(job_ids: tuple[str, ...], by_filter: bool, options: Mapping[str, Any]) -> dict[str, Any] | None:
     """The filter, or None if jobs are named."""
-    wanted = without_none(given)
+    conditions = without_none(options)
     if by_filter:
         if job_ids:
             raise click.UsageError("Name jobs, or use --filter; not both.")
-        if not wanted:
+        if not conditions:
             raise click.UsageError("--filter alone would mean all jobs. Say which, e.g. --filter --type story.")
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
-    if wanted:
-        raise click.UsageError(f"--{min(wanted).replace('_', '-')} is a filter: say --filter to use it.")
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in conditions.items()}
+    if conditions:
+        raise click.UsageError(f"--{min(conditions).replace('_', '-')} is a filter: say --filter to use it.")
     if not job_ids:
         raise click.UsageError("Say which: a JOB, or --filter with options such as --type story.")
     return None
@@ -195,25 +194,25 @@ def retry(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Retry JOBs that failed, were skipped or cancelled: each as a new job at the end of its priority."""
-    wanted = _wanted(job_ids, by_filter, given)
-    if wanted is None and dry_run:
-        wanted = {"ids": list(job_ids)}
-    if wanted is None:
+    filter_ = _filter(job_ids, by_filter, options)
+    if filter_ is None and dry_run:
+        filter_ = {"ids": list(job_ids)}
+    if filter_ is None:
         for job_id in job_ids:
             show(backend.retry_job(job_id), lambda job: [job["id"]], as_json=as_json)
         return
-    result = backend.retry_job_runs(wanted, dry_run=True)
+    result = backend.retry_job_runs(filter_, dry_run=True)
     if not dry_run:
         confirm(f"{_jobs(result['matched'])} will be retried.", yes=yes)
         # One transaction, however many: a job that somebody else retries meanwhile must not be retried twice.
         with bar("Retry") as told:
             told(0, 1)
-            result = backend.retry_job_runs(wanted)
+            result = backend.retry_job_runs(filter_)
             told(1, 1)
-    show(result, lambda each: _bulk(each, "retried", dry_run), as_json=as_json)
+    show(result, lambda outcome: _bulk(outcome, "retried", dry_run), as_json=as_json)
 
 
 @click.command(epilog=example("holdbeat move JOB --to top", "holdbeat move JOB --before OTHER_JOB"))
@@ -229,7 +228,7 @@ def move(backend: Backend, job_id: str, before: str | None, after: str | None, t
         raise click.UsageError("Say where to: one of --before, --after and --to.")
     place: str | int | None = int(to) if to is not None and to.isascii() and to.isdigit() else to
     job = backend.move_job(job_id, before=before, after=after, to=place)
-    show(job, lambda each: [f"{each['id']} is at position {each['position']} of priority {each['priority']}."],
+    show(job, lambda moved: [f"{moved['id']} is at position {moved['position']} of priority {moved['priority']}."],
          as_json=as_json)  # fmt: skip
 
 

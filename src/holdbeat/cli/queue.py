@@ -59,7 +59,7 @@ def pause(backend: Backend, resource: str | None, reason: str | None, as_json: b
 
 def _warn_of_unused(backend: Backend, resource: str) -> None:
     """A resource may be paused before anything uses it; but if nothing does, it is more likely misspelt."""
-    known = {each["defaults"]["resource"] for each in backend.job_types()["items"]}
+    known = {job_type["defaults"]["resource"] for job_type in backend.job_types()["items"]}
     known |= set(backend.stats()["resources"])
     known |= {name for worker in backend.workers()["items"] for name in worker["resources"] or ()}
     if resource in known or backend.list_jobs(resource=resource, limit=1)["items"]:
@@ -88,9 +88,9 @@ def _pauses(answer: Mapping[str, Any]) -> list[Any]:
     if not answer["paused"]:
         return ["Nothing is paused."]
     return [
-        f"{'everything' if each['resource'] is None else shown(each['resource'])} is paused since "
-        f"{instant(each['paused_at'])}" + (f": {shown(each['reason'])}" if each["reason"] else "")
-        for each in answer["paused"]
+        f"{'everything' if pause['resource'] is None else shown(pause['resource'])} is paused since "
+        f"{instant(pause['paused_at'])}" + (f": {shown(pause['reason'])}" if pause["reason"] else "")
+        for pause in answer["paused"]
     ]
 
 

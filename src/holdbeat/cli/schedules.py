@@ -55,9 +55,9 @@ def _timing(function: Function) -> Function:
     return function
 
 
-def _request(more: str | None, label_words: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
+def _request(more: str | None, label_words: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
     request = json_object(more, what="--fields") if more else {}
-    return {**request, **without_none({**given, "labels": labels(label_words) or None})}
+    return {**request, **without_none({**options, "labels": labels(label_words) or None})}
 
 
 _WORK = (
@@ -119,12 +119,12 @@ def add_schedule(
     more: str | None,
     label_words: tuple[str, ...],
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Create a schedule NAME for a job TYPE, or for a --template."""
     if words and "=" not in words[0]:
-        given["type"], words = words[0], words[1:]
-    request = {**_request(more, label_words, given), **_work(words, source)}
+        options["type"], words = words[0], words[1:]
+    request = {**_request(more, label_words, options), **_work(words, source)}
     show(send_as_meant(backend, words, request, backend.schedules.create), _added, as_json=as_json)
 
 
@@ -144,10 +144,10 @@ def add_endpoint(
     more: str | None,
     label_words: tuple[str, ...],
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Create an endpoint NAME that calls a URL."""
-    request = {**_request(more, label_words, given), **_call(headers, body)}
+    request = {**_request(more, label_words, options), **_call(headers, body)}
     show(backend.endpoints.create(request), _added, as_json=as_json)
 
 
@@ -168,10 +168,10 @@ def edit_schedule(
     label_words: tuple[str, ...],
     version: int | None,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Change the schedule NAME. KEY=VALUE and --params replace all its params."""
-    changes = {**_request(more, label_words, given), **_work(words, source)}
+    changes = {**_request(more, label_words, options), **_work(words, source)}
     _edit(backend.schedules, name, changes, version, as_json)
 
 
@@ -192,10 +192,10 @@ def edit_endpoint(
     label_words: tuple[str, ...],
     version: int | None,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Change the endpoint NAME. --header replaces all its headers."""
-    changes = {**_request(more, label_words, given), **_call(headers, body)}
+    changes = {**_request(more, label_words, options), **_call(headers, body)}
     _edit(backend.endpoints, name, changes, version, as_json)
 
 
@@ -206,7 +206,7 @@ def _edit(kind: ScheduleBackend, name: str, changes: dict[str, Any], version: in
     for one, other in (("cron", "interval_s"), ("interval_s", "cron")):
         if one in changes:
             changes.setdefault(other, None)
-    show(kind.update(name, changes, version=version), lambda each: [fields(each)], as_json=as_json)
+    show(kind.update(name, changes, version=version), lambda changed: [fields(changed)], as_json=as_json)
 
 
 def _added(schedule: Any) -> list[Any]:

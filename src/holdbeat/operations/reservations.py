@@ -25,8 +25,8 @@ def list_reservations(
     cursor: str | None = None,
 ) -> Any:
     """List reservations, the newest first."""
-    wanted = None if status is None else checks.check_choice(ReservationStatus, status, "status")
-    return explaining.reservations_page(tx, wanted, limit, cursor)
+    chosen = None if status is None else checks.check_choice(ReservationStatus, status, "status")
+    return explaining.reservations_page(tx, chosen, limit, cursor)
 
 
 @reads
