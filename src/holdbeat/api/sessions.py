@@ -13,7 +13,7 @@ import secrets
 from holdbeat.api.key_ring import KeyRing
 from holdbeat.domain.api_key import ApiKey
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.meta import write_meta_once
+from holdbeat.store.meta import recall, remember_first
 from holdbeat.store.transaction import Transaction
 
 COOKIE = "holdbeat_session"
@@ -24,7 +24,10 @@ _SECRET_KEY = "session_secret"
 
 def session_secret(tx: Transaction, proposed: str) -> str:
     """The store's secret for signing sessions; the first proposal stays."""
-    return write_meta_once(tx, _SECRET_KEY, proposed)
+    remember_first(tx, _SECRET_KEY, proposed)
+    secret = recall(tx, _SECRET_KEY)
+    assert secret is not None
+    return secret
 
 
 class Sessions:

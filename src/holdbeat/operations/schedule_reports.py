@@ -76,7 +76,7 @@ def explain_schedule(tx: Transaction, context: OperationContext, kind: Kind, ref
 def preview_schedule(
     tx: Transaction, context: OperationContext, kind: Kind, reference: str, *, n: int | None = None
 ) -> Any:
-    """Show the next due times of a schedule by its timetable, gaps and folds marked."""
+    """Show the next due times at which a schedule fires, from its plan on, gaps and folds marked."""
     count = bounds.check_whole_number(schedule_reports.PREVIEWED if n is None else n, "n", 1, 1000)
     reference = checks.check_reference(reference)
     return preview_json(schedule_reports.preview_schedule(tx, reference, count, endpoint=kind.is_endpoint))

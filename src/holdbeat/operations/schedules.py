@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.address import check_url
-from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.views import job_json, occurrence_json
 from holdbeat.operations import checks
@@ -16,8 +15,6 @@ from holdbeat.store.queue.templates import find_template
 from holdbeat.store.schedules import manual_fire, schedules
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from holdbeat.store.transaction import Transaction
 
 MOST_RESUMED = 10_000
@@ -114,9 +111,8 @@ def pause_schedule(
     reason: str | None = None,
 ) -> Any:
     """Pause a schedule until an instant, or until somebody resumes it."""
-    end = _instant(until, "until")
     reference = checks.check_reference(reference)
-    return kind.json(schedules.pause_schedule(tx, reference, end, reason, endpoint=kind.is_endpoint))
+    return kind.json(schedules.pause_schedule(tx, reference, until, reason, endpoint=kind.is_endpoint))
 
 
 @writes
@@ -158,7 +154,7 @@ def hint_schedule(
         tx,
         checks.check_reference(reference),
         interval_s=interval_s,
-        next_run_at=_instant(next_run_at, "next_run_at"),
+        next_run_at=next_run_at,
         ttl_s=ttl_s,
         reason=reason,
         endpoint=kind.is_endpoint,
@@ -179,7 +175,3 @@ def trigger_schedule(tx: Transaction, context: OperationContext, kind: Kind, ref
     reference = checks.check_reference(reference)
     occurrence, job = manual_fire.trigger_schedule(tx, reference, endpoint=kind.is_endpoint)
     return {**job_json(job), "occurrence": occurrence_json(occurrence)}
-
-
-def _instant(value: str | None, field: str) -> datetime | None:
-    return None if value is None else check_instant(value, field)

@@ -283,6 +283,10 @@ class _TemplateFields(TypedDict, total=False):
     resource: Name | None
     retry_policy: RetryPolicyRequest | None
     timeout_s: TimeoutS | None
+    cancel_grace_s: Annotated[
+        DelayS | None,
+        Keywords({"description": "How long a cancelled handler has before it is killed. Null: as its job type says."}),
+    ]
     webhook_url: Url | None
     labels: Labels | None
     description: Annotated[str, Keywords({"maxLength": 5000})] | None
@@ -313,6 +317,7 @@ class JobTemplate(TypedDict):
     resource: str | None
     retry_policy: RetryPolicyPart | None
     timeout_s: float | None
+    cancel_grace_s: float | None
     webhook_url: str | None
     labels: Labels
     description: str | None

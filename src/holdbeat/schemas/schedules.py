@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from holdbeat.schemas.base import (
     NO_DEFAULT,
+    DelayS,
     Id,
     Instant,
     JsonObject,
@@ -54,6 +55,12 @@ class _TimingRequest(TypedDict, total=False):
 
 class _ScheduleFields(_TimingRequest, total=False):
     catch_up: Annotated[CatchUp, Keywords({"default": "latest"})]
+    misfire_grace_s: Annotated[
+        Annotated[float, Keywords({"minimum": 0, "maximum": 86_400})] | None,
+        Keywords(
+            {"description": "A due time up to this late simply fires. Left out: 60, or the interval if that is less."}
+        ),
+    ]
     adaptive: Annotated[bool, Keywords({"default": False})]
     type: Name | None
     template: Annotated[Name | None, Keywords({"description": "The id or the name of a job template."})]
@@ -62,6 +69,15 @@ class _ScheduleFields(_TimingRequest, total=False):
     resource: Name | None
     retry_policy: RetryPolicyRequest | None
     timeout_s: TimeoutS | None
+    cancel_grace_s: Annotated[
+        DelayS | None,
+        Keywords(
+            {
+                "description": "How long a cancelled handler has before it is killed. Null: as its template or job "
+                "type says."
+            }
+        ),
+    ]
 
 
 class _ScheduleOptions(_ScheduleFields, total=False):
@@ -170,6 +186,7 @@ class _Timing(TypedDict):
     end_at: Instant | None
     catch_up: CatchUp
     catch_up_limit: int
+    misfire_grace_s: float | None
     overlap: Overlap
     adaptive: bool
     min_interval_s: float | None
@@ -186,8 +203,10 @@ class _Timing(TypedDict):
     failure_count: int
     last_run_at: Instant | None
     next_run_at: Instant | None
+    fires_at: Annotated[Instant | None, Keywords({"description": "`next_run_at` with its jitter: when it fires."})]
     last_decision: JsonObject | None
     trouble: str | None
+    warnings: list[str]
     version: int
     created_at: Instant
 
@@ -199,6 +218,7 @@ class Schedule(_Timing):
     resource: str | None
     retry_policy: RetryPolicyPart | None
     timeout_s: float | None
+    cancel_grace_s: float | None
 
 
 class Endpoint(_Timing):

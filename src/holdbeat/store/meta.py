@@ -1,16 +1,18 @@
-"""The table `meta`: single values that belong to the store as a whole."""
+"""The table of single facts about a store: a key and a text each."""
 
 from __future__ import annotations
 
 from holdbeat.store.transaction import Transaction
 
 
-def read_meta(tx: Transaction, key: str) -> str | None:
-    row = tx.one("SELECT value FROM meta WHERE key = :key", key=key)
+def recall(tx: Transaction, key: str, *, lock: bool = False) -> str | None:
+    """The text under a key; with `lock`, nobody else changes it before this transaction has ended."""
+    row = tx.one(f"SELECT value FROM meta WHERE key = :key{' FOR UPDATE' if lock else ''}", key=key)
     return None if row is None else str(row[0])
 
 
-def write_meta(tx: Transaction, key: str, value: str) -> None:
+def remember(tx: Transaction, key: str, value: str) -> None:
+    """Puts a text under a key, in the place of another."""
     tx.execute(
         "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         key=key,
@@ -18,9 +20,15 @@ def write_meta(tx: Transaction, key: str, value: str) -> None:
     )
 
 
-def write_meta_once(tx: Transaction, key: str, value: str) -> str:
-    """Writes the value unless there is one; returns the one that is there now."""
+def remember_first(tx: Transaction, key: str, value: str) -> None:
+    """Puts a text under a key unless there is one."""
     tx.execute("INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING", key=key, value=value)
-    present = read_meta(tx, key)
-    assert present is not None
-    return present
+
+
+def count_up(tx: Transaction, key: str) -> None:
+    """Adds one to the number under a key."""
+    tx.execute(
+        "INSERT INTO meta (key, value) VALUES (:key, '1') "
+        "ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(meta.value AS integer) + 1 AS text)",
+        key=key,
+    )

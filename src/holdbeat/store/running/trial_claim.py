@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.concurrency import PolicyKind
-from holdbeat.store.meta import write_meta
+from holdbeat.store.meta import remember
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.transaction import Transaction
 
@@ -14,7 +14,7 @@ def write_and_claim(tx: Transaction) -> int:
 
     It sees what is ready, locks the pools and counts the leases, and returns their number.
     """
-    write_meta(tx, "readiness", iso(tx.now))
+    remember(tx, "readiness", iso(tx.now))
     claim(tx, Vacancy("readiness-probe", ()))
     policy = tx.terms.concurrency
     if policy.kind is not PolicyKind.UNLIMITED:
