@@ -20,8 +20,12 @@ Kind = Callable[[Backend], ScheduleBackend]
 
 def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     """The verbs that both nouns have."""
+    for add in (_add_lists, _add_steps, _add_pause_and_hint, _add_trigger_and_explain, _add_occurrences, _add_preview):
+        add(group, noun, kind)
+
+
+def _add_lists(group: click.Group, noun: str, kind: Kind) -> None:
     plural = f"{noun}s"
-    article = "an" if noun[0] in "aeiou" else "a"
 
     @group.command("list", epilog=example(f"holdbeat {plural} list --paused"), help=f"List {plural}, newest first.")
     @click.option("--enabled/--disabled", default=None, help="Only those that are.")
@@ -49,6 +53,20 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
             lambda: dict(kind(backend).get(name)), lambda schedule: [fields(schedule)], as_json=as_json, watch=watch
         )
 
+    @group.command("delete", epilog=example(f"holdbeat {plural} delete NAME --yes"), help=f"Delete the {noun} NAME.")
+    @NAME
+    @click.option("--yes", is_flag=True, help="Do not ask.")
+    @reaching
+    def delete(backend: Backend, name: str, yes: bool) -> None:
+        methods = kind(backend)
+        schedule = methods.get(name)
+        confirm(f"The {noun} {schedule['name']!r} will be deleted; its jobs stay.", yes=yes)
+        methods.delete(schedule["id"])
+
+
+def _add_steps(group: click.Group, noun: str, kind: Kind) -> None:
+    plural = f"{noun}s"
+
     def add_step(verb: str, sentence: str, step: Callable[[ScheduleBackend, str], Any]) -> None:
         @group.command(verb, epilog=example(f"holdbeat {plural} {verb} NAME"), help=sentence)
         @NAME
@@ -65,6 +83,10 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
         f"Reset the failure count of the {noun} NAME, which ends its backoff.",
         lambda methods, name: methods.reset_failures(name),
     )
+
+
+def _add_pause_and_hint(group: click.Group, noun: str, kind: Kind) -> None:
+    plural = f"{noun}s"
 
     @group.command(
         "pause",
@@ -102,6 +124,10 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
             click.echo(warning, err=True)
         show(changed, lambda schedule: [schedules_table([schedule])], as_json=as_json)
 
+
+def _add_trigger_and_explain(group: click.Group, noun: str, kind: Kind) -> None:
+    plural = f"{noun}s"
+
     @group.command("trigger", epilog=example(f"holdbeat {plural} trigger NAME"), help=f"Fire the {noun} NAME now.")
     @NAME
     @JSON
@@ -120,6 +146,10 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     @reaching
     def explain(backend: Backend, name: str, watch: float | None, as_json: bool) -> None:
         show_list(lambda: dict(kind(backend).explain(name)), explanation, as_json=as_json, watch=watch)
+
+
+def _add_occurrences(group: click.Group, noun: str, kind: Kind) -> None:
+    plural = f"{noun}s"
 
     @group.command(
         "occurrences",
@@ -157,6 +187,11 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
             watch=watch,
         )
 
+
+def _add_preview(group: click.Group, noun: str, kind: Kind) -> None:
+    plural = f"{noun}s"
+    article = "an" if noun[0] in "aeiou" else "a"
+
     @group.command(
         "preview",
         epilog=example(
@@ -183,16 +218,6 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
         else:
             due_times = backend.schedules.preview_timetable(without_none({**options, "n": n}))
         show(due_times, _preview, as_json=as_json)
-
-    @group.command("delete", epilog=example(f"holdbeat {plural} delete NAME --yes"), help=f"Delete the {noun} NAME.")
-    @NAME
-    @click.option("--yes", is_flag=True, help="Do not ask.")
-    @reaching
-    def delete(backend: Backend, name: str, yes: bool) -> None:
-        methods = kind(backend)
-        schedule = methods.get(name)
-        confirm(f"The {noun} {schedule['name']!r} will be deleted; its jobs stay.", yes=yes)
-        methods.delete(schedule["id"])
 
 
 def _preview(due_times: Any) -> list[Any]:
