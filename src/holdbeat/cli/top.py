@@ -84,11 +84,14 @@ def _sections(look: dict[str, Any]) -> list[tuple[str, list[Drawn], int]]:
     stats = look["stats"]
     # Where work waits comes first, because that is what a short screen must show.
     slots = sorted(stats["resources"].items(), key=lambda item: (-item[1]["waiting"], -item[1]["used"], item[0]))
+    # Most of the time there is no direct request, and then no line is spent on them.
+    direct = look["direct"]
+    direct_section = [("DIRECT REQUESTS", [reservations_table(direct)], len(direct))] if direct else []
     return [
         ("SLOTS", [resources_table(dict(slots))], len(slots)),
         ("RUNNING", [running_table(look["running"])], stats["jobs"].get("RUNNING", 0)),
         ("QUEUE", queue_table(look["queue"]), stats["jobs"].get("QUEUED", 0)),
-        ("DIRECT REQUESTS", [reservations_table(look["direct"])], len(look["direct"])),
+        *direct_section,
         ("WORKERS", [workers_table(look["workers"])], len(look["workers"])),
         ("NEXT RUNS", [schedules_table(look["schedules"])], stats["schedules"]),
     ]

@@ -170,5 +170,6 @@ class AsyncEndpoints(AsyncScheduleMethods[Endpoint]):
         return answer
 
     async def health(self, reference: str) -> EndpointHealth:
+        """Reads how an endpoint did over the last 1, 4 and 24 hours."""
         answer: EndpointHealth = await self._transport.call("GET", self._path(reference, "health"))
         return answer

@@ -171,5 +171,6 @@ class Endpoints(ScheduleMethods[Endpoint]):
         return answer
 
     def health(self, reference: str) -> EndpointHealth:
+        """Reads how an endpoint did over the last 1, 4 and 24 hours."""
         answer: EndpointHealth = self._transport.call("GET", self._path(reference, "health"))
         return answer
