@@ -184,7 +184,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     )
     api = _Api(supervisor, metrics) if has_api and metrics is not None else None
     if api is not None:
-        await api.loop.run(api.server.check_doors())
+        await api.loop.run(api.server.check_access())
     ends = asyncio.Event()
     code = 0
 
@@ -253,11 +253,11 @@ class _Api:
     """The API and the dashboard, in an event loop of their own."""
 
     def __init__(self, supervisor: Supervisor, metrics: Metrics) -> None:
-        from holdbeat.api.loop_thread import OwnLoop
+        from holdbeat.api.loop_thread import LoopThread
         from holdbeat.api.server import ApiServer
         from holdbeat.web.pages import install
 
-        self.loop = OwnLoop("holdbeat-api")
+        self.loop = LoopThread("holdbeat-api")
         self.server = ApiServer(
             supervisor,
             add_dashboard=install,

@@ -1,4 +1,4 @@
-"""What the metrics say about the store: one cheap read of it, taken when somebody scrapes."""
+"""Figures of the store for metrics: one cheap read at each scrape."""
 
 from __future__ import annotations
 
