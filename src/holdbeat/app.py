@@ -1,4 +1,4 @@
-"""App: the Python face of Holdbeat. Job types are registered here, and jobs enqueued, run and waited for.
+"""App: the Python API. It registers job types, enqueues jobs, runs them and waits for them.
 
 app = App()                          # ./holdbeat.db, or App("postgresql://…")
 
@@ -16,19 +16,17 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.ids import IdSource
-from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.template import JobTemplate
-from holdbeat.engine.queue_manager import QueueManager
 from holdbeat.engine.supervisor import Supervisor, announcement
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.http_handler import http_job_type
@@ -36,19 +34,20 @@ from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.shell import shell_job_type
 from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle
+from holdbeat.job_type_registry import JobTypeRegistry
 from holdbeat.pending_job import (
     OPTIONS,
     PendingJob,
     choice,
     connection_of,
     refuse_connection,
-    refuse_unknown_options,
     submission_of,
 )
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.opening import open_store
 from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.queue.submission import submit, submit_group
 from holdbeat.store.queue.templates import save_template
 from holdbeat.store.schedules.schedules import save_named_schedule
 from holdbeat.store.transaction import StoreTerms
@@ -71,86 +70,34 @@ class DirectFailed(HoldbeatError):
     default_code = "direct_failed"
 
 
-class App:
-    """Registers job types and opens the store when it is first needed."""
+class App(JobTypeRegistry):
+    """Registers job types, enqueues jobs and runs them.
+
+    `store` is `sqlite:///file.db` or `postgresql://…`; without it the settings decide (`holdbeat.toml`, HOLDBEAT_STORE,
+    else ./holdbeat.db). Further keywords change single settings. The store is opened when it is first needed.
+    """
 
     def __init__(
         self, store: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None, **changes: Any
     ) -> None:
+        super().__init__()
         if settings is None:
             settings = Settings.load()
         if store is not None:
             changes["store"] = store
         self.settings = settings.with_changes(**changes) if changes else settings
         self._clock = clock
-        self._types: dict[str, JobType] = {}
-        self._by_function: dict[Any, JobType] = {}
         self._store: PersistenceAdapter | None = None
         self._is_announced = False
-        self._lock = threading.RLock()
         self._pid = os.getpid()
         self._supervisor: Supervisor | None = None
         self._options: dict[str, Any] = {}
 
     # --- job types ---------------------------------------------------------------------------------------
 
-    @overload
-    def job(self, function: Callable[P, R], /) -> Callable[P, R]: ...
-
-    @overload
-    def job(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        aliases: Sequence[str] = (),
-        resource: str = "default",
-        timeout: Duration | None = None,
-        retries: int | RetryPolicy | None = None,
-        isolation: str | None = None,
-        priority: int = 0,
-        cancel_grace: Duration | None = 10.0,
-        labels: Mapping[str, str] | None = None,
-        webhook_url: str | None = None,
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-
-    def job(self, function: Any = None, /, **options: Any) -> Any:
-        """Registers a function as a job type and gives it back unchanged: it stays callable."""
-        if isinstance(function, str):
-            raise Invalid(
-                f"A job type is named by a keyword: write @app.job(name={function!r}).",
-                code="bad_job_type",
-                field="name",
-            )
-        if function is None:
-            return lambda wrapped: self.job_with(wrapped, **options)
-        return self.job_with(function)
-
-    def job_with(self, function: Callable[P, R], **options: Any) -> Callable[P, R]:
-        """What `@app.job(...)` does, as a plain call."""
-        refuse_unknown_options(options)
-        self.add_type(JobType.from_function(function, **options))
-        return function
-
-    def add_type(self, job_type: JobType) -> None:
-        """Registers a job type that was made by hand."""
-        for name in job_type.names:
-            if name in self._types or name in ("http", "shell"):
-                raise Invalid(
-                    f"The job type {name} is registered already. Give one of the two another name.",
-                    code="bad_job_type",
-                    field="name",
-                )
-        with self._lock:
-            for name in job_type.names:
-                self._types[name] = job_type
-            if job_type.function is not None:
-                self._by_function[job_type.function] = job_type
-            self._is_announced = False
-
     @property
     def job_types(self) -> list[JobType]:
-        """All job types this App can run, the built-in ones included."""
+        """All job types that this App can run, with the built-in ones."""
         outbound = WatchedOutbound(self.settings, lambda: self._origin.store)
         own = list({id(job_type): job_type for job_type in self._types.values()}.values())
         built_in = [http_job_type(outbound)]
@@ -158,24 +105,14 @@ class App:
             built_in.append(shell_job_type(allowed=True))
         return own + built_in
 
-    def type_name(self, target: Callable[..., Any] | str) -> str:
-        """The job type's name for a registered function or a name."""
-        if isinstance(target, str):
-            return target
-        found = self._by_function.get(target)
-        if found is None:
-            raise Invalid(
-                f"{getattr(target, '__name__', target)!s} is not a job type of this App. Decorate it with @app.job.",
-                code="unknown_type",
-                field="type",
-            )
-        return found.name
+    def _types_changed(self) -> None:
+        self._is_announced = False
 
     # --- the store ---------------------------------------------------------------------------------------
 
     @property
     def store(self) -> PersistenceAdapter:
-        """The store, opened and told of this App's job types."""
+        """The open store, in which the job types of this App are announced."""
         app = self._at_home()
         with app._lock:
             store = app._opened()
@@ -234,17 +171,13 @@ class App:
                 self._store = None
                 self._is_announced = False
 
-    @property
-    def queue(self) -> QueueManager:
-        return QueueManager(self.store)
-
     # --- enqueueing --------------------------------------------------------------------------------------
 
     def with_options(self, **options: Any) -> App:
         """The same App with options for what is enqueued next.
 
         `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `retries`,
-        `cancel_grace`, and `connection`: your own open transaction, which the jobs then live and die with.
+        `cancel_grace`, and `connection`: your own open transaction; the jobs are stored only if you commit it.
         """
         unknown = options.keys() - OPTIONS
         if unknown:
@@ -261,17 +194,17 @@ class App:
         return original
 
     def call(self, target: Target, /, **params: Any) -> PendingJob:
-        """A job to be: for `enqueue_many` and `group`."""
+        """Describes a job for `enqueue_many` and `group`, and stores nothing."""
         if isinstance(target, JobTemplate):
             return self.call_template(target.id, **params)
         return PendingJob(self.type_name(target), as_params(params), self._options)
 
     def call_template(self, name: str, /, **params: Any) -> PendingJob:
-        """A job to be, made from the template of that name or id; params go over the template's own."""
+        """Describes a job from the template with this name or id; `params` replace those of the template."""
         return PendingJob(None, as_params(params), self._options, name)
 
     async def enqueue_template(self, name: str, /, **params: Any) -> JobHandle:
-        """`enqueue` from the template of that name or id."""
+        """Stores one job from the template with this name or id."""
         return (await self.enqueue_many([self.call_template(name, **params)]))[0]
 
     def enqueue_template_sync(self, name: str, /, **params: Any) -> JobHandle:
@@ -279,7 +212,7 @@ class App:
         return self.enqueue_many_sync([self.call_template(name, **params)])[0]
 
     async def enqueue(self, target: Target, /, **params: Any) -> JobHandle:
-        """Stores one job. When this returns it is on disk and will run."""
+        """Stores one job. When this returns, the job is committed and will run."""
         return (await self.enqueue_many([self.call(target, **params)]))[0]
 
     def enqueue_sync(self, target: Target, /, **params: Any) -> JobHandle:
@@ -288,23 +221,34 @@ class App:
 
     async def enqueue_many(self, calls: Sequence[PendingJob]) -> list[JobHandle]:
         """Stores several jobs in one transaction: all or none."""
-        app = self._at_home()
-        if connection_of(self._options, calls) is not None:
-            return self.enqueue_many_sync(calls)
-        store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
-        enqueued = await QueueManager(store).submit([submission_of(call) for call in calls])
+        store, enqueued = await self._submit(calls, submit)
         return [JobHandle(store, job) for job in enqueued.jobs]
 
     def enqueue_many_sync(self, calls: Sequence[PendingJob]) -> list[JobHandle]:
         """`enqueue_many` for programs without an event loop."""
+        store, enqueued = self._submit_sync(calls, submit)
+        return [JobHandle(store, job) for job in enqueued.jobs]
+
+    async def _submit(
+        self, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any
+    ) -> tuple[PersistenceAdapter, R]:
+        app = self._at_home()
+        if connection_of(self._options, calls) is not None:
+            return self._submit_sync(calls, verb, *args)
+        submissions = [submission_of(call) for call in calls]
+        store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
+        return store, await store.write(verb, *args, submissions)
+
+    def _submit_sync(
+        self, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any
+    ) -> tuple[PersistenceAdapter, R]:
         submissions = [submission_of(call) for call in calls]
         connection = connection_of(self._options, calls)
-        store = self.store if connection is None else self._joining(connection)
-        queue = QueueManager(store)
-        enqueued = (
-            queue.submit_sync(submissions) if connection is None else queue.submit_joined(connection, submissions)
-        )
-        return [JobHandle(store, job) for job in enqueued.jobs]
+        if connection is None:
+            store = self.store
+            return store, store.write_sync(verb, *args, submissions)
+        store = self._joining(connection)
+        return store, store.write_joined(connection, verb, *args, submissions)
 
     # --- groups, templates, schedules, direct requests ---------------------------------------------------
 
@@ -317,13 +261,8 @@ class App:
         on_failure: str = "stop",
     ) -> tuple[JobGroup, list[JobHandle]]:
         """Stores several jobs with a common fate."""
-        if connection_of(self._options, calls) is not None:
-            return self.group_sync(calls, name=name, mode=mode, on_failure=on_failure)
-        app = self._at_home()
         policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
-        members = [submission_of(call) for call in calls]
-        store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
-        group, jobs = await QueueManager(store).submit_group(name, *policy, members)
+        store, (group, jobs) = await self._submit(calls, submit_group, name, *policy)
         return group, [JobHandle(store, job) for job in jobs]
 
     def group_sync(
@@ -336,19 +275,11 @@ class App:
     ) -> tuple[JobGroup, list[JobHandle]]:
         """`group` for programs without an event loop."""
         policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
-        members = [submission_of(call) for call in calls]
-        connection = connection_of(self._options, calls)
-        store = self.store if connection is None else self._joining(connection)
-        queue = QueueManager(store)
-        group, jobs = (
-            queue.submit_group_sync(name, *policy, members)
-            if connection is None
-            else queue.submit_group_joined(connection, name, *policy, members)
-        )
+        store, (group, jobs) = self._submit_sync(calls, submit_group, name, *policy)
         return group, [JobHandle(store, job) for job in jobs]
 
     async def template(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:
-        """Makes or changes the template of that name. Fields are those of a JobTemplate, e.g. default_params."""
+        """Makes or changes the template with this name. `fields` are those of a JobTemplate, such as default_params."""
         refuse_connection(self._options, "A template")
         return await self.store.write(save_template, name, self.type_name(target), fields)
 
@@ -358,10 +289,10 @@ class App:
         return self.store.write_sync(save_template, name, self.type_name(target), fields)
 
     async def schedule(self, name: str, target: Target, /, *, every: Duration | None = None, **fields: Any) -> Schedule:
-        """Makes the schedule of that name, or changes it to what is given.
+        """Makes the schedule with this name, or changes it to these fields.
 
-        Declaring the same again changes nothing; where an operator has changed a given field, it goes back.
-        Give `cron` or `every`, and what else a Schedule has: `params`, `timezone`, `adaptive`, `overlap`, …
+        The same declaration again changes nothing. A field that an operator has changed is set back if it is declared.
+        Pass `cron` or `every`, and other fields of a Schedule: `params`, `timezone`, `adaptive`, `overlap`, …
         """
         return await self.store.write(save_named_schedule, name, self._scheduled(target, every, fields))
 
@@ -394,7 +325,7 @@ class App:
         return reservation.result
 
     def direct_sync(self, target: Callable[..., Any] | str, /, *, wait_s: float | None = None, **params: Any) -> Any:
-        """`direct` for a thread beside the loop in which the App runs."""
+        """`direct` for another thread than that of the event loop in which the App runs."""
         app = self._at_home()
         loop = app._supervisor._loop if app._supervisor is not None else None
         if loop is None:
@@ -405,7 +336,7 @@ class App:
 
     @contextlib.asynccontextmanager
     async def running(self, **changes: Any) -> AsyncIterator[App]:
-        """Runs workers for this App's jobs inside the caller's event loop until the block ends."""
+        """Runs a worker for this App, with schedules and webhooks, in this event loop until the block ends."""
         from holdbeat.engine.schedule_trigger import ScheduleTrigger
         from holdbeat.engine.webhook_service import WebhookService
 

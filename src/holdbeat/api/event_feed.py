@@ -20,6 +20,7 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.views import event_json
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.reads.event_log import LoggedEvent, latest_cursor, read_events
+from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.api")
 
@@ -73,41 +74,34 @@ class EventFeed:
                 return
             self._head = await self._store.read(latest_cursor)
             self._numbers[self._head] = self._first - 1
-            loop = asyncio.get_running_loop()
-
-            def on_topics(topics: frozenset[str]) -> None:
-                if "events" in topics or "reconnected" in topics:
-                    with contextlib.suppress(RuntimeError):
-                        loop.call_soon_threadsafe(self._woken.set)
-
-            self._unsubscribe = self._store.listen(on_topics)
+            self._unsubscribe = self._store.on_topics(asyncio.get_running_loop(), {Topic.EVENTS}, self._woken.set)
             self._task = asyncio.create_task(self._read_on(), name="holdbeat-event-feed")
 
     async def _read_on(self) -> None:
         while not self._closed.is_set():
             try:
-                found = await self._store.read(read_events, self._head, limit=PAGE)
+                events = await self._store.read(read_events, self._head, limit=PAGE)
             except HoldbeatError as error:
                 log.warning("the event feed cannot read just now: %s", error)
-                found = []
-            if found:
-                self._take(found)
-            if len(found) < PAGE:
+                events = []
+            if events:
+                self._take(events)
+            if len(events) < PAGE:
                 await asyncio.sleep(min(GATHER_MAX_S, GATHER_S + self._listeners * GATHER_S_PER_LISTENER))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await self._woken.wait()
                 self._woken.clear()
 
-    def _take(self, found: Sequence[LoggedEvent]) -> None:
+    def _take(self, events: Sequence[LoggedEvent]) -> None:
         self._texts.clear()
-        for logged in found:
+        for logged in events:
             self._numbers[logged.cursor] = self._first + len(self._entries)
             self._entries.append(_Entry(logged))
         while len(self._entries) > KEPT:
             del self._numbers[self._entries.popleft().cursor]
             self._first += 1
-        self._head = found[-1].cursor
+        self._head = events[-1].cursor
         news, self._news = self._news, asyncio.Event()
         news.set()
 

@@ -1,4 +1,4 @@
-"""The API keys as the doors know them: hashes in memory, at most a second old.
+"""The API keys as the access middleware knows them: hashes in memory, at most a second old.
 
 Guards SEC-02: a key is found by its hash and compared in constant time; a key that was made or revoked in any process
 counts at once where the store's wake-ups reach, and after a second everywhere.
@@ -14,6 +14,7 @@ from holdbeat.domain.api_key import ApiKey, hash_of
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.store.access.api_keys import list_api_keys, touch_api_keys
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.topics import Topic
 
 FRESH_S = 1.0
 SECOND_LOOK_S = 0.05
@@ -38,7 +39,7 @@ class KeyRing:
         self._unsubscribe()
 
     def _on_topics(self, topics: frozenset[str]) -> None:
-        if "api_keys" in topics or "reconnected" in topics:
+        if topics & {Topic.API_KEYS, Topic.RECONNECTED}:
             self._is_stale = True
 
     @property
@@ -47,7 +48,7 @@ class KeyRing:
 
     @property
     def any_exists(self) -> bool:
-        """Whether a key was ever made. Revoking the last one does not open the doors again."""
+        """Whether a key was ever made. Revoking the last one does not make the server open again."""
         return self._any_row
 
     @property
@@ -80,15 +81,15 @@ class KeyRing:
         if not self.is_fresh:
             await self.refresh()
         digest = hash_of(key)
-        found = self._by_hash.get(digest)
-        if found is None and self._store.clock.monotonic() - self._read_at > SECOND_LOOK_S:
+        api_key = self._by_hash.get(digest)
+        if api_key is None and self._store.clock.monotonic() - self._read_at > SECOND_LOOK_S:
             async with self._reading:
                 await self._read()
-            found = self._by_hash.get(digest)
-        if found is None or not hmac.compare_digest(found.hash, digest):
+            api_key = self._by_hash.get(digest)
+        if api_key is None or not hmac.compare_digest(api_key.hash, digest):
             return None
-        self._note_use(found.id)
-        return found
+        self._note_use(api_key.id)
+        return api_key
 
     def by_id(self, key_id: str) -> ApiKey | None:
         """A key that still opens something."""

@@ -13,6 +13,7 @@ import secrets
 from holdbeat.api.key_ring import KeyRing
 from holdbeat.domain.api_key import ApiKey
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.meta import recall, remember_first
 from holdbeat.store.transaction import Transaction
 
 COOKIE = "holdbeat_session"
@@ -23,14 +24,10 @@ _SECRET_KEY = "session_secret"
 
 def session_secret(tx: Transaction, proposed: str) -> str:
     """The store's secret for signing sessions; the first proposal stays."""
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING",
-        key=_SECRET_KEY,
-        value=proposed,
-    )
-    row = tx.one("SELECT value FROM meta WHERE key = :key", key=_SECRET_KEY)
-    assert row is not None
-    return str(row[0])
+    remember_first(tx, _SECRET_KEY, proposed)
+    secret = recall(tx, _SECRET_KEY)
+    assert secret is not None
+    return secret
 
 
 class Sessions:
@@ -58,9 +55,9 @@ class Sessions:
         """The key that the request's cookie stands for, if it is genuine, not over, and the key still opens; and when
         the session is over, in seconds since 1970."""
         for value in _cookie_values(cookie_header):
-            found = await self._key_behind(value)
-            if found is not None:
-                return found
+            key_and_end = await self._key_behind(value)
+            if key_and_end is not None:
+                return key_and_end
         return None
 
     async def _key_behind(self, value: str) -> tuple[ApiKey, int] | None:
@@ -91,9 +88,9 @@ def _cookie_values(header: str) -> list[str]:
 
     Other sites of the same domain can set one of the same name, so a browser may send several.
     """
-    found = []
+    values = []
     for pair in header.split(";"):
         name, _, value = pair.partition("=")
         if name.strip() == COOKIE:
-            found.append(value.strip().strip('"'))
-    return found[:MOST_COOKIES]
+            values.append(value.strip().strip('"'))
+    return values[:MOST_COOKIES]

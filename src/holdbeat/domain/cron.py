@@ -1,11 +1,14 @@
 """When a cron schedule fires, in its zone, whatever the clocks there do.
 
 A fire time is strictly after the moment asked about, is a moment that exists, and comes once. What happens to
-wall times that a zone skips or repeats is the schedule's own choice:
+wall times that a zone skips or repeats depends on the expression and on the schedule's own choice.
 
-    vixie   as in Debian's cron. A fixed time in a gap fires once, right behind it; in a fold it fires in the
-            first pass. When the minute or the hour field begins with `*` the expression follows elapsed time:
-            it fires whenever the clocks show a matching minute, in both passes of a fold, never for a gap.
+When the minute or the hour field begins with `*` the expression follows elapsed time, whatever the choice: it
+fires whenever the clocks show a matching minute, in both passes of a fold, never for a gap. Otherwise it names
+fixed times, and the choice decides:
+
+    vixie   a time in a gap fires once, right behind it; in a fold it fires in the first pass. Debian's cron does
+            the same for clock changes of less than three hours; a larger one it takes for a corrected clock.
     skip    a time in a gap is dropped; in a fold only the first pass fires.
     shift   a time in a gap is moved by the length of the gap; in a fold only the first pass fires.
 """
@@ -69,20 +72,25 @@ class Cron:
 
     def next_after(self, after: datetime, zone: ZoneInfo, dst: Dst) -> datetime | None:
         """The first fire strictly after an instant, in UTC; None if the calendar ends before."""
-        found = self._next(_instant(after), zone, dst)
-        return found[0].replace(tzinfo=UTC) if found else None
+        following = self._next(_instant(after), zone, dst)
+        return following[0].replace(tzinfo=UTC) if following else None
 
     def fires(self, after: datetime, zone: ZoneInfo, dst: Dst) -> Iterator[Fire]:
         """All fires strictly after an instant, in order."""
-        found = self._next(_instant(after), zone, dst)
-        while found:
-            instant, is_moved = found
+        following = self._next(_instant(after), zone, dst)
+        while following:
+            instant, is_moved = following
             wall = wall_at(zone, instant)
             first, second = offsets(zone, wall)
             note = "gap" if is_moved else "fold" if first > second else None
             at = instant.replace(tzinfo=UTC)
             yield Fire(at=at, local=at.astimezone(zone), note=note)
-            found = self._next(instant, zone, dst)
+            following = self._next(instant, zone, dst)
+
+    @property
+    def shortest_step(self) -> timedelta:
+        """The least time between two matching wall times, on any day."""
+        return self._grid.shortest_step
 
     def describe(self) -> str:
         """The expression as a short sentence, such as `at 09:30 on Monday through Friday`."""
@@ -93,7 +101,7 @@ class Cron:
         """The next instant, and whether it stands for a time in a gap."""
         after = max(after, _EARLIEST)
         try:
-            if dst == Dst.VIXIE and self._follows_elapsed_time:
+            if self._follows_elapsed_time:
                 at = self._next_elapsed(after, zone)
                 return (at, False) if at else None
             return self._next_on_the_wall(after, zone, dst)
@@ -105,9 +113,9 @@ class Cron:
         """The next instant at which the clocks show a matching minute."""
         now = wall_at(zone, after)
         minute = whole_minute(now)
-        found = None
+        next_at = None
         wall = self._grid.at_or_after(minute + MINUTE)
-        while wall and not found:
+        while wall and not next_at:
             first, second = offsets(zone, wall)
             if first < second:
                 wall = self._grid.at_or_after(behind_gap(zone, wall))
@@ -116,7 +124,7 @@ class Cron:
             if at <= after:
                 at = wall - second
             if at > after:
-                found = at
+                next_at = at
             else:
                 wall = self._grid.at_or_after(wall + MINUTE)
         first, second = offsets(zone, now)
@@ -126,9 +134,9 @@ class Cron:
             while wall and wall <= minute:
                 at = wall - offsets(zone, wall)[1]
                 if at > after:
-                    return min(at, found) if found else at
+                    return min(at, next_at) if next_at else at
                 wall = self._grid.at_or_after(wall + MINUTE)
-        return found
+        return next_at
 
     def _next_on_the_wall(self, after: datetime, zone: ZoneInfo, dst: Dst) -> tuple[datetime, bool] | None:
         """The next instant that a matching wall time, shown or skipped, is mapped to."""

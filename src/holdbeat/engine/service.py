@@ -13,7 +13,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from holdbeat.domain.errors import StoreRefused, Unavailable
+from holdbeat.domain.worker import Worker
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -24,14 +26,18 @@ class Service(ABC):
     """Starts, steps at an interval or when woken, and stops after the step at hand."""
 
     name: ClassVar[str]
-    topics: ClassVar[frozenset[str]] = frozenset()
-    """Wake-ups of the store that make it step at once."""
+    topics: ClassVar[frozenset[Topic]] = frozenset()
+    """Topics of the store that make it step at once; a reconnect does so too."""
+    watches_clock: ClassVar[bool] = False
+    """Whether it looks at the clocks itself, so that its process needs no other ClockWatch."""
 
     def __init__(self, store: PersistenceAdapter, interval_s: float) -> None:
         self.store = store
         self.interval_s = interval_s
         self.on_refused: Callable[[StoreRefused], None] | None = None
         """Called when the store must not be used any more."""
+        self.worker: Worker | None = None
+        """The process that runs it."""
         self._woken = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -48,15 +54,8 @@ class Service(ABC):
         if self._task is not None:
             return
         self._stopping = False
-        loop = asyncio.get_running_loop()
         if self.topics:
-
-            def on_topics(topics: frozenset[str]) -> None:
-                if topics & self.topics:
-                    with contextlib.suppress(RuntimeError):
-                        loop.call_soon_threadsafe(self.wake)
-
-            self._unsubscribe = self.store.listen(on_topics)
+            self._unsubscribe = self.store.on_topics(asyncio.get_running_loop(), self.topics, self.wake)
         self._task = asyncio.create_task(self._loop(), name=f"holdbeat-{self.name}")
 
     async def stop(self) -> None:

@@ -14,12 +14,11 @@ from typing import Any, Literal
 from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.params import dumps
+from holdbeat.store.event_batches import BATCH_COLUMNS, EVENT_COLUMNS, packed
+from holdbeat.store.topics import Topic
 
 Row = tuple[Any, ...]
 Dialect = Literal["sqlite", "postgres"]
-
-
-EVENT_COLUMNS = ("name", "at", "job_id", "run_id", "worker_id", "group_id", "schedule_id", "data")
 
 
 class StoreTerms:
@@ -38,17 +37,28 @@ class Transaction(ABC):
 
     dialect: Dialect
 
-    def __init__(self, now: datetime, terms: StoreTerms) -> None:
-        self.now = now
+    def __init__(self, now: datetime | None, terms: StoreTerms) -> None:
+        self._now = now
         self.terms = terms
         self.events: list[Row] = []
         """Noted Events as rows of EVENT_COLUMNS; verbs that note one for each of many jobs append them here."""
         self.written: list[Row] = []
         """Events that will be in the log once this transaction has committed."""
         self.wakes: set[str] = set()
-        """Topics that somebody may be waiting for; told after the commit."""
+        """Topics that somebody may be waiting for; sent after the commit."""
         self.known_dead: Callable[[], frozenset[str]] = frozenset
         """Workers whose processes are certainly gone, where the engine can tell, though nobody has buried them yet."""
+
+    @property
+    def now(self) -> datetime:
+        """The instant at which this transaction takes place."""
+        if self._now is None:
+            self._now = self._begun_at()
+        return self._now
+
+    def _begun_at(self) -> datetime:
+        """Asks the engine for `now`, where it was not handed in."""
+        raise NotImplementedError
 
     # --- statements -------------------------------------------------------------------------------------
 
@@ -96,9 +106,19 @@ class Transaction(ABC):
     def next_positions(self, counts: Mapping[int, int]) -> dict[int, list[int]]:
         """For each priority, that many fresh positions at its end."""
 
+    def expect_position(self, priority: int) -> None:  # noqa: B027
+        """Says that one position of this priority will probably be needed, so that it can come with something else.
+
+        A wrong guess costs an unused position, nothing else.
+        """
+
     @abstractmethod
     def lock_pools(self, names: Iterable[str]) -> None:
         """Lets nobody else count or take slots of these pools before this transaction has ended."""
+
+    @abstractmethod
+    def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:
+        """Inserts a row of the log that holds as many Events as its `count`, under the last of as many fresh ids."""
 
     # --- what follows ------------------------------------------------------------------------------------
 
@@ -126,7 +146,7 @@ class Transaction(ABC):
             (name, self.now, job_id, run_id, worker_id, group_id, schedule_id, dumps(known) if known else None)
         )
 
-    def wake(self, *topics: str) -> None:
+    def wake(self, *topics: Topic) -> None:
         self.wakes.update(topics)
 
     def write_events(self) -> None:
@@ -134,6 +154,10 @@ class Transaction(ABC):
         if not self.events:
             return
         noted, self.events = self.events, []
-        self.insert("events", EVENT_COLUMNS, noted)
+        for is_batch, rows in packed(noted):
+            if is_batch:
+                self.insert_event_batch(BATCH_COLUMNS, rows[0])
+            else:
+                self.insert("events", EVENT_COLUMNS, rows)
         self.written += noted
-        self.wakes.add("events")
+        self.wakes.add(Topic.EVENTS)

@@ -10,14 +10,13 @@ from holdbeat.client.asynchronous.jobs import AsyncJobs
 from holdbeat.client.asynchronous.schedules import AsyncEndpoints, AsyncSchedules
 from holdbeat.client.asynchronous.transport import segment
 from holdbeat.client.messages import COMMENT
-from holdbeat.client.types import (
+from holdbeat.schemas.base import JsonObject, Page
+from holdbeat.schemas.jobs import Explanation
+from holdbeat.schemas.system import (
     Delivery,
     DirectAnswer,
     Event,
-    Explanation,
     JobType,
-    JsonObject,
-    Page,
     Reservation,
     Stats,
     Webhook,
@@ -27,14 +26,20 @@ from holdbeat.client.types import (
 
 
 class AsyncClient(AsyncJobs):
-    """A Holdbeat server, as methods. `url` and `key` default to HOLDBEAT_SERVER and HOLDBEAT_KEY."""
+    """The API of a server as methods. `url` and `key` default to HOLDBEAT_SERVER and HOLDBEAT_KEY.
+
+    Answers are dictionaries as the API sends them. A refusal raises ProblemError, a server that cannot be reached
+    Unavailable.
+    """
 
     @property
     def schedules(self) -> AsyncSchedules:
+        """The methods for schedules."""
         return AsyncSchedules(self)
 
     @property
     def endpoints(self) -> AsyncEndpoints:
+        """The methods for endpoints: HTTP calls with a schedule."""
         return AsyncEndpoints(self)
 
     async def __aenter__(self) -> AsyncClient:
@@ -52,37 +57,40 @@ class AsyncClient(AsyncJobs):
         body: dict[str, Any] = {"params": dict(params or {})}
         if wait_s is not None:
             body["wait_s"] = wait_s
-        said: DirectAnswer = await self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
-        return said
+        answer: DirectAnswer = await self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
+        return answer
 
     async def list_reservations(
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Page[Reservation]:
+        """Lists direct requests, the newest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
         page: Page[Reservation] = await self.call("GET", "/api/reservations", query=query)
         return page
 
     async def get_reservation(self, reservation_id: str) -> Reservation:
-        found: Reservation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
-        return found
+        """Reads one direct request."""
+        answer: Reservation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
+        return answer
 
     async def explain_reservation(self, reservation_id: str) -> Explanation:
-        """Why a direct request waits, runs, or how it ended."""
-        said: Explanation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
-        return said
+        """Says why a direct request waits or runs, or how it ended."""
+        answer: Explanation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
+        return answer
 
     async def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
+        """Cancels a direct request that waits or runs."""
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
         body = {} if reason is None else {"reason": reason}
-        found: Reservation = await self.call("POST", path, body=body)
-        return found
+        answer: Reservation = await self.call("POST", path, body=body)
+        return answer
 
     # --- webhooks -----------------------------------------------------------------------------------------
 
     async def create_webhook(
         self, url: str, *, events: Sequence[str] | None = None, secret: str | None = None
     ) -> Webhook:
-        """Subscribes; the answer shows the secret, once."""
+        """Makes a webhook. Only this answer contains the secret."""
         body: dict[str, Any] = {"url": url}
         if events is not None:
             body["events"] = [*events]
@@ -92,37 +100,44 @@ class AsyncClient(AsyncJobs):
         return made
 
     async def list_webhooks(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
+        """Lists webhooks, without their secrets."""
         page: Page[Webhook] = await self.call("GET", "/api/webhooks", query={"limit": limit, "cursor": cursor})
         return page
 
     async def get_webhook(self, webhook_id: str) -> Webhook:
-        found: Webhook = await self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
-        return found
+        """Reads one webhook, without its secret."""
+        answer: Webhook = await self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
+        return answer
 
     async def update_webhook(
         self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None
     ) -> Webhook:
+        """Changes `url`, `events` or `enabled` of a webhook.
+
+        With `version` the change is refused if somebody else changed it since.
+        """
         headers = {} if version is None else {"If-Match": f'"{version}"'}
         path = f"/api/webhooks/{segment(webhook_id)}"
         changed: Webhook = await self.call("PATCH", path, body=changes, headers=headers)
         return changed
 
     async def delete_webhook(self, webhook_id: str) -> None:
+        """Deletes a webhook."""
         await self.call("DELETE", f"/api/webhooks/{segment(webhook_id)}", is_repeatable=False)
 
     async def rotate_webhook(self, webhook_id: str, *, secret: str | None = None) -> Webhook:
-        """A new secret, shown once; the old one signs too for a day."""
+        """Makes a new secret, which only this answer contains. For a day messages are signed with the old one too."""
         body = {} if secret is None else {"secret": secret}
         changed: Webhook = await self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=body)
         return changed
 
     async def webhook_secret(self) -> WebhookSecret:
         """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
-        found: WebhookSecret = await self.call("GET", "/api/webhooks/secret")
-        return found
+        answer: WebhookSecret = await self.call("GET", "/api/webhooks/secret")
+        return answer
 
     async def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
-        """Gives the server a new secret of its own; the old one signs too for a day."""
+        """Makes a new secret for the server. For a day messages are signed with the old one too."""
         body = {} if secret is None else {"secret": secret}
         changed: WebhookSecret = await self.call("POST", "/api/webhooks/secret/rotate", body=body)
         return changed
@@ -135,33 +150,38 @@ class AsyncClient(AsyncJobs):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Delivery]:
+        """Lists webhook messages that are pending, delivered or given up, the newest first."""
         query = {"job_id": job_id, "status": status, "limit": limit, "cursor": cursor}
         page: Page[Delivery] = await self.call("GET", "/api/deliveries", query=query)
         return page
 
     async def get_delivery(self, delivery_id: str) -> Delivery:
-        found: Delivery = await self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
-        return found
+        """Reads one webhook message and its attempts."""
+        answer: Delivery = await self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
+        return answer
 
     async def redeliver(self, delivery_id: str) -> Delivery:
-        found: Delivery = await self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
-        return found
+        """Sends a webhook message once more, with the same id."""
+        answer: Delivery = await self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
+        return answer
 
     # --- the state of the whole ---------------------------------------------------------------------------
 
     async def stats(self) -> Stats:
+        """Counts jobs, runs, resources and workers."""
         figures: Stats = await self.call("GET", "/api/stats")
         return figures
 
     async def workers(
         self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None
     ) -> Page[Worker]:
-        """Workers that are alive; with `all` also those that have ended."""
+        """Lists workers that are alive; with `all` also those that have stopped."""
         query = {"all": all, "limit": limit, "cursor": cursor}
         page: Page[Worker] = await self.call("GET", "/api/workers", query=query)
         return page
 
     async def job_types(self, *, limit: int | None = 500, cursor: str | None = None) -> Page[JobType]:
+        """Lists the job types that workers have announced, with the JSON schemas of their params."""
         page: Page[JobType] = await self.call("GET", "/api/job-types", query={"limit": limit, "cursor": cursor})
         return page
 
@@ -173,7 +193,7 @@ class AsyncClient(AsyncJobs):
         job_id: str | None = None,
         limit: int | None = None,
     ) -> Page[Event]:
-        """A page of the log of events, the oldest first; `after` is a `next_cursor`, or the id of an event."""
+        """Lists events, the oldest first; `after` is a `next_cursor` or the id of an event."""
         query = {"after": after, "name": name, "job_id": job_id, "limit": limit}
         page: Page[Event] = await self.call("GET", "/api/events", query=query)
         return page
@@ -181,7 +201,7 @@ class AsyncClient(AsyncJobs):
     async def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Events as they happen, for ever; from the beginning of the log with `after="0"`."""
+        """Yields events as they happen, without end; from the beginning of the log with `after="0"`."""
         query = {"after": after, "name": name, "job_id": job_id}
         async with aclosing(self.messages("/api/events", query=query)) as messages:
             async for message in messages:
@@ -189,13 +209,15 @@ class AsyncClient(AsyncJobs):
                     yield message.data
 
     async def health(self) -> JsonObject:
-        said: JsonObject = await self.call("GET", "/healthz")
-        return said
+        """Asks whether the server's process answers; needs no key."""
+        answer: JsonObject = await self.call("GET", "/healthz")
+        return answer
 
     async def readiness(self) -> JsonObject:
-        """The proof that the server can do its work; a ProblemError with status 503 if it cannot."""
-        said: JsonObject = await self.call("GET", "/readyz", is_repeatable=False)
-        return said
+        """Checks that the server can do its work; raises ProblemError with the status 503 if it cannot."""
+        answer: JsonObject = await self.call("GET", "/readyz", is_repeatable=False)
+        return answer
 
     async def metrics(self) -> str:
+        """Reads the metrics in the text format of Prometheus."""
         return (await self.fetch("GET", "/metrics")).decode()

@@ -9,27 +9,26 @@ from contextlib import closing
 from typing import Any
 
 from holdbeat.client.blocking.transport import Transport, segment
-from holdbeat.client.types import (
+from holdbeat.schemas.base import Items, Page
+from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
-    Event,
     Explanation,
-    Items,
+    GroupSummary,
     Job,
     JobGroup,
-    JobGroupWithJobs,
     JobRun,
     JobTemplate,
     LogLine,
-    Page,
-    Pauses,
-    Queue,
+    PauseList,
+    QueuePage,
 )
+from holdbeat.schemas.system import Event
 
 
-def _given(**fields: Any) -> dict[str, Any]:
-    """What a method was given of its own parameters. What a caller names himself goes as it is: null can mean
-    something, as in `cancel_grace_s`."""
+def _sent(**fields: Any) -> dict[str, Any]:
+    """The named arguments that are not None. A caller who passes a whole request may send null: it can mean something,
+    as in `cancel_grace_s`."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -47,7 +46,7 @@ class Jobs(Transport):
 
     def submit(self, type: str | None = None, params: Mapping[str, Any] | None = None, **fields: Any) -> Job:
         """Submits a job: `submit("story", {"prompt": "a fox"}, priority=5)` or `submit(template="nightly")`."""
-        return self.submit_job({**_given(type=type, params=params), **fields})
+        return self.submit_job({**_sent(type=type, params=params), **fields})
 
     def submit_job(self, request: Mapping[str, Any]) -> Job:
         """Submits a job. Without an idempotency key it gets one, so that a lost answer cannot make a second job."""
@@ -63,7 +62,7 @@ class Jobs(Transport):
         return job
 
     def submit_jobs(self, requests: Sequence[Mapping[str, Any]]) -> Items[Job]:
-        """Submits several jobs: all or none."""
+        """Submits several jobs in one transaction: all or none."""
         keyed = [{**request, "idempotency_key": _key_of(request)} for request in requests]
         jobs: Items[Job] = self.call("POST", "/api/jobs/batch", body={"jobs": keyed}, is_repeatable=True)
         return jobs
@@ -81,7 +80,7 @@ class Jobs(Transport):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Job]:
-        """Jobs, the newest first."""
+        """Lists jobs, the newest first."""
         query = {
             "status": status, "type": type, "resource": resource, "schedule_id": schedule_id, "group_id": group_id,
             "template_id": template_id, "label": label, "limit": limit, "cursor": cursor,
@@ -90,6 +89,7 @@ class Jobs(Transport):
         return page
 
     def get_job(self, job_id: str) -> Job:
+        """Reads one job."""
         job: Job = self.call("GET", f"/api/jobs/{segment(job_id)}")
         return job
 
@@ -99,17 +99,18 @@ class Jobs(Transport):
         return job
 
     def cancel_job(self, job_id: str, reason: str | None = None) -> Job:
-        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/cancel", body=_given(reason=reason))
+        """Cancels a job: one that waits never runs, the handler of one that runs is told to stop."""
+        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/cancel", body=_sent(reason=reason))
         return job
 
     def cancel_jobs(self, filter: Mapping[str, Any], *, dry_run: bool = False, reason: str | None = None) -> BulkResult:
         """Cancels every unfinished job that the filter finds."""
-        body = {"filter": filter, "dry_run": dry_run, **_given(reason=reason)}
+        body = {"filter": filter, "dry_run": dry_run, **_sent(reason=reason)}
         result: BulkResult = self.call("POST", "/api/jobs/cancel", body=body, is_repeatable=dry_run)
         return result
 
     def retry_job(self, job_id: str) -> Job:
-        """A new job from one that failed, was skipped or was cancelled."""
+        """Makes a new job from one that failed, was skipped or was cancelled."""
         job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/retry")
         return job
 
@@ -117,16 +118,17 @@ class Jobs(Transport):
         self, job_id: str, *, before: str | None = None, after: str | None = None, to: str | int | None = None
     ) -> Job:
         """Moves a QUEUED job within its priority; `to` is top, bottom or an index."""
-        body = _given(before=before, after=after, to=to)
+        body = _sent(before=before, after=after, to=to)
         job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/move", body=body)
         return job
 
     def explain_job(self, job_id: str) -> Explanation:
-        said: Explanation = self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
-        return said
+        """Says why a job waits or failed, and when it will probably start."""
+        answer: Explanation = self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
+        return answer
 
     def job_events(self, job_id: str, *, limit: int | None = None, cursor: str | None = None) -> Page[Event]:
-        """What the scheduler decided about a job, in order."""
+        """Lists what the scheduler decided about a job, in order."""
         query = {"limit": limit, "cursor": cursor}
         page: Page[Event] = self.call("GET", f"/api/jobs/{segment(job_id)}/events", query=query)
         return page
@@ -153,13 +155,16 @@ class Jobs(Transport):
 
     # --- logs ---------------------------------------------------------------------------------------------
 
-    def get_logs(self, job_id: str, *, after: int | None = None, limit: int | None = None) -> Page[LogLine]:
-        query = {"after": after, "limit": limit}
+    def get_logs(
+        self, job_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[LogLine]:
+        """Reads the log of a job; `after` is the number of the last line that is known already."""
+        query = {"after": after, "limit": limit, "cursor": cursor}
         page: Page[LogLine] = self.call("GET", f"/api/jobs/{segment(job_id)}/logs", query=query)
         return page
 
     def follow_logs(self, job_id: str, *, after: int = 0) -> Generator[LogLine, None, None]:
-        """Lines as they are written, each once, until the run has ended."""
+        """Yields lines of the log as they are written, each once, until the run has ended."""
         query = {"follow": True, "after": after}
         with closing(self.messages(f"/api/jobs/{segment(job_id)}/logs", query=query)) as messages:
             for message in messages:
@@ -170,23 +175,28 @@ class Jobs(Transport):
 
     # --- the queue ----------------------------------------------------------------------------------------
 
-    def get_queue(self, *, resource: str | None = None, limit: int | None = None, cursor: str | None = None) -> Queue:
-        """The queue in the order in which it will be claimed."""
+    def get_queue(
+        self, *, resource: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> QueuePage:
+        """Lists the queue in the order in which it will be claimed."""
         query = {"resource": resource, "limit": limit, "cursor": cursor}
-        queue: Queue = self.call("GET", "/api/queue", query=query)
+        queue: QueuePage = self.call("GET", "/api/queue", query=query)
         return queue
 
     def reorder_queue(self, job_ids: Sequence[str]) -> Items[Job]:
+        """Puts QUEUED jobs of one priority into this order, on the places that they have together."""
         jobs: Items[Job] = self.call("POST", "/api/queue/reorder", body={"job_ids": list(job_ids)}, is_repeatable=True)
         return jobs
 
-    def pause_queue(self, resource: str | None = None, *, reason: str | None = None) -> Pauses:
-        body = _given(resource=resource, reason=reason)
-        pauses: Pauses = self.call("POST", "/api/queue/pause", body=body, is_repeatable=True)
+    def pause_queue(self, resource: str | None = None, *, reason: str | None = None) -> PauseList:
+        """Starts no more jobs, of one resource or of all. Running jobs go on."""
+        body = _sent(resource=resource, reason=reason)
+        pauses: PauseList = self.call("POST", "/api/queue/pause", body=body, is_repeatable=True)
         return pauses
 
-    def resume_queue(self, resource: str | None = None) -> Pauses:
-        pauses: Pauses = self.call("POST", "/api/queue/resume", body=_given(resource=resource), is_repeatable=True)
+    def resume_queue(self, resource: str | None = None) -> PauseList:
+        """Ends the pause of one resource, or the pause of all."""
+        pauses: PauseList = self.call("POST", "/api/queue/resume", body=_sent(resource=resource), is_repeatable=True)
         return pauses
 
     # --- runs ---------------------------------------------------------------------------------------------
@@ -201,6 +211,7 @@ class Jobs(Transport):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[JobRun]:
+        """Lists runs, the newest first."""
         query = {
             "status": status, "job_id": job_id, "type": type, "error_kind": error_kind, "limit": limit,
             "cursor": cursor,
@@ -209,10 +220,12 @@ class Jobs(Transport):
         return page
 
     def get_job_run(self, run_id: str) -> JobRun:
+        """Reads one run: its times, its result or error, and the names of its artifacts."""
         run: JobRun = self.call("GET", f"/api/job-runs/{segment(run_id)}")
         return run
 
     def retry_job_run(self, run_id: str) -> Job:
+        """Makes a new job from the job of a run that failed or was skipped."""
         job: Job = self.call("POST", f"/api/job-runs/{segment(run_id)}/retry")
         return job
 
@@ -223,14 +236,15 @@ class Jobs(Transport):
         return result
 
     def get_artifact(self, run_id: str, name: str) -> bytes:
+        """Reads an artifact of a run."""
         path = "/".join(segment(part) for part in name.split("/"))
         return self.fetch("GET", f"/api/job-runs/{segment(run_id)}/artifacts/{path}")
 
     # --- groups -------------------------------------------------------------------------------------------
 
-    def create_group(self, request: Mapping[str, Any]) -> JobGroupWithJobs:
-        """Submits several jobs with a common fate: {mode, jobs, name?, on_failure?}."""
-        group: JobGroupWithJobs = self.call("POST", "/api/job-groups", body=request)
+    def create_group(self, request: Mapping[str, Any]) -> JobGroup:
+        """Submits several jobs as a group: `{mode, jobs, name?, on_failure?}`."""
+        group: JobGroup = self.call("POST", "/api/job-groups", body=request)
         return group
 
     def list_groups(
@@ -240,23 +254,27 @@ class Jobs(Transport):
         name: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
-    ) -> Page[JobGroup]:
+    ) -> Page[GroupSummary]:
+        """Lists groups, the newest first."""
         query = {"status": status, "name": name, "limit": limit, "cursor": cursor}
-        page: Page[JobGroup] = self.call("GET", "/api/job-groups", query=query)
+        page: Page[GroupSummary] = self.call("GET", "/api/job-groups", query=query)
         return page
 
-    def get_group(self, group_id: str) -> JobGroupWithJobs:
-        group: JobGroupWithJobs = self.call("GET", f"/api/job-groups/{segment(group_id)}")
+    def get_group(self, group_id: str) -> JobGroup:
+        """Reads a group and its jobs."""
+        group: JobGroup = self.call("GET", f"/api/job-groups/{segment(group_id)}")
         return group
 
-    def cancel_group(self, group_id: str, reason: str | None = None) -> JobGroupWithJobs:
-        body = _given(reason=reason)
-        group: JobGroupWithJobs = self.call("POST", f"/api/job-groups/{segment(group_id)}/cancel", body=body)
+    def cancel_group(self, group_id: str, reason: str | None = None) -> JobGroup:
+        """Cancels every unfinished job of a group."""
+        body = _sent(reason=reason)
+        group: JobGroup = self.call("POST", f"/api/job-groups/{segment(group_id)}/cancel", body=body)
         return group
 
     # --- templates ----------------------------------------------------------------------------------------
 
     def create_template(self, request: Mapping[str, Any]) -> JobTemplate:
+        """Makes a template: `{name, type, default_params?, ...}`."""
         template: JobTemplate = self.call("POST", "/api/job-templates", body=request)
         return template
 
@@ -268,22 +286,24 @@ class Jobs(Transport):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[JobTemplate]:
-        """Templates, the newest first; `archived` is true, false or all."""
+        """Lists templates, the newest first; `archived` is true, false or all."""
         query = {"type": type, "archived": archived, "limit": limit, "cursor": cursor}
         page: Page[JobTemplate] = self.call("GET", "/api/job-templates", query=query)
         return page
 
     def get_template(self, reference: str) -> JobTemplate:
-        """A template by its id or its name."""
+        """Reads a template by its id or its name."""
         template: JobTemplate = self.call("GET", f"/api/job-templates/{segment(reference)}")
         return template
 
     def update_template(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> JobTemplate:
+        """Changes a template. With `version` the change is refused if somebody else changed it since."""
         path = f"/api/job-templates/{segment(reference)}"
         template: JobTemplate = self.call("PATCH", path, body=changes, headers=_version(version))
         return template
 
     def archive_template(self, reference: str, *, version: int | None = None) -> JobTemplate:
+        """Archives a template: it makes no new jobs, and its schedules are disabled."""
         path = f"/api/job-templates/{segment(reference)}"
         template: JobTemplate = self.call("DELETE", path, headers=_version(version))
         return template

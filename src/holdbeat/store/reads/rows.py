@@ -14,6 +14,7 @@ from holdbeat.domain.lease import Lease
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
 from holdbeat.domain.run import ErrorKind, JobRun, RunStatus
+from holdbeat.domain.template import JobTemplate
 from holdbeat.store.transaction import Row, Transaction
 
 JOB_FIELDS = (
@@ -50,6 +51,12 @@ RESERVATION_FIELDS = (
 )  # fmt: skip
 RESERVATION = ", ".join(RESERVATION_FIELDS)
 
+TEMPLATE_FIELDS = (
+    "id", "name", "type", "default_params", "priority", "resource", "retry_policy", "timeout_s", "webhook_url",
+    "labels", "description", "archived_at", "version", "created_at", "cancel_grace_s",
+)  # fmt: skip
+TEMPLATE = ", ".join(TEMPLATE_FIELDS)
+
 STATUS = {status.value: status for status in JobStatus}
 _HOLD = {int(hold): hold for hold in Hold}
 
@@ -79,27 +86,22 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
-    """A row of the JOB columns as a Job, whose first fields they are."""
+    """A row of the JOB columns, and perhaps others after them, as a Job, whose first fields they are."""
+    (
+        id_, type_, params, status, priority, position, resource, retry_policy, created_at, template_id, schedule_id,
+        scheduled_for, group_id, sequence, retry_of, retry_kind, retried_by, permanently_failed, timeout_s,
+        cancel_grace_s, not_before, idempotency_key, webhook_url, labels, started_at, finished_at, cancel_requested_at,
+        cancel_reason, hold, attempt, trace,
+    ) = row[:_JOB_WIDTH]  # fmt: skip
     time: Callable[[Any], Any] = tx.time
-    values = list(row[:_JOB_WIDTH])
-    values[2] = _object(values[2])
-    values[3] = STATUS[values[3]]
-    values[7] = policy_of(values[7])
-    values[8] = time(values[8])
-    if values[11]:
-        values[11] = time(values[11])
-    values[17] = bool(values[17])
-    if values[20]:
-        values[20] = time(values[20])
-    values[23] = _object(values[23])
-    if values[24]:
-        values[24] = time(values[24])
-    if values[25]:
-        values[25] = time(values[25])
-    if values[26]:
-        values[26] = time(values[26])
-    values[28] = _HOLD[values[28]]
-    return Job(*values)
+    return Job(
+        id_, type_, _object(params), STATUS[status], priority, position, resource, policy_of(retry_policy),
+        time(created_at), template_id, schedule_id, scheduled_for and time(scheduled_for), group_id, sequence, retry_of,
+        retry_kind, retried_by, bool(permanently_failed), timeout_s, cancel_grace_s, not_before and time(not_before),
+        idempotency_key, webhook_url, _object(labels), started_at and time(started_at),
+        finished_at and time(finished_at), cancel_requested_at and time(cancel_requested_at), cancel_reason,
+        _HOLD[hold], attempt, trace,
+    )  # fmt: skip
 
 
 def run_of(tx: Transaction, row: Sequence[Any]) -> JobRun:
@@ -175,4 +177,25 @@ def reservation_of(tx: Transaction, row: Row) -> Reservation:
         worker_id=row[16],
         fence=row[17],
         cancel_requested_at=time(row[18]),
+    )
+
+
+def template_of(tx: Transaction, row: Row) -> JobTemplate:
+    """A row of the TEMPLATE columns as a JobTemplate."""
+    return JobTemplate(
+        id=row[0],
+        name=row[1],
+        type=row[2],
+        default_params=json.loads(row[3]),
+        priority=row[4],
+        resource=row[5],
+        retry_policy=json.loads(row[6]) if row[6] is not None else None,
+        timeout_s=row[7],
+        webhook_url=row[8],
+        labels=json.loads(row[9]),
+        description=row[10],
+        archived_at=tx.time(row[11]),
+        version=row[12],
+        created_at=tx.time(row[13]),
+        cancel_grace_s=row[14],
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain import events
@@ -18,6 +18,7 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.params import dumps
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 _FIELDS = (
@@ -54,7 +55,7 @@ def register_worker(tx: Transaction, worker: Worker, terms: LeaseTerms) -> Worke
         ],
     )  # fmt: skip
     tx.record(events.WORKER_STARTED, worker_id=worker.id, kind=worker.kind, host=worker.host, pid=worker.pid)
-    tx.wake("workers")
+    tx.wake(Topic.WORKERS)
     return known
 
 
@@ -67,11 +68,17 @@ def beat(tx: Transaction, worker_id: str, terms: LeaseTerms) -> Beat:
         now=tx.now,
         expires_at=expires_at,
     )
+    # On SQLite the death of a worker is known at once, so there the length of a lease matters little.
+    renewed, params = ":expires_at", dict[str, Any](expires_at=expires_at)
+    if tx.dialect == "postgres":
+        # Each lease as long as it was when it was taken: a run with a time limit may have a shorter one.
+        renewed = "least(:expires_at, CAST(:now AS timestamptz) + greatest(expires_at - heartbeat_at, :shortest))"
+        params["shortest"] = timedelta(seconds=terms.shortest_s)
     held = tx.rows(
-        "UPDATE leases SET heartbeat_at = :now, expires_at = :expires_at WHERE worker_id = :id RETURNING id",
+        f"UPDATE leases SET heartbeat_at = :now, expires_at = {renewed} WHERE worker_id = :id RETURNING id",
         id=worker_id,
         now=tx.now,
-        expires_at=expires_at,
+        **params,
     )
     cancelled = signals(tx, worker_id) if held else {}
     return Beat(frozenset(row[0] for row in held), cancelled, expires_at)
@@ -99,7 +106,7 @@ def begin_stopping(tx: Transaction, worker_id: str) -> None:
         now=tx.now,
     )
     if changed:
-        tx.wake("workers")
+        tx.wake(Topic.WORKERS)
 
 
 def stop_worker(tx: Transaction, worker_id: str, reason: str | None = None) -> bool:
@@ -111,7 +118,7 @@ def stop_worker(tx: Transaction, worker_id: str, reason: str | None = None) -> b
     )
     if changed:
         tx.record(events.WORKER_STOPPED, worker_id=worker_id, reason=reason)
-        tx.wake("workers")
+        tx.wake(Topic.WORKERS)
     return bool(changed)
 
 

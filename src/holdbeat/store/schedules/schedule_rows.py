@@ -18,6 +18,7 @@ from holdbeat.domain.endpoint import EndpointCall
 from holdbeat.domain.params import dumps
 from holdbeat.domain.schedule import CatchUp, Overlap, Schedule
 from holdbeat.domain.timetable import fire_at
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 SCHEDULE_FIELDS = tuple(field.name for field in fields(Schedule))
@@ -30,9 +31,9 @@ TRIED_AGAIN = timedelta(seconds=60)
 NEAR = timedelta(seconds=60)
 """A plan that lies further ahead is found by the trigger's own look; nobody has to wake it for that."""
 
-_CATCH_UP = {each.value: each for each in CatchUp}
-_OVERLAP = {each.value: each for each in Overlap}
-_DST = {each.value: each for each in Dst}
+_CATCH_UP = {policy.value: policy for policy in CatchUp}
+_OVERLAP = {policy.value: policy for policy in Overlap}
+_DST = {policy.value: policy for policy in Dst}
 
 _PLAN_COLUMNS = (
     ("next_run_at", "time"),
@@ -66,7 +67,7 @@ def schedule_of(tx: Transaction, row: Sequence[Any]) -> Schedule:
         _DST[row[16]], row[17], time(row[18]), time(row[19]), _CATCH_UP[row[20]], row[21], _OVERLAP[row[22]],
         bool(row[23]), row[24], row[25], time(row[26]), row[27], row[28], time(row[29]), row[30], time(row[31]),
         time(row[32]), row[33], row[34], time(row[35]), time(row[36]), _read(row[37]), row[38],
-        None if row[39] is None else EndpointCall(**json.loads(row[39])), row[40],
+        row[39], row[40], None if row[41] is None else EndpointCall(**json.loads(row[41])), row[42],
     )  # fmt: skip
 
 
@@ -105,20 +106,20 @@ def _stored(schedule: Schedule, now: datetime) -> tuple[Any, ...]:
         s.catch_up.value, s.catch_up_limit, s.overlap.value, s.adaptive, s.min_interval_s, s.max_interval_s,
         s.paused_until, s.pause_reason, s.hint_interval_s, s.hint_interval_expires_at, s.hint_interval_reason,
         s.hint_next_run_at, s.hint_next_run_expires_at, s.hint_next_run_reason, s.failure_count, s.last_run_at,
-        s.next_run_at, _written(s.last_decision), s.version,
+        s.next_run_at, _written(s.last_decision), s.version, s.misfire_grace_s, s.cancel_grace_s,
         None if s.endpoint is None else dumps(asdict(s.endpoint)), s.trouble, replan_of(s), wake_of(s, now),
     )  # fmt: skip
 
 
 def insert_schedules(tx: Transaction, schedules: Sequence[Schedule]) -> None:
     tx.insert("schedules", STORED_FIELDS, [_stored(schedule, tx.now) for schedule in schedules])
-    tx.wake("schedules")
+    tx.wake(Topic.SCHEDULES)
 
 
 def save_schedule(tx: Transaction, schedule: Schedule) -> None:
     """Writes all of a schedule that the caller has locked."""
     tx.execute(_SAVE, **dict(zip(STORED_FIELDS, _stored(schedule, tx.now), strict=True)))
-    tx.wake("schedules")
+    tx.wake(Topic.SCHEDULES)
 
 
 def save_plans(tx: Transaction, schedules: Sequence[Schedule]) -> list[datetime]:
@@ -143,12 +144,12 @@ def save_plans(tx: Transaction, schedules: Sequence[Schedule]) -> list[datetime]
 def wake_trigger(tx: Transaction, wakes: Sequence[datetime]) -> None:
     """Tells the triggers of all processes, if one of these moments may come before they look again."""
     if any(at <= tx.now + NEAR for at in wakes):
-        tx.wake("schedules")
+        tx.wake(Topic.SCHEDULES)
 
 
 def locked_schedules(tx: Transaction, ids: Sequence[str], condition: str = "1 = 1", **params: Any) -> list[Schedule]:
     """Schedules by id, locked in the order in which everyone locks them."""
-    found: list[Row] = tx.rows(
+    rows: list[Row] = tx.rows(
         f"SELECT {SCHEDULE} FROM schedules WHERE id IN :ids AND {condition} ORDER BY id FOR UPDATE", ids=ids, **params
     )
-    return [schedule_of(tx, row) for row in found]
+    return [schedule_of(tx, row) for row in rows]

@@ -15,6 +15,7 @@ from holdbeat.domain.schedule_steps import replanned
 from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.schedule_rows import SCHEDULE, save_plans, schedule_of
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 MOST_MOMENTS = 1000
@@ -57,9 +58,9 @@ def last_recorded_at(tx: Transaction) -> datetime | None:
     return None if row is None else tx.time(row[0])
 
 
-def record_clock_jump(tx: Transaction, clock: str, amount_s: float) -> None:
-    """Notes that a clock is not where it should be (TIME-07)."""
-    tx.record(events.CLOCK_JUMPED, clock=clock, amount_s=amount_s)
+def record_clock_jump(tx: Transaction, clock: str, amount_s: float, *, host: str, worker_id: str | None) -> None:
+    """Notes that a clock is not where it should be, and which process on which machine saw that (TIME-07)."""
+    tx.record(events.CLOCK_JUMPED, worker_id=worker_id, host=host, clock=clock, amount_s=amount_s)
 
 
 def realign(tx: Transaction, after_id: str = "", limit: int = 500, *, went_back: bool = True) -> str | None:
@@ -78,15 +79,15 @@ def realign(tx: Transaction, after_id: str = "", limit: int = 500, *, went_back:
             record_plan(tx, replanned_one)
     save_plans(tx, changed)
     if changed:
-        tx.wake("schedules")
+        tx.wake(Topic.SCHEDULES)
     return rows[-1][0] if len(rows) == limit else None
 
 
 def drifted(tx: Transaction, after_id: str = "", limit: int = 500) -> tuple[bool, str | None]:
     """Whether `realign` would find something in this batch, and where the next one begins. Writes nothing."""
     rows = _planned_after(tx, after_id, limit, False)
-    found = any(_realigned(schedule_of(tx, row), tx.now, False) is not None for row in rows)
-    return found, rows[-1][0] if len(rows) == limit else None
+    has_drifted = any(_realigned(schedule_of(tx, row), tx.now, False) is not None for row in rows)
+    return has_drifted, rows[-1][0] if len(rows) == limit else None
 
 
 def _planned_after(tx: Transaction, after_id: str, limit: int, went_back: bool, lock: str = "") -> list[Row]:

@@ -1,0 +1,464 @@
+-- Ids and other keys compare byte by byte (COLLATE "C"), so that both engines order alike.
+-- JSON is kept as it was written (json, not jsonb), so that both engines give back the same numbers.
+
+CREATE TABLE jobs (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    params json NOT NULL DEFAULT '{}',
+    status text COLLATE "C" NOT NULL DEFAULT 'QUEUED'
+        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
+    priority bigint NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 100),
+    position bigint NOT NULL,
+    resource text COLLATE "C" NOT NULL DEFAULT 'default',
+    template_id text COLLATE "C",
+    schedule_id text COLLATE "C",
+    scheduled_for timestamptz,
+    group_id text COLLATE "C",
+    sequence bigint,
+    retry_of text COLLATE "C",
+    retry_kind text COLLATE "C" CHECK (retry_kind IN ('auto', 'manual')),
+    retried_by text COLLATE "C",
+    permanently_failed boolean NOT NULL DEFAULT false,
+    retry_policy json NOT NULL DEFAULT '{"max_attempts":3,"base_delay_s":10,"max_delay_s":3600,"jitter":0}',
+    timeout_s double precision,
+    cancel_grace_s double precision,
+    not_before timestamptz,
+    idempotency_key text COLLATE "C",
+    request_hash text COLLATE "C",
+    webhook_url text COLLATE "C",
+    labels json NOT NULL DEFAULT '{}',
+    created_at timestamptz NOT NULL,
+    started_at timestamptz,
+    finished_at timestamptz,
+    cancel_requested_at timestamptz,
+    cancel_reason text COLLATE "C",
+    hold bigint NOT NULL DEFAULT 0,
+    effective_priority bigint NOT NULL DEFAULT 0,
+    ages_at timestamptz,
+    attempt bigint NOT NULL DEFAULT 0,
+    trace text COLLATE "C"
+) WITH (fillfactor = 80);
+
+-- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
+-- PostgreSQL, before its first ANALYZE, would rather sort all ready jobs than a few of them at a time.
+CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at, id)
+    WHERE status = 'QUEUED' AND hold = 0;
+CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
+-- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
+CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND effective_priority < 100;
+CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED';
+CREATE INDEX jobs_running ON jobs (priority, position) WHERE status = 'RUNNING';
+CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED');
+CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by IS NULL AND NOT permanently_failed;
+CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
+CREATE INDEX jobs_manual_retry ON jobs (retry_of) WHERE retry_kind = 'manual';
+CREATE INDEX jobs_group ON jobs (group_id, sequence) WHERE group_id IS NOT NULL;
+CREATE INDEX jobs_schedule ON jobs (schedule_id, id) WHERE schedule_id IS NOT NULL;
+CREATE INDEX jobs_in_flight ON jobs (schedule_id)
+    WHERE schedule_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING');
+CREATE INDEX jobs_template ON jobs (template_id, id) WHERE template_id IS NOT NULL;
+CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
+
+CREATE TABLE job_runs (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    job_id text COLLATE "C" NOT NULL UNIQUE,
+    type text COLLATE "C" NOT NULL DEFAULT '',
+    resource text COLLATE "C" NOT NULL DEFAULT 'default',
+    template_id text COLLATE "C",
+    params_snapshot json NOT NULL DEFAULT '{}',
+    worker_id text COLLATE "C",
+    slot bigint,
+    fence bigint NOT NULL DEFAULT 0,
+    started_at timestamptz NOT NULL,
+    finished_at timestamptz,
+    status text COLLATE "C" CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED')),
+    exit_code bigint,
+    error text COLLATE "C",
+    error_kind text COLLATE "C" CHECK (error_kind IN
+        ('error', 'exit', 'timeout', 'crash', 'lost', 'interrupted', 'cancelled', 'rejected')),
+    artifacts json NOT NULL DEFAULT '{}'
+);
+CREATE INDEX job_runs_finished ON job_runs (type, finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX job_runs_outcome ON job_runs (status, id) WHERE status IN ('FAILED', 'SKIPPED');
+
+-- The id of a job's lease is that of its run, so a job has at most one without an index of its own.
+CREATE TABLE leases (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    job_id text COLLATE "C",
+    reservation_id text COLLATE "C",
+    worker_id text COLLATE "C" NOT NULL,
+    slot bigint NOT NULL,
+    resource text COLLATE "C" NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    fence bigint NOT NULL,
+    acquired_at timestamptz NOT NULL,
+    heartbeat_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL,
+    UNIQUE (worker_id, slot),
+    CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
+
+CREATE TABLE job_groups (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    name text COLLATE "C",
+    mode text COLLATE "C" NOT NULL CHECK (mode IN ('sequential', 'parallel')),
+    on_failure text COLLATE "C" NOT NULL DEFAULT 'stop' CHECK (on_failure IN ('stop', 'continue', 'skip')),
+    status text COLLATE "C" NOT NULL DEFAULT 'QUEUED'
+        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'PARTIAL', 'CANCELLED')),
+    created_at timestamptz NOT NULL,
+    started_at timestamptz,
+    finished_at timestamptz
+);
+CREATE INDEX job_groups_finished ON job_groups (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX job_groups_unfinished ON job_groups (id) WHERE status IN ('QUEUED', 'RUNNING');
+
+CREATE TABLE job_templates (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    name text COLLATE "C" NOT NULL UNIQUE,
+    type text COLLATE "C" NOT NULL,
+    default_params json NOT NULL DEFAULT '{}',
+    priority bigint,
+    resource text COLLATE "C",
+    retry_policy json,
+    timeout_s double precision,
+    cancel_grace_s double precision,
+    webhook_url text COLLATE "C",
+    labels json NOT NULL DEFAULT '{}',
+    description text COLLATE "C",
+    archived_at timestamptz,
+    version bigint NOT NULL DEFAULT 1,
+    created_at timestamptz NOT NULL
+);
+
+CREATE TABLE schedules (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    name text COLLATE "C" NOT NULL UNIQUE,
+    enabled boolean NOT NULL DEFAULT true,
+    template_id text COLLATE "C",
+    type text COLLATE "C",
+    params json,
+    priority bigint,
+    resource text COLLATE "C",
+    retry_policy json,
+    timeout_s double precision,
+    cancel_grace_s double precision,
+    webhook_url text COLLATE "C",
+    labels json,
+    cron text COLLATE "C",
+    interval_s double precision,
+    timezone text COLLATE "C" NOT NULL DEFAULT 'UTC',
+    dst text COLLATE "C" NOT NULL DEFAULT 'vixie' CHECK (dst IN ('vixie', 'skip', 'shift')),
+    jitter_s double precision NOT NULL DEFAULT 0,
+    start_at timestamptz,
+    end_at timestamptz,
+    catch_up text COLLATE "C" NOT NULL DEFAULT 'latest' CHECK (catch_up IN ('latest', 'none', 'all')),
+    catch_up_limit bigint NOT NULL DEFAULT 100,
+    misfire_grace_s double precision,
+    overlap text COLLATE "C" NOT NULL DEFAULT 'allow' CHECK (overlap IN ('allow', 'skip', 'queue_one', 'cancel_previous')),
+    adaptive boolean NOT NULL DEFAULT false,
+    min_interval_s double precision,
+    max_interval_s double precision,
+    paused_until timestamptz,
+    pause_reason text COLLATE "C",
+    hint_interval_s double precision,
+    hint_interval_expires_at timestamptz,
+    hint_interval_reason text COLLATE "C",
+    hint_next_run_at timestamptz,
+    hint_next_run_expires_at timestamptz,
+    hint_next_run_reason text COLLATE "C",
+    failure_count bigint NOT NULL DEFAULT 0,
+    last_run_at timestamptz,
+    next_run_at timestamptz,
+    replan_at timestamptz,
+    wake_at timestamptz,
+    last_decision json,
+    endpoint json,
+    version bigint NOT NULL DEFAULT 1,
+    created_at timestamptz NOT NULL,
+    trouble text COLLATE "C",
+    CHECK ((cron IS NULL) <> (interval_s IS NULL))
+);
+-- wake_at: when the trigger must look at this schedule next (its jittered due time, or a hint's end).
+CREATE INDEX schedules_wake ON schedules (wake_at, id) WHERE wake_at IS NOT NULL;
+CREATE INDEX schedules_template ON schedules (template_id) WHERE template_id IS NOT NULL;
+-- What recovery looks through: adaptive schedules that are in flight, or have lost their plan.
+CREATE INDEX schedules_unplanned ON schedules (id) WHERE enabled AND adaptive AND wake_at IS NULL;
+-- trouble: why the due times of a schedule cannot be computed, such as a time zone that is gone. The overview lists
+-- schedules that fail or have trouble.
+CREATE INDEX schedules_in_need ON schedules (failure_count, id)
+    WHERE enabled AND (failure_count > 0 OR trouble IS NOT NULL);
+
+CREATE TABLE occurrences (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    schedule_id text COLLATE "C" NOT NULL,
+    due_at timestamptz NOT NULL,
+    status text COLLATE "C" NOT NULL CHECK (status IN ('fired', 'skipped', 'missed', 'coalesced', 'manual')),
+    job_id text COLLATE "C",
+    reason text COLLATE "C",
+    count bigint NOT NULL DEFAULT 1,
+    recorded_at timestamptz NOT NULL,
+    late_s double precision,
+    UNIQUE (schedule_id, due_at)
+);
+CREATE INDEX occurrences_recorded ON occurrences (recorded_at);
+
+CREATE TABLE direct_reservations (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    resource text COLLATE "C" NOT NULL DEFAULT 'default',
+    status text COLLATE "C" NOT NULL DEFAULT 'ACTIVE' CHECK (status IN ('ACTIVE', 'RELEASED', 'EXPIRED')),
+    params json NOT NULL DEFAULT '{}',
+    timeout_s double precision,
+    cancel_grace_s double precision,
+    requested_at timestamptz NOT NULL,
+    granted_at timestamptz,
+    finished_at timestamptz,
+    expires_at timestamptz,
+    owner text COLLATE "C",
+    outcome text COLLATE "C" CHECK (outcome IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
+    error text COLLATE "C",
+    error_kind text COLLATE "C",
+    result json,
+    worker_id text COLLATE "C",
+    fence bigint,
+    cancel_requested_at timestamptz
+);
+CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
+CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
+
+CREATE TABLE webhooks (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    url text COLLATE "C" NOT NULL,
+    events json,
+    secret text COLLATE "C" NOT NULL,
+    previous_secret text COLLATE "C",
+    rotated_at timestamptz,
+    enabled boolean NOT NULL DEFAULT true,
+    disabled_reason text COLLATE "C",
+    version bigint NOT NULL DEFAULT 1,
+    created_at timestamptz NOT NULL
+);
+
+CREATE TABLE deliveries (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    webhook_id text COLLATE "C",
+    job_id text COLLATE "C",
+    group_id text COLLATE "C",
+    event text COLLATE "C" NOT NULL,
+    url text COLLATE "C" NOT NULL,
+    host text COLLATE "C" NOT NULL DEFAULT '',
+    payload text COLLATE "C" NOT NULL,
+    status text COLLATE "C" NOT NULL DEFAULT 'PENDING' CHECK (status IN ('PENDING', 'DELIVERED', 'FAILED')),
+    attempts bigint NOT NULL DEFAULT 0,
+    next_attempt_at timestamptz,
+    created_at timestamptz NOT NULL,
+    delivered_at timestamptz,
+    finished_at timestamptz,
+    last_status_code bigint,
+    last_error text COLLATE "C",
+    locked_by text COLLATE "C",
+    locked_until timestamptz
+);
+-- By host, so that a host with a long line can be stepped over.
+CREATE INDEX deliveries_pending ON deliveries (host, next_attempt_at, id) WHERE status = 'PENDING';
+CREATE INDEX deliveries_failed ON deliveries (id) WHERE status = 'FAILED';
+CREATE INDEX deliveries_job ON deliveries (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX deliveries_group ON deliveries (group_id) WHERE group_id IS NOT NULL;
+CREATE INDEX deliveries_finished ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
+
+CREATE TABLE workers (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    host text COLLATE "C" NOT NULL,
+    pid bigint NOT NULL,
+    slots bigint NOT NULL,
+    http_slots bigint NOT NULL DEFAULT 0,
+    types json NOT NULL DEFAULT '[]',
+    resources json,
+    version text COLLATE "C" NOT NULL DEFAULT '',
+    started_at timestamptz NOT NULL,
+    heartbeat_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL,
+    stopping_at timestamptz,
+    stopped_at timestamptz
+);
+CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
+
+-- Events of one name that one commit wrote for many jobs share a row: count says how many they are, batch holds the
+-- columns in which they differ ({"job_id": [...], ...}), and id is that of the last of them.
+CREATE TABLE events (
+    id bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY (START WITH 1000 INCREMENT BY 1000),
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    name text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL,
+    job_id text COLLATE "C",
+    run_id text COLLATE "C",
+    worker_id text COLLATE "C",
+    group_id text COLLATE "C",
+    schedule_id text COLLATE "C",
+    data json,
+    count bigint NOT NULL DEFAULT 1,
+    batch json,
+    -- The order in which readers can rely on nothing coming in between.
+    PRIMARY KEY (xid, id)
+);
+CREATE INDEX events_job ON events (job_id, id) WHERE job_id IS NOT NULL;
+CREATE INDEX events_batches ON events (at) WHERE batch IS NOT NULL;
+-- Rare ones that the statistics count.
+CREATE INDEX events_counted ON events (name) WHERE name IN ('lease.stale_result', 'zombie.found');
+
+CREATE TABLE api_keys (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    prefix text COLLATE "C" NOT NULL,
+    hash text COLLATE "C" NOT NULL UNIQUE,
+    scope text COLLATE "C" NOT NULL CHECK (scope IN ('read', 'write', 'admin')),
+    created_at timestamptz NOT NULL,
+    last_used_at timestamptz,
+    revoked_at timestamptz
+);
+
+CREATE TABLE job_types (
+    name text COLLATE "C" PRIMARY KEY NOT NULL,
+    schema json NOT NULL DEFAULT '{}',
+    defaults json NOT NULL DEFAULT '{}',
+    aliases json NOT NULL DEFAULT '[]',
+    description text COLLATE "C",
+    announced_at timestamptz NOT NULL
+);
+
+CREATE TABLE queue_pauses (
+    resource text COLLATE "C" PRIMARY KEY NOT NULL,
+    paused_at timestamptz NOT NULL,
+    paused_by text COLLATE "C",
+    reason text COLLATE "C"
+);
+
+CREATE TABLE progress (
+    run_id text COLLATE "C" PRIMARY KEY NOT NULL,
+    fraction double precision,
+    message text COLLATE "C",
+    updated_at timestamptz NOT NULL
+);
+
+CREATE TABLE run_logs (
+    run_id text COLLATE "C" NOT NULL,
+    sequence bigint NOT NULL,
+    at timestamptz NOT NULL,
+    stream text COLLATE "C" NOT NULL,
+    text text COLLATE "C" NOT NULL,
+    PRIMARY KEY (run_id, sequence)
+);
+
+CREATE TABLE artifacts (
+    run_id text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    size bigint NOT NULL,
+    sha256 text COLLATE "C" NOT NULL,
+    path text COLLATE "C",
+    data bytea,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (run_id, name)
+);
+
+CREATE TABLE meta (
+    key text COLLATE "C" PRIMARY KEY NOT NULL,
+    value text COLLATE "C" NOT NULL
+);
+
+CREATE SEQUENCE fences;
+
+-- One counter per priority. Sequences, because a counter row would let no two enqueues commit side by side.
+DO $$
+BEGIN
+    FOR priority IN 0..100 LOOP
+        EXECUTE format('CREATE SEQUENCE positions_%s INCREMENT BY 100 START WITH 100', priority);
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
+END
+$$;
+CREATE FUNCTION refuse_status() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING MESSAGE = format('illegal status change: %s -> %s', old.status, new.status),
+        ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
+END
+$$;
+
+CREATE TRIGGER jobs_params_are_frozen BEFORE UPDATE OF params ON jobs FOR EACH ROW
+    WHEN (old.status <> 'QUEUED' AND new.params::text IS DISTINCT FROM old.params::text)
+    EXECUTE FUNCTION refuse_change('params cannot change after a job has left the queue');
+
+CREATE TRIGGER jobs_status_is_final BEFORE UPDATE OF status ON jobs FOR EACH ROW
+    WHEN ((new.status = 'QUEUED' AND old.status <> 'QUEUED')
+       OR (new.status = 'RUNNING' AND old.status NOT IN ('QUEUED', 'RUNNING')))
+    EXECUTE FUNCTION refuse_status();
+
+CREATE TRIGGER job_runs_start_is_frozen
+    BEFORE UPDATE OF id, job_id, type, resource, template_id, params_snapshot, worker_id, slot, fence, started_at
+    ON job_runs FOR EACH ROW
+    EXECUTE FUNCTION refuse_change('the columns that a run starts with cannot change');
+
+CREATE TRIGGER job_runs_end_is_written_once
+    BEFORE UPDATE OF finished_at, status, exit_code, error, error_kind, artifacts ON job_runs FOR EACH ROW
+    WHEN (old.status IS NOT NULL)
+    EXECUTE FUNCTION refuse_change('a run that has ended cannot change');
+
+-- Whoever changes a delay or a priority by hand changes what the claim goes by: hold and effective_priority follow.
+-- A delay that is over by then is found by the next claim.
+CREATE FUNCTION hold_follows() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.hold := CASE WHEN new.not_before IS NULL THEN 0 ELSE 1 END;
+    RETURN new;
+END
+$$;
+CREATE TRIGGER jobs_hold_follows BEFORE UPDATE OF not_before ON jobs FOR EACH ROW
+    WHEN (new.status = 'QUEUED' AND new.hold IN (0, 1) AND new.hold = old.hold
+      AND new.not_before IS DISTINCT FROM old.not_before)
+    EXECUTE FUNCTION hold_follows();
+
+CREATE FUNCTION rank_follows() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.effective_priority := new.priority;
+    RETURN new;
+END
+$$;
+CREATE TRIGGER jobs_rank_follows BEFORE UPDATE OF priority ON jobs FOR EACH ROW
+    WHEN (new.status = 'QUEUED' AND new.priority <> old.priority AND new.effective_priority = old.effective_priority)
+    EXECUTE FUNCTION rank_follows();
+
+CREATE FUNCTION written_by_hand() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.effective_priority := new.priority;
+    new.hold := greatest(new.hold, CASE WHEN new.not_before IS NULL THEN 0 ELSE 1 END);
+    RETURN new;
+END
+$$;
+-- Whoever copies a whole store brings hold and effective_priority along, and sets holdbeat.copying to on for the
+-- transaction; then the row is stored as it is. A row that has ended needs neither column to be right.
+CREATE TRIGGER jobs_written_by_hand BEFORE INSERT ON jobs FOR EACH ROW
+    WHEN (new.status = 'QUEUED'
+      AND (new.effective_priority <> new.priority OR (new.hold = 0 AND new.not_before IS NOT NULL))
+      AND current_setting('holdbeat.copying', true) IS DISTINCT FROM 'on')
+    EXECUTE FUNCTION written_by_hand();
+
+-- Whoever writes a plan by hand writes next_run_at alone: wake_at follows.
+CREATE FUNCTION wake_follows() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.wake_at := CASE
+        WHEN NOT new.enabled OR new.next_run_at IS NULL THEN NULL
+        WHEN new.replan_at < new.next_run_at THEN new.replan_at
+        ELSE new.next_run_at END;
+    RETURN new;
+END
+$$;
+CREATE TRIGGER schedules_wake_follows BEFORE UPDATE OF next_run_at ON schedules FOR EACH ROW
+    WHEN (new.next_run_at IS DISTINCT FROM old.next_run_at AND new.wake_at IS NOT DISTINCT FROM old.wake_at)
+    EXECUTE FUNCTION wake_follows();

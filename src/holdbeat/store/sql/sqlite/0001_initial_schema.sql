@@ -1,0 +1,442 @@
+-- Times are ISO-8601 UTC text with milliseconds, the same string that the API shows; it sorts as it should.
+-- JSON is text. Booleans are 0 and 1.
+
+CREATE TABLE jobs (
+    id TEXT PRIMARY KEY NOT NULL,
+    type TEXT NOT NULL,
+    params TEXT NOT NULL DEFAULT '{}',
+    status TEXT NOT NULL DEFAULT 'QUEUED'
+        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
+    priority INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 100),
+    position INTEGER NOT NULL,
+    resource TEXT NOT NULL DEFAULT 'default',
+    template_id TEXT,
+    schedule_id TEXT,
+    scheduled_for TEXT,
+    group_id TEXT,
+    sequence INTEGER,
+    retry_of TEXT,
+    retry_kind TEXT CHECK (retry_kind IN ('auto', 'manual')),
+    retried_by TEXT,
+    permanently_failed INTEGER NOT NULL DEFAULT 0,
+    retry_policy TEXT NOT NULL DEFAULT '{"max_attempts":3,"base_delay_s":10,"max_delay_s":3600,"jitter":0}',
+    timeout_s REAL,
+    cancel_grace_s REAL,
+    not_before TEXT,
+    idempotency_key TEXT,
+    request_hash TEXT,
+    webhook_url TEXT,
+    labels TEXT NOT NULL DEFAULT '{}',
+    created_at TEXT NOT NULL,
+    started_at TEXT,
+    finished_at TEXT,
+    cancel_requested_at TEXT,
+    cancel_reason TEXT,
+    hold INTEGER NOT NULL DEFAULT 0,
+    effective_priority INTEGER NOT NULL DEFAULT 0,
+    ages_at TEXT,
+    attempt INTEGER NOT NULL DEFAULT 0,
+    trace TEXT
+);
+
+-- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
+-- PostgreSQL, before its first ANALYZE, would rather sort all ready jobs than a few of them at a time.
+CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at, id)
+    WHERE status = 'QUEUED' AND hold = 0;
+CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
+-- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
+CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND effective_priority < 100;
+CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED';
+CREATE INDEX jobs_running ON jobs (priority, position) WHERE status = 'RUNNING';
+CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED');
+CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by IS NULL AND permanently_failed = 0;
+CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
+CREATE INDEX jobs_manual_retry ON jobs (retry_of) WHERE retry_kind = 'manual';
+CREATE INDEX jobs_group ON jobs (group_id, sequence) WHERE group_id IS NOT NULL;
+CREATE INDEX jobs_schedule ON jobs (schedule_id, id) WHERE schedule_id IS NOT NULL;
+CREATE INDEX jobs_in_flight ON jobs (schedule_id)
+    WHERE schedule_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING');
+CREATE INDEX jobs_template ON jobs (template_id, id) WHERE template_id IS NOT NULL;
+CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
+
+-- SQLite does not say which trigger refused: so each message begins with its trigger's name. Messages are literals:
+-- a library before 3.47 takes a file with a computed one for malformed, and people read the file with what they have.
+CREATE TRIGGER jobs_params_are_frozen BEFORE UPDATE OF params ON jobs
+    WHEN old.status <> 'QUEUED' AND new.params IS NOT old.params
+BEGIN
+    SELECT RAISE(ABORT, 'jobs_params_are_frozen: params cannot change after a job has left the queue');
+END;
+
+CREATE TRIGGER jobs_status_is_final BEFORE UPDATE OF status ON jobs
+    WHEN (new.status = 'QUEUED' AND old.status <> 'QUEUED')
+      OR (new.status = 'RUNNING' AND old.status NOT IN ('QUEUED', 'RUNNING'))
+BEGIN
+    SELECT CASE old.status || ' -> ' || new.status
+        WHEN 'RUNNING -> QUEUED' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: RUNNING -> QUEUED')
+        WHEN 'COMPLETED -> QUEUED' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: COMPLETED -> QUEUED')
+        WHEN 'FAILED -> QUEUED' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: FAILED -> QUEUED')
+        WHEN 'SKIPPED -> QUEUED' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: SKIPPED -> QUEUED')
+        WHEN 'CANCELLED -> QUEUED' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: CANCELLED -> QUEUED')
+        WHEN 'COMPLETED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: COMPLETED -> RUNNING')
+        WHEN 'FAILED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: FAILED -> RUNNING')
+        WHEN 'SKIPPED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: SKIPPED -> RUNNING')
+        WHEN 'CANCELLED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: CANCELLED -> RUNNING')
+    END;
+END;
+
+-- Whoever changes a delay or a priority by hand changes what the claim goes by: hold and effective_priority follow.
+-- A delay that is over by then is found by the next claim.
+CREATE TRIGGER jobs_hold_follows AFTER UPDATE OF not_before ON jobs
+    WHEN new.status = 'QUEUED' AND new.hold IN (0, 1) AND new.hold = old.hold AND new.not_before IS NOT old.not_before
+BEGIN
+    UPDATE jobs SET hold = (new.not_before IS NOT NULL) WHERE id = new.id;
+END;
+CREATE TRIGGER jobs_rank_follows AFTER UPDATE OF priority ON jobs
+    WHEN new.status = 'QUEUED' AND new.priority <> old.priority AND new.effective_priority = old.effective_priority
+BEGIN
+    UPDATE jobs SET effective_priority = new.priority WHERE id = new.id;
+END;
+CREATE TRIGGER jobs_written_by_hand AFTER INSERT ON jobs
+    WHEN new.status = 'QUEUED'
+     AND (new.effective_priority <> new.priority OR (new.hold = 0 AND new.not_before IS NOT NULL))
+BEGIN
+    UPDATE jobs SET effective_priority = new.priority, hold = max(new.hold, new.not_before IS NOT NULL)
+    WHERE id = new.id;
+END;
+
+CREATE TABLE job_runs (
+    id TEXT PRIMARY KEY NOT NULL,
+    job_id TEXT NOT NULL UNIQUE,
+    type TEXT NOT NULL DEFAULT '',
+    resource TEXT NOT NULL DEFAULT 'default',
+    template_id TEXT,
+    params_snapshot TEXT NOT NULL DEFAULT '{}',
+    worker_id TEXT,
+    slot INTEGER,
+    fence INTEGER NOT NULL DEFAULT 0,
+    started_at TEXT NOT NULL,
+    finished_at TEXT,
+    status TEXT CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED')),
+    exit_code INTEGER,
+    error TEXT,
+    error_kind TEXT CHECK (error_kind IN
+        ('error', 'exit', 'timeout', 'crash', 'lost', 'interrupted', 'cancelled', 'rejected')),
+    artifacts TEXT NOT NULL DEFAULT '{}'
+);
+CREATE INDEX job_runs_finished ON job_runs (type, finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX job_runs_outcome ON job_runs (status, id) WHERE status IN ('FAILED', 'SKIPPED');
+
+CREATE TRIGGER job_runs_start_is_frozen
+    BEFORE UPDATE OF id, job_id, type, resource, template_id, params_snapshot, worker_id, slot, fence, started_at
+    ON job_runs
+BEGIN
+    SELECT RAISE(ABORT, 'job_runs_start_is_frozen: the columns that a run starts with cannot change');
+END;
+CREATE TRIGGER job_runs_end_is_written_once
+    BEFORE UPDATE OF finished_at, status, exit_code, error, error_kind, artifacts ON job_runs
+    WHEN old.status IS NOT NULL
+BEGIN
+    SELECT RAISE(ABORT, 'job_runs_end_is_written_once: a run that has ended cannot change');
+END;
+
+-- The id of a job's lease is that of its run, so a job has at most one without an index of its own.
+CREATE TABLE leases (
+    id TEXT PRIMARY KEY NOT NULL,
+    job_id TEXT,
+    reservation_id TEXT,
+    worker_id TEXT NOT NULL,
+    slot INTEGER NOT NULL,
+    resource TEXT NOT NULL,
+    type TEXT NOT NULL,
+    fence INTEGER NOT NULL,
+    acquired_at TEXT NOT NULL,
+    heartbeat_at TEXT NOT NULL,
+    expires_at TEXT NOT NULL,
+    UNIQUE (worker_id, slot),
+    CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
+) WITHOUT ROWID;
+
+CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
+
+CREATE TABLE job_groups (
+    id TEXT PRIMARY KEY NOT NULL,
+    name TEXT,
+    mode TEXT NOT NULL CHECK (mode IN ('sequential', 'parallel')),
+    on_failure TEXT NOT NULL DEFAULT 'stop' CHECK (on_failure IN ('stop', 'continue', 'skip')),
+    status TEXT NOT NULL DEFAULT 'QUEUED'
+        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'PARTIAL', 'CANCELLED')),
+    created_at TEXT NOT NULL,
+    started_at TEXT,
+    finished_at TEXT
+);
+CREATE INDEX job_groups_finished ON job_groups (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX job_groups_unfinished ON job_groups (id) WHERE status IN ('QUEUED', 'RUNNING');
+
+CREATE TABLE job_templates (
+    id TEXT PRIMARY KEY NOT NULL,
+    name TEXT NOT NULL UNIQUE,
+    type TEXT NOT NULL,
+    default_params TEXT NOT NULL DEFAULT '{}',
+    priority INTEGER,
+    resource TEXT,
+    retry_policy TEXT,
+    timeout_s REAL,
+    cancel_grace_s REAL,
+    webhook_url TEXT,
+    labels TEXT NOT NULL DEFAULT '{}',
+    description TEXT,
+    archived_at TEXT,
+    version INTEGER NOT NULL DEFAULT 1,
+    created_at TEXT NOT NULL
+);
+
+CREATE TABLE schedules (
+    id TEXT PRIMARY KEY NOT NULL,
+    name TEXT NOT NULL UNIQUE,
+    enabled INTEGER NOT NULL DEFAULT 1,
+    template_id TEXT,
+    type TEXT,
+    params TEXT,
+    priority INTEGER,
+    resource TEXT,
+    retry_policy TEXT,
+    timeout_s REAL,
+    cancel_grace_s REAL,
+    webhook_url TEXT,
+    labels TEXT,
+    cron TEXT,
+    interval_s REAL,
+    timezone TEXT NOT NULL DEFAULT 'UTC',
+    dst TEXT NOT NULL DEFAULT 'vixie' CHECK (dst IN ('vixie', 'skip', 'shift')),
+    jitter_s REAL NOT NULL DEFAULT 0,
+    start_at TEXT,
+    end_at TEXT,
+    catch_up TEXT NOT NULL DEFAULT 'latest' CHECK (catch_up IN ('latest', 'none', 'all')),
+    catch_up_limit INTEGER NOT NULL DEFAULT 100,
+    misfire_grace_s REAL,
+    overlap TEXT NOT NULL DEFAULT 'allow' CHECK (overlap IN ('allow', 'skip', 'queue_one', 'cancel_previous')),
+    adaptive INTEGER NOT NULL DEFAULT 0,
+    min_interval_s REAL,
+    max_interval_s REAL,
+    paused_until TEXT,
+    pause_reason TEXT,
+    hint_interval_s REAL,
+    hint_interval_expires_at TEXT,
+    hint_interval_reason TEXT,
+    hint_next_run_at TEXT,
+    hint_next_run_expires_at TEXT,
+    hint_next_run_reason TEXT,
+    failure_count INTEGER NOT NULL DEFAULT 0,
+    last_run_at TEXT,
+    next_run_at TEXT,
+    replan_at TEXT,
+    wake_at TEXT,
+    last_decision TEXT,
+    endpoint TEXT,
+    version INTEGER NOT NULL DEFAULT 1,
+    created_at TEXT NOT NULL,
+    trouble TEXT,
+    CHECK ((cron IS NULL) <> (interval_s IS NULL))
+);
+-- wake_at: when the trigger must look at this schedule next (its jittered due time, or a hint's end).
+CREATE INDEX schedules_wake ON schedules (wake_at, id) WHERE wake_at IS NOT NULL;
+CREATE INDEX schedules_template ON schedules (template_id) WHERE template_id IS NOT NULL;
+-- What recovery looks through: adaptive schedules that are in flight, or have lost their plan.
+CREATE INDEX schedules_unplanned ON schedules (id) WHERE enabled = 1 AND adaptive = 1 AND wake_at IS NULL;
+-- trouble: why the due times of a schedule cannot be computed, such as a time zone that is gone. The overview lists
+-- schedules that fail or have trouble.
+CREATE INDEX schedules_in_need ON schedules (failure_count, id)
+    WHERE enabled = 1 AND (failure_count > 0 OR trouble IS NOT NULL);
+
+-- Whoever writes a plan by hand writes next_run_at alone: wake_at follows.
+CREATE TRIGGER schedules_wake_follows AFTER UPDATE OF next_run_at ON schedules
+    WHEN new.next_run_at IS NOT old.next_run_at AND new.wake_at IS old.wake_at
+BEGIN
+    UPDATE schedules SET wake_at = CASE
+        WHEN new.enabled = 0 OR new.next_run_at IS NULL THEN NULL
+        WHEN new.replan_at < new.next_run_at THEN new.replan_at
+        ELSE new.next_run_at END
+    WHERE id = new.id;
+END;
+
+CREATE TABLE occurrences (
+    id TEXT PRIMARY KEY NOT NULL,
+    schedule_id TEXT NOT NULL,
+    due_at TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('fired', 'skipped', 'missed', 'coalesced', 'manual')),
+    job_id TEXT,
+    reason TEXT,
+    count INTEGER NOT NULL DEFAULT 1,
+    recorded_at TEXT NOT NULL,
+    late_s REAL,
+    UNIQUE (schedule_id, due_at)
+);
+CREATE INDEX occurrences_recorded ON occurrences (recorded_at);
+
+CREATE TABLE direct_reservations (
+    id TEXT PRIMARY KEY NOT NULL,
+    type TEXT NOT NULL,
+    resource TEXT NOT NULL DEFAULT 'default',
+    status TEXT NOT NULL DEFAULT 'ACTIVE' CHECK (status IN ('ACTIVE', 'RELEASED', 'EXPIRED')),
+    params TEXT NOT NULL DEFAULT '{}',
+    timeout_s REAL,
+    cancel_grace_s REAL,
+    requested_at TEXT NOT NULL,
+    granted_at TEXT,
+    finished_at TEXT,
+    expires_at TEXT,
+    owner TEXT,
+    outcome TEXT CHECK (outcome IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
+    error TEXT,
+    error_kind TEXT,
+    result TEXT,
+    worker_id TEXT,
+    fence INTEGER,
+    cancel_requested_at TEXT
+);
+CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
+CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
+
+CREATE TABLE webhooks (
+    id TEXT PRIMARY KEY NOT NULL,
+    url TEXT NOT NULL,
+    events TEXT,
+    secret TEXT NOT NULL,
+    previous_secret TEXT,
+    rotated_at TEXT,
+    enabled INTEGER NOT NULL DEFAULT 1,
+    disabled_reason TEXT,
+    version INTEGER NOT NULL DEFAULT 1,
+    created_at TEXT NOT NULL
+);
+
+CREATE TABLE deliveries (
+    id TEXT PRIMARY KEY NOT NULL,
+    webhook_id TEXT,
+    job_id TEXT,
+    group_id TEXT,
+    event TEXT NOT NULL,
+    url TEXT NOT NULL,
+    host TEXT NOT NULL DEFAULT '',
+    payload TEXT NOT NULL,
+    status TEXT NOT NULL DEFAULT 'PENDING' CHECK (status IN ('PENDING', 'DELIVERED', 'FAILED')),
+    attempts INTEGER NOT NULL DEFAULT 0,
+    next_attempt_at TEXT,
+    created_at TEXT NOT NULL,
+    delivered_at TEXT,
+    finished_at TEXT,
+    last_status_code INTEGER,
+    last_error TEXT,
+    locked_by TEXT,
+    locked_until TEXT
+);
+-- By host, so that a host with a long line can be stepped over.
+CREATE INDEX deliveries_pending ON deliveries (host, next_attempt_at, id) WHERE status = 'PENDING';
+CREATE INDEX deliveries_failed ON deliveries (id) WHERE status = 'FAILED';
+CREATE INDEX deliveries_job ON deliveries (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX deliveries_group ON deliveries (group_id) WHERE group_id IS NOT NULL;
+CREATE INDEX deliveries_finished ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
+
+CREATE TABLE workers (
+    id TEXT PRIMARY KEY NOT NULL,
+    kind TEXT NOT NULL,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    slots INTEGER NOT NULL,
+    http_slots INTEGER NOT NULL DEFAULT 0,
+    types TEXT NOT NULL DEFAULT '[]',
+    resources TEXT,
+    version TEXT NOT NULL DEFAULT '',
+    started_at TEXT NOT NULL,
+    heartbeat_at TEXT NOT NULL,
+    expires_at TEXT NOT NULL,
+    stopping_at TEXT,
+    stopped_at TEXT
+);
+CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
+
+-- Events of one name that one commit wrote for many jobs share a row: count says how many they are, batch holds the
+-- columns in which they differ ({"job_id": [...], ...}), and id is that of the last of them.
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL,
+    at TEXT NOT NULL,
+    job_id TEXT,
+    run_id TEXT,
+    worker_id TEXT,
+    group_id TEXT,
+    schedule_id TEXT,
+    data TEXT,
+    count INTEGER NOT NULL DEFAULT 1,
+    batch TEXT
+);
+CREATE INDEX events_job ON events (job_id, id) WHERE job_id IS NOT NULL;
+CREATE INDEX events_batches ON events (at) WHERE batch IS NOT NULL;
+-- Rare ones that the statistics count.
+CREATE INDEX events_counted ON events (name) WHERE name IN ('lease.stale_result', 'zombie.found');
+
+CREATE TABLE api_keys (
+    id TEXT PRIMARY KEY NOT NULL,
+    name TEXT NOT NULL,
+    prefix TEXT NOT NULL,
+    hash TEXT NOT NULL UNIQUE,
+    scope TEXT NOT NULL CHECK (scope IN ('read', 'write', 'admin')),
+    created_at TEXT NOT NULL,
+    last_used_at TEXT,
+    revoked_at TEXT
+);
+
+CREATE TABLE job_types (
+    name TEXT PRIMARY KEY NOT NULL,
+    schema TEXT NOT NULL DEFAULT '{}',
+    defaults TEXT NOT NULL DEFAULT '{}',
+    aliases TEXT NOT NULL DEFAULT '[]',
+    description TEXT,
+    announced_at TEXT NOT NULL
+);
+
+CREATE TABLE queue_pauses (
+    resource TEXT PRIMARY KEY NOT NULL,
+    paused_at TEXT NOT NULL,
+    paused_by TEXT,
+    reason TEXT
+);
+
+CREATE TABLE counters (
+    name TEXT PRIMARY KEY NOT NULL,
+    value INTEGER NOT NULL
+) WITHOUT ROWID;
+INSERT INTO counters (name, value) VALUES ('fence', 0);
+
+CREATE TABLE progress (
+    run_id TEXT PRIMARY KEY NOT NULL,
+    fraction REAL,
+    message TEXT,
+    updated_at TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE run_logs (
+    run_id TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    at TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (run_id, sequence)
+) WITHOUT ROWID;
+
+CREATE TABLE artifacts (
+    run_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    sha256 TEXT NOT NULL,
+    path TEXT,
+    data BLOB,
+    created_at TEXT NOT NULL,
+    PRIMARY KEY (run_id, name)
+);
+
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY NOT NULL,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
