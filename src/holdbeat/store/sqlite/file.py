@@ -6,8 +6,10 @@ replaced is refused with a sentence, and never silently made anew.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -337,3 +339,51 @@ def _applied(connection: apsw.Connection) -> list[tuple[int, str]] | None:
 def integrity_problems(connection: apsw.Connection) -> list[str]:
     """What SQLite's full integrity check finds; empty if all is well."""
     return [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
+
+
+@contextlib.contextmanager
+def own_transaction(path: str) -> Iterator[apsw.Connection]:
+    """A connection of its own with an open transaction, committed at the end of the block unless it raised."""
+    try:
+        connection = connect(path)
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    try:
+        _execute(connection, "BEGIN IMMEDIATE", path)
+        yield connection
+        if connection.in_transaction:
+            _execute(connection, "COMMIT", path)
+    finally:
+        connection.close(True)  # rolls back what was not committed
+
+
+def _execute(connection: apsw.Connection, statement: str, path: str) -> None:
+    try:
+        connection.execute(statement)
+    except apsw.Error as error:
+        raise translated(error, path) from error
+
+
+def keep_deleted_log(refusal: StoreRefused, identity: FileIdentity, connections: Sequence[apsw.Connection]) -> None:
+    """Moves what is only in a deleted log, which we still hold open, into the file: it was reported as stored.
+
+    A log that another process has begun in its place is not touched, not even when the connections are closed.
+    """
+    with contextlib.suppress(apsw.Error):
+        if refusal.code == "log_deleted" and identity.is_log_only_ours():
+            connections[0].execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        elif refusal.code in ("log_deleted", "log_replaced"):
+            for connection in connections:
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+
+def file_problems(path: str) -> list[str]:
+    """What SQLite's own check of the whole file finds wrong."""
+    try:
+        connection = connect(path)
+        try:
+            return integrity_problems(connection)
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translated(error, path) from error
