@@ -57,7 +57,7 @@ def main(init_fd: str, messages_fd: str, replies_fd: str) -> NoReturn:
 
 
 def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
-    # Imported after the death pact is made, which must not wait for them.
+    # Imported after die_with, which must not wait for them.
     from holdbeat.domain.clock import SystemClock, seconds
     from holdbeat.domain.run import ErrorKind, Outcome
     from holdbeat.handlers.context import Context
