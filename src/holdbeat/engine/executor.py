@@ -54,7 +54,7 @@ class Executor:
                 ErrorKind.REJECTED, f"This worker has no handler for the job type {work.type!r} any more."
             )
         lease = claim.lease
-        reports = self._reports.of(lease)
+        reports = self._reports.of(lease, stop)
         deadline = None
         alarm: asyncio.TimerHandle | None = None
         if work.timeout_s is not None:

@@ -13,13 +13,15 @@ import logging
 import os
 import secrets
 import threading
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.lease import Lease
-from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.handlers.stop import StopReason, StopSignal
+from holdbeat.store.adapter import PersistenceAdapter, Work
 from holdbeat.store.running.run_output import (
     ArtifactEntry,
     LogEntry,
@@ -29,6 +31,9 @@ from holdbeat.store.running.run_output import (
     progress,
     replace_artifact,
 )
+from holdbeat.store.transaction import Transaction
+
+T = TypeVar("T")
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -48,8 +53,8 @@ class RunReports:
         self._progress: dict[str, ProgressEntry] = {}
         self._writing = asyncio.Lock()
 
-    def of(self, lease: Lease) -> OneRunReports:
-        return OneRunReports(self, lease)
+    def of(self, lease: Lease, stop: StopSignal | None = None) -> OneRunReports:
+        return OneRunReports(self, lease, stop or StopSignal())
 
     def add_log(self, entry: LogEntry) -> None:
         with self._lock:
@@ -98,9 +103,10 @@ class RunReports:
 class OneRunReports:
     """The Reports of one run, called from whatever thread its handler uses."""
 
-    def __init__(self, all_reports: RunReports, lease: Lease) -> None:
+    def __init__(self, all_reports: RunReports, lease: Lease, stop: StopSignal) -> None:
         self._all = all_reports
         self._lease = lease
+        self._stop = stop
         self._lines = 0
         self._said = False
         self._kept: dict[str, Any] = {}
@@ -150,7 +156,7 @@ class OneRunReports:
         try:
             if path is not None:
                 _write_private(path, content)
-            replaced = self._all.store.write_sync(replace_artifact, entry)
+            replaced = self._ask(replace_artifact, entry, read_only=False)
         except BaseException:
             if path is not None:
                 self._take_back(path)
@@ -158,7 +164,7 @@ class OneRunReports:
         if replaced is None:
             if path is not None:
                 _remove(path)
-            raise Invalid(f"The artifact {name} was refused: the lease of this run is gone.", code="lease_lost")
+            raise _lease_lost(f"The artifact {name} was refused: the lease of this run is gone.")
         for old in replaced:
             _remove(Path(old))
         with self._lock:
@@ -167,11 +173,34 @@ class OneRunReports:
     def _take_back(self, path: Path) -> None:
         """Removes a file that was not recorded. Who cannot learn whether it was leaves it where it is."""
         try:
-            recorded = [artifact.path for artifact in self._all.store.read_sync(list_artifacts, self._lease.id)]
+            artifacts = self._ask(list_artifacts, self._lease.id, read_only=True)
         except Exception:
             return
-        if str(path) not in recorded:
+        if str(path) not in {artifact.path for artifact in artifacts}:
             _remove(path)
+
+    def _ask(self, verb: Callable[[Transaction, Any], T], argument: object, *, read_only: bool) -> T:
+        """The store's answer, waited for in a thread; not beyond the loss of the lease, whatever the store does."""
+        work = Work(verb, (argument,), {})
+        assert work.future is not None
+        over = threading.Event()
+
+        def on_stop() -> None:
+            if self._stop.reason is StopReason.LOST:
+                over.set()
+
+        unsubscribe = self._stop.subscribe(on_stop)
+        try:
+            work.future.add_done_callback(lambda _: over.set())
+            self._all.store.submit(work, read_only=read_only)
+            over.wait()
+        finally:
+            unsubscribe()
+        if not work.future.done():
+            work.future.cancel()  # what the store has not begun, it will not begin
+            raise _lease_lost("The lease of this run was lost while the store did not answer.")
+        answer: T = work.future.result()
+        return answer
 
     async def finish(self) -> dict[str, Any]:
         """Sees to it that everything the run said is written, and returns its artifacts."""
@@ -181,6 +210,10 @@ class OneRunReports:
             except Exception as error:
                 log.warning("the last lines of run %s are still to be written: %s", self._lease.id, error)
         return self._kept
+
+
+def _lease_lost(sentence: str) -> Invalid:
+    return Invalid(sentence, code="lease_lost")
 
 
 def _remove(path: Path) -> None:

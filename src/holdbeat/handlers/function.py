@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
 from holdbeat.handlers.context import Context
 from holdbeat.handlers.handler import bound, stopped_before_start
 from holdbeat.handlers.job_type import JobType
@@ -69,6 +69,9 @@ class AsyncHandler:
             unsubscribe()
         if task.cancelling() > cancels_before:
             await _forget_cancels(task, cancels_before)
+        failure = await ctx.artifacts_written()
+        if failure is not None and outcome.status is not RunStatus.FAILED:
+            outcome = outcome_of_error(failure)
         return stop.verdict(outcome)
 
 

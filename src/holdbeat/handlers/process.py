@@ -23,7 +23,7 @@ from typing import Any
 
 from holdbeat.domain.params import storable_text
 from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
-from holdbeat.handlers.context import Context
+from holdbeat.handlers.context import Cancelled, Context
 from holdbeat.handlers.handler import stopped_before_start
 from holdbeat.handlers.job_message import job_message
 from holdbeat.handlers.job_type import JobType
@@ -197,7 +197,7 @@ class _Talk:
         error: str | None = None
         try:
             await in_own_thread(lambda: self._ctx.artifact(name, path), name="artifact")
-        except Exception as failure:
+        except (Exception, Cancelled) as failure:
             error = storable_text(str(failure) or describe(failure), MAX_ERROR_LENGTH)
         reply = json.dumps({"id": number, "error": error}) + "\n"
         with contextlib.suppress(OSError):

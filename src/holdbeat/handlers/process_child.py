@@ -15,14 +15,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdbeat.handlers.die_with_parent import die_with, forget_inherited_signals
+
+if TYPE_CHECKING:
+    from holdbeat.handlers.context import Context
 
 _MAIN = "__holdbeat_main__"
 """The name under which a script is imported: not `__main__`, so that it does not start a second worker."""
@@ -92,7 +95,7 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
             return kwargs
         ctx.checkpoint()
         if job_type.is_async:
-            return outcome_of_value(stopper.run_coroutine(lambda: function(**kwargs)))
+            return outcome_of_value(stopper.run_coroutine(lambda: _awaited(function(**kwargs), ctx)))
         with stopper.raising():
             value = function(**kwargs)
         return outcome_of_value(value)
@@ -102,6 +105,18 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
         if not stopper.stop.is_set and outcome.error_kind is ErrorKind.ERROR:
             ctx.write_log("stderr", traceback_text(error))
         return outcome
+
+
+async def _awaited(call: Awaitable[Any], ctx: Context) -> Any:
+    """What the handler returns, once its artifacts are stored."""
+    failure: BaseException | None = None
+    try:
+        value = await call
+    finally:
+        failure = await ctx.artifacts_written()
+    if failure is not None:
+        raise failure
+    return value
 
 
 def _find(init: dict[str, Any]) -> Callable[..., Any]:

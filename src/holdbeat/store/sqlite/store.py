@@ -23,9 +23,9 @@ import apsw
 from holdbeat.domain.clock import Clock, SystemClock
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
+from holdbeat.store.sqlite import file as sqlite_file
 from holdbeat.store.sqlite.file import BUSY_TIMEOUT_MS, MEMORY, FileIdentity, connect, open_file, translated
 from holdbeat.store.sqlite.processes import Wakeups, WorkerLocks, WriteLock
-from holdbeat.store.sqlite import file as sqlite_file
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
 
