@@ -6,6 +6,7 @@ so that several recoverers act once and one failure leaves the others.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,8 @@ from holdbeat.domain.errors import StoreRefused, Unavailable
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.engine.service import Service
+from holdbeat.handlers.marked_processes import kill_marked
+from holdbeat.handlers.threads import in_own_thread
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.postgres.sessions import end_standing_sessions
 from holdbeat.store.recovery.recover import SilentLease, bury_worker, find_trouble, recovery_units
@@ -25,6 +28,8 @@ log = logging.getLogger("holdbeat.engine")
 
 DEATH_WATCH_S = 1.0
 """How often the kernel is asked for dead workers, where it can tell."""
+KILL_WITHIN_S = 2.0
+"""How long recovery looks for processes of lost runs before it gives their slots away all the same."""
 THOROUGH_S = 300.0
 """How often states are looked for that only a hand can have written."""
 
@@ -92,6 +97,17 @@ class ZombieRecovery(Service):
             if one not in late or now - self._late_reservations[one] >= self._terms.heartbeat_s
         ]
 
+    async def _kill_processes(self, run_ids: list[str]) -> None:
+        """Ends what runs have left on this machine, before others may have their slots."""
+        try:
+            async with asyncio.timeout(KILL_WITHIN_S):
+                killed = await in_own_thread(lambda: kill_marked(run_ids), name="holdbeat-kill")
+        except TimeoutError:
+            log.warning("recovery goes on, though not all processes of %d lost runs could be looked for", len(run_ids))
+            return
+        if killed:
+            log.warning("recovery killed %d processes that lost runs had left on this machine", killed)
+
     async def recover(self, dead: frozenset[str] = frozenset(), *, thorough: bool = True) -> int:
         """Repairs everything that can be found now. Returns how many things were repaired."""
         if standing := await self.store.read(end_standing_sessions):
@@ -103,6 +119,8 @@ class ZombieRecovery(Service):
             leases=self._silent_for_long(trouble.leases),
             reservations=self._late_for_long(trouble.reservations, late),
         )
+        if trouble.leases:
+            await self._kill_processes([lease.lease_id for lease in trouble.leases])
         repaired = 0
         still_there = set(trouble.workers)
         for verb, arguments in recovery_units(trouble):

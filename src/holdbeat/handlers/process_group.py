@@ -22,6 +22,7 @@ from dataclasses import replace
 from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
 from holdbeat.handlers.marked_processes import RUN_MARK, kill_marked, marked
 from holdbeat.handlers.output import Output
+from holdbeat.handlers.run_watcher import watcher
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.handlers.threads import in_own_thread
 from holdbeat.handlers.timers import Timer, Timers, monotonic
@@ -71,6 +72,7 @@ class ProcessGroup:
             pass_fds=pass_fds,
             start_new_session=True,
         )
+        watcher.add(run_id, process.pid)
         for output in (stdout, stderr):
             output.begin()
         return ProcessGroup(process, run_id, (stdout, stderr))
@@ -103,6 +105,7 @@ class ProcessGroup:
                 lambda: _clean_up(self._process.pid, self._run_id, leave_s), name="clean-up"
             )
         _signal_group(self._process.pid, signal.SIGKILL)
+        watcher.remove(self._run_id)
         for output in self._outputs:
             await output.end(_DRAIN_S)
         return code
