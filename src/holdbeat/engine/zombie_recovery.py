@@ -21,7 +21,7 @@ from holdbeat.handlers.marked_processes import kill_marked
 from holdbeat.handlers.threads import in_own_thread
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.postgres.sessions import end_standing_sessions
-from holdbeat.store.recovery.recover import SilentLease, bury_worker, find_trouble, recovery_units
+from holdbeat.store.recovery.recover import SilentLease, bury_worker, end_silent_worker, find_trouble, recovery_units
 from holdbeat.store.running.reservations import late_reservations
 
 log = logging.getLogger("holdbeat.engine")
@@ -54,6 +54,7 @@ class ZombieRecovery(Service):
         self._late: dict[str, tuple[datetime, float]] = {}
         """Leases seen late: their last heartbeat, and since when on the monotonic clock."""
         self._late_reservations: dict[str, float] = {}
+        self._silent_workers: dict[str, float] = {}
 
     async def step(self) -> int:
         """A full look if it is time for one, or if somebody has died; else nothing."""
@@ -97,6 +98,14 @@ class ZombieRecovery(Service):
             if one not in late or now - self._late_reservations[one] >= self._terms.heartbeat_s
         ]
 
+    def _workers_silent_for_long(self, workers: list[str]) -> list[str]:
+        """The same for workers without leases."""
+        now = self.store.clock.monotonic()
+        self._silent_workers = {worker_id: self._silent_workers.get(worker_id, now) for worker_id in workers}
+        return [
+            worker_id for worker_id, since in self._silent_workers.items() if now - since >= self._terms.heartbeat_s
+        ]
+
     async def _kill_processes(self, run_ids: list[str]) -> None:
         """Ends what runs have left on this machine, before others may have their slots."""
         try:
@@ -118,6 +127,7 @@ class ZombieRecovery(Service):
             trouble,
             leases=self._silent_for_long(trouble.leases),
             reservations=self._late_for_long(trouble.reservations, late),
+            silent_workers=self._workers_silent_for_long(trouble.silent_workers),
         )
         if trouble.leases:
             await self._kill_processes([lease.lease_id for lease in trouble.leases])
@@ -126,7 +136,7 @@ class ZombieRecovery(Service):
         for verb, arguments in recovery_units(trouble):
             try:
                 if await self.store.write(verb, *arguments):
-                    repaired += 1
+                    repaired += verb is not end_silent_worker  # which is a note, and repairs nothing
                     if verb is bury_worker:
                         still_there.discard(str(arguments[0]))
             except (StoreRefused, Unavailable):
