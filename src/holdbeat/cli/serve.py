@@ -10,7 +10,7 @@ import click
 
 from holdbeat.cli.options import example
 from holdbeat.cli.output import shown
-from holdbeat.observe.logs import configure
+from holdbeat.observe.logs import configure_process
 
 OPTIONS = (
     click.option("--store", help="Where jobs are kept: sqlite:///file.db or postgresql://…"),
@@ -42,7 +42,7 @@ def serve(obj: Any, /, app: str | None, no_worker: bool, no_api: bool, **flags: 
     APP is module:name of your App, e.g. example:app.
     """
     loaded = obj.load_app(app, flags)
-    configure(loaded.settings.log_level, loaded.settings.log_format)
+    configure_process(loaded.settings.log_level, loaded.settings.log_format)
     _greet(loaded.settings, app, has_worker=not no_worker, has_api=not no_api)
     sys.exit(obj.serve(loaded, has_worker=not no_worker, has_api=not no_api))
 
@@ -86,5 +86,5 @@ def worker(obj: Any, /, app: str | None, resources: str | None, **flags: Any) ->
         raise click.UsageError("--resources names none, so this worker would run nothing. Name some, e.g. --resources "
                                "gpu,mail, or leave it out to run jobs on all.")  # fmt: skip
     loaded = obj.load_app(app, flags)
-    configure(loaded.settings.log_level, loaded.settings.log_format)
+    configure_process(loaded.settings.log_level, loaded.settings.log_format)
     sys.exit(obj.serve(loaded, has_api=False, kind="worker", resources=only))

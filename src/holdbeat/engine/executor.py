@@ -18,6 +18,7 @@ from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.handlers.context import Context
+from holdbeat.handlers.current_run import log_failure
 from holdbeat.handlers.handler import Handler
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.observe.tracing import running
@@ -84,6 +85,8 @@ class Executor:
             # It held the event loop beyond its deadline, so that the alarm could not go off before it returned.
             self._time_is_up(claim, stop)
             outcome = stop.verdict(outcome)
+        context.finish_output()
+        log_failure(context, outcome)
         kept = await reports.finish()
         return replace(outcome, artifacts=kept) if kept else outcome
 

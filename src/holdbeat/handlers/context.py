@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_LOG_BYTES = 1_048_576
 TRUNCATED = "[output truncated]\n"
+_LINE_LIMIT = 8192
 _ARTIFACT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")
 
 
@@ -132,6 +133,10 @@ class Context:
         self._log_lock = threading.Lock()
         self._log_left = max_log_bytes
         self._artifact_writes: ArtifactWrites | None = None
+        self._pieces: dict[str, str] | None = None
+        """Of each stream the beginning of a line that is not complete yet."""
+        self.traceback: str | None = None
+        """Of the exception that ended the handler."""
 
     @property
     def cancelled(self) -> bool:
@@ -175,6 +180,24 @@ class Context:
                 text += ("" if text.endswith("\n") else "\n") + TRUNCATED
                 self._log_left = 0
         _attempt(lambda: self._reports.log(stream, storable_text(text)))
+
+    def write_piece(self, stream: str, text: str) -> str:
+        """Adds text that comes in pieces, as print writes it, line by line. Returns the lines that are complete."""
+        with self._log_lock:
+            if self._pieces is None:
+                self._pieces = {}
+            lines, newline, rest = (self._pieces.get(stream, "") + text).rpartition("\n")
+            if len(rest) > _LINE_LIMIT:
+                lines, newline, rest = lines + newline + rest, "\n", ""
+            self._pieces[stream] = rest
+        if newline:
+            self.write_log(stream, lines + newline)
+        return lines + newline
+
+    def finish_output(self) -> None:
+        """Writes what was printed without an end of line."""
+        for stream, text in (self._pieces or {}).items():
+            self.write_log(stream, text)
 
     @property
     def is_log_full(self) -> bool:

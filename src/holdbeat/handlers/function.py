@@ -13,9 +13,10 @@ from typing import Any
 
 from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
 from holdbeat.handlers.context import Context
+from holdbeat.handlers.current_run import current_run
 from holdbeat.handlers.handler import bound, stopped_before_start
 from holdbeat.handlers.job_type import JobType
-from holdbeat.handlers.outcome import describe, outcome_of_error, outcome_of_value, traceback_text
+from holdbeat.handlers.outcome import describe, failed_with, outcome_of_error, outcome_of_value
 from holdbeat.handlers.stop import StopSignal
 from holdbeat.handlers.threads import in_own_thread
 
@@ -55,17 +56,17 @@ class AsyncHandler:
                 loop.call_soon_threadsafe(tell)
 
         unsubscribe = stop.subscribe(tell_from_anywhere)
+        token = current_run.set(ctx)
         try:
             # SystemExit and KeyboardInterrupt must be caught in here: a task hands them to the event loop,
             # and that would end the worker.
             outcome = outcome_of_value(await self._function(**kwargs))
         except BaseException as error:
-            outcome = outcome_of_error(error)
-            if not stop.is_set and outcome.error_kind is ErrorKind.ERROR:
-                ctx.write_log("stderr", traceback_text(error))
+            outcome = failed_with(ctx, error)
             del error
         finally:
             is_over = True
+            current_run.reset(token)
             unsubscribe()
         if task.cancelling() > cancels_before:
             await _forget_cancels(task, cancels_before)
@@ -99,17 +100,15 @@ class ThreadHandler:
         if isinstance(kwargs, Outcome):
             return kwargs
         try:
-            outcome = await in_own_thread(lambda: _call(self._function, kwargs, ctx, stop), name=f"run-{ctx.run_id}")
+            outcome = await in_own_thread(lambda: _call(self._function, kwargs, ctx), name=f"run-{ctx.run_id}")
         except Exception as error:
             return Outcome.failed(ErrorKind.ERROR, f"No thread could be started for it: {describe(error)}")
         return stop.verdict(outcome)
 
 
-def _call(function: Callable[..., Any], kwargs: dict[str, Any], ctx: Context, stop: StopSignal) -> Outcome:
+def _call(function: Callable[..., Any], kwargs: dict[str, Any], ctx: Context) -> Outcome:
+    current_run.set(ctx)  # in the context of this thread alone
     try:
         return outcome_of_value(function(**kwargs))
     except BaseException as error:
-        outcome = outcome_of_error(error)
-        if not stop.is_set and outcome.error_kind is ErrorKind.ERROR:
-            ctx.write_log("stderr", traceback_text(error))
-        return outcome
+        return failed_with(ctx, error)

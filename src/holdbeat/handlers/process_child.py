@@ -54,6 +54,7 @@ def main(init_fd: str, messages_fd: str, replies_fd: str) -> NoReturn:
             "result": outcome.result,
             "error": outcome.error,
             "error_kind": outcome.error_kind,
+            "traceback": pipe.traceback,
         }
     )
     sys.exit(0)
@@ -67,7 +68,7 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
     from holdbeat.handlers.handler import bound
     from holdbeat.handlers.job_message import job_of
     from holdbeat.handlers.job_type import JobType
-    from holdbeat.handlers.outcome import outcome_of_error, outcome_of_value, traceback_text
+    from holdbeat.handlers.outcome import failed_with, outcome_of_value, traceback_text
 
     deadline = None
     if init["deadline"] is not None:
@@ -82,6 +83,7 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
         job=None if init["job"] is None else job_of(init["job"]),
         deadline=deadline,
     )
+    _log_to(pipe, init["log_level"])
     try:
         try:
             function = _find(init)
@@ -101,10 +103,24 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
         return outcome_of_value(value)
     except BaseException as error:
         stopper.is_raising = False
-        outcome = outcome_of_error(error)
-        if not stopper.stop.is_set and outcome.error_kind is ErrorKind.ERROR:
-            ctx.write_log("stderr", traceback_text(error))
-        return outcome
+        return failed_with(ctx, error)
+    finally:
+        pipe.traceback = ctx.traceback
+
+
+def _log_to(pipe: _Pipe, level: int) -> None:
+    """Sends the worker all log records of this process, unless the handler's module decides otherwise."""
+    import logging
+
+    from holdbeat.handlers.current_run import record_text
+
+    class PipeHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            pipe.send({"kind": "record", "name": record.name, "level": record.levelno, "text": record_text(record)})
+
+    root = logging.getLogger()
+    root.addHandler(PipeHandler())
+    root.setLevel(level)
 
 
 async def _awaited(call: Awaitable[Any], ctx: Context) -> Any:
@@ -156,6 +172,7 @@ class _Pipe:
         self.is_sending = False
         """In the main thread, where signals are handled."""
         self.after_sending: Callable[[], None] | None = None
+        self.traceback: str | None = None
 
     def send(self, message: dict[str, Any]) -> None:
         if os.getpid() != self._pid:
