@@ -6,11 +6,15 @@ JOBS ?= 2
 TESTS ?= tests
 ARGS ?=
 
+# What `make quick` leaves to `make test`: tests that start many processes, fill long tables, or wait by design.
+QUICK := not crowd and not forks and not plans and not sqlite_file and not thousand and not many_writers
+
 BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format rules bench bench-time bench-api crash soak constraints clean
+.PHONY: help setup serve quick test coverage check format generate verify rules docs release bench bench-time bench-api \
+    crash soak constraints clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -36,9 +40,21 @@ $(READY): pyproject.toml constraints.txt
 serve: setup ## run the demonstration: API, dashboard and a worker in one process
 	$(BIN)/holdbeat demo
 
+quick: setup ## what to run at every save: lint, types, domain tests, store tests on SQLite (under a minute)
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --store sqlite -k '$(QUICK)' \
+	    tests/domain tests/conformance $(ARGS)
+
 test: setup ## run all tests, on SQLite and PostgreSQL (TESTS=path, ARGS="more options", JOBS=n)
 	@tools/ensure_chromium.sh >/dev/null
 	$(BIN)/python -m pytest -n $(JOBS) $(TESTS) $(ARGS)
+
+# Coverage of what the domain tests and the tests of the store on SQLite reach in their own process.
+coverage: setup ## measure which lines the domain tests and the store tests on SQLite run (htmlcov/index.html)
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --store sqlite tests/domain tests/conformance \
+	    --cov --cov-report=term:skip-covered --cov-report=html $(ARGS)
 
 check: setup ## formatting, lint, types, layers, clocks, rules
 	$(BIN)/ruff format --check --quiet .
@@ -52,8 +68,30 @@ format: setup ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format .
 
+generate: setup ## write everything that is made from the code: the blocking client and the pages of reference
+	$(BIN)/python -m tools.unasync
+	$(BIN)/python -m tools.write_reference
+	$(BIN)/python -m tools.draw_states
+
+verify: setup ## fail if `make generate` would change something
+	$(BIN)/python -m tools.unasync --check
+	$(BIN)/python -m tools.write_reference --check
+	$(BIN)/python -m tools.draw_states --check
+
 rules: setup ## print which test proves which rule of docs/rules.md
 	$(BIN)/python -m tools.rules $(ARGS)
+
+docs: setup .venv/.docs-ready ## build the docs site with its Python reference (build/site/index.html)
+	$(BIN)/python -m tools.build_docs
+
+.venv/.docs-ready: $(READY)
+	@{ test -x $(BIN)/uv && $(BIN)/uv pip install --quiet --python $(BIN)/python \
+	       --constraints constraints.txt --editable '.[docs]'; } || \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+release: check verify ## build and check the files of a release; publishes nothing
+	$(BIN)/python -m tools.release
 
 bench: setup ## measure the stores: jobs per second, latency of a claim
 	$(BIN)/python -m benchmarks.store $(ARGS)
@@ -78,5 +116,5 @@ constraints: setup ## resolve the versions in constraints.txt anew
 	@touch $(READY)
 
 clean: ## remove .venv and everything that was generated
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis
+	rm -rf .venv build dist htmlcov .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

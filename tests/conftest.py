@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tests.postgres import PostgresServer
 
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -32,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="short",
         help="how far crash and stress tests go: short for every run, long for `make crash`",
     )
+    group.addoption(
+        "--store",
+        choices=("sqlite",),
+        help="run only the tests that need no PostgreSQL, for `make quick`; without it every test runs",
+    )
     group.addoption("--rule", metavar="ID", action="append", help="run only the tests that prove this rule")
 
 
@@ -41,12 +47,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    wanted = set(config.getoption("--rule") or ())
-    if wanted:
-        proving = [item for item in items if any(wanted & set(mark.args) for mark in item.iter_markers("rule"))]
-        kept = set(proving)
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = proving
+    rules = set(config.getoption("--rule") or ())
+    if rules:
+        _keep(config, items, lambda item: any(rules & set(mark.args) for mark in item.iter_markers("rule")))
+    if config.getoption("--store") == "sqlite":
+        _keep(config, items, lambda item: not _needs_postgres(item))
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], is_kept: Callable[[pytest.Item], bool]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if not is_kept(item)])
+    items[:] = [item for item in items if is_kept(item)]
+
+
+def _needs_postgres(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    parameters = callspec.params.values() if callspec else ()
+    return "postgres" in parameters or "postgres_server" in getattr(item, "fixturenames", ())
 
 
 class NothingIsSkipped:

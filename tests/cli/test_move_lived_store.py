@@ -137,7 +137,7 @@ def finish_the_rest(there: Command) -> None:
 
 KILLED = """
 import os, signal, sys
-from holdbeat.store import moving
+from holdbeat.store.maintenance import move_store as moving
 from holdbeat.store.maintenance.move_artifacts import Artifacts
 
 class Deadly(Artifacts):

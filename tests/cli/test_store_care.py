@@ -193,6 +193,38 @@ def test_doctor_says_what_is_in_force_where_it_came_from_and_what_is_wrong(holdb
     assert "What to do:" in said and "holdbeat worker" in said
 
 
+@pytest.mark.rule("STO-01", "OPS-01")
+def test_doctor_finds_damage_that_opening_a_store_does_not_notice(holdbeat: Command) -> None:
+    holdbeat.submit("story")
+    connection = apsw.Connection(holdbeat.store.removeprefix("sqlite:///"))
+    connection.execute("CREATE TABLE orders (id INTEGER); CREATE INDEX by_id ON orders (id)").fetchall()
+    connection.execute("INSERT INTO orders VALUES (1)").fetchall()
+    index = connection.execute("SELECT * FROM sqlite_master WHERE name = 'by_id'").fetchall()[0]
+    connection.execute("PRAGMA writable_schema = 1")
+    connection.execute("DELETE FROM sqlite_master WHERE name = 'by_id'").fetchall()
+    connection.close()
+    connection = apsw.Connection(holdbeat.store.removeprefix("sqlite:///"))
+    connection.execute("UPDATE orders SET id = 2").fetchall()  # past its index
+    connection.execute("PRAGMA writable_schema = 1")
+    connection.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", index).fetchall()
+    connection.close()
+    checks = {check["name"]: check for check in holdbeat("doctor", "--json", code=1).json["checks"]}
+    assert checks["integrity"]["state"] == "wrong" and "damaged" in checks["integrity"]["detail"]
+    assert "restore" in checks["integrity"]["remedy"]
+    assert "write" not in checks
+
+
+@pytest.mark.rule("STO-01", "OPS-03")
+@pytest.mark.parametrize("place", [0, 4096], ids=["no header", "no schema"])
+def test_doctor_says_that_a_file_is_damaged_or_no_database(holdbeat: Command, place: int) -> None:
+    holdbeat.submit("story")
+    with open(holdbeat.store.removeprefix("sqlite:///"), "r+b") as file:
+        file.seek(place)
+        file.write(b"\x55" * 8192)
+    (check,) = holdbeat("doctor", "--json", code=1).json["checks"]
+    assert check["state"] == "wrong" and "is damaged" in check["detail"] and "restore" in check["remedy"]
+
+
 @pytest.mark.rule("OPS-01")
 def test_doctor_names_schedules_that_cannot_be_planned(holdbeat: Command) -> None:
     holdbeat("schedules", "add", "nightly", "story", "--cron", "0 3 * * *", "--timezone", "Europe/Vienna")

@@ -21,6 +21,7 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
+from holdbeat.store.sqlite.damage_record import recorded_damage
 from holdbeat.store.sqlite.file import INDEX_EVERY, MEMORY
 from holdbeat.store.sqlite.processes import WriteLock
 from holdbeat.store.sqlite.store import READERS, SqliteStore
@@ -51,6 +52,11 @@ def opened(path: Path, *, create: bool = True) -> SqliteStore:
     return store
 
 
+def copied(source: Path, target: Path) -> None:
+    """Copies by another process: in the one that has a store open its file cannot be opened (STO-01)."""
+    subprocess.run(["cp", str(source), str(target)], check=True)
+
+
 def scribbled_page(path: Path) -> None:
     noise = random.Random(1)
     pages = path.stat().st_size // PAGE
@@ -74,7 +80,9 @@ def cut_within_a_page(path: Path) -> None:
 
 
 def garbage(path: Path) -> None:
-    path.write_bytes(random.Random(2).randbytes(path.stat().st_size))
+    noise = path.with_name("noise")
+    noise.write_bytes(random.Random(2).randbytes(path.stat().st_size))
+    copied(noise, path)
 
 
 def a_text(path: Path) -> None:
@@ -181,7 +189,7 @@ def deleted(path: Path) -> None:
 
 def replaced_by_a_copy(path: Path) -> None:
     copy = path.with_name("copy.db")
-    shutil.copy(path, copy)
+    copied(path, copy)
     copy.replace(path)
 
 
@@ -233,6 +241,8 @@ def test_a_store_damaged_under_a_running_process_stops_it_once_the_damage_is_met
     with pytest.raises(StoreRefused):
         enqueue_one(store)
     store.close()
+    if refusal.value.code == "store_corrupt":
+        assert "is damaged" in recorded_damage(str(path))[0]
 
 
 # --- what lies beside the file ---------------------------------------------------------------------------
@@ -275,7 +285,7 @@ def test_a_log_deleted_under_a_running_process_stops_it_and_takes_nothing_with_i
         enqueue_one(store)
     # As if the process had been killed now: only what lies there by name is left.
     copy = path.with_name("copy.db")
-    shutil.copy(path, copy)
+    copied(path, copy)
     left = apsw.Connection(str(copy))
     assert left.execute("SELECT count(*) FROM jobs WHERE id = ?", (job.id,)).fetchall() == [(1,)]
     left.close()

@@ -174,6 +174,33 @@ async def test_a_job_lives_and_dies_with_the_callers_own_transaction(store_url: 
     app.close()
 
 
+@pytest.mark.rule("STO-01", "QUE-03")
+async def test_a_connection_of_the_app_holds_own_tables_and_jobs_in_one_transaction(store_url: str) -> None:
+    app = make_app(store_url)
+
+    def count(table: str) -> int:
+        return int(app.store.read_sync(lambda tx: tx.rows(f"SELECT count(*) FROM {table}"))[0][0])
+
+    with app.connection() as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+    with pytest.raises(ZeroDivisionError), app.connection() as connection:
+        connection.execute("INSERT INTO orders VALUES (1)")
+        app.with_options(connection=connection).enqueue_sync("add", a=1)
+        raise ZeroDivisionError
+    assert (count("orders"), count("jobs")) == (0, 0)
+    async with app.running():
+        with app.connection() as connection:
+            connection.execute("INSERT INTO orders VALUES (1)")
+            job = app.with_options(connection=connection).enqueue_sync("add", a=1)
+            assert (count("orders"), count("jobs")) == (0, 0)
+        done = await job.wait("20s")
+        assert done.run is not None and done.run.result == 2
+    assert (count("orders"), count("jobs")) == (1, 1)
+    with app.connection() as connection:
+        assert connection.execute("SELECT id FROM orders").fetchall() == [(1,)]
+    app.close()
+
+
 async def test_sync_programs_can_enqueue_and_wait_beside_a_running_app(store_url: str) -> None:
     app = make_app(store_url)
 

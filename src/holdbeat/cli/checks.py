@@ -23,6 +23,7 @@ from holdbeat.store.recovery.recover import find_trouble, recovery_units
 from holdbeat.store.running.shared_limits import disagreement
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.schedules.upcoming import database_time
+from holdbeat.store.sqlite.damage_record import record_path, recorded_damage
 from holdbeat.store.transaction import Transaction
 
 LITTLE_SPACE = 1024**3
@@ -62,11 +63,15 @@ def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[C
         ("doors", lambda: _doors(settings, store)),
     ]
     if is_file:
-        looks += [("disk", lambda: _disk(store)), ("locks", lambda: _locks(store))]
+        # Before anything is written: a damaged file is not written to.
+        looks[:0] = [("damage", lambda: _damage(store))]
         if not quick:
-            looks.append(("integrity", lambda: _integrity(store)))
-    found = []
+            looks[:0] = [("integrity", lambda: _integrity(store))]
+        looks += [("disk", lambda: _disk(store)), ("locks", lambda: _locks(store))]
+    found: list[Check] = []
     for name, look in looks:
+        if name == "write" and any(check.name == "integrity" and check.state is State.WRONG for check in found):
+            continue
         try:
             found.append(look())
         except HoldbeatError as error:
@@ -233,5 +238,24 @@ _TRY_LOCK = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_
 def _integrity(store: Any) -> Check:
     problems = store.integrity_problems()
     if problems:
-        return Check("integrity", State.WRONG, problems[0], "Restore the last backup: holdbeat restore.")
-    return Check("integrity", State.OK, "The file is whole.")
+        return Check(
+            "integrity",
+            State.WRONG,
+            f"The file is damaged: {' '.join(problems[0].split())}",
+            "Restore the last backup: holdbeat restore.",
+        )
+    return Check("integrity", State.OK, "SQLite's full integrity check finds no fault.")
+
+
+def _damage(store: Any) -> Check:
+    """What running processes saw: SQLite finds no fault in a file that has lost its last transactions."""
+    records = recorded_damage(store.path)
+    if not records:
+        return Check("damage", State.OK, "No process has seen the file damaged, or used by a second SQLite library.")
+    return Check(
+        "damage",
+        State.WRONG,
+        f"Jobs may be missing. {records[0]}" + (f" So said {len(records) - 1} more." if len(records) > 1 else ""),
+        "Restore the last backup (holdbeat restore), or compare the jobs with what was submitted and then delete "
+        f"{record_path(store.path)}.",
+    )

@@ -1,4 +1,4 @@
-"""The Context: what a handler knows about its run, and how it speaks while it runs.
+"""The Context: what a handler knows about its run, and how it reports while it runs.
 
 Guards that a handler's reports stay small and storable whatever it sends: names of artifacts cannot leave
 their directory, a run's log is capped and marked, text is cleaned of what a store cannot hold.
@@ -98,7 +98,7 @@ def _attempt(report: Callable[[], None]) -> None:
 
 
 class Context:
-    """One run as its handler sees it. Safe to use from any thread of the handler."""
+    """One run as its handler sees it. Every thread of the handler may use it."""
 
     def __init__(
         self,
@@ -114,14 +114,17 @@ class Context:
         max_log_bytes: int = MAX_LOG_BYTES,
     ) -> None:
         self.job = job
-        """The Job, or None while a direct request is served."""
+        """The Job, or None for a direct request."""
         self.run_id = run_id
+        """The id of this run."""
         self.type = type
+        """The name of the job type."""
         self.fence = fence
-        """Grows with every claim in the store: hand it to what you write to; that can refuse smaller ones."""
+        """Grows with every claim in the store. Send it with your writes: their receiver can refuse smaller ones."""
         self.attempt = job.attempt if job is not None else 0
+        """0 for the first attempt; each automatic retry that counts adds 1."""
         self.deadline = deadline
-        """When `timeout_s` will be over, or None."""
+        """When the timeout of the run ends, or None."""
         self._reports = reports
         self._stop = stop
         self._clock = clock or SystemClock()
@@ -140,11 +143,11 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler should end now: cancelled, out of time, shutting down, or its lease lost."""
+        """Whether the handler should stop: it was cancelled, timed out, is shut down, or has lost its lease."""
         return self._stop.is_set
 
     def checkpoint(self) -> None:
-        """A good place to stop: raises Cancelled if the handler should end, and else does nothing."""
+        """Raises Cancelled if the handler should stop; call it where stopping is safe."""
         if self._stop.is_set:
             raise Cancelled(f"told to end: {self._stop.reason}")
 
@@ -156,7 +159,7 @@ class Context:
         return max(0.0, self._ends_at - self._clock.monotonic())
 
     def progress(self, fraction: float | None, message: str | None = None) -> None:
-        """Says how far the work is, from 0 to 1, and in words what it does just now."""
+        """Reports how far the work is, from 0 to 1, and in words what it does now."""
         if fraction is not None:
             fraction = float(fraction)
             fraction = None if math.isnan(fraction) else min(1.0, max(0.0, fraction))
@@ -164,7 +167,7 @@ class Context:
         _attempt(lambda: self._reports.progress(fraction, text))
 
     def log(self, *parts: object) -> None:
-        """Adds a line to the run's log, as print does."""
+        """Adds a line to the log of the run, as print does."""
         self.write_log("log", " ".join(str(part) for part in parts) + "\n")
 
     def write_log(self, stream: str, text: str) -> None:
@@ -204,7 +207,7 @@ class Context:
         return self._log_left <= 0
 
     def artifact(self, name: str, data: bytes | str | Path) -> ArtifactWrite:
-        """Keeps a file with the run: bytes, text (stored as UTF-8), or the content of a file at a Path.
+        """Stores a file with the run: bytes, text (as UTF-8), or the content of the file at a Path.
 
         In a thread it returns when the artifact is stored. In an event loop it returns at once, because the loop must
         not wait for the store: `await` it to know that it is stored. The run does not end before it is, and fails if

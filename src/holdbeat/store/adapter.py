@@ -214,6 +214,13 @@ class PersistenceAdapter(ABC):
         The caller commits; `write_events` of the transaction must be called before that, so that Events are stored too.
         """
 
+    @abstractmethod
+    def connection(self) -> contextlib.AbstractContextManager[Any]:
+        """A connection with an open transaction, for tables of the caller's own beside ours and for `joined`.
+
+        Committed when the block ends, rolled back if it ends with an exception, closed in either case.
+        """
+
     # --- wake-ups ----------------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> Callable[[], None]:

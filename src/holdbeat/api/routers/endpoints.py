@@ -38,7 +38,7 @@ add_routes(routes, _KIND)
 
 @routes.post("/api/endpoints/{id}/test", answers={200: EndpointTest}, refuses=(400, 413))
 async def test_endpoint(call: ApiRequest) -> Response:
-    """ApiRequest an endpoint at once and show what came back; neither its plan nor its health change."""
+    """Call an endpoint at once and show what came back; neither its plan nor its health change."""
     reference = call.path("id")
     await call.fields((), may_be_empty=True)
     found = await try_endpoint(call.service.store, call.service.outbound, reference)

@@ -27,14 +27,20 @@ from holdbeat.client.types import (
 
 
 class AsyncClient(AsyncJobs):
-    """A Holdbeat server, as methods. `url` and `key` default to HOLDBEAT_SERVER and HOLDBEAT_KEY."""
+    """The API of a server as methods. `url` and `key` default to HOLDBEAT_SERVER and HOLDBEAT_KEY.
+
+    Answers are dictionaries as the API sends them. A refusal raises ProblemError, a server that cannot be reached
+    Unavailable.
+    """
 
     @property
     def schedules(self) -> AsyncSchedules:
+        """The methods for schedules."""
         return AsyncSchedules(self)
 
     @property
     def endpoints(self) -> AsyncEndpoints:
+        """The methods for endpoints: HTTP calls with a schedule."""
         return AsyncEndpoints(self)
 
     async def __aenter__(self) -> AsyncClient:
@@ -58,20 +64,23 @@ class AsyncClient(AsyncJobs):
     async def list_reservations(
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Page[Reservation]:
+        """Lists direct requests, the newest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
         page: Page[Reservation] = await self.call("GET", "/api/reservations", query=query)
         return page
 
     async def get_reservation(self, reservation_id: str) -> Reservation:
+        """Reads one direct request."""
         found: Reservation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
         return found
 
     async def explain_reservation(self, reservation_id: str) -> Explanation:
-        """Why a direct request waits, runs, or how it ended."""
+        """Says why a direct request waits or runs, or how it ended."""
         said: Explanation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
         return said
 
     async def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
+        """Cancels a direct request that waits or runs."""
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
         body = {} if reason is None else {"reason": reason}
         found: Reservation = await self.call("POST", path, body=body)
@@ -82,7 +91,7 @@ class AsyncClient(AsyncJobs):
     async def create_webhook(
         self, url: str, *, events: Sequence[str] | None = None, secret: str | None = None
     ) -> Webhook:
-        """Subscribes; the answer shows the secret, once."""
+        """Makes a webhook. Only this answer contains the secret."""
         body: dict[str, Any] = {"url": url}
         if events is not None:
             body["events"] = [*events]
@@ -92,26 +101,33 @@ class AsyncClient(AsyncJobs):
         return made
 
     async def list_webhooks(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
+        """Lists webhooks, without their secrets."""
         page: Page[Webhook] = await self.call("GET", "/api/webhooks", query={"limit": limit, "cursor": cursor})
         return page
 
     async def get_webhook(self, webhook_id: str) -> Webhook:
+        """Reads one webhook, without its secret."""
         found: Webhook = await self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
         return found
 
     async def update_webhook(
         self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None
     ) -> Webhook:
+        """Changes `url`, `events` or `enabled` of a webhook.
+
+        With `version` the change is refused if somebody else changed it since.
+        """
         headers = {} if version is None else {"If-Match": f'"{version}"'}
         path = f"/api/webhooks/{segment(webhook_id)}"
         changed: Webhook = await self.call("PATCH", path, body=changes, headers=headers)
         return changed
 
     async def delete_webhook(self, webhook_id: str) -> None:
+        """Deletes a webhook."""
         await self.call("DELETE", f"/api/webhooks/{segment(webhook_id)}", is_repeatable=False)
 
     async def rotate_webhook(self, webhook_id: str, *, secret: str | None = None) -> Webhook:
-        """A new secret, shown once; the old one signs too for a day."""
+        """Makes a new secret, which only this answer contains. For a day messages are signed with the old one too."""
         body = {} if secret is None else {"secret": secret}
         changed: Webhook = await self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=body)
         return changed
@@ -122,7 +138,7 @@ class AsyncClient(AsyncJobs):
         return found
 
     async def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
-        """Gives the server a new secret of its own; the old one signs too for a day."""
+        """Makes a new secret for the server. For a day messages are signed with the old one too."""
         body = {} if secret is None else {"secret": secret}
         changed: WebhookSecret = await self.call("POST", "/api/webhooks/secret/rotate", body=body)
         return changed
@@ -135,33 +151,38 @@ class AsyncClient(AsyncJobs):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Delivery]:
+        """Lists webhook messages that are pending, delivered or given up, the newest first."""
         query = {"job_id": job_id, "status": status, "limit": limit, "cursor": cursor}
         page: Page[Delivery] = await self.call("GET", "/api/deliveries", query=query)
         return page
 
     async def get_delivery(self, delivery_id: str) -> Delivery:
+        """Reads one webhook message and its attempts."""
         found: Delivery = await self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
         return found
 
     async def redeliver(self, delivery_id: str) -> Delivery:
+        """Sends a webhook message once more, with the same id."""
         found: Delivery = await self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
         return found
 
     # --- the state of the whole ---------------------------------------------------------------------------
 
     async def stats(self) -> Stats:
+        """Counts jobs, runs, resources and workers."""
         figures: Stats = await self.call("GET", "/api/stats")
         return figures
 
     async def workers(
         self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None
     ) -> Page[Worker]:
-        """Workers that are alive; with `all` also those that have ended."""
+        """Lists workers that are alive; with `all` also those that have stopped."""
         query = {"all": all, "limit": limit, "cursor": cursor}
         page: Page[Worker] = await self.call("GET", "/api/workers", query=query)
         return page
 
     async def job_types(self, *, limit: int | None = 500, cursor: str | None = None) -> Page[JobType]:
+        """Lists the job types that workers have announced, with the JSON schemas of their params."""
         page: Page[JobType] = await self.call("GET", "/api/job-types", query={"limit": limit, "cursor": cursor})
         return page
 
@@ -173,7 +194,7 @@ class AsyncClient(AsyncJobs):
         job_id: str | None = None,
         limit: int | None = None,
     ) -> Page[Event]:
-        """A page of the log of events, the oldest first; `after` is a `next_cursor`, or the id of an event."""
+        """Lists events, the oldest first; `after` is a `next_cursor` or the id of an event."""
         query = {"after": after, "name": name, "job_id": job_id, "limit": limit}
         page: Page[Event] = await self.call("GET", "/api/events", query=query)
         return page
@@ -181,7 +202,7 @@ class AsyncClient(AsyncJobs):
     async def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Events as they happen, for ever; from the beginning of the log with `after="0"`."""
+        """Yields events as they happen, without end; from the beginning of the log with `after="0"`."""
         query = {"after": after, "name": name, "job_id": job_id}
         async with aclosing(self.messages("/api/events", query=query)) as messages:
             async for message in messages:
@@ -189,13 +210,15 @@ class AsyncClient(AsyncJobs):
                     yield message.data
 
     async def health(self) -> JsonObject:
+        """Asks whether the server's process answers; needs no key."""
         said: JsonObject = await self.call("GET", "/healthz")
         return said
 
     async def readiness(self) -> JsonObject:
-        """The proof that the server can do its work; a ProblemError with status 503 if it cannot."""
+        """Checks that the server can do its work; raises ProblemError with the status 503 if it cannot."""
         said: JsonObject = await self.call("GET", "/readyz", is_repeatable=False)
         return said
 
     async def metrics(self) -> str:
+        """Reads the metrics in the text format of Prometheus."""
         return (await self.fetch("GET", "/metrics")).decode()

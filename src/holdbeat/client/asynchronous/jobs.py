@@ -62,7 +62,7 @@ class AsyncJobs(AsyncTransport):
         return job
 
     async def submit_jobs(self, requests: Sequence[Mapping[str, Any]]) -> Items[Job]:
-        """Submits several jobs: all or none."""
+        """Submits several jobs in one transaction: all or none."""
         keyed = [{**request, "idempotency_key": _key_of(request)} for request in requests]
         jobs: Items[Job] = await self.call("POST", "/api/jobs/batch", body={"jobs": keyed}, is_repeatable=True)
         return jobs
@@ -80,7 +80,7 @@ class AsyncJobs(AsyncTransport):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Job]:
-        """Jobs, the newest first."""
+        """Lists jobs, the newest first."""
         query = {
             "status": status, "type": type, "resource": resource, "schedule_id": schedule_id, "group_id": group_id,
             "template_id": template_id, "label": label, "limit": limit, "cursor": cursor,
@@ -89,6 +89,7 @@ class AsyncJobs(AsyncTransport):
         return page
 
     async def get_job(self, job_id: str) -> Job:
+        """Reads one job."""
         job: Job = await self.call("GET", f"/api/jobs/{segment(job_id)}")
         return job
 
@@ -98,6 +99,7 @@ class AsyncJobs(AsyncTransport):
         return job
 
     async def cancel_job(self, job_id: str, reason: str | None = None) -> Job:
+        """Cancels a job: one that waits never runs, the handler of one that runs is told to stop."""
         job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/cancel", body=_given(reason=reason))
         return job
 
@@ -110,7 +112,7 @@ class AsyncJobs(AsyncTransport):
         return result
 
     async def retry_job(self, job_id: str) -> Job:
-        """A new job from one that failed, was skipped or was cancelled."""
+        """Makes a new job from one that failed, was skipped or was cancelled."""
         job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/retry")
         return job
 
@@ -123,11 +125,12 @@ class AsyncJobs(AsyncTransport):
         return job
 
     async def explain_job(self, job_id: str) -> Explanation:
+        """Says why a job waits or failed, and when it will probably start."""
         said: Explanation = await self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
         return said
 
     async def job_events(self, job_id: str, *, limit: int | None = None, cursor: str | None = None) -> Page[Event]:
-        """What the scheduler decided about a job, in order."""
+        """Lists what the scheduler decided about a job, in order."""
         query = {"limit": limit, "cursor": cursor}
         page: Page[Event] = await self.call("GET", f"/api/jobs/{segment(job_id)}/events", query=query)
         return page
@@ -155,12 +158,13 @@ class AsyncJobs(AsyncTransport):
     # --- logs ---------------------------------------------------------------------------------------------
 
     async def get_logs(self, job_id: str, *, after: int | None = None, limit: int | None = None) -> Page[LogLine]:
+        """Reads the log of a job; `after` is the number of the last line that is known already."""
         query = {"after": after, "limit": limit}
         page: Page[LogLine] = await self.call("GET", f"/api/jobs/{segment(job_id)}/logs", query=query)
         return page
 
     async def follow_logs(self, job_id: str, *, after: int = 0) -> AsyncGenerator[LogLine, None]:
-        """Lines as they are written, each once, until the run has ended."""
+        """Yields lines of the log as they are written, each once, until the run has ended."""
         query = {"follow": True, "after": after}
         async with aclosing(self.messages(f"/api/jobs/{segment(job_id)}/logs", query=query)) as messages:
             async for message in messages:
@@ -174,23 +178,26 @@ class AsyncJobs(AsyncTransport):
     async def get_queue(
         self, *, resource: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Queue:
-        """The queue in the order in which it will be claimed."""
+        """Lists the queue in the order in which it will be claimed."""
         query = {"resource": resource, "limit": limit, "cursor": cursor}
         queue: Queue = await self.call("GET", "/api/queue", query=query)
         return queue
 
     async def reorder_queue(self, job_ids: Sequence[str]) -> Items[Job]:
+        """Puts QUEUED jobs of one priority into this order, on the places that they have together."""
         jobs: Items[Job] = await self.call(
             "POST", "/api/queue/reorder", body={"job_ids": list(job_ids)}, is_repeatable=True
         )
         return jobs
 
     async def pause_queue(self, resource: str | None = None, *, reason: str | None = None) -> Pauses:
+        """Starts no more jobs, of one resource or of all. Running jobs go on."""
         body = _given(resource=resource, reason=reason)
         pauses: Pauses = await self.call("POST", "/api/queue/pause", body=body, is_repeatable=True)
         return pauses
 
     async def resume_queue(self, resource: str | None = None) -> Pauses:
+        """Ends the pause of one resource, or the pause of all."""
         pauses: Pauses = await self.call(
             "POST", "/api/queue/resume", body=_given(resource=resource), is_repeatable=True
         )
@@ -208,6 +215,7 @@ class AsyncJobs(AsyncTransport):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[JobRun]:
+        """Lists runs, the newest first."""
         query = {
             "status": status, "job_id": job_id, "type": type, "error_kind": error_kind, "limit": limit,
             "cursor": cursor,
@@ -216,10 +224,12 @@ class AsyncJobs(AsyncTransport):
         return page
 
     async def get_job_run(self, run_id: str) -> JobRun:
+        """Reads one run: its times, its result or error, and the names of its artifacts."""
         run: JobRun = await self.call("GET", f"/api/job-runs/{segment(run_id)}")
         return run
 
     async def retry_job_run(self, run_id: str) -> Job:
+        """Makes a new job from the job of a run that failed or was skipped."""
         job: Job = await self.call("POST", f"/api/job-runs/{segment(run_id)}/retry")
         return job
 
@@ -230,13 +240,14 @@ class AsyncJobs(AsyncTransport):
         return result
 
     async def get_artifact(self, run_id: str, name: str) -> bytes:
+        """Reads an artifact of a run."""
         path = "/".join(segment(part) for part in name.split("/"))
         return await self.fetch("GET", f"/api/job-runs/{segment(run_id)}/artifacts/{path}")
 
     # --- groups -------------------------------------------------------------------------------------------
 
     async def create_group(self, request: Mapping[str, Any]) -> JobGroupWithJobs:
-        """Submits several jobs with a common fate: {mode, jobs, name?, on_failure?}."""
+        """Submits several jobs as a group: `{mode, jobs, name?, on_failure?}`."""
         group: JobGroupWithJobs = await self.call("POST", "/api/job-groups", body=request)
         return group
 
@@ -248,15 +259,18 @@ class AsyncJobs(AsyncTransport):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[JobGroup]:
+        """Lists groups, the newest first."""
         query = {"status": status, "name": name, "limit": limit, "cursor": cursor}
         page: Page[JobGroup] = await self.call("GET", "/api/job-groups", query=query)
         return page
 
     async def get_group(self, group_id: str) -> JobGroupWithJobs:
+        """Reads a group and its jobs."""
         group: JobGroupWithJobs = await self.call("GET", f"/api/job-groups/{segment(group_id)}")
         return group
 
     async def cancel_group(self, group_id: str, reason: str | None = None) -> JobGroupWithJobs:
+        """Cancels every unfinished job of a group."""
         body = _given(reason=reason)
         group: JobGroupWithJobs = await self.call("POST", f"/api/job-groups/{segment(group_id)}/cancel", body=body)
         return group
@@ -264,6 +278,7 @@ class AsyncJobs(AsyncTransport):
     # --- templates ----------------------------------------------------------------------------------------
 
     async def create_template(self, request: Mapping[str, Any]) -> JobTemplate:
+        """Makes a template: `{name, type, default_params?, ...}`."""
         template: JobTemplate = await self.call("POST", "/api/job-templates", body=request)
         return template
 
@@ -275,24 +290,26 @@ class AsyncJobs(AsyncTransport):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[JobTemplate]:
-        """Templates, the newest first; `archived` is true, false or all."""
+        """Lists templates, the newest first; `archived` is true, false or all."""
         query = {"type": type, "archived": archived, "limit": limit, "cursor": cursor}
         page: Page[JobTemplate] = await self.call("GET", "/api/job-templates", query=query)
         return page
 
     async def get_template(self, reference: str) -> JobTemplate:
-        """A template by its id or its name."""
+        """Reads a template by its id or its name."""
         template: JobTemplate = await self.call("GET", f"/api/job-templates/{segment(reference)}")
         return template
 
     async def update_template(
         self, reference: str, changes: Mapping[str, Any], *, version: int | None = None
     ) -> JobTemplate:
+        """Changes a template. With `version` the change is refused if somebody else changed it since."""
         path = f"/api/job-templates/{segment(reference)}"
         template: JobTemplate = await self.call("PATCH", path, body=changes, headers=_version(version))
         return template
 
     async def archive_template(self, reference: str, *, version: int | None = None) -> JobTemplate:
+        """Archives a template: it makes no new jobs, and its schedules are disabled."""
         path = f"/api/job-templates/{segment(reference)}"
         template: JobTemplate = await self.call("DELETE", path, headers=_version(version))
         return template

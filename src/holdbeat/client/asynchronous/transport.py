@@ -91,6 +91,7 @@ class AsyncTransport:
             raise Unavailable(f"{self.url!r} is no address of a server: {error}.", code="bad_url") from error
 
     async def close(self) -> None:
+        """Closes the connections to the server."""
         await self._http.aclose()
 
     async def call(

@@ -28,14 +28,20 @@ from holdbeat.client.types import (
 
 
 class Client(Jobs):
-    """A Holdbeat server, as methods. `url` and `key` default to HOLDBEAT_SERVER and HOLDBEAT_KEY."""
+    """The API of a server as methods. `url` and `key` default to HOLDBEAT_SERVER and HOLDBEAT_KEY.
+
+    Answers are dictionaries as the API sends them. A refusal raises ProblemError, a server that cannot be reached
+    Unavailable.
+    """
 
     @property
     def schedules(self) -> Schedules:
+        """The methods for schedules."""
         return Schedules(self)
 
     @property
     def endpoints(self) -> Endpoints:
+        """The methods for endpoints: HTTP calls with a schedule."""
         return Endpoints(self)
 
     def __enter__(self) -> Client:
@@ -59,20 +65,23 @@ class Client(Jobs):
     def list_reservations(
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Page[Reservation]:
+        """Lists direct requests, the newest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
         page: Page[Reservation] = self.call("GET", "/api/reservations", query=query)
         return page
 
     def get_reservation(self, reservation_id: str) -> Reservation:
+        """Reads one direct request."""
         found: Reservation = self.call("GET", f"/api/reservations/{segment(reservation_id)}")
         return found
 
     def explain_reservation(self, reservation_id: str) -> Explanation:
-        """Why a direct request waits, runs, or how it ended."""
+        """Says why a direct request waits or runs, or how it ended."""
         said: Explanation = self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
         return said
 
     def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
+        """Cancels a direct request that waits or runs."""
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
         body = {} if reason is None else {"reason": reason}
         found: Reservation = self.call("POST", path, body=body)
@@ -81,7 +90,7 @@ class Client(Jobs):
     # --- webhooks -----------------------------------------------------------------------------------------
 
     def create_webhook(self, url: str, *, events: Sequence[str] | None = None, secret: str | None = None) -> Webhook:
-        """Subscribes; the answer shows the secret, once."""
+        """Makes a webhook. Only this answer contains the secret."""
         body: dict[str, Any] = {"url": url}
         if events is not None:
             body["events"] = [*events]
@@ -91,24 +100,31 @@ class Client(Jobs):
         return made
 
     def list_webhooks(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
+        """Lists webhooks, without their secrets."""
         page: Page[Webhook] = self.call("GET", "/api/webhooks", query={"limit": limit, "cursor": cursor})
         return page
 
     def get_webhook(self, webhook_id: str) -> Webhook:
+        """Reads one webhook, without its secret."""
         found: Webhook = self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
         return found
 
     def update_webhook(self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None) -> Webhook:
+        """Changes `url`, `events` or `enabled` of a webhook.
+
+        With `version` the change is refused if somebody else changed it since.
+        """
         headers = {} if version is None else {"If-Match": f'"{version}"'}
         path = f"/api/webhooks/{segment(webhook_id)}"
         changed: Webhook = self.call("PATCH", path, body=changes, headers=headers)
         return changed
 
     def delete_webhook(self, webhook_id: str) -> None:
+        """Deletes a webhook."""
         self.call("DELETE", f"/api/webhooks/{segment(webhook_id)}", is_repeatable=False)
 
     def rotate_webhook(self, webhook_id: str, *, secret: str | None = None) -> Webhook:
-        """A new secret, shown once; the old one signs too for a day."""
+        """Makes a new secret, which only this answer contains. For a day messages are signed with the old one too."""
         body = {} if secret is None else {"secret": secret}
         changed: Webhook = self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=body)
         return changed
@@ -119,7 +135,7 @@ class Client(Jobs):
         return found
 
     def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
-        """Gives the server a new secret of its own; the old one signs too for a day."""
+        """Makes a new secret for the server. For a day messages are signed with the old one too."""
         body = {} if secret is None else {"secret": secret}
         changed: WebhookSecret = self.call("POST", "/api/webhooks/secret/rotate", body=body)
         return changed
@@ -132,31 +148,36 @@ class Client(Jobs):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Delivery]:
+        """Lists webhook messages that are pending, delivered or given up, the newest first."""
         query = {"job_id": job_id, "status": status, "limit": limit, "cursor": cursor}
         page: Page[Delivery] = self.call("GET", "/api/deliveries", query=query)
         return page
 
     def get_delivery(self, delivery_id: str) -> Delivery:
+        """Reads one webhook message and its attempts."""
         found: Delivery = self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
         return found
 
     def redeliver(self, delivery_id: str) -> Delivery:
+        """Sends a webhook message once more, with the same id."""
         found: Delivery = self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
         return found
 
     # --- the state of the whole ---------------------------------------------------------------------------
 
     def stats(self) -> Stats:
+        """Counts jobs, runs, resources and workers."""
         figures: Stats = self.call("GET", "/api/stats")
         return figures
 
     def workers(self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None) -> Page[Worker]:
-        """Workers that are alive; with `all` also those that have ended."""
+        """Lists workers that are alive; with `all` also those that have stopped."""
         query = {"all": all, "limit": limit, "cursor": cursor}
         page: Page[Worker] = self.call("GET", "/api/workers", query=query)
         return page
 
     def job_types(self, *, limit: int | None = 500, cursor: str | None = None) -> Page[JobType]:
+        """Lists the job types that workers have announced, with the JSON schemas of their params."""
         page: Page[JobType] = self.call("GET", "/api/job-types", query={"limit": limit, "cursor": cursor})
         return page
 
@@ -168,7 +189,7 @@ class Client(Jobs):
         job_id: str | None = None,
         limit: int | None = None,
     ) -> Page[Event]:
-        """A page of the log of events, the oldest first; `after` is a `next_cursor`, or the id of an event."""
+        """Lists events, the oldest first; `after` is a `next_cursor` or the id of an event."""
         query = {"after": after, "name": name, "job_id": job_id, "limit": limit}
         page: Page[Event] = self.call("GET", "/api/events", query=query)
         return page
@@ -176,7 +197,7 @@ class Client(Jobs):
     def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
     ) -> Generator[Event, None, None]:
-        """Events as they happen, for ever; from the beginning of the log with `after="0"`."""
+        """Yields events as they happen, without end; from the beginning of the log with `after="0"`."""
         query = {"after": after, "name": name, "job_id": job_id}
         with closing(self.messages("/api/events", query=query)) as messages:
             for message in messages:
@@ -184,13 +205,15 @@ class Client(Jobs):
                     yield message.data
 
     def health(self) -> JsonObject:
+        """Asks whether the server's process answers; needs no key."""
         said: JsonObject = self.call("GET", "/healthz")
         return said
 
     def readiness(self) -> JsonObject:
-        """The proof that the server can do its work; a ProblemError with status 503 if it cannot."""
+        """Checks that the server can do its work; raises ProblemError with the status 503 if it cannot."""
         said: JsonObject = self.call("GET", "/readyz", is_repeatable=False)
         return said
 
     def metrics(self) -> str:
+        """Reads the metrics in the text format of Prometheus."""
         return (self.fetch("GET", "/metrics")).decode()

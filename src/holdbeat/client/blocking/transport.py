@@ -92,6 +92,7 @@ class Transport:
             raise Unavailable(f"{self.url!r} is no address of a server: {error}.", code="bad_url") from error
 
     def close(self) -> None:
+        """Closes the connections to the server."""
         self._http.close()
 
     def call(

@@ -28,6 +28,7 @@ from holdbeat.store.artifact_files import (
 from holdbeat.store.maintenance.backup import Progress, copy_database
 from holdbeat.store.maintenance.whole_files import cannot_write, make_file, sync, take_name
 from holdbeat.store.migrate import pending
+from holdbeat.store.sqlite.damage_record import forget_damage
 from holdbeat.store.sqlite.file import APPLICATION_ID, integrity_problems
 from holdbeat.store.sqlite.locks import hold, is_held
 
@@ -90,6 +91,7 @@ def restore(
             _mark_the_dead(made, Path(f"{target}-run"))
             kept = f"{target}.before-{now:%Y%m%dT%H%M%S%f}" if is_there else None
             _take_place(made, target, kept)
+            forget_damage(target)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(made)

@@ -7,11 +7,12 @@ that nothing is done twice and nothing that was done is reported as failed.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -22,6 +23,7 @@ from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown, StoreRefu
 from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
+from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.postgres.wakeups import PostgresBell
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
@@ -101,11 +103,24 @@ class PostgresStore(PersistenceAdapter):
             connection.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS and connection.autocommit
         ):
             raise HoldbeatError(
-                "To enqueue inside your own transaction on PostgreSQL, hand in a psycopg connection on which a "
-                "transaction is open.",
+                "To enqueue inside your own transaction on PostgreSQL, hand in the connection of `with "
+                "app.connection() as connection:`, or a psycopg connection on which a transaction is open.",
                 code="no_transaction",
             )
         return JoinedPostgresTransaction(connection, self.clock.now(), self.terms, self._types)
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[psycopg.Connection[Row]]:
+        if self._refused is not None or self._closed:
+            raise self._refused or StoreDown("The store has been closed.", code="store_closed")
+        try:
+            connection = psycopg.connect(self.url, connect_timeout=5, application_name=APPLICATION)
+        except psycopg.OperationalError as error:
+            raise StoreDown(
+                f"The database cannot be reached ({error}). Check that the server runs, and try again."
+            ) from error
+        with connection:
+            yield connection
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         self._bell.answer()

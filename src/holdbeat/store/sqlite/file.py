@@ -15,6 +15,7 @@ import apsw
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
 from holdbeat.store.migrate import TABLE, pending
+from holdbeat.store.sqlite.second_library import SecondLibraryWatch
 
 APPLICATION_ID = 0x486F6C64
 """'Hold' in the file header tells our files from everybody else's."""
@@ -202,26 +203,30 @@ def _settled(connection: apsw.Connection) -> apsw.Connection:
     return connection
 
 
-def open_file(path: str, *, create: bool) -> tuple[apsw.Connection, tuple[int, int] | None]:
+def open_file(path: str, *, create: bool) -> tuple[apsw.Connection, SecondLibraryWatch | None]:
     """Opens, checks and migrates the store's file; makes a new one only where there is none.
 
-    Also tells which file had the name before it was opened: another may be put in its place at any moment.
+    The watch that comes with it knows which file had the name before: another may be put in its place at any moment.
     """
     try:
-        was_used, before = False, None
+        was_used, watch = False, None
         if path != MEMORY:
             was_used = _prepare(path, create)
-            before = inode(path)
-        connection = _reach(path)
+            watch = SecondLibraryWatch(path, inode(path))
+        connection = None
         try:
+            connection = _reach(path)
             _check_is_ours(connection, path, was_used)
-            if before is not None and inode(path) != before:
+            if watch is not None and inode(path) != watch.inode:
                 raise _replaced(path)
             migrate(_settled(connection))
         except BaseException:
-            connection.close()
+            if connection is not None:
+                connection.close()
+            if watch is not None:
+                watch.end()
             raise
-        return connection, before
+        return connection, watch
     except apsw.Error as error:
         raise translated(error, path) from error
 

@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from holdbeat.domain.clock import Clock, SystemClock
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
 from holdbeat.store.sqlite import file as sqlite_file
+from holdbeat.store.sqlite.damage_record import record_damage
 from holdbeat.store.sqlite.file import BUSY_TIMEOUT_MS, MEMORY, FileIdentity, connect, open_file, translated
 from holdbeat.store.sqlite.processes import Wakeups, WorkerLocks, WriteLock
 from holdbeat.store.sqlite.transaction import SqliteTransaction
@@ -77,16 +78,20 @@ class SqliteStore(PersistenceAdapter):
         self._locks_held_for_fork: list[threading.Lock] = []
         if self.path in _left_open:
             raise forked()
-        self._connection, opened = open_file(self.path, create=create)
+        self._connection, self._watch = open_file(self.path, create=create)
         # All of them before the file is looked at: one that came later could open a log that is not the first one's.
         self._reader_connections: list[apsw.Connection] = []
         try:
             if self.path != MEMORY:
                 self._reader_connections += [sqlite_file.connect_reader(self.path) for _ in self._reader_locks]
-            self._identity = FileIdentity(self.path, opened)
+            self._identity = FileIdentity(self.path, None if self._watch is None else self._watch.inode)
+            if self._watch is not None:
+                self._watch.opened(self._connection)
         except BaseException:
             for connection in (*self._reader_connections, self._connection):
                 connection.close()
+            if self._watch is not None:
+                self._watch.end()
             raise
         self._turn: WriteLock | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         self._life: WorkerLocks | None = None
@@ -129,13 +134,42 @@ class SqliteStore(PersistenceAdapter):
     def joined(self, connection: Any) -> Transaction:
         if self._refused is not None:
             raise self._refused
+        self._check_file()
         if not isinstance(connection, apsw.Connection) or not connection.in_transaction:
             raise HoldbeatError(
-                "To enqueue inside your own transaction on SQLite, hand in an apsw connection to the store's "
-                "file on which BEGIN IMMEDIATE was executed.",
+                "To enqueue inside your own transaction on SQLite, hand in the connection of `with app.connection() as "
+                "connection:`, or an apsw connection to the store's file on which BEGIN IMMEDIATE was executed.",
                 code="no_transaction",
             )
         return self._transaction(connection, self.clock.now())
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[apsw.Connection]:
+        if self._refused is not None or self._closed:
+            raise self._refused or _closed_store()
+        if self.path == MEMORY:
+            raise HoldbeatError(
+                "A store in memory has no file for tables of your own. Name a file for the store.", code="no_file"
+            )
+        self._check_file()
+        try:
+            connection = connect(self.path)
+        except apsw.Error as error:
+            raise translated(error, self.path) from error
+        try:
+            _execute(connection, "BEGIN IMMEDIATE", self.path)
+            yield connection
+            if connection.in_transaction:
+                _execute(connection, "COMMIT", self.path)
+                self._wake(frozenset({"ready", "events"}))
+        finally:
+            connection.close(True)  # rolls back what was not committed
+
+    def _check_file(self) -> None:
+        """Refuses a file that is not the one we opened, or that something else in this process has open, too."""
+        self._identity.check()
+        if self._watch is not None:
+            self._watch.check()
 
     def _transaction(self, connection: apsw.Connection, now: datetime) -> SqliteTransaction:
         tx = SqliteTransaction(connection, now, self.terms)
@@ -172,6 +206,8 @@ class SqliteStore(PersistenceAdapter):
             thread.join()
         with self._write_lock:
             self._connection.close()
+        if self._watch is not None:
+            self._watch.end()
         if isinstance(self._turn, WriteLock):
             self._turn.close()
         if self._doorbell is not None:
@@ -225,11 +261,14 @@ class SqliteStore(PersistenceAdapter):
         return backup(self.path, target, progress)
 
     def integrity_problems(self) -> list[str]:
-        connection = connect(self.path)
         try:
-            return sqlite_file.integrity_problems(connection)
-        finally:
-            connection.close()
+            connection = connect(self.path)
+            try:
+                return sqlite_file.integrity_problems(connection)
+            finally:
+                connection.close()
+        except apsw.Error as error:
+            raise translated(error, self.path) from error
 
     @property
     def refused(self) -> HoldbeatError | None:
@@ -284,7 +323,7 @@ class SqliteStore(PersistenceAdapter):
             return
         try:
             with self._turn:
-                self._identity.check()
+                self._check_file()
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")  # a second Ctrl-C came while the first was answered
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -295,12 +334,15 @@ class SqliteStore(PersistenceAdapter):
             return
         # First whoever can begin something: a caller who has the interpreter's lock back does not soon give it away.
         if wakes:
-            if self._doorbell is not None:
-                self._doorbell.ring(wakes)
-            self.tell(frozenset(wakes))
+            self._wake(frozenset(wakes))
         reply(done)
         if committed:
             self.witnessed(committed)
+
+    def _wake(self, topics: frozenset[str]) -> None:
+        if self._doorbell is not None:
+            self._doorbell.ring(topics)
+        self.tell(topics)
 
     def _give_up(self, works: list[Work], error: Exception) -> None:
         """Nothing of this transaction is stored; everyone in it hears why."""
@@ -318,6 +360,7 @@ class SqliteStore(PersistenceAdapter):
 
         A log that somebody else has begun in its place is theirs: it is not touched, not even in the end.
         """
+        record_damage(self.path, refusal, self.clock.now())
         with contextlib.suppress(apsw.Error):
             if refusal.code == "log_deleted" and self._identity.is_log_only_ours():
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -382,7 +425,7 @@ class SqliteStore(PersistenceAdapter):
                 continue
             try:
                 with rest:
-                    self._identity.check()
+                    self._check_file()
                     connection.execute("BEGIN")
                     try:
                         result = work.run(self._transaction(connection, self.clock.now()))
@@ -422,6 +465,13 @@ def _interrupted_itself() -> HoldbeatError:
         "loop.call_soon_threadsafe or to another thread, and write from there.",
         code="write_interrupted_itself",
     )
+
+
+def _execute(connection: apsw.Connection, statement: str, path: str) -> None:
+    try:
+        connection.execute(statement)
+    except apsw.Error as error:
+        raise translated(error, path) from error
 
 
 def _closed_store() -> StoreDown:
