@@ -19,6 +19,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
+from holdbeat.app_hooks import AppHooks
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
@@ -33,6 +34,7 @@ from holdbeat.engine.supervisor import Supervisor, announcement
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.http_handler import http_job_type
 from holdbeat.handlers.job_type import JobType
+from holdbeat.handlers.middleware import attach
 from holdbeat.handlers.shell import shell_job_type
 from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle
@@ -71,7 +73,7 @@ class DirectFailed(HoldbeatError):
     default_code = "direct_failed"
 
 
-class App:
+class App(AppHooks):
     """Registers job types, enqueues jobs and runs them.
 
     `store` is `sqlite:///file.db` or `postgresql://…`; without it the settings decide (`holdbeat.toml`, HOLDBEAT_STORE,
@@ -86,6 +88,7 @@ class App:
         if store is not None:
             changes["store"] = store
         self.settings = settings.with_changes(**changes) if changes else settings
+        super().__init__()
         self._clock = clock
         self._types: dict[str, JobType] = {}
         self._by_function: dict[Any, JobType] = {}
@@ -150,6 +153,7 @@ class App:
                 self._types[name] = job_type
             if job_type.function is not None:
                 self._by_function[job_type.function] = job_type
+                attach(job_type.function, self._middleware)
             self._is_announced = False
 
     @property
@@ -425,11 +429,12 @@ class App:
             more_services=[
                 ScheduleTrigger.for_settings(store, self.settings),
                 WebhookService.for_settings(store, self.settings),
+                *self.hook_services(store),
             ],
         )
         self._supervisor = supervisor
-        await supervisor.start()
         try:
+            await supervisor.start()
             yield self
         finally:
             await supervisor.stop()

@@ -180,6 +180,8 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
             ScheduleTrigger.for_settings(store, settings, recorder=recorder),
             WebhookService.for_settings(store, settings, recorder=recorder),
         ]
+    if has_worker:
+        services += app.hook_services(store)
     supervisor = Supervisor(
         store,
         settings,
@@ -225,7 +227,13 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
 
     watch = ShutdownWatch(supervisor, told)
     watch.obey_signals()
-    await supervisor.start()
+    try:
+        await supervisor.start()
+    except BaseException:
+        await supervisor.stop(0.0)
+        watch.close()
+        app.close()
+        raise
     if api_loop is not None:
         await api_loop.run(server.start())
         log.info("serving on %s", server.address)

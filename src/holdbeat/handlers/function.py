@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
@@ -16,6 +16,7 @@ from holdbeat.handlers.context import Context
 from holdbeat.handlers.current_run import current_run
 from holdbeat.handlers.handler import bound, stopped_before_start
 from holdbeat.handlers.job_type import JobType
+from holdbeat.handlers.middleware import call_async, call_plain, middleware_of
 from holdbeat.handlers.outcome import describe, failed_with, outcome_of_error, outcome_of_value
 from holdbeat.handlers.stop import StopSignal
 from holdbeat.handlers.threads import in_own_thread
@@ -32,6 +33,7 @@ class AsyncHandler:
         self._job_type = job_type
         assert job_type.function is not None
         self._function = job_type.function
+        self._middleware = middleware_of(job_type.function)
 
     async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
         kwargs = stopped_before_start(stop) or bound(self._job_type, params, ctx)
@@ -60,7 +62,11 @@ class AsyncHandler:
         try:
             # SystemExit and KeyboardInterrupt must be caught in here: a task hands them to the event loop,
             # and that would end the worker.
-            outcome = outcome_of_value(await self._function(**kwargs))
+            if self._middleware:
+                value = await call_async(self._middleware, ctx, lambda: self._function(**kwargs))
+            else:
+                value = await self._function(**kwargs)
+            outcome = outcome_of_value(value)
         except BaseException as error:
             outcome = failed_with(ctx, error)
             del error
@@ -94,21 +100,23 @@ class ThreadHandler:
         self._job_type = job_type
         assert job_type.function is not None
         self._function = job_type.function
+        self._middleware = middleware_of(job_type.function)
 
     async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
         kwargs = stopped_before_start(stop) or bound(self._job_type, params, ctx)
         if isinstance(kwargs, Outcome):
             return kwargs
         try:
-            outcome = await in_own_thread(lambda: _call(self._function, kwargs, ctx), name=f"run-{ctx.run_id}")
+            outcome = await in_own_thread(lambda: self._call(kwargs, ctx), name=f"run-{ctx.run_id}")
         except Exception as error:
             return Outcome.failed(ErrorKind.ERROR, f"No thread could be started for it: {describe(error)}")
         return stop.verdict(outcome)
 
-
-def _call(function: Callable[..., Any], kwargs: dict[str, Any], ctx: Context) -> Outcome:
-    current_run.set(ctx)  # in the context of this thread alone
-    try:
-        return outcome_of_value(function(**kwargs))
-    except BaseException as error:
-        return failed_with(ctx, error)
+    def _call(self, kwargs: dict[str, Any], ctx: Context) -> Outcome:
+        current_run.set(ctx)  # in the context of this thread alone
+        try:
+            if self._middleware:
+                return outcome_of_value(call_plain(self._middleware, ctx, lambda: self._function(**kwargs)))
+            return outcome_of_value(self._function(**kwargs))
+        except BaseException as error:
+            return failed_with(ctx, error)

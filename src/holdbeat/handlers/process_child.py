@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -97,9 +97,9 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
             return kwargs
         ctx.checkpoint()
         if job_type.is_async:
-            return outcome_of_value(stopper.run_coroutine(lambda: _awaited(function(**kwargs), ctx)))
+            return outcome_of_value(stopper.run_coroutine(lambda: _awaited(function, kwargs, ctx)))
         with stopper.raising():
-            value = function(**kwargs)
+            value = _called(function, kwargs, ctx)
         return outcome_of_value(value)
     except BaseException as error:
         stopper.is_raising = False
@@ -123,11 +123,30 @@ def _log_to(pipe: _Pipe, level: int) -> None:
     root.setLevel(level)
 
 
-async def _awaited(call: Awaitable[Any], ctx: Context) -> Any:
+def _called(function: Callable[..., Any], kwargs: dict[str, Any], ctx: Context) -> Any:
+    if not _has_middleware(function):
+        return function(**kwargs)
+    from holdbeat.handlers.middleware import call_plain, middleware_of
+
+    return call_plain(middleware_of(function), ctx, lambda: function(**kwargs))
+
+
+def _has_middleware(function: Callable[..., Any]) -> bool:
+    """Whether the module of the handler has an App with middleware; without one, nothing is loaded for it."""
+    middleware = sys.modules.get("holdbeat.handlers.middleware")
+    return middleware is not None and bool(middleware.middleware_of(function))
+
+
+async def _awaited(function: Callable[..., Any], kwargs: dict[str, Any], ctx: Context) -> Any:
     """What the handler returns, once its artifacts are stored."""
     failure: BaseException | None = None
     try:
-        value = await call
+        if _has_middleware(function):
+            from holdbeat.handlers.middleware import call_async, middleware_of
+
+            value = await call_async(middleware_of(function), ctx, lambda: function(**kwargs))
+        else:
+            value = await function(**kwargs)
     finally:
         failure = await ctx.artifacts_written()
     if failure is not None:
