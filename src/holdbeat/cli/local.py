@@ -137,8 +137,11 @@ class LocalBackend(LocalState):
         return _page(page, lambda listed: run_json(listed.run, listed.type))
 
     def get_artifact(self, run_id: str, name: str) -> bytes:
+        import hashlib
         import json
         from pathlib import Path
+
+        from holdbeat.store.artifact_files import changed
 
         result = self._read(jobs.load_run, run_id).result
         if name == "result" and result is not None:
@@ -147,11 +150,14 @@ class LocalBackend(LocalState):
         if found.data is not None:
             return found.data
         try:
-            return Path(str(found.path)).read_bytes()
+            content = Path(str(found.path)).read_bytes()
         except OSError as error:
             raise NotFound(
                 f"The artifact {name!r} of run {run_id} is recorded, but its file is not there any more."
             ) from error
+        if hashlib.sha256(content).hexdigest() != found.sha256:
+            raise changed(run_id, name)
+        return content
 
     # --- groups -------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.lease import Lease
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.store.adapter import PersistenceAdapter, Work
+from holdbeat.store.artifact_files import make_private
 from holdbeat.store.running.run_output import (
     ArtifactEntry,
     LogEntry,
@@ -226,7 +227,8 @@ def _remove(path: Path) -> None:
 
 def _write_private(path: Path, content: bytes) -> None:
     """Writes a file that only this user can read, whole or not at all."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent.parent)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600)

@@ -103,7 +103,9 @@ class Supervisor:
             self.recovery,
             CancelWatch(store, self.worker.id, self.dispatcher),
             ReportFlush(self.reports),
-            Retention(store, settings.retention_days),
+            Retention(
+                store, settings.retention_days, None if settings.artifact_dir else artifact_folder(store, settings)
+            ),
             *more_services,
         ]
         self.on_refused: Callable[[StoreRefused], None] = lambda error: None

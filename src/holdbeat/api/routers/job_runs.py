@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.run import JobRun as DomainRun
 from holdbeat.domain.views import job_json, run_json
 from holdbeat.engine.supervisor import artifact_folder
+from holdbeat.store.artifact_files import changed
 from holdbeat.store.queue.bulk import retry_where
 from holdbeat.store.queue.manual_retry import retry_run
 from holdbeat.store.reads.jobs import load_run
@@ -106,8 +108,11 @@ async def get_artifact(call: ApiRequest) -> Response:
     descriptor = await asyncio.to_thread(_open_inside, folder, Path(found.path))
     if descriptor is None:
         raise _gone(run_id, name)
-    headers = {**_as_attachment(name), "Content-Length": str(os.fstat(descriptor).st_size)}
-    return StreamingResponse(_pieces(descriptor), 200, headers, "application/octet-stream")
+    if await asyncio.to_thread(_checksum, descriptor) != found.sha256:
+        os.close(descriptor)
+        raise changed(run_id, name)
+    headers = {**_as_attachment(name), "Content-Length": str(found.size)}
+    return StreamingResponse(_pieces(descriptor, found.sha256), 200, headers, "application/octet-stream")
 
 
 def _gone(run_id: str, name: str) -> NotFound:
@@ -136,9 +141,28 @@ def _open_inside(folder: Path, path: Path) -> int | None:
     return descriptor
 
 
-async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
+def _checksum(descriptor: int) -> str:
+    digest = hashlib.sha256()
+    offset = 0
+    while piece := os.pread(descriptor, CHUNK, offset):
+        digest.update(piece)
+        offset += len(piece)
+    return digest.hexdigest()
+
+
+async def _pieces(descriptor: int, sha256: str) -> AsyncIterator[bytes]:
+    """The content, whose last piece is sent only if nobody has changed the file since it was checked."""
+    digest = hashlib.sha256()
+    last = b""
     try:
         while piece := await asyncio.to_thread(os.read, descriptor, CHUNK):
-            yield piece
+            digest.update(piece)
+            if last:
+                yield last
+            last = piece
+        if digest.hexdigest() != sha256:
+            raise OSError("an artifact was changed while it was sent")
+        if last:
+            yield last
     finally:
         os.close(descriptor)
