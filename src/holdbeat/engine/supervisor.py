@@ -24,6 +24,7 @@ from holdbeat.engine.direct_execution import DirectExecutionHandler
 from holdbeat.engine.dispatcher import Dispatcher, settlement_of
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.heartbeat import Heartbeat
+from holdbeat.engine.log_watch import LogWatch
 from holdbeat.engine.report_flush import ReportFlush
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
@@ -106,6 +107,7 @@ class Supervisor:
             Retention(
                 store, settings.retention_days, None if settings.artifact_dir else artifact_folder(store, settings)
             ),
+            LogWatch(store),
             *more_services,
         ]
         self.on_refused: Callable[[StoreRefused], None] = lambda error: None

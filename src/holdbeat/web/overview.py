@@ -104,7 +104,7 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "failures": failures,
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
         "next": [each for each in next_schedules(tx) if not each.is_paused(tx.now)],
-        "attention": _attention(tx, pauses),
+        "attention": _attention(tx, pauses, ask.service.store.log_trouble()),
         "is_new": tx.one("SELECT id FROM jobs LIMIT 1") is None,
         "job_types": [row[0] for row in tx.rows("SELECT name FROM job_types ORDER BY name LIMIT 5")],
     }
@@ -115,7 +115,7 @@ def _is_idle(resource: dict[str, Any]) -> bool:
     return not (resource["used"] or resource["waiting"] or resource["paused"])
 
 
-def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
+def _attention(tx: Transaction, pauses: list[Any], log_trouble: str | None) -> list[dict[str, Any]]:
     """Everything that a person should look at, what is worst first."""
     since = tx.now - LATELY
     found: list[dict[str, Any]] = []
@@ -127,6 +127,8 @@ def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
 
     if (different := disagreement(tx)) is not None:
         note("limits", "Workers go by different limits", "/ui/workers", different)
+    if log_trouble is not None:
+        note("log", "The store's write-ahead log grows", "/ui/workers", log_trouble)
     for each in unserved(tx):
         text = f"No worker for {each.type}"
         note(

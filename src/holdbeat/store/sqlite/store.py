@@ -25,6 +25,7 @@ from holdbeat.domain.clock import Clock, SystemClock
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
 from holdbeat.store.sqlite import file as sqlite_file
+from holdbeat.store.sqlite import log_growth
 from holdbeat.store.sqlite.damage_record import record_damage
 from holdbeat.store.sqlite.file import (
     BUSY_TIMEOUT_MS,
@@ -287,6 +288,12 @@ class SqliteStore(PersistenceAdapter):
                 connection.close()
         except apsw.Error as error:
             raise translated(error, self.path) from error
+
+    def log_bytes(self) -> int | None:
+        return None if self.path == MEMORY else log_growth.log_bytes(self.path)
+
+    def log_trouble(self) -> str | None:
+        return None if self.path == MEMORY else log_growth.log_trouble(self.path)
 
     @property
     def refused(self) -> HoldbeatError | None:
