@@ -13,7 +13,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve quick test coverage check format generate verify rules docs release bench bench-time bench-api \
+.PHONY: help setup serve quick test coverage check format generate verify rules docs release bench bench-time bench-api bench-peers \
     crash soak constraints clean
 .DELETE_ON_ERROR:
 
@@ -102,6 +102,9 @@ bench-time: setup ## measure how late schedules fire
 bench-api: setup ## measure the HTTP API
 	$(BIN)/python -m benchmarks.api $(ARGS)
 
+bench-peers: setup ## measure Holdbeat beside other Python queues, in one run (ARGS=--quick for a first impression)
+	$(BIN)/python -m benchmarks.peers $(ARGS)
+
 crash: setup ## the long campaign of killing processes and databases
 	$(BIN)/python -m pytest tests/crash --campaign=long -p no:xdist --timeout=3600 $(ARGS)
 
@@ -116,5 +119,5 @@ constraints: setup ## resolve the versions in constraints.txt anew
 	@touch $(READY)
 
 clean: ## remove .venv and everything that was generated
-	rm -rf .venv build dist htmlcov .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis
+	rm -rf .venv .venv-peers build dist htmlcov .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

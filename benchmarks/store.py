@@ -86,7 +86,7 @@ class SqliteBench:
         return replay_sqlite(recording, self.place())
 
     def bare_life(self, jobs: int) -> float:
-        return bare.sqlite_life(self.place(), jobs, BATCH)
+        return bare.sqlite_life(self.place(), jobs, BATCH).life
 
     def single_commits(self, commits: int) -> float:
         return bare.sqlite_single_commits(self.place(), commits)
@@ -138,7 +138,7 @@ class PostgresBench:
         return replay_postgres(recording, place)
 
     def bare_life(self, jobs: int) -> float:
-        return bare.postgres_life(self.place(), jobs, BATCH, self.callers)
+        return bare.postgres_life(self.place(), jobs, BATCH, self.callers).life
 
     def single_commits(self, commits: int) -> float:
         return bare.postgres_single_commits(self.place(), commits)

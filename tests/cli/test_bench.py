@@ -21,7 +21,13 @@ def plain(tmp_path: Path) -> dict[str, str]:
 
 def test_bench_measures_sqlite_without_the_driver_of_postgresql(tmp_path: Path, plain: dict[str, str]) -> None:
     said = Command(tmp_path)("bench", "--json", "--jobs", "100", "--rounds", "1", "--workers", "1", env=plain)
-    assert json.loads(said.out)
+    figures = json.loads(said.out)
+    for ratio, engine, bare in (
+        ("drain_ratio", "drain_per_s", "bare_claim_settle_per_s"),
+        ("life_ratio", "life_per_s", "bare_life_per_s"),
+    ):
+        assert figures[ratio] == pytest.approx(figures[engine] / figures[bare], rel=0.05, abs=0.002)
+    assert figures["life_per_s"] < figures["drain_per_s"], "a life is a drain and more"
 
 
 def test_bench_on_postgresql_names_the_driver_that_is_missing(tmp_path: Path, plain: dict[str, str]) -> None:

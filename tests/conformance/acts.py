@@ -12,12 +12,14 @@ from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.job import Job, NewJob
 from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
+from holdbeat.domain.params import dumps
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.queue.cancel import cancel_job
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.groups import create_group, load_group
+from holdbeat.store.reads.event_log import newest_events
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.running.settle import Settled, settle
@@ -215,7 +217,12 @@ def change(store: PersistenceAdapter, sql: str, /, **params: Any) -> None:
 
 def events_of(store: PersistenceAdapter, name: str) -> list[Row]:
     """(job_id, run_id, worker_id, data) of every Event of that name, oldest first."""
-    return rows(store, "SELECT job_id, run_id, worker_id, data FROM events WHERE name = :name ORDER BY id", name=name)
+    everything = store.read_sync(newest_events, None, 1_000_000)
+    return [
+        (event.job_id, event.run_id, event.worker_id, dumps(event.data) if event.data else None)
+        for event in reversed(everything)
+        if event.name == name
+    ]
 
 
 def count(store: PersistenceAdapter, table: str, where: str = "1 = 1") -> int:

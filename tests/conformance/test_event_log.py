@@ -9,10 +9,26 @@ import pytest
 
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import NewJob
+from holdbeat.domain.run import Outcome
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.reads.event_log import LoggedEvent, events_of_job, latest_cursor, read_events
+from holdbeat.store.event_batches import BATCH_MAX
+from holdbeat.store.reads.event_log import LoggedEvent, events_of_job, latest_cursor, newest_events, read_events
+from holdbeat.store.running.claim import Vacancy
+from holdbeat.store.running.settle_and_claim import turn
 from holdbeat.store.transaction import Transaction
-from tests.conformance.acts import OpenStore, claim_one, complete, enqueue_one, open_at
+from tests.conformance.acts import (
+    OpenStore,
+    claim_one,
+    claim_some,
+    complete,
+    count,
+    enqueue_all,
+    enqueue_one,
+    open_at,
+    rows,
+    settlement,
+)  # fmt: skip
 from tests.conformance.repair import write_rows
 
 
@@ -43,6 +59,52 @@ def test_a_reader_who_goes_on_from_any_id_gets_the_rest_once(store: PersistenceA
         seen += numbers(found)
         cursor = found[-1].cursor
     assert seen == list(range(10))
+
+
+@pytest.mark.rule("API-04", "OPS-04")
+def test_events_that_share_a_row_keep_ids_of_their_own_and_can_be_read_from_any_of_them(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    jobs = enqueue_all(store, [NewJob("a", {"n": number}) for number in range(7)])
+    note(store, 1)
+    taken = claim_some(store, 5)
+    clock.advance(1)
+    store.write_sync(turn, [settlement(one, Outcome.completed()) for one in taken], Vacancy("w", [0, 1, 2], (), ["a"]))
+    assert count(store, "events") == 5, "queued, clock.jumped, claimed, ended, claimed again"
+    everything = store.read_sync(read_events)
+    names = [entry.event.name for entry in everything]
+    assert (
+        names == ["job.queued"] * 7 + ["clock.jumped"] + ["job.claimed"] * 5 + ["run.ended"] * 5 + ["job.claimed"] * 2
+    )
+    ids = [entry.event.id for entry in everything]
+    assert len(set(ids)) == len(ids) and ids == sorted(ids, key=lambda number: number or 0)
+    assert [entry.event.job_id for entry in everything[:7]] == [job.id for job in jobs]
+    fences = [entry.event.data["fence"] for entry in everything if entry.event.name == "job.claimed"]
+    assert len(set(fences)) == 7
+    for index, entry in enumerate(everything):
+        for limit in (1, 3, 100):
+            for cursor in (entry.cursor, str(entry.event.id)):
+                assert store.read_sync(read_events, cursor, limit=limit) == everything[index + 1 :][:limit]
+        older = [event.id for event in store.read_sync(newest_events, entry.event.id, 4)]
+        assert older == ids[:index][::-1][:4]
+    claimed = [entry for entry in everything if entry.event.name == "job.claimed"]
+    assert store.read_sync(read_events, claimed[1].cursor, names=["job.claimed"], limit=4) == claimed[2:6]
+    for job in jobs:
+        story = [entry for entry in everything if entry.event.job_id == job.id]
+        assert store.read_sync(events_of_job, job.id) == story
+        assert store.read_sync(read_events, job_id=job.id) == story
+        assert store.read_sync(read_events, story[0].cursor, job_id=job.id) == story[1:]
+        assert store.read_sync(events_of_job, job.id, 1, after=story[0].event.id or 0) == story[1:2]
+
+
+@pytest.mark.rule("API-04")
+def test_more_events_than_fit_into_one_row_go_into_several(store: PersistenceAdapter) -> None:
+    jobs = enqueue_all(store, [NewJob("a") for _ in range(2 * BATCH_MAX + 1)])
+    assert [row[0] for row in rows(store, "SELECT count FROM events ORDER BY id")] == [BATCH_MAX, BATCH_MAX, 1]
+    found = store.read_sync(read_events, limit=10_000)
+    assert [entry.event.job_id for entry in found] == [job.id for job in jobs]
+    assert len({entry.event.id for entry in found}) == len(jobs)
+    assert min(entry.event.id or 0 for entry in found) > 0
 
 
 @pytest.mark.rule("API-04")

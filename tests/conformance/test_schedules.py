@@ -69,6 +69,8 @@ EVERYTHING: dict[str, Any] = {
     "end_at": "2027-02-01T00:00:00Z",
     "catch_up": "all",
     "catch_up_limit": 7,
+    "misfire_grace_s": 2.5,
+    "cancel_grace_s": 3.5,
     "overlap": "queue_one",
 }
 

@@ -10,8 +10,11 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import NewJob
+from holdbeat.domain.lease import LeaseTerms
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.recovery.recover import find_trouble
 from holdbeat.store.running.reservations import cancel_reservation
+from holdbeat.store.running.settle import Settled
 from holdbeat.store.running.workers import (
     all_workers,
     beat,
@@ -195,3 +198,37 @@ def test_a_worker_that_has_no_place_for_the_work_does_not_count_as_one_for_it(
 ) -> None:
     introduce(store, "one", **{"types": ("noop",), **offer})
     assert store.read_sync(has_live_worker_for, "noop", resource) is serves
+
+
+@pytest.mark.rule("LEASE-01", "REC-01")
+def test_what_a_silent_worker_held_is_recovered_soon_after_the_limit_of_its_run(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    limited = enqueue_one(store, timeout_s=60, cancel_grace_s=10)
+    unlimited = enqueue_one(store)
+    claims = {job_of_claim(taken).id: taken.lease for taken in claim_some(store, 2, worker="w", terms=LeaseTerms())}
+    assert claims[limited.id].expires_at == clock.now() + timedelta(seconds=70)
+    assert claims[unlimited.id].expires_at == clock.now() + timedelta(seconds=300)
+    clock.advance(130)
+    assert store.read_sync(find_trouble, LeaseTerms(), frozenset()).leases == []
+    clock.advance(0.001)
+    silent = store.read_sync(find_trouble, LeaseTerms(), frozenset()).leases
+    assert [lease.lease_id for lease in silent] == [claims[limited.id].id]
+
+
+@pytest.mark.rule("LEASE-02", "TIM-01")
+def test_a_worker_that_beats_keeps_a_run_beyond_its_limit(
+    store: PersistenceAdapter, clock: ManualClock, engine: str
+) -> None:
+    enqueue_one(store, timeout_s=60, cancel_grace_s=10)
+    taken = claim_one(store, worker="w", terms=LeaseTerms())
+    for _ in range(20):
+        clock.advance(30)
+        assert store.write_sync(beat, "w", LeaseTerms()).held == {taken.lease.id}
+        assert store.read_sync(find_trouble, LeaseTerms(), frozenset()).leases == []
+    [row] = rows(store, "SELECT expires_at FROM leases")
+    until = instant(store, row[0])
+    # On SQLite the death of a process is known at once; there a renewed lease has its full length.
+    expected_s = 300 if engine == "sqlite" else 70
+    assert until == clock.now() + timedelta(seconds=expected_s)
+    assert complete(store, taken) is Settled.ACCEPTED

@@ -61,6 +61,24 @@ def test_on_postgres_the_lease_decides(postgres_url: str, tmp_path: Path) -> Non
         assert failed.retried_by is not None
 
 
+@pytest.mark.rule("REC-01", "LEASE-01", "LEASE-05")
+def test_on_postgres_the_limit_of_a_run_decides_where_it_is_shorter_than_the_lease(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with field(postgres_url, tmp_path) as ground:
+        long_lease = {**SHORT_LEASE, "lease_s": 300}
+        doomed = ground.start(**long_lease)
+        limited = ground.app.with_options(timeout=8, cancel_grace=0.5)
+        handle = limited.enqueue_sync("work", diary=ground.diary, seconds=60)
+        eventually(lambda: ground.noted("begun"))
+        doomed.kill()
+        killed_at = time.monotonic()
+        ground.start(**long_lease)
+        failed = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found)
+        assert failed.run.error_kind == "lost"
+        assert time.monotonic() - killed_at < 60
+
+
 @pytest.mark.rule("LEASE-03", "LEASE-04", "REC-01", "DEC-001")
 def test_a_frozen_worker_loses_its_job_to_another_and_its_late_result_is_refused(ground: Field) -> None:
     frozen = ground.start(**SHORT_LEASE)

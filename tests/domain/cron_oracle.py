@@ -85,7 +85,7 @@ def fires(text: str, zone: ZoneInfo, dst: str, start: datetime, minutes: int) ->
     """All fires of a stretch of time, by the words of the three policies."""
     expression = Walking(text)
     walk = timeline(zone, start.astimezone(UTC), minutes)
-    if dst == "vixie" and expression.begins_with_a_star:
+    if expression.begins_with_a_star:
         return [at for at, wall in walk if expression.matches(wall)]
     found: set[datetime] = set()
     first_shown: dict[datetime, datetime] = {}

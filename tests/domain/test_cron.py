@@ -6,7 +6,7 @@ import json
 import pickle
 import time
 from datetime import UTC, datetime, timedelta, timezone
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,12 @@ def test_a_fixed_time_in_a_fold_fires_in_the_first_pass_only(dst: Dst) -> None:
 
 
 @pytest.mark.rule("TIME-01")
+@pytest.mark.parametrize("dst", list(Dst))
 @pytest.mark.parametrize("text", ["*/30 * * * *", "0,30 * * * *", "*/30 1-2 * * *", "0,30 */1 * * *"])
-def test_a_field_that_begins_with_a_star_follows_elapsed_time_through_a_fold(text: str) -> None:
-    assert walls(text, "America/New_York", "2026-11-01T01:10-04:00", n=4) == [
+def test_a_field_that_begins_with_a_star_follows_elapsed_time_through_a_fold_under_every_policy(
+    text: str, dst: Dst
+) -> None:
+    assert walls(text, "America/New_York", "2026-11-01T01:10-04:00", dst, n=4) == [
         "2026-11-01T01:30-04:00",
         "2026-11-01T01:00-05:00",
         "2026-11-01T01:30-05:00",
@@ -80,12 +83,12 @@ def test_a_field_that_begins_with_a_star_follows_elapsed_time_through_a_fold(tex
 
 
 @pytest.mark.rule("TIME-01")
-@pytest.mark.parametrize("dst", ["skip", "shift"])
-def test_skip_and_shift_stay_silent_in_a_second_pass_even_with_a_star(dst: str) -> None:
-    assert walls("*/30 * * * *", "America/New_York", "2026-11-01T01:10-04:00", dst, 2) == [
-        "2026-11-01T01:30-04:00",
-        "2026-11-01T02:00-05:00",
-    ]
+@pytest.mark.parametrize("dst", list(Dst))
+def test_a_field_that_begins_with_a_star_is_never_silent_longer_than_its_step_when_clocks_change(dst: Dst) -> None:
+    for after in ("2026-03-08T00:00-05:00", "2026-11-01T00:00-04:00"):
+        fires = walls("*/30 * * * *", "America/New_York", after, dst, n=12)
+        instants = [datetime.fromisoformat(fire) for fire in fires]
+        assert {later - earlier for earlier, later in pairwise(instants)} == {timedelta(minutes=30)}
 
 
 @pytest.mark.rule("TIME-01")

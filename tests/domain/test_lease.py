@@ -63,3 +63,26 @@ def test_a_lease_is_lost_only_after_its_end_and_the_grace() -> None:
     assert end == NOW + timedelta(seconds=300)
     assert not terms.is_lost(end, NOW + timedelta(seconds=360))
     assert terms.is_lost(end, NOW + timedelta(seconds=360, milliseconds=1))
+
+
+@pytest.mark.rule("LEASE-01")
+@pytest.mark.parametrize(
+    ("timeout_s", "cancel_grace_s", "lease_s"),
+    [
+        (None, 10.0, 300),
+        (60.0, 10.0, 70),
+        (60.0, None, 300),
+        (1.0, 0.0, 60),
+        (290.0, 10.0, 300),
+        (3600.0, 10.0, 300),
+    ],
+)
+def test_a_lease_does_not_outlast_the_limit_of_its_run_but_is_never_shorter_than_two_heartbeats(
+    timeout_s: float | None, cancel_grace_s: float | None, lease_s: float
+) -> None:
+    assert LeaseTerms().expiry(NOW, timeout_s, cancel_grace_s) == NOW + timedelta(seconds=lease_s)
+
+
+@pytest.mark.rule("LEASE-01")
+def test_a_short_lease_stays_as_short_as_it_was_set() -> None:
+    assert LeaseTerms(lease_s=3, heartbeat_s=2).expiry(NOW, 1.0, 0.0) == NOW + timedelta(seconds=3)

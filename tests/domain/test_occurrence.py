@@ -56,9 +56,37 @@ def test_up_to_a_minute_late_simply_fires(policy: CatchUp, late_s: float) -> Non
 
 @pytest.mark.parametrize("policy", list(CatchUp))
 @pytest.mark.rule("TIME-03")
-def test_several_due_times_within_the_last_minute_all_fire(policy: CatchUp) -> None:
-    work = due_work(schedule(interval_s=10, catch_up=policy, catch_up_limit=2), after(45))
-    assert [verdict.due_at for verdict in work.verdicts if verdict.fires] == [after(n) for n in (10, 20, 30, 40)]
+def test_several_due_times_within_the_grace_all_fire_up_to_the_limit(policy: CatchUp) -> None:
+    fields: dict[str, Any] = {"interval_s": 10, "catch_up": policy, "misfire_grace_s": 30.0}
+    work = due_work(schedule(**fields), after(45))
+    within = [verdict.due_at for verdict in work.verdicts if verdict.fires and verdict.late_s <= 30]
+    assert within == [after(n) for n in (20, 30, 40)]
+    work = due_work(schedule(**fields, catch_up_limit=2), after(45))
+    assert [verdict.due_at for verdict in work.verdicts if verdict.fires] == [after(30), after(40)]
+
+
+@pytest.mark.parametrize(("policy", "fires"), [(CatchUp.LATEST, 1), (CatchUp.NONE, 1)])
+@pytest.mark.rule("TIME-03")
+def test_after_a_short_stop_a_schedule_of_one_second_makes_no_stale_jobs(policy: CatchUp, fires: int) -> None:
+    work = due_work(schedule(interval_s=1, catch_up=policy), after(45.5))
+    assert sum(verdict.fires for verdict in work.verdicts) == fires
+    assert sum(verdict.count for verdict in work.verdicts) == 45
+
+
+@pytest.mark.parametrize(
+    ("fields", "grace_s"),
+    [
+        ({"interval_s": 1}, 1),
+        ({"interval_s": 59.5}, 59.5),
+        ({"interval_s": 3600}, 60),
+        ({"cron": "* * * * *"}, 60),
+        ({"interval_s": 1, "misfire_grace_s": 20}, 20),
+        ({"cron": "* * * * *", "misfire_grace_s": 0}, 0),
+    ],
+)
+@pytest.mark.rule("TIME-03")
+def test_the_grace_is_a_minute_or_the_interval_unless_it_is_set(fields: dict[str, Any], grace_s: float) -> None:
+    assert schedule(**fields).grace_s == grace_s
 
 
 @pytest.mark.rule("TIME-03")

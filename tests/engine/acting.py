@@ -14,6 +14,7 @@ import pytest
 
 from holdbeat.domain.job import Job
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.reads.event_log import events_of_job, newest_events
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.sqlite.store import SqliteStore
 from tests.postgres import PostgresServer
@@ -44,8 +45,8 @@ def job(store: PersistenceAdapter, job_id: str) -> Job:
 
 def event_names(store: PersistenceAdapter, job_id: str | None = None) -> list[str]:
     if job_id is None:
-        return [row[0] for row in rows(store, "SELECT name FROM events ORDER BY id")]
-    return [row[0] for row in rows(store, "SELECT name FROM events WHERE job_id = :id ORDER BY id", id=job_id)]
+        return [event.name for event in reversed(store.read_sync(newest_events, None, 1_000_000))]
+    return [entry.event.name for entry in store.read_sync(events_of_job, job_id, 1_000_000)]
 
 
 def stumble(store: PersistenceAdapter, table: str, when: str = "1 = 1", *, at: str = "UPDATE") -> None:

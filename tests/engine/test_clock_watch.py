@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -10,7 +11,11 @@ import pytest
 
 from holdbeat.domain.clock import ManualClock, OffsetClock, SystemClock
 from holdbeat.engine.clock_watch import ClockJump, ClockWatch
+from holdbeat.engine.schedule_trigger import ScheduleTrigger
+from holdbeat.engine.supervisor import Supervisor
+from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.running.workers import register_worker
 from tests.conformance.acts import OpenStore, events_of, open_at, rows
 
 
@@ -92,3 +97,28 @@ def test_a_database_whose_clock_jumped_while_nobody_wrote_is_noticed(postgres_ur
     asyncio.run(scene())
     assert [(jump.clock, round(jump.amount_s)) for jump in told] == [("database", -3600)]
     store.close()
+
+
+@pytest.mark.rule("TIME-07")
+@pytest.mark.parametrize("kind", ["serve", "worker"])
+def test_servers_and_workers_record_a_jump_once_each_with_host_and_worker(
+    open_store: OpenStore, clock: ManualClock, kind: str
+) -> None:
+    store = open_store()
+    settings = Settings(store=store.url)
+    more = [ScheduleTrigger.for_settings(store, settings)] if kind == "serve" else []
+    supervisor = Supervisor(store, settings, [], kind=kind, more_services=more)
+    watches = [service for service in supervisor.services if service.watches_clock]
+
+    async def scene() -> None:
+        await store.write(register_worker, supervisor.worker, settings.lease_terms)
+        for watch in watches:
+            await watch.step()
+        clock.jump(100)
+        for watch in watches:
+            await watch.step()
+
+    asyncio.run(scene())
+    [row] = rows(store, "SELECT worker_id, data FROM events WHERE name = 'clock.jumped'")
+    assert row[0] == supervisor.worker.id
+    assert json.loads(row[1])["host"] == supervisor.worker.host

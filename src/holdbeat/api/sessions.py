@@ -13,6 +13,7 @@ import secrets
 from holdbeat.api.key_ring import KeyRing
 from holdbeat.domain.api_key import ApiKey
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.meta import recall, remember_first
 from holdbeat.store.transaction import Transaction
 
 COOKIE = "holdbeat_session"
@@ -23,14 +24,10 @@ _SECRET_KEY = "session_secret"
 
 def session_secret(tx: Transaction, proposed: str) -> str:
     """The store's secret for signing sessions; the first proposal stays."""
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING",
-        key=_SECRET_KEY,
-        value=proposed,
-    )
-    row = tx.one("SELECT value FROM meta WHERE key = :key", key=_SECRET_KEY)
-    assert row is not None
-    return str(row[0])
+    remember_first(tx, _SECRET_KEY, proposed)
+    secret = recall(tx, _SECRET_KEY)
+    assert secret is not None
+    return secret
 
 
 class Sessions:

@@ -1,18 +1,17 @@
-"""The shortest honest life of a job in SQL: the yardstick that knows nothing of Holdbeat.
+"""The fastest honest SQL for a queue: the yardstick that knows nothing of Holdbeat.
 
-Two tables, their primary keys and one queue index. Enqueue, claim and settle are one transaction each, durable like
-the Store's. What Holdbeat adds (leases, fences, events, limits, lists, invariants) is what `bare_ratio` prices.
+A job row and a run row with integer keys, and one queue index. Jobs are inserted in batches; each further transaction
+settles the batch before and claims the next one, durable like the Store's. What Holdbeat adds (leases, fences, events,
+limits, lists, invariants) is the difference to this.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import threading
-import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -21,125 +20,160 @@ from holdbeat.domain.clock import SystemClock
 if TYPE_CHECKING:
     import psycopg
 
+    PostgresConnection = psycopg.Connection[tuple[int, ...]]
+
 _SQLITE_TABLES = """
 CREATE TABLE jobs (
-    id TEXT PRIMARY KEY NOT NULL, type TEXT NOT NULL, params TEXT NOT NULL, status TEXT NOT NULL,
-    priority INTEGER NOT NULL, position INTEGER NOT NULL, created_at TEXT NOT NULL, finished_at TEXT
+    id INTEGER PRIMARY KEY, type TEXT NOT NULL, params TEXT NOT NULL, priority INTEGER NOT NULL,
+    status INTEGER NOT NULL, created_at INTEGER NOT NULL, finished_at INTEGER
 );
-CREATE INDEX jobs_queue ON jobs (priority DESC, position) WHERE status = 'QUEUED';
+CREATE INDEX jobs_queue ON jobs (priority DESC, id) WHERE status = 0;
 CREATE TABLE runs (
-    id TEXT PRIMARY KEY NOT NULL, job_id TEXT NOT NULL, worker_id TEXT NOT NULL, started_at TEXT NOT NULL,
-    finished_at TEXT, status TEXT, result TEXT
+    id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, worker_id INTEGER NOT NULL, started_at INTEGER NOT NULL,
+    finished_at INTEGER, status INTEGER, result TEXT
 );
 """
-_POSTGRES_TABLES = re.sub(r"(\w+_at) TEXT", r"\1 timestamptz", _SQLITE_TABLES)
+# The queue index goes by a column that settling leaves alone, and pages have room: so a settle is a HOT update.
+_POSTGRES_TABLES = """
+CREATE TABLE jobs (
+    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, type text NOT NULL, params text NOT NULL,
+    priority integer NOT NULL DEFAULT 0, claimed boolean NOT NULL DEFAULT false, status smallint NOT NULL DEFAULT 0,
+    created_at timestamptz NOT NULL DEFAULT now(), finished_at timestamptz
+) WITH (fillfactor = 50);
+CREATE INDEX jobs_queue ON jobs (priority DESC, id) WHERE NOT claimed;
+CREATE TABLE runs (
+    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, job_id bigint NOT NULL, worker_id bigint NOT NULL,
+    started_at timestamptz NOT NULL, finished_at timestamptz, status smallint, result text
+) WITH (fillfactor = 50);
+"""
+_POSTGRES_TURN = """
+WITH ended AS (
+    UPDATE runs SET status = 2, finished_at = now(), result = 'null' WHERE id = ANY(%s::bigint[])
+), settled AS (
+    UPDATE jobs SET status = 2, finished_at = now() WHERE id = ANY(%s::bigint[])
+), claimed AS (
+    UPDATE jobs SET claimed = true, status = 1 WHERE id = ANY(ARRAY(
+        SELECT id FROM jobs WHERE NOT claimed ORDER BY priority DESC, id LIMIT %s FOR UPDATE SKIP LOCKED))
+    RETURNING id, type, params
+), started AS (
+    INSERT INTO runs (job_id, worker_id, started_at) SELECT id, 1, now() FROM claimed RETURNING id, job_id
+)
+SELECT started.id, claimed.id, type, params FROM started JOIN claimed ON claimed.id = started.job_id
+"""
 _clock = SystemClock().monotonic
-_NOW = "2026-01-01T00:00:00.000Z"
 
 
-def sqlite_life(path: str, jobs: int, batch: int) -> float:
-    """Lives per second on a new SQLite file, one caller, synchronous=FULL."""
-    connection = apsw.Connection(path)
+@dataclass(frozen=True, slots=True)
+class BareRates:
+    """Jobs per second of bare SQL."""
+
+    life: float
+    """Enqueue in batches, claim and settle."""
+    claim_and_settle: float
+    """Claim and settle alone: what a drain does."""
+
+
+def sqlite_life(path: str, jobs: int, batch: int) -> BareRates:
+    """Rates on a new SQLite file, one caller, synchronous=FULL."""
+    connection = _new_sqlite(path)
     try:
-        connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(_SQLITE_TABLES).fetchall()
         began = _clock()
         for start in range(0, jobs, batch):
-            rows = [(str(uuid.uuid4()), "noop", "{}", number, _NOW) for number in range(start, start + batch)]
+            rows = [(f'{{"number":{number}}}', _milliseconds()) for number in range(start, start + batch)]
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany("INSERT INTO jobs VALUES (?, ?, ?, 'QUEUED', 0, ?, ?, NULL)", rows)
+            connection.executemany(_SQLITE_INSERT, rows)
             connection.execute("COMMIT")
-        done = 0
-        while done < jobs:
-            connection.execute("BEGIN IMMEDIATE")
-            found = connection.execute(
-                "SELECT id, type, params FROM jobs WHERE status = 'QUEUED' ORDER BY priority DESC, position LIMIT ?",
-                (batch,),
-            ).fetchall()
-            ids = json.dumps([row[0] for row in found])
-            connection.execute(
-                "UPDATE jobs SET status = 'RUNNING' WHERE id IN (SELECT value FROM json_each(?))", (ids,)
-            )
-            runs = [(str(uuid.uuid4()), row[0], "w", _NOW) for row in found]
-            connection.executemany("INSERT INTO runs (id, job_id, worker_id, started_at) VALUES (?, ?, ?, ?)", runs)
-            connection.execute("COMMIT")
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute(
-                "UPDATE runs SET status = 'COMPLETED', finished_at = ?, result = '{\"ok\":1}' "
-                "WHERE id IN (SELECT value FROM json_each(?))",
-                (_NOW, json.dumps([run[0] for run in runs])),
-            )
-            connection.execute(
-                "UPDATE jobs SET status = 'COMPLETED', finished_at = ? WHERE id IN (SELECT value FROM json_each(?))",
-                (_NOW, ids),
-            )
-            connection.execute("COMMIT")
-            done += len(found)
-        return jobs / (_clock() - began)
+        enqueued = _clock()
+        run_ids: Sequence[int] = []
+        job_ids: list[int] = []
+        while True:
+            run_ids, job_ids = _sqlite_turn(connection, run_ids, job_ids, batch)
+            if not job_ids:
+                break
+        ended = _clock()
+        return BareRates(jobs / (ended - began), jobs / (ended - enqueued))
     finally:
         connection.close()
 
 
-def postgres_life(url: str, jobs: int, batch: int, callers: int) -> float:
-    """Lives per second on a new PostgreSQL database, that many connections, one queue."""
+def _sqlite_turn(
+    connection: apsw.Connection, run_ids: Sequence[int], job_ids: Sequence[int], batch: int
+) -> tuple[Sequence[int], list[int]]:
+    """One commit: settles these runs and claims the next ones."""
+    now = _milliseconds()
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany(
+        "UPDATE runs SET status = 2, finished_at = ?, result = 'null' WHERE id = ?", [(now, id) for id in run_ids]
+    )
+    connection.executemany("UPDATE jobs SET status = 2, finished_at = ? WHERE id = ?", [(now, id) for id in job_ids])
+    claimed = connection.execute(
+        "UPDATE jobs SET status = 1 WHERE id IN "
+        "(SELECT id FROM jobs WHERE status = 0 ORDER BY priority DESC, id LIMIT ?) RETURNING id, type, params",
+        (batch,),
+    ).fetchall()
+    claimed_ids: list[Any] = [row[0] for row in claimed]
+    connection.executemany(
+        "INSERT INTO runs (job_id, worker_id, started_at) VALUES (?, 1, ?)", [(id, now) for id in claimed_ids]
+    )
+    last = connection.last_insert_rowid()
+    connection.execute("COMMIT")
+    return range(last - len(claimed_ids) + 1, last + 1), claimed_ids
+
+
+def postgres_life(url: str, jobs: int, batch: int, callers: int) -> BareRates:
+    """Rates on a new PostgreSQL database, at most that many connections, one queue."""
     import psycopg  # only those who measure on PostgreSQL have it
 
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_POSTGRES_TABLES.encode())
-    connections = [psycopg.connect(url, autocommit=True) for _ in range(callers)]
+    callers = max(1, min(callers, jobs // batch))
+    connections: list[PostgresConnection] = [psycopg.connect(url, autocommit=True) for _ in range(callers)]
     share = jobs // callers // batch * batch
     try:
         began = _clock()
-        in_parallel([partial(_postgres_caller, connection, share, batch) for connection in connections])
-        return share * callers / (_clock() - began)
+        in_parallel([partial(_postgres_enqueue, connection, share, batch) for connection in connections])
+        enqueued = _clock()
+        in_parallel([partial(_postgres_drain, connection, batch) for connection in connections])
+        ended = _clock()
+        return BareRates(share * callers / (ended - began), share * callers / (ended - enqueued))
     finally:
         for connection in connections:
             connection.close()
 
 
-def _postgres_caller(connection: psycopg.Connection[tuple[object, ...]], jobs: int, batch: int) -> None:
+def _postgres_enqueue(connection: PostgresConnection, jobs: int, batch: int) -> None:
     for start in range(0, jobs, batch):
         connection.execute(
-            "INSERT INTO jobs SELECT i, 'noop', '{}', 'QUEUED', 0, n, now() "
-            "FROM unnest(%s::text[], %s::int[]) AS u(i, n)",
-            ([str(uuid.uuid4()) for _ in range(batch)], list(range(start, start + batch))),
+            "INSERT INTO jobs (type, params) SELECT 'noop', params FROM unnest(%s::text[]) AS u(params)",
+            ([f'{{"number":{number}}}' for number in range(start, start + batch)],),
+            prepare=True,
         )
-    done = 0
-    while done < jobs:
-        runs = [str(uuid.uuid4()) for _ in range(batch)]
-        found = connection.execute(
-            "WITH claimed AS (UPDATE jobs SET status = 'RUNNING' WHERE id = ANY(ARRAY(SELECT id FROM jobs "
-            "WHERE status = 'QUEUED' ORDER BY priority DESC, position LIMIT %s FOR UPDATE SKIP LOCKED)) "
-            "RETURNING id, type, params), started AS (INSERT INTO runs (id, job_id, worker_id, started_at) "
-            "SELECT (%s::text[])[row_number() OVER ()], id, 'w', now() FROM claimed RETURNING id, job_id) "
-            "SELECT started.id, claimed.* FROM started JOIN claimed ON claimed.id = started.job_id",
-            (min(batch, jobs - done), runs),
-        ).fetchall()
-        connection.execute(
-            "WITH ended AS (UPDATE runs SET status = 'COMPLETED', finished_at = now(), result = '{\"ok\":1}' "
-            "WHERE id = ANY(%s)) UPDATE jobs SET status = 'COMPLETED', finished_at = now() WHERE id = ANY(%s)",
-            ([row[0] for row in found], [row[1] for row in found]),
-        )
-        done += len(found)
+
+
+def _postgres_drain(connection: PostgresConnection, batch: int) -> None:
+    """Commit after commit: each settles the batch before and claims the next one."""
+    run_ids: list[int] = []
+    job_ids: list[int] = []
+    while True:
+        rows = connection.execute(_POSTGRES_TURN.encode(), (run_ids, job_ids, batch), prepare=True).fetchall()
+        if not rows:
+            return
+        run_ids, job_ids = [row[0] for row in rows], [row[1] for row in rows]
 
 
 def sqlite_single_commits(path: str, commits: int) -> float:
     """One-row commits per second, one after the other."""
-    connection = apsw.Connection(path)
+    connection = _new_sqlite(path)
     try:
-        connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(_SQLITE_TABLES).fetchall()
         began = _clock()
         for number in range(commits):
-            connection.execute(
-                "INSERT INTO jobs VALUES (?, 'noop', '{}', 'QUEUED', 0, ?, ?, NULL)",
-                (str(uuid.uuid4()), number, _NOW),
-            )
+            connection.execute(_SQLITE_INSERT, (f'{{"number":{number}}}', _milliseconds()))
         return commits / (_clock() - began)
     finally:
         connection.close()
+
+
+_SQLITE_INSERT = "INSERT INTO jobs (type, params, priority, status, created_at) VALUES ('noop', ?, 0, 0, ?)"
 
 
 def postgres_single_commits(url: str, commits: int) -> float:
@@ -151,9 +185,21 @@ def postgres_single_commits(url: str, commits: int) -> float:
         began = _clock()
         for number in range(commits):
             connection.execute(
-                "INSERT INTO jobs VALUES (%s, 'noop', '{}', 'QUEUED', 0, %s, now())", (str(uuid.uuid4()), number)
+                "INSERT INTO jobs (type, params) VALUES ('noop', %s)", (f'{{"number":{number}}}',), prepare=True
             )
         return commits / (_clock() - began)
+
+
+def _new_sqlite(path: str) -> apsw.Connection:
+    connection = apsw.Connection(path)
+    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(_SQLITE_TABLES).fetchall()
+    return connection
+
+
+def _milliseconds() -> int:
+    return int(_clock() * 1000)
 
 
 def in_parallel(calls: Sequence[Callable[[], object]]) -> None:

@@ -24,8 +24,9 @@ import click
 def bench(as_json: bool, store: str | None, jobs: int, rounds: int, workers: int, folder: str | None) -> None:
     """Measure this machine: how fast jobs are stored, run and started.
 
-    All figures are durable: SQLite with synchronous=FULL, PostgreSQL with synchronous_commit on. The ratio compares
-    with bare SQL in the same run, since machines are noisy.
+    All figures are durable: SQLite with synchronous=FULL, PostgreSQL with synchronous_commit on. The ratios compare
+    with the fastest SQL for the same work in the same run, since machines are noisy: drain_ratio with claim and
+    settle, life_ratio with enqueue, claim and settle.
 
     Example: holdbeat bench --json --jobs 50000
     """

@@ -1,7 +1,8 @@
 """The engine under load: one process, 256 slots, no-op handlers, durable settings.
 
 What counts as done is what the store says is finished. Each round measures bare SQL and the engine one after the
-other, and the ratio is taken within the round.
+other, and ratios are taken within the round: a drain to claim and settle in bare SQL, a life (enqueue in bulk and
+drain) to a life in bare SQL.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from holdbeat.app import App
-from holdbeat.bench.bare import postgres_life, postgres_single_commits, sqlite_life, sqlite_single_commits
+from holdbeat.bench.bare import BareRates, postgres_life, postgres_single_commits, sqlite_life, sqlite_single_commits
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Conflict, SettingsError
 from holdbeat.settings import Settings
@@ -134,7 +136,7 @@ async def measure_postgres(url: str, jobs: int, rounds: int, progress: Progress)
 async def _measure(
     kind: str,
     fresh: Callable[[], str],
-    bare: Callable[[], float],
+    bare: Callable[[], BareRates],
     single_commits: Callable[[], float],
     jobs: int,
     rounds: int,
@@ -150,11 +152,14 @@ async def _measure(
     concurrent = await _enqueue_concurrently(app, min(jobs, 6400))
     bulk = await _enqueue_in_bulk(app, jobs)
     app.close()
-    bares, drains = [], []
+    bares, engines = [], []
     for number in range(rounds):
         bares.append(await asyncio.to_thread(bare))
-        drains.append(await _drain(fresh(), jobs))
-        progress(f"{kind}: round {number + 1}: bare {bares[-1]:,.0f}/s, drained {drains[-1]:,.0f}/s")
+        engines.append(await _life(fresh(), jobs))
+        progress(
+            f"{kind}: round {number + 1}: bare SQL claimed and settled {bares[-1].claim_and_settle:,.0f}/s, "
+            f"drained {engines[-1].drain:,.0f}/s"
+        )
     progress(f"{kind}: beside a handler that computes …")
     busy_drain, busy_latency = await _beside_a_busy_thread(fresh(), max(1000, jobs // 4))
     return {
@@ -163,9 +168,7 @@ async def _measure(
         "enqueue_per_s": round(single),
         "enqueue_concurrent_per_s": round(concurrent),
         "bulk_enqueue_per_s": round(bulk),
-        "drain_per_s": round(statistics.median(drains)),
-        "bare_life_per_s": round(statistics.median(bares)),
-        "drain_ratio": round(statistics.median(d / b for d, b in zip(drains, bares, strict=True)), 3),
+        **_compared(engines, bares),
         "single_commit_ms": round(commit_ms, 2),
         "latency_ms": latency,
         "latency_from_another_process_ms": distant_latency,
@@ -212,15 +215,37 @@ async def _until_empty(app: App, *, keep: int = 0) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _drain(url: str, jobs: int) -> float:
+@dataclass(frozen=True, slots=True)
+class EngineRates:
+    """Jobs per second of the engine."""
+
+    life: float
+    drain: float
+
+
+async def _life(url: str, jobs: int) -> EngineRates:
+    """Enqueue in bulk, then drain; what the worker needs to start is not counted."""
     app, _ = bench_app(url)
-    await _enqueue_in_bulk(app, jobs)
+    enqueue_s = jobs / await _enqueue_in_bulk(app, jobs)
     async with app.running():
         start = _clock()
         await _until_empty(app)
-        elapsed = _clock() - start
+        drain_s = _clock() - start
     app.close()
-    return jobs / elapsed
+    return EngineRates(jobs / (enqueue_s + drain_s), jobs / drain_s)
+
+
+def _compared(engines: Sequence[EngineRates], bares: Sequence[BareRates]) -> dict[str, float]:
+    """Medians over the rounds, and the medians of the rounds' ratios."""
+    pairs = list(zip(engines, bares, strict=True))
+    return {
+        "drain_per_s": round(statistics.median(engine.drain for engine in engines)),
+        "bare_claim_settle_per_s": round(statistics.median(bare.claim_and_settle for bare in bares)),
+        "drain_ratio": round(statistics.median(engine.drain / bare.claim_and_settle for engine, bare in pairs), 3),
+        "life_per_s": round(statistics.median(engine.life for engine in engines)),
+        "bare_life_per_s": round(statistics.median(bare.life for bare in bares)),
+        "life_ratio": round(statistics.median(engine.life / bare.life for engine, bare in pairs), 3),
+    }
 
 
 async def _probe(app: App, began: dict[int, float], count: int, first: int = 0) -> list[float]:

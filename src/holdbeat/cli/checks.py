@@ -17,6 +17,7 @@ from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.store.access.api_keys import any_key_exists
 from holdbeat.store.maintenance.inspection import schema_state
+from holdbeat.store.meta import remember
 from holdbeat.store.reads.needs_attention import troubled_schedules, unknown_zones
 from holdbeat.store.reads.stats import job_counts
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
@@ -105,9 +106,7 @@ def _write(store: Any) -> Check:
 
 
 def _touch(tx: Transaction) -> None:
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES ('doctor', '1') ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-    )
+    remember(tx, "doctor", "1")
 
 
 def _clock(store: Any) -> Check:

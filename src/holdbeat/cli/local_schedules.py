@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.cli.lazy import Lazy
-from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.views import (
     endpoint_json,
     job_json,
@@ -90,7 +88,7 @@ class LocalSchedules:
         return self._step(schedules.disable_schedule, reference)
 
     def pause(self, reference: str, *, until: str | None = None, reason: str | None = None) -> Any:
-        return self._step(schedules.pause_schedule, reference, _instant(until, "until"), reason)
+        return self._step(schedules.pause_schedule, reference, until, reason)
 
     def resume(self, reference: str) -> Any:
         return self._step(schedules.resume_schedule, reference)
@@ -111,7 +109,7 @@ class LocalSchedules:
             schedules.set_hints,
             reference,
             interval_s=interval_s,
-            next_run_at=_instant(next_run_at, "next_run_at"),
+            next_run_at=next_run_at,
             ttl_s=ttl_s,
             reason=reason,
         )
@@ -171,7 +169,3 @@ class LocalEndpoints(LocalSchedules):
 
     def health(self, reference: str) -> Any:
         return self.store.read_sync(endpoints.endpoint_health, reference)
-
-
-def _instant(text: str | None, field: str) -> datetime | None:
-    return None if text is None else check_instant(text, field)

@@ -91,6 +91,8 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
         if clear == bool(without_none(given)):
             raise click.UsageError("Say --interval, --next-run-at or both; or --clear alone.")
         changed = each.clear_hints(name) if clear else each.hint(name, **given)
+        for warning in changed["warnings"]:
+            click.echo(warning, err=True)
         show(changed, lambda each: [schedules_table([each])], as_json=as_json)
 
     @group.command("trigger", epilog=example(f"holdbeat {plural} trigger NAME"), help=f"Fire the {noun} NAME now.")
@@ -160,7 +162,7 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     @click.option("--interval", "interval_s", type=DURATION)
     @click.option("--timezone", metavar="ZONE")
     @click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]))
-    @click.option("--after", type=INSTANT, help="Those after this instant.")
+    @click.option("--after", metavar="INSTANT", help="Those after this instant; without an offset in the zone.")
     @JSON
     @reaching
     def preview(backend: Backend, name: str | None, n: int | None, as_json: bool, **timetable: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdbeat.cli.arguments import DURATION, INSTANT, json_object, json_text, labels, params_of, without_none
+from holdbeat.cli.arguments import DURATION, json_object, json_text, labels, params_of, without_none
 from holdbeat.cli.backend import Backend, ScheduleBackend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.options import JSON, WATCH, Function, ListingGroup, example, reaching
@@ -43,8 +43,8 @@ def _timing(function: Function) -> Function:
         click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first."),
         click.option("--max-interval", "max_interval_s", type=DURATION, help="Never run less often than this."),
         click.option("--min-interval", "min_interval_s", type=DURATION, help="Never run more often than this."),
-        click.option("--end-at", type=INSTANT, help="Not after this instant."),
-        click.option("--start-at", type=INSTANT, help="Not before this instant."),
+        click.option("--end-at", metavar="INSTANT", help="Not after this instant; without an offset in its zone."),
+        click.option("--start-at", metavar="INSTANT", help="Not before this instant; without an offset in its zone."),
         click.option("--jitter", "jitter_s", type=DURATION, help="Spread fires over this long."),
         click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]), help="What a change of clocks does."),
         click.option("--timezone", metavar="ZONE", help="The zone of the cron expression, e.g. Europe/Vienna."),
@@ -65,9 +65,13 @@ _WORK = (
     click.option("--template", help="Make its jobs from this template instead of a TYPE."),
     click.option("--resource", help="The resource whose slot its jobs need."),
     click.option("--timeout", "timeout_s", type=DURATION, help="End a run after this long."),
+    click.option(
+        "--cancel-grace", "cancel_grace_s", type=DURATION, help="Kill a cancelled handler after this long."
+    ),
     click.option("--overlap", type=click.Choice(["allow", "skip", "queue_one", "cancel_previous"]),
                  help="What to do while the job before is unfinished."),
     click.option("--catch-up", type=click.Choice(["latest", "none", "all"]), help="What to do about missed times."),
+    click.option("--misfire-grace", "misfire_grace_s", type=DURATION, help="Up to this late a time is not missed."),
     click.option("--adaptive/--fixed", default=None, help="Whether hints, clamps and backoff may move its runs."),
 )  # fmt: skip
 _CALL = (

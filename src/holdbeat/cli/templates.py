@@ -28,6 +28,9 @@ def _fields(function: Function) -> Function:
         click.option("--webhook-url", help="Tell this address how its jobs end."),
         click.option("--retry-policy", metavar="JSON", help='E.g. {"max_attempts": 5}.'),
         click.option("--timeout", "timeout_s", type=DURATION, help="End a run after this long."),
+        click.option(
+            "--cancel-grace", "cancel_grace_s", type=DURATION, help="Kill a cancelled handler after this long."
+        ),
         click.option("--resource", help="The resource whose slot its jobs need."),
         click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first."),
         click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object."),

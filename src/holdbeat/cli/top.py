@@ -69,7 +69,7 @@ def _next(backend: Backend) -> list[Any]:
     found: list[Any] = []
     for kind in (backend.schedules, backend.endpoints):
         found += kind.list(order="next_run", limit=SCHEDULES_SHOWN)["items"]
-    return sorted(found, key=lambda each: str(each["next_run_at"]))[:SCHEDULES_SHOWN]
+    return sorted(found, key=lambda each: str(each["fires_at"]))[:SCHEDULES_SHOWN]
 
 
 def _counts(look: dict[str, Any]) -> str:

@@ -170,6 +170,7 @@ class JobTemplate(TypedDict):
     resource: str | None
     retry_policy: RetryPolicyPart | None
     timeout_s: float | None
+    cancel_grace_s: float | None
     webhook_url: str | None
     labels: dict[str, str]
     description: str | None
@@ -195,6 +196,7 @@ class _Timing(TypedDict):
     end_at: str | None
     catch_up: Literal["latest", "none", "all"]
     catch_up_limit: int
+    misfire_grace_s: float | None
     overlap: Literal["allow", "skip", "queue_one", "cancel_previous"]
     adaptive: bool
     min_interval_s: float | None
@@ -211,8 +213,10 @@ class _Timing(TypedDict):
     failure_count: int
     last_run_at: str | None
     next_run_at: str | None
+    fires_at: str | None
     last_decision: JsonObject | None
     trouble: str | None
+    warnings: list[str]
     version: int
     created_at: str
 
@@ -225,6 +229,7 @@ class Schedule(_Timing, total=False):
     params: JsonObject | None
     resource: str | None
     retry_policy: RetryPolicyPart | None
+    cancel_grace_s: float | None
     url: str
     method: str
     headers: dict[str, str]

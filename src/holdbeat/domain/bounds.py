@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from holdbeat.domain.clock import from_iso, to_millis
@@ -41,11 +41,15 @@ def check_duration_s(value: Any, field: str, low: float, high: float = YEAR_S) -
     return check_number(value, field, low, high)
 
 
-def check_instant(value: Any, field: str) -> datetime:
-    """An instant in UTC with milliseconds, read from a datetime or its ISO-8601 form."""
+def check_instant(value: Any, field: str, zone: tzinfo = UTC) -> datetime:
+    """An instant in UTC with milliseconds, read from a datetime or its ISO-8601 form.
+
+    A text without an offset is wall time in `zone`: the first pass where the clocks show it twice, moved by the length
+    of the gap where they never show it.
+    """
     if isinstance(value, str):
         try:
-            value = from_iso(value)
+            value = from_iso(value, zone)
         except (ValueError, OverflowError):
             value = None
     if isinstance(value, datetime) and value.tzinfo is None:

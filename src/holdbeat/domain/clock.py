@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Protocol
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,10 +25,10 @@ def iso(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
-def from_iso(text: str) -> datetime:
-    """Reads an ISO-8601 instant; one without an offset is taken as UTC."""
+def from_iso(text: str, zone: tzinfo = UTC) -> datetime:
+    """Reads an ISO-8601 instant; one without an offset is wall time in `zone`."""
     instant = datetime.fromisoformat(text)
-    return to_millis(instant if instant.tzinfo else instant.replace(tzinfo=UTC))
+    return to_millis(instant if instant.tzinfo else instant.replace(tzinfo=zone))
 
 
 def seconds(amount: float) -> timedelta:

@@ -1,11 +1,14 @@
 """When a cron schedule fires, in its zone, whatever the clocks there do.
 
 A fire time is strictly after the moment asked about, is a moment that exists, and comes once. What happens to
-wall times that a zone skips or repeats is the schedule's own choice:
+wall times that a zone skips or repeats depends on the expression and on the schedule's own choice.
 
-    vixie   as in Debian's cron. A fixed time in a gap fires once, right behind it; in a fold it fires in the
-            first pass. When the minute or the hour field begins with `*` the expression follows elapsed time:
-            it fires whenever the clocks show a matching minute, in both passes of a fold, never for a gap.
+When the minute or the hour field begins with `*` the expression follows elapsed time, whatever the choice: it
+fires whenever the clocks show a matching minute, in both passes of a fold, never for a gap. Otherwise it names
+fixed times, and the choice decides:
+
+    vixie   a time in a gap fires once, right behind it; in a fold it fires in the first pass. Debian's cron does
+            the same for clock changes of less than three hours; a larger one it takes for a corrected clock.
     skip    a time in a gap is dropped; in a fold only the first pass fires.
     shift   a time in a gap is moved by the length of the gap; in a fold only the first pass fires.
 """
@@ -84,6 +87,11 @@ class Cron:
             yield Fire(at=at, local=at.astimezone(zone), note=note)
             found = self._next(instant, zone, dst)
 
+    @property
+    def shortest_step(self) -> timedelta:
+        """The least time between two matching wall times, on any day."""
+        return self._grid.shortest_step
+
     def describe(self) -> str:
         """The expression as a short sentence, such as `at 09:30 on Monday through Friday`."""
         sentence = simplest(self._expression).explain()
@@ -93,7 +101,7 @@ class Cron:
         """The next instant, and whether it stands for a time in a gap."""
         after = max(after, _EARLIEST)
         try:
-            if dst == Dst.VIXIE and self._follows_elapsed_time:
+            if self._follows_elapsed_time:
                 at = self._next_elapsed(after, zone)
                 return (at, False) if at else None
             return self._next_on_the_wall(after, zone, dst)

@@ -9,7 +9,8 @@ a month's days depend on nothing but its length and the weekday it begins on, so
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import MAXYEAR, date, datetime
+from datetime import MAXYEAR, date, datetime, timedelta
+from itertools import pairwise
 
 from cronsim import CronSim
 
@@ -31,6 +32,13 @@ class Grid:
     def is_empty(self) -> bool:
         """Whether no date ever matches. Any 28 years of one century hold every kind of month."""
         return not any(self._days(year, month) for year in range(2000, 2028) for month in range(1, 13))
+
+    @property
+    def shortest_step(self) -> timedelta:
+        """The least time between two matches; of two days in a row it is supposed that both may match."""
+        minutes = sorted(60 * hour + minute for hour in self._expression.hours for minute in self._expression.minutes)
+        steps = [later - earlier for earlier, later in pairwise([*minutes, minutes[0] + 1440])]
+        return timedelta(minutes=min(steps))
 
     def at_or_after(self, wall: datetime) -> datetime | None:
         """The first match at or after a whole minute; None when the calendar ends before there is one."""

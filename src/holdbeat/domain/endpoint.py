@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -87,6 +88,36 @@ def _validate_url(url: Any) -> None:
         check_form(url)
     except Invalid as refusal:
         raise Invalid(refusal.detail, code="invalid_url", field="url") from None
+
+
+ASKS_TO_WAIT = (429, 503)
+LONGEST_RETRY_AFTER_S = 86_400.0
+"""A server can put off its next call by this much; max_interval_s may allow less."""
+
+
+def retry_after(result: Any, now: datetime) -> datetime | None:
+    """Before when the server of a failed call wants no other: the Retry-After header of a 429 or 503.
+
+    `result` is what the run kept of the answer. The header has a number of seconds or a date; anything else counts as
+    not sent.
+    """
+    if not isinstance(result, dict) or result.get("status_code") not in ASKS_TO_WAIT:
+        return None
+    headers = result.get("headers")
+    values = [value for name, value in headers.items() if name.lower() == "retry-after"] if headers else []
+    if not values or not isinstance(values[0], str):
+        return None
+    text = values[0].strip()
+    if text.isascii() and text.isdigit():
+        wait_s = float(text[:12])
+    else:
+        try:
+            wait_s = (parsedate_to_datetime(text).replace(tzinfo=UTC) - now).total_seconds()
+        except (ValueError, TypeError, OverflowError):
+            return None
+    if wait_s <= 0:
+        return None
+    return now + timedelta(milliseconds=round(min(wait_s, LONGEST_RETRY_AFTER_S) * 1000))
 
 
 HEALTH_WINDOWS = {"1h": 3600, "4h": 4 * 3600, "24h": 24 * 3600}

@@ -11,7 +11,7 @@ The order of the steps:
      instead; whatever is past even then, and a cron slot that has passed, becomes one run now.
   3. Winner. Both hints: the earlier. The interval hint alone: itself. The one-shot alone or no hint: the
      earliest.
-  4. Min clamp, then max clamp, from the last start.
+  4. Not before the Retry-After of the last answer; then min clamp, then max clamp, from the last start.
   5. Never before now, start_at, or the end of a pause; after end_at never.
 
 What the rules leave open:
@@ -22,7 +22,8 @@ What the rules leave open:
   - A last start in the future (the clock went back) counts as now, so that nothing stalls.
   - Without any candidate (a cron expression that never comes again) the max clamp alone decides, if there is
     one.
-  - Jitter is no part of the plan: it spreads the firing of a baseline afterwards (`timetable.fire_at`).
+  - Jitter is no part of the plan: it spreads the firing of a baseline afterwards (`timetable.fire_at`). So the
+    next baseline interval counts from where the last start would have been without its jitter.
 """
 
 from __future__ import annotations
@@ -55,10 +56,16 @@ class PlanInputs:
     last_due: datetime | None = None
     """The intended slot of the last run: a run that began early must not meet its own slot again."""
     last_finish: datetime | None = None
+    last_jitter: timedelta = timedelta()
+    """By how much jitter moved the last start."""
+    jitter: timedelta = timedelta()
+    """By how much jitter moved the firing of the job in flight."""
     since: datetime | None = None
     """Cron slots before it are not made up for."""
     not_before: datetime | None = None
     """A floor for this plan alone, to spread a herd."""
+    retry_after: datetime | None = None
+    """Before when the server of an endpoint asked not to be called again."""
     in_flight: bool = False
 
     @staticmethod
@@ -74,7 +81,10 @@ class PlanInputs:
             last_start=schedule.last_run_at,
             last_due=remembered("last_due"),
             last_finish=remembered("last_finish"),
+            last_jitter=timedelta(seconds=memory.get("last_jitter_s", 0)),
+            jitter=timedelta(seconds=memory.get("jitter_s", 0)),
             since=remembered("since"),
+            retry_after=remembered("retry_after"),
             in_flight=in_flight,
         )
 
@@ -187,13 +197,16 @@ def _baseline_interval(inputs: PlanInputs, anchor: datetime, now: datetime) -> _
         return _Candidate(INTERVAL, max(schedule.start_at, now), "the first run is at start_at")
     doublings = min(schedule.failure_count, MOST_DOUBLINGS)
     step = interval_of(schedule.interval_s) * 2**doublings
-    at, why = _from_start(inputs, anchor, step, now)
+    at, why = _from_start(inputs, anchor, step, now, inputs.last_jitter if inputs.last_start is not None else None)
     if doublings:
-        why = f"{why}, {2**doublings} times longer after {schedule.failure_count} failures in a row"
+        failures = "1 failure" if schedule.failure_count == 1 else f"{schedule.failure_count} failures"
+        why = f"{why}, {2**doublings} times longer after {failures} in a row"
     return _Candidate(INTERVAL, at, why)
 
 
-def _from_start(inputs: PlanInputs, anchor: datetime, step: timedelta, now: datetime) -> tuple[datetime, str]:
+def _from_start(
+    inputs: PlanInputs, anchor: datetime, step: timedelta, now: datetime, jitter: timedelta | None = None
+) -> tuple[datetime, str]:
     """One interval after the last start, or after the finish if the run took longer; never before now."""
     at = anchor + step
     why = "after the last start" if inputs.last_start is not None else "after the creation"
@@ -205,8 +218,11 @@ def _from_start(inputs: PlanInputs, anchor: datetime, step: timedelta, now: date
         # Its slot is used up although it never started: the job was cancelled at the instant it was made.
         at = min(inputs.last_finish, now) + step
         why = "after the last job ended without a start"
+    elif jitter:
+        at -= jitter
+        why = f"{why}, whose jitter of {jitter.total_seconds():g} s does not count"
     if at < now:
-        at, why = now, f"{why} have passed"
+        at, why = now, f"{why}: that has passed"
     return at, f"{step.total_seconds():g} s {why}"
 
 
@@ -228,6 +244,9 @@ def _clamped(
     schedule = inputs.schedule
     start = now if inputs.last_start is None else min(inputs.last_start, now)
     at = winner.at if winner is not None else None
+    if at is not None and inputs.retry_after is not None and at < inputs.retry_after:
+        clamps.append(_moved("retry_after", at, inputs.retry_after))
+        at = inputs.retry_after
     if at is not None and schedule.min_interval_s is not None:
         earliest = start + interval_of(schedule.min_interval_s)
         if at < earliest:
@@ -264,6 +283,7 @@ def _because(reason: str | None) -> str:
 
 
 _CLAMP_WORDS = {
+    "retry_after": "moved later by the Retry-After of the last answer",
     "min_interval_s": "moved later by min_interval_s",
     "max_interval_s": "moved earlier by max_interval_s",
     "now": "moved to now",
@@ -312,6 +332,9 @@ def _decision(
             "last_due": iso(inputs.last_due) if inputs.last_due is not None else None,
             "last_finish": iso(inputs.last_finish) if inputs.last_finish is not None else None,
             "since": iso(inputs.since) if inputs.since is not None else None,
+            "retry_after": iso(inputs.retry_after) if inputs.retry_after is not None else None,
+            "last_jitter_s": inputs.last_jitter.total_seconds(),
+            "jitter_s": inputs.jitter.total_seconds(),
         },
     }
 

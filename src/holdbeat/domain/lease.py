@@ -55,8 +55,22 @@ class LeaseTerms:
                 field="heartbeat_s",
             )
 
-    def expiry(self, now: datetime) -> datetime:
-        return now + timedelta(seconds=self.lease_s)
+    @property
+    def shortest_s(self) -> float:
+        """No lease is shorter: one failed heartbeat must not cost it."""
+        return min(self.lease_s, 2 * self.heartbeat_s)
+
+    def expiry(self, now: datetime, timeout_s: float | None = None, cancel_grace_s: float | None = None) -> datetime:
+        """When a lease that is taken or renewed now runs out.
+
+        A lease need not outlast its run: at `timeout_s` the worker tells the handler to stop, and `cancel_grace_s`
+        later kills it, whether or not it can reach the store. So a shorter limit makes a shorter lease, and what a
+        dead worker held is recovered sooner.
+        """
+        lease_s = self.lease_s
+        if timeout_s is not None and cancel_grace_s is not None:
+            lease_s = min(lease_s, max(timeout_s + cancel_grace_s, self.shortest_s))
+        return now + timedelta(milliseconds=round(lease_s * 1000))
 
     def is_lost(self, expires_at: datetime, now: datetime) -> bool:
         """Whether recovery may take a lease away from a holder of whom nothing else is known."""

@@ -13,10 +13,8 @@ from enum import StrEnum
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.schedule import INDEFINITE, CatchUp, Overlap, Schedule
-from holdbeat.domain.timetable import MILLISECOND, DueTimes, due_times, jittered, next_due
+from holdbeat.domain.timetable import MILLISECOND, DueTimes, due_times, fire_at, jittered, next_due
 
-ON_TIME_S = 60.0
-"""A due time that is not later than this simply fires, whatever the catch-up policy."""
 MOST_ROWS = 1000
 """So many due times that do not fire have a row each, the newest; the rest is one row with a count."""
 
@@ -83,9 +81,9 @@ def due_work(schedule: Schedule, now: datetime) -> DueWork:
         # Nearly every fire is of one due time: then two looks at the timetable are enough.
         following = next_due(schedule, since)
         if (following is None or following > now) and next_due(schedule, since - MILLISECOND) == since:
-            late_s = _late_s(since, now)
-            if late_s <= ON_TIME_S:
-                return DueWork([Verdict(since, OccurrenceStatus.FIRED, None, 1, late_s)], following)
+            late = _seconds_after(since, now)
+            if late <= schedule.grace_s:
+                return DueWork([Verdict(since, OccurrenceStatus.FIRED, None, 1, late)], following)
             return DueWork(catch_up(schedule, (since,), now), following)
     ahead = _ahead(schedule, since, now)
     if ahead is not None:
@@ -121,17 +119,15 @@ def _judged(schedule: Schedule, since: datetime, until: datetime, now: datetime)
 
 def listed_for(schedule: Schedule) -> int:
     """How many due times `catch_up` may want to see one by one."""
-    caught_up = schedule.catch_up_limit if schedule.catch_up is CatchUp.ALL else 1
-    return MOST_ROWS + caught_up + int(ON_TIME_S) + 1
+    return MOST_ROWS + schedule.catch_up_limit + 1
 
 
 def catch_up(schedule: Schedule, due: DueTimes | Sequence[datetime], now: datetime) -> list[Verdict]:
     """One verdict per due time, oldest first; beyond MOST_ROWS that do not fire, one summary per status.
 
-    Due times before `paused_until` are skipped and never caught up. Of the others, those not more than a
-    minute late fire. With older ones beside them: `latest` lets the newest due time stand for all (if one of
-    the last minute fires, that is the one), `none` fires none, `all` fires the newest `catch_up_limit` of
-    everything due.
+    Due times before `paused_until` are skipped and never caught up. Of the others, those within their grace fire.
+    With older ones beside them: `latest` lets the newest due time stand for all (if one within its grace fires, that
+    is the one), `none` fires none, `all` fires the newest of everything due. Never more than `catch_up_limit` fire.
     """
     if not schedule.enabled:
         return []
@@ -141,11 +137,11 @@ def catch_up(schedule: Schedule, due: DueTimes | Sequence[datetime], now: dateti
     live = [at for at in due.listed if paused_until is None or at >= paused_until]
     fired = frozenset(_fired(schedule, live, now))
     why_not, why = _why_not(schedule)
-    verdicts = [Verdict(at, OccurrenceStatus.FIRED, None, 1, _late_s(at, now)) for at in live if at in fired]
-    left_out = [Verdict(at, why_not, why, 1, _late_s(at, now)) for at in live if at not in fired]
-    pause = _pause_reason(schedule)
+    verdicts = [_verdict(schedule, at, OccurrenceStatus.FIRED, None, now) for at in live if at in fired]
+    left_out = [_verdict(schedule, at, why_not, why, now) for at in live if at not in fired]
+    pause = pause_reason(schedule)
     paused = due.listed[: len(due.listed) - len(live)]
-    left_out = [Verdict(at, OccurrenceStatus.SKIPPED, pause, 1, _late_s(at, now)) for at in paused] + left_out
+    left_out = [_verdict(schedule, at, OccurrenceStatus.SKIPPED, pause, now) for at in paused] + left_out
     verdicts += left_out[-MOST_ROWS:]
     verdicts += _summaries(due, left_out[:-MOST_ROWS], paused_until, (why_not, why), pause, now)
     verdicts.sort(key=lambda verdict: verdict.due_at)
@@ -153,17 +149,37 @@ def catch_up(schedule: Schedule, due: DueTimes | Sequence[datetime], now: dateti
 
 
 def _fired(schedule: Schedule, live: list[datetime], now: datetime) -> list[datetime]:
-    # Jitter is no lateness: a due time that was moved on purpose is late from there.
-    on_time = [at for at in live if _late_s(_moment(schedule, at), now) <= ON_TIME_S]
+    on_time = [at for at in live if late_s(schedule, at, now) <= schedule.grace_s][-schedule.catch_up_limit :]
     policy = CatchUp.LATEST if schedule.adaptive else schedule.catch_up
     if policy is CatchUp.NONE:
         return on_time
-    limit = 1 if policy is CatchUp.LATEST else schedule.catch_up_limit
-    return live[-max(limit, len(on_time)) :]
+    if policy is CatchUp.LATEST:
+        return on_time or live[-1:]
+    return live[-schedule.catch_up_limit :]
 
 
-def _moment(schedule: Schedule, due_at: datetime) -> datetime:
-    return due_at if schedule.adaptive else jittered(schedule.id, due_at, schedule.jitter_s)
+def passed_over(schedule: Schedule, due: DueTimes, reason: str, now: datetime) -> list[Verdict]:
+    """Due times that a change of the schedule keeps from firing: skipped, a row each up to MOST_ROWS."""
+    skipped = [_verdict(schedule, at, OccurrenceStatus.SKIPPED, reason, now) for at in due.listed]
+    summaries = _summaries(due, skipped[:-MOST_ROWS], None, (OccurrenceStatus.SKIPPED, reason), reason, now)
+    return summaries + skipped[-MOST_ROWS:]
+
+
+def late_s(schedule: Schedule, due_at: datetime, now: datetime) -> float:
+    """How late a due time is. Jitter is not lateness: a due time that it moves is late from there on."""
+    if schedule.jitter_s <= 0:
+        return _seconds_after(due_at, now)
+    if schedule.adaptive:
+        # Its jitter depends on the plan, and only the planned time has one.
+        planned = fire_at(schedule) if due_at == schedule.next_run_at else None
+        return _seconds_after(planned or due_at, now)
+    return _seconds_after(jittered(schedule.id, due_at, schedule.jitter_s), now)
+
+
+def _verdict(
+    schedule: Schedule, due_at: datetime, status: OccurrenceStatus, reason: str | None, now: datetime
+) -> Verdict:
+    return Verdict(due_at, status, reason, 1, late_s(schedule, due_at, now))
 
 
 def _why_not(schedule: Schedule) -> tuple[OccurrenceStatus, str]:
@@ -174,7 +190,7 @@ def _why_not(schedule: Schedule) -> tuple[OccurrenceStatus, str]:
     return OccurrenceStatus.MISSED, f"older than the newest {schedule.catch_up_limit} (catch_up_limit)"
 
 
-def _pause_reason(schedule: Schedule) -> str:
+def pause_reason(schedule: Schedule) -> str:
     if schedule.paused_until is None or schedule.paused_until >= INDEFINITE:
         paused = "paused"
     else:
@@ -207,14 +223,14 @@ def _summaries(
             status,
             f"{at_least}{count} due times from {iso(first)}: {reason}",
             count,
-            _late_s(first, now),
+            _seconds_after(first, now),
         )
         for status, (first, reason, count) in groups.items()
     ]
 
 
-def _late_s(due_at: datetime, now: datetime) -> float:
-    return max(0.0, (now - due_at).total_seconds())
+def _seconds_after(moment: datetime, now: datetime) -> float:
+    return max(0.0, (now - moment).total_seconds())
 
 
 class OverlapAction(StrEnum):

@@ -7,6 +7,7 @@ plans.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -27,6 +28,9 @@ SHORTEST_INTERVAL_S = 1.0
 LONGEST_INTERVAL_S = YEAR_S
 LONGEST_JITTER_S = 3600.0
 MOST_CAUGHT_UP = 10_000
+GRACE_S = 60.0
+"""The grace of a schedule without one of its own. Slots of a cron expression are never closer together."""
+LONGEST_GRACE_S = 86_400.0
 LONGEST_NAME = 200
 VERBS = frozenset({"preview", "resume"})
 """Words that stand in the API where a name could stand."""
@@ -37,6 +41,12 @@ TIMING_FIELDS = ("enabled", "adaptive", "cron", "interval_s", "timezone", "dst",
 INTERVAL_HINT_FIELDS = ("hint_interval_s", "hint_interval_expires_at", "hint_interval_reason")
 ONE_SHOT_HINT_FIELDS = ("hint_next_run_at", "hint_next_run_expires_at", "hint_next_run_reason")
 HINT_FIELDS = INTERVAL_HINT_FIELDS + ONE_SHOT_HINT_FIELDS
+
+
+BOTH_HINTS = (
+    "Both hints are set: the earlier of the two wins, and the baseline is ignored. Usually one is meant: interval_s "
+    "for another pace, next_run_at for a single run. Clear the hints and set that one."
+)
 
 
 class CatchUp(StrEnum):
@@ -100,15 +110,43 @@ class Schedule:
     last_run_at: datetime | None = None
     """Start of the latest run."""
     next_run_at: datetime | None = None
-    """The next due time, without jitter; None while disabled, over, in flight or paused without an end."""
+    """The next due time to be judged, without jitter; None while disabled, over or in flight."""
     last_decision: dict[str, Any] | None = None
     version: int = 1
+    misfire_grace_s: float | None = None
+    """A due time that is not later than this simply fires; None: `GRACE_S`, or the interval if that is less."""
+    cancel_grace_s: float | None = None
+    """How long a cancelled handler has before it is killed; None: as the template or the job type says."""
     endpoint: EndpointCall | None = None
     trouble: str | None = None
     """Why its due times cannot be told, such as a zone that is gone; the trigger tries again until they can."""
 
+    @property
+    def grace_s(self) -> float:
+        """How late a due time may be and still count as on time."""
+        if self.misfire_grace_s is not None:
+            return self.misfire_grace_s
+        if self.adaptive or self.interval_s is None:
+            return GRACE_S
+        return min(GRACE_S, self.interval_s)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What its owner may not have meant, and what to do about it."""
+        has_both = self.hint_interval_s is not None and self.hint_next_run_at is not None
+        return [BOTH_HINTS] if has_both else []
+
     def is_paused(self, at: datetime) -> bool:
         return self.paused_until is not None and at < self.paused_until
+
+
+def instant_in(timezone: Any, value: Any, field: str) -> datetime:
+    """An instant; a text without an offset is wall time in a time zone, which is looked up only then."""
+    has_offset = True
+    if isinstance(value, str):
+        with suppress(ValueError):
+            has_offset = datetime.fromisoformat(value).tzinfo is not None
+    return check_instant(value, field, UTC if has_offset else zone_of(timezone))
 
 
 def validate(schedule: Schedule, *, reads_timetable: bool = True) -> None:
@@ -126,6 +164,8 @@ def validate(schedule: Schedule, *, reads_timetable: bool = True) -> None:
     _validate_work(schedule)
     _validate_timetable(schedule, reads_timetable)
     check_whole_number(schedule.catch_up_limit, "catch_up_limit", 1, MOST_CAUGHT_UP)
+    if schedule.misfire_grace_s is not None:
+        check_duration_s(schedule.misfire_grace_s, "misfire_grace_s", 0, LONGEST_GRACE_S)
     if schedule.adaptive:
         _validate_adaptive(schedule)
     else:
@@ -153,6 +193,8 @@ def _validate_work(schedule: Schedule) -> None:
         check_whole_number(schedule.priority, "priority", 0, 100)
     if schedule.timeout_s is not None:
         check_duration_s(schedule.timeout_s, "timeout_s", 0.001)
+    if schedule.cancel_grace_s is not None:
+        check_duration_s(schedule.cancel_grace_s, "cancel_grace_s", 0)
     if schedule.resource is not None:
         check_line(schedule.resource, "resource", LONGEST_NAME)
 
@@ -169,7 +211,13 @@ def _validate_timetable(schedule: Schedule, reads: bool) -> None:
     check_number(schedule.jitter_s, "jitter_s", 0, LONGEST_JITTER_S)
     if schedule.cron is not None:
         if reads:
-            Cron.parse(schedule.cron)
+            step_s = Cron.parse(schedule.cron).shortest_step.total_seconds()
+            if schedule.jitter_s > step_s:
+                raise Invalid(
+                    f"jitter_s must not exceed {step_s:g} s, the least time between two due times of {schedule.cron}.",
+                    code="jitter_exceeds_interval",
+                    field="jitter_s",
+                )
     else:
         interval_s = check_duration_s(schedule.interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
         if schedule.jitter_s > interval_s:
@@ -193,6 +241,12 @@ def _validate_adaptive(schedule: Schedule) -> None:
             "An adaptive schedule catches up with one run: its catch_up is latest.",
             code="adaptive_catch_up",
             field="catch_up",
+        )
+    if schedule.misfire_grace_s is not None:
+        raise Invalid(
+            "An adaptive schedule runs at its planned time however late that is: leave out misfire_grace_s.",
+            code="adaptive_catch_up",
+            field="misfire_grace_s",
         )
     for name in ("min_interval_s", "max_interval_s"):
         if getattr(schedule, name) is not None:
@@ -244,6 +298,7 @@ def job_for(schedule: Schedule, template: JobTemplate | None, due_at: datetime |
             "params": schedule.params,
             "resource": schedule.resource,
             "timeout_s": schedule.timeout_s,
+            "cancel_grace_s": schedule.cancel_grace_s,
             "retry_policy": schedule.retry_policy,
         }
     own |= {

@@ -13,12 +13,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from holdbeat.domain.bounds import check_duration_s, check_instant, check_line, check_number, check_whole_number
+from holdbeat.domain.bounds import check_duration_s, check_line, check_number, check_whole_number
 from holdbeat.domain.cron import Dst
 from holdbeat.domain.endpoint import LONGEST_EXECUTION_S, EndpointCall
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.schedule import (
     HINT_FIELDS,
+    LONGEST_GRACE_S,
     LONGEST_INTERVAL_S,
     LONGEST_JITTER_S,
     LONGEST_NAME,
@@ -28,6 +29,7 @@ from holdbeat.domain.schedule import (
     CatchUp,
     Overlap,
     Schedule,
+    instant_in,
     validate,
 )
 from holdbeat.domain.submission import check_retry_policy
@@ -88,15 +90,16 @@ _NULLABLE: dict[str, Reader] = {
     "resource": lambda value, field: check_line(value, field, LONGEST_NAME),
     "retry_policy": check_retry_policy,
     "timeout_s": lambda value, field: check_duration_s(value, field, 0.001),
+    "cancel_grace_s": lambda value, field: check_duration_s(value, field, 0),
     "webhook_url": lambda value, field: check_line(value, field, 2048),
     "labels": _labels,
     "cron": _text,
     "interval_s": _interval,
-    "start_at": check_instant,
-    "end_at": check_instant,
     "min_interval_s": _interval,
     "max_interval_s": _interval,
+    "misfire_grace_s": lambda value, field: check_duration_s(value, field, 0, LONGEST_GRACE_S),
 }
+_INSTANTS = ("start_at", "end_at")
 _REQUIRED: dict[str, Reader] = {
     "name": lambda value, field: check_line(value, field, LONGEST_NAME),
     "enabled": _flag,
@@ -117,13 +120,13 @@ _CALL: dict[str, Reader] = {
     "max_execution_s": lambda value, field: check_duration_s(value, field, 0.1, LONGEST_EXECUTION_S),
     "max_response_kb": lambda value, field: check_whole_number(value, field, 1, 1_000_000),
 }
-_FIXED_BY_ENDPOINT = frozenset({"template_id", "type", "params", "resource", "retry_policy"})
+_FIXED_BY_ENDPOINT = frozenset({"template_id", "type", "params", "resource", "retry_policy", "cancel_grace_s"})
 _EXCLUDES = {"cron": "interval_s", "interval_s": "cron", "type": "template_id", "template_id": "type"}
 
 
 def created(schedule_id: str, given: Mapping[str, Any], now: datetime, *, endpoint: bool = False) -> Schedule:
     """A new schedule from a request's fields; an Endpoint is adaptive, and adaptive means overlap `skip`."""
-    own, call = _read(given, endpoint)
+    own, call = _read(given, endpoint, given.get("timezone", "UTC"))
     if "name" not in own:
         raise Invalid("Give the schedule a name.", code="missing_field", field="name")
     if endpoint:
@@ -145,7 +148,7 @@ def edited(schedule: Schedule, changes: Mapping[str, Any]) -> Schedule:
     `template_id`. Turning `adaptive` on makes the overlap `skip` where it was `allow`; turning it off drops
     the hints and the failure count, but clamps have to be cleared by name. `version` is left to the store.
     """
-    own, call = _read(changes, schedule.endpoint is not None)
+    own, call = _read(changes, schedule.endpoint is not None, changes.get("timezone", schedule.timezone))
     for name, other in _EXCLUDES.items():
         if own.get(name) is not None and own.get(other) is None:
             own[other] = None
@@ -157,12 +160,16 @@ def edited(schedule: Schedule, changes: Mapping[str, Any]) -> Schedule:
         own["endpoint"] = replace(schedule.endpoint, **call)
     result = replace(schedule, **own)
     changed = {name for name in TIMING_FIELDS if getattr(result, name) != getattr(schedule, name)}
-    validate(result, reads_timetable=bool(changed - {"enabled"}) or (bool(changed) and result.enabled))
+    is_read = bool(changed - {"enabled"}) or (bool(changed) and result.enabled) or result.jitter_s > schedule.jitter_s
+    validate(result, reads_timetable=is_read)
     return result
 
 
-def _read(given: Mapping[str, Any], is_endpoint: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits the fields into the schedule's own and those of the HTTP call, each in its proper form."""
+def _read(given: Mapping[str, Any], is_endpoint: bool, timezone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Splits the fields into the schedule's own and those of the HTTP call, each in its proper form.
+
+    Instants without an offset are wall time in the schedule's own `timezone`.
+    """
     own: dict[str, Any] = {}
     call: dict[str, Any] = {}
     for name, value in given.items():
@@ -172,6 +179,8 @@ def _read(given: Mapping[str, Any], is_endpoint: bool) -> tuple[dict[str, Any], 
             call[name] = _CALL[name]({} if name == "headers" and value is None else value, name)
         elif is_endpoint and name in _FIXED_BY_ENDPOINT:
             raise Invalid(f"An endpoint has no {name}: it makes an HTTP call.", code="unknown_field", field=name)
+        elif name in _INSTANTS:
+            own[name] = None if value is None else instant_in(_text(timezone, "timezone"), value, name)
         elif name in _NULLABLE:
             own[name] = None if value is None else _NULLABLE[name](value, name)
         elif name in _REQUIRED:

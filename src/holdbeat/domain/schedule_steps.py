@@ -8,17 +8,19 @@ The steps are pure: they return a changed copy. The caller writes it in the tran
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from math import ceil
 from typing import Any
 
-from holdbeat.domain.bounds import YEAR_S, check_duration_s, check_instant, check_line
+from holdbeat.domain.bounds import YEAR_S, check_duration_s, check_line
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.governor import Plan, PlanInputs, plan, unplannable
-from holdbeat.domain.occurrence import ON_TIME_S, Verdict, catch_up, listed_for
+from holdbeat.domain.occurrence import Verdict, catch_up, late_s, listed_for, passed_over, pause_reason
 from holdbeat.domain.schedule import (
+    GRACE_S,
     HINT_FIELDS,
     INDEFINITE,
     INTERVAL_HINT_FIELDS,
@@ -28,8 +30,18 @@ from holdbeat.domain.schedule import (
     SHORTEST_INTERVAL_S,
     TIMING_FIELDS,
     Schedule,
+    instant_in,
 )
-from holdbeat.domain.timetable import MILLISECOND, UNREADABLE, due_times, next_due, spread, trouble_of
+from holdbeat.domain.timetable import (
+    MILLISECOND,
+    UNREADABLE,
+    DueTimes,
+    due_times,
+    fire_at,
+    next_due,
+    spread,
+    trouble_of,
+)
 
 INTERVAL_HINT_LIVES_S = 3600.0
 ONE_SHOT_HINT_LIVES_S = 1800.0
@@ -61,35 +73,65 @@ def replanned(
     """Plans a new, edited, enabled, disabled or recovered schedule; `previous` is how it was before an edit.
 
     An edit that leaves the timetable as it was moves no due time. A new timetable begins now: what it would
-    have had earlier is not made up for, except that a due time of the last minute which the trigger has not
+    have had earlier is not made up for, except that a due time that is not late and that the trigger has not
     reached yet is left to it, so that an edit at the very instant of firing loses nothing (TIME-06).
     """
     cut = _cut(schedule, previous, now)
     if schedule.adaptive:
         inputs = PlanInputs.of(schedule, in_flight=in_flight)
         return _planned(schedule, replace(inputs, since=cut) if cut is not None else inputs, now)
+    if cut is not None and previous is not None:
+        return _begun_anew(schedule, previous, now)
     if not schedule.enabled:
         return Steered(replace(schedule, next_run_at=None, trouble=None))
-    if cut is None and schedule.next_run_at is not None:
+    if schedule.next_run_at is not None:
         # Trouble is forgotten: the trigger looks at once whether it is over.
         return Steered(replace(schedule, trouble=None))
-    # A due time exactly at start_at counts, also when that is this very moment.
-    after = now - MILLISECOND if schedule.start_at == now else now
-    if cut is not None and previous is not None and cut == previous.next_run_at:
-        after = cut - MILLISECOND
-    try:
-        return Steered(replace(schedule, next_run_at=next_due(schedule, after), trouble=None))
-    except UNREADABLE as error:
-        return Steered(replace(schedule, next_run_at=max(after, now), trouble=trouble_of(error)))
+    return Steered(_with_next_due(schedule, now))
 
 
 def _cut(schedule: Schedule, previous: Schedule | None, now: datetime) -> datetime | None:
+    """From when on the due times of a changed timetable count; None if the timetable is as it was."""
     if previous is None or all(getattr(schedule, name) == getattr(previous, name) for name in TIMING_FIELDS):
         return None
     pending = previous.next_run_at
-    if previous.enabled and pending is not None and timedelta() <= now - pending <= timedelta(seconds=ON_TIME_S):
+    if previous.enabled and pending is not None and timedelta() <= now - pending <= timedelta(seconds=GRACE_S):
         return pending
     return now
+
+
+def _begun_anew(schedule: Schedule, previous: Schedule, now: datetime) -> Steered:
+    """A changed timetable begins now. Due times of the old one that were not judged yet get their verdict.
+
+    Those that are not late, or whose jitter still holds them back, stay due if the new timetable has them too. The
+    others are skipped: none is lost without a row (TIME-02).
+    """
+    pending = previous.next_run_at if previous.enabled else None
+    due = DueTimes()
+    kept: list[datetime] = []
+    if pending is not None and pending <= now:
+        with suppress(*UNREADABLE):
+            due = due_times(previous, pending, now, listed_for(previous))
+            if schedule.enabled:
+                on_time = [at for at in due.listed if late_s(previous, at, now) <= previous.grace_s]
+                kept = [at for at in on_time if next_due(schedule, at - MILLISECOND) == at]
+    dropped = replace(due, listed=tuple(at for at in due.listed if at not in kept))
+    change = "changed" if schedule.enabled else "disabled"
+    verdicts = passed_over(previous, dropped, f"the schedule was {change} before it fired", now)
+    if not schedule.enabled:
+        return Steered(replace(schedule, next_run_at=None, trouble=None), None, verdicts)
+    if kept:
+        return Steered(replace(schedule, next_run_at=kept[0], trouble=None), None, verdicts)
+    return Steered(_with_next_due(schedule, now), None, verdicts)
+
+
+def _with_next_due(schedule: Schedule, now: datetime) -> Schedule:
+    # A due time exactly at start_at counts, also when that is this very moment.
+    after = now - MILLISECOND if schedule.start_at == now else now
+    try:
+        return replace(schedule, next_run_at=next_due(schedule, after), trouble=None)
+    except UNREADABLE as error:
+        return replace(schedule, next_run_at=max(after, now), trouble=trouble_of(error))
 
 
 def _planned(schedule: Schedule, inputs: PlanInputs, now: datetime) -> Steered:
@@ -108,8 +150,22 @@ def _planned(schedule: Schedule, inputs: PlanInputs, now: datetime) -> Steered:
     except UNREADABLE as error:
         trouble = trouble_of(error)
         decided = unplannable(inputs, trouble, now)
-    schedule = replace(schedule, next_run_at=decided.next_run_at, last_decision=decided.decision, trouble=trouble)
-    return Steered(schedule, decided)
+    after = replace(schedule, next_run_at=decided.next_run_at, last_decision=decided.decision, trouble=trouble)
+    return Steered(after, decided, _replaced_plan(schedule, after, now))
+
+
+def _replaced_plan(before: Schedule, after: Schedule, now: datetime) -> list[Verdict]:
+    """The verdict on a planned time that has come, but whose jitter or a slow trigger left it to a change."""
+    due_at = before.next_run_at
+    if due_at is None or due_at > now or after.next_run_at == due_at:
+        return []
+    if not after.enabled:
+        reason = "the schedule was disabled before it fired"
+    elif after.is_paused(now):
+        reason = pause_reason(after)
+    else:
+        reason = "the schedule was planned anew before it fired"
+    return passed_over(before, DueTimes((due_at,), 0, due_at), reason, now)
 
 
 def fired(schedule: Schedule, due_at: datetime, now: datetime) -> Schedule:
@@ -119,7 +175,10 @@ def fired(schedule: Schedule, due_at: datetime, now: datetime) -> Schedule:
     """
     if not schedule.adaptive:
         return schedule
-    return replace(_without_used_one_shot(schedule, max(due_at, now)), next_run_at=None)
+    planned = fire_at(schedule) if due_at == schedule.next_run_at else None
+    used = _without_used_one_shot(schedule, max(due_at, now))
+    inputs = replace(PlanInputs.of(used, in_flight=True), jitter=(planned or due_at) - due_at)
+    return replace(_planned(used, inputs, now).schedule, trouble=schedule.trouble)
 
 
 def after_run(
@@ -128,11 +187,12 @@ def after_run(
     started_at: datetime | None,
     due_at: datetime | None,
     now: datetime,
+    retry_after: datetime | None = None,
 ) -> Steered:
     """The end of a chain: counts the failure or forgets them, then plans (GOV-01, GOV-04, GOV-09).
 
     `started_at` is None if the job was cancelled before it ran. A hint that was set while the chain ran lies
-    later than its start, so it stays.
+    later than its start, so it stays. `retry_after` is before when the called server wants no other call.
     """
     end = ChainEnd(outcome)
     schedule = replace(schedule, last_run_at=started_at or schedule.last_run_at)
@@ -146,7 +206,12 @@ def after_run(
     if begun is not None:
         schedule = _without_used_one_shot(schedule, begun)
     # What `since` cuts off may have been decided while the chain ran: it is remembered, not reset.
-    return _planned(schedule, replace(PlanInputs.of(schedule), last_due=due_at, last_finish=now), now)
+    inputs = PlanInputs.of(schedule)
+    last_jitter = inputs.jitter if started_at is not None else inputs.last_jitter
+    inputs = replace(inputs, last_due=due_at, last_finish=now, last_jitter=last_jitter, jitter=timedelta())
+    if started_at is not None:
+        inputs = replace(inputs, retry_after=retry_after)
+    return _planned(schedule, inputs, now)
 
 
 def beyond(schedule: Schedule, due_at: datetime, now: datetime) -> Steered:
@@ -176,7 +241,7 @@ def with_hint(
     now: datetime,
     *,
     interval_s: float | None = None,
-    next_run_at: datetime | None = None,
+    next_run_at: datetime | str | None = None,
     ttl_s: float | None = None,
     reason: str | None = None,
     in_flight: bool = False,
@@ -199,7 +264,7 @@ def with_hint(
         expires_at = now + (lives or timedelta(seconds=INTERVAL_HINT_LIVES_S))
         changes |= dict(zip(INTERVAL_HINT_FIELDS, (interval_s, expires_at, reason), strict=True))
     if next_run_at is not None:
-        at = _one_shot_time(next_run_at, now)
+        at = _one_shot_time(schedule, next_run_at, now)
         expires_at = now + lives if lives is not None else at + timedelta(seconds=ONE_SHOT_HINT_LIVES_S)
         if expires_at < at:
             raise Invalid(
@@ -211,8 +276,8 @@ def with_hint(
     return replanned(replace(schedule, **changes), now, in_flight=in_flight)
 
 
-def _one_shot_time(value: datetime, now: datetime) -> datetime:
-    at = check_instant(value, "next_run_at")
+def _one_shot_time(schedule: Schedule, value: datetime | str, now: datetime) -> datetime:
+    at = instant_in(schedule.timezone, value, "next_run_at")
     if at <= now - timedelta(seconds=ONE_SHOT_HINT_LIVES_S):
         raise Invalid("next_run_at has passed: give a time from now on.", code="hint_in_past", field="next_run_at")
     if at > now + timedelta(seconds=YEAR_S):
@@ -227,9 +292,10 @@ def cleared_hints(schedule: Schedule, now: datetime, *, in_flight: bool = False)
 
 
 def reset_failures(schedule: Schedule, now: datetime, *, in_flight: bool = False) -> Steered:
-    """Ends the backoff."""
+    """Ends the backoff, and the wait that a server asked for."""
     _require_adaptive(schedule, "the failure count")
-    return replanned(replace(schedule, failure_count=0), now, in_flight=in_flight)
+    calm = replace(schedule, failure_count=0)
+    return _planned(calm, replace(PlanInputs.of(calm, in_flight=in_flight), retry_after=None), now)
 
 
 def _require_adaptive(schedule: Schedule, what: str) -> None:
@@ -242,7 +308,7 @@ def _require_adaptive(schedule: Schedule, what: str) -> None:
 
 
 def paused(
-    schedule: Schedule, until: datetime | None, reason: str | None, now: datetime, *, in_flight: bool = False
+    schedule: Schedule, until: datetime | str | None, reason: str | None, now: datetime, *, in_flight: bool = False
 ) -> Steered:
     """Holds everything until an instant, or until somebody resumes (None).
 
@@ -251,7 +317,7 @@ def paused(
     """
     if reason is not None:
         check_line(reason, "reason", LONGEST_REASON, shortest=0)
-    end = INDEFINITE if until is None or until == INDEFINITE else check_instant(until, "until")
+    end = INDEFINITE if until is None or until == INDEFINITE else instant_in(schedule.timezone, until, "until")
     if end <= now:
         raise Invalid("until must lie in the future.", code="pause_in_past", field="until")
     return replanned(replace(schedule, paused_until=end, pause_reason=reason), now, in_flight=in_flight)

@@ -18,6 +18,7 @@ class JobTemplate:
     retry_policy: dict[str, Any] | None = None
     """The members that it sets; the others come from the job type."""
     timeout_s: float | None = None
+    cancel_grace_s: float | None = None
     webhook_url: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
     description: str | None = None

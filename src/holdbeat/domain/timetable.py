@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
@@ -17,7 +17,7 @@ from itertools import islice
 from holdbeat.domain.bounds import LAST_INSTANT, check_whole_number
 from holdbeat.domain.cron import Cron, Dst, Fire, zone_of
 from holdbeat.domain.errors import HoldbeatError, Invalid
-from holdbeat.domain.schedule import Schedule
+from holdbeat.domain.schedule import INDEFINITE, Schedule
 
 MILLISECOND = timedelta(milliseconds=1)
 DAY = timedelta(days=1)
@@ -98,6 +98,24 @@ def jittered(schedule_id: str, due_at: datetime, jitter_s: float) -> datetime:
         return due_at
     key = f"{schedule_id}@{int(due_at.timestamp() * 1000)}"
     return due_at + timedelta(milliseconds=int(spread(key) * jitter_s * 1000))
+
+
+def next_run(schedule: Schedule) -> datetime | None:
+    """The next due time that fires. Those of a plain schedule inside its pause come first, but are only recorded."""
+    due = schedule.next_run_at
+    until = schedule.paused_until
+    if due is None or until is None or schedule.adaptive or due >= until:
+        return due
+    try:
+        return None if until >= INDEFINITE else next_due(schedule, until - MILLISECOND)
+    except UNREADABLE:
+        return None
+
+
+def fires_at(schedule: Schedule) -> datetime | None:
+    """When the next run fires: `next_run` with its jitter."""
+    due = next_run(schedule)
+    return fire_at(schedule if due == schedule.next_run_at else replace(schedule, next_run_at=due))
 
 
 def fire_at(schedule: Schedule) -> datetime | None:

@@ -162,6 +162,7 @@ def template_json(template: JobTemplate) -> dict[str, Any]:
         "resource": template.resource,
         "retry_policy": template.retry_policy,
         "timeout_s": template.timeout_s,
+        "cancel_grace_s": template.cancel_grace_s,
         "webhook_url": template.webhook_url,
         "labels": template.labels,
         "description": template.description,
@@ -241,6 +242,7 @@ def event_json(event: Event) -> dict[str, Any]:
 def _timing_json(schedule: Schedule) -> dict[str, Any]:
     """What schedules and endpoints have in common: when they run, and why then."""
     from holdbeat.domain.schedule import INDEFINITE
+    from holdbeat.domain.timetable import fires_at, next_run
 
     decision = schedule.last_decision
     return {
@@ -253,6 +255,7 @@ def _timing_json(schedule: Schedule) -> dict[str, Any]:
         "end_at": _time(schedule.end_at),
         "catch_up": schedule.catch_up,
         "catch_up_limit": schedule.catch_up_limit,
+        "misfire_grace_s": schedule.misfire_grace_s,
         "overlap": schedule.overlap,
         "adaptive": schedule.adaptive,
         "min_interval_s": schedule.min_interval_s,
@@ -268,9 +271,11 @@ def _timing_json(schedule: Schedule) -> dict[str, Any]:
         "hint_next_run_reason": schedule.hint_next_run_reason,
         "failure_count": schedule.failure_count,
         "last_run_at": _time(schedule.last_run_at),
-        "next_run_at": _time(schedule.next_run_at),
+        "next_run_at": _time(next_run(schedule)),
+        "fires_at": _time(fires_at(schedule)),
         "last_decision": {name: value for name, value in decision.items() if name != "memory"} if decision else None,
         "trouble": schedule.trouble,
+        "warnings": schedule.warnings,
         "version": schedule.version,
         "created_at": _time(schedule.created_at),
     }
@@ -289,6 +294,7 @@ def schedule_json(schedule: Schedule) -> dict[str, Any]:
         "resource": schedule.resource,
         "retry_policy": schedule.retry_policy,
         "timeout_s": schedule.timeout_s,
+        "cancel_grace_s": schedule.cancel_grace_s,
         "webhook_url": schedule.webhook_url,
         "labels": schedule.labels,
         **_timing_json(schedule),

@@ -1,17 +1,21 @@
 """ClockWatch: notices when a wall clock jumps, and when this machine and the database disagree about the time.
 
 Guards TIME-07: a jump against the monotonic clock, or a skew, above two seconds is an Event and a metric, told once
-for each time it happens.
+for each time it happens, by every process: each machine has a clock of its own.
 """
 
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import ClassVar
 
 from holdbeat.domain.clock import Clock, OffsetClock, SystemClock
+from holdbeat.domain.worker import Worker
+from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.schedules.upcoming import database_time, record_clock_jump
 
@@ -19,6 +23,7 @@ log = logging.getLogger("holdbeat.engine")
 
 TOLERANCE_S = 2.0
 SKEW_CHECK_S = 5.0
+LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +79,19 @@ class ClockWatch:
         """The clock that decides what is due: the database's where it has one."""
         return "machine" if self._remote is None else "database"
 
-    async def look(self) -> list[ClockJump]:
-        """All jumps since the last look, and a skew that has just begun; each is recorded."""
+    async def look(self, worker: Worker | None = None) -> list[ClockJump]:
+        """All jumps since the last look, and a skew that has just begun; each is recorded with who noticed it."""
         if self._remote is not None:
             await self._ask_database(self._remote)
         jumps = [jump for watched in self._watched if (jump := watched.look()) is not None]
         if self._remote is not None:
             jumps += self._skew(self._remote)
         for jump in jumps:
-            log.warning("clock jump: %s by %+.3f s", jump.clock, jump.amount_s)
+            host = worker.host if worker is not None else socket.gethostname()
+            log.warning("clock jump on %s: %s by %+.3f s", host, jump.clock, jump.amount_s)
             self.on_jump(jump)
-            await self._store.write(record_clock_jump, jump.clock, jump.amount_s)
+            worker_id = worker.id if worker is not None else None
+            await self._store.write(record_clock_jump, jump.clock, jump.amount_s, host=host, worker_id=worker_id)
         return jumps
 
     async def _ask_database(self, remote: OffsetClock) -> None:
@@ -104,3 +111,17 @@ class ClockWatch:
         self.on_skew(self.skew_s)
         was_skewed, self._is_skewed = self._is_skewed, abs(self.skew_s) > TOLERANCE_S
         return [ClockJump("skew", self.skew_s)] if self._is_skewed and not was_skewed else []
+
+
+class ClockWatchService(Service):
+    """Looks at the clocks of a process in which no ScheduleTrigger does."""
+
+    name: ClassVar[str] = "clock-watch"
+    watches_clock: ClassVar[bool] = True
+
+    def __init__(self, store: PersistenceAdapter, *, watch: ClockWatch | None = None) -> None:
+        super().__init__(store, LOOK_S)
+        self._watch = watch or ClockWatch(store)
+
+    async def step(self) -> list[ClockJump]:
+        return await self._watch.look(self.worker)

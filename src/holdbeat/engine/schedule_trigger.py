@@ -39,6 +39,7 @@ CONTENDED = timedelta(milliseconds=5)
 class ScheduleTrigger(Service):
     name: ClassVar[str] = "schedule-trigger"
     topics: ClassVar[frozenset[str]] = frozenset({"schedules", "reconnected"})
+    watches_clock: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class ScheduleTrigger(Service):
     # --- clocks -------------------------------------------------------------------------------------------
 
     async def _check_clocks(self) -> None:
-        jumps = await self.watch.look()
+        jumps = await self.watch.look(self.worker)
         went_back = any(jump.amount_s < 0 for jump in jumps if jump.clock == self.watch.deciding)
         if self._is_new:
             # While nobody watched, the clock may have gone back too.

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from holdbeat.domain.errors import StoreRefused, Unavailable
+from holdbeat.domain.worker import Worker
 from holdbeat.store.adapter import PersistenceAdapter
 
 log = logging.getLogger("holdbeat.engine")
@@ -26,12 +27,16 @@ class Service(ABC):
     name: ClassVar[str]
     topics: ClassVar[frozenset[str]] = frozenset()
     """Wake-ups of the store that make it step at once."""
+    watches_clock: ClassVar[bool] = False
+    """Whether it looks at the clocks itself, so that its process needs no other ClockWatch."""
 
     def __init__(self, store: PersistenceAdapter, interval_s: float) -> None:
         self.store = store
         self.interval_s = interval_s
         self.on_refused: Callable[[StoreRefused], None] | None = None
         """Called when the store must not be used any more."""
+        self.worker: Worker | None = None
+        """The process that runs it."""
         self._woken = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None

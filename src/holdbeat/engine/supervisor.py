@@ -20,6 +20,7 @@ from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.worker import WorkerKind
 from holdbeat.engine.cancel_watch import CancelWatch
+from holdbeat.engine.clock_watch import ClockWatchService
 from holdbeat.engine.direct_execution import DirectExecutionHandler
 from holdbeat.engine.dispatcher import Dispatcher, settlement_of
 from holdbeat.engine.executor import Executor
@@ -110,6 +111,10 @@ class Supervisor:
             LogWatch(store),
             *more_services,
         ]
+        if not any(service.watches_clock for service in self.services):
+            self.services.append(ClockWatchService(store))
+        for service in self.services:
+            service.worker = self.worker
         self.on_refused: Callable[[StoreRefused], None] = lambda error: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._hurry = asyncio.Event()

@@ -14,6 +14,7 @@ from holdbeat.store.schedules.schedule_reports import ScheduleFacts, schedule_fa
 from holdbeat.store.transaction import Transaction
 
 _CLAMPS = {
+    "retry_after": "the Retry-After of the last answer moved it later",
     "min_interval_s": "min_interval_s moved it later",
     "max_interval_s": "max_interval_s moved it earlier",
     "now": "it had passed and became now",
@@ -34,12 +35,13 @@ def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None =
     reasons = [*_state(facts, tx.now)]
     if facts.state == "planned":
         reasons += _plan(schedule, tx.now)
+    reasons += [reason("warning", warning) for warning in schedule.warnings]
     reasons += _failures(schedule)
     reasons += _latest(facts.latest, tx.now)
     shown = schedule_json(schedule)
     summary = f"{schedule.name}: {reasons[0]['detail']}"
     return answer(facts.state, summary, reasons, facts.fires_at if facts.state == "planned" else None) | {
-        **{name: shown[name] for name in ("next_run_at", "last_decision", "trouble")},
+        **{name: shown[name] for name in ("next_run_at", "fires_at", "last_decision", "trouble", "warnings")},
         "in_flight": facts.in_flight,
         "occurrences": [occurrence_json(each) for each in facts.latest],
     }

@@ -15,6 +15,7 @@ from holdbeat.domain.concurrency import PolicyKind
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.observe.store_gauges import trigger_lag_s
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.meta import remember
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.transaction import Transaction
 
@@ -98,11 +99,7 @@ def write_and_claim(tx: Transaction) -> int:
 
     It sees what is ready, locks the pools and counts the leases, and returns their number.
     """
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES ('readiness', :at) "
-        "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        at=iso(tx.now),
-    )
+    remember(tx, "readiness", iso(tx.now))
     claim(tx, Vacancy("readiness-probe", ()))
     policy = tx.terms.concurrency
     if policy.kind is not PolicyKind.UNLIMITED:

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from holdbeat.domain import events
 from holdbeat.domain.log_text import one_line
-from holdbeat.store.transaction import EVENT_COLUMNS, Row
+from holdbeat.store.event_batches import EVENT_COLUMNS
+from holdbeat.store.transaction import Row
 
 log = logging.getLogger("holdbeat.events")
 
@@ -29,6 +30,7 @@ LEVELS: Final = {
     events.RECOVERY_ACTED: logging.WARNING,
     events.RESERVATION_EXPIRED: logging.WARNING,
     events.SCHEDULE_MISSED: logging.WARNING,
+    events.SCHEDULE_WARNED: logging.WARNING,
     events.CLOCK_JUMPED: logging.WARNING,
     events.WEBHOOK_FAILED: logging.WARNING,
     events.WEBHOOK_DISABLED: logging.WARNING,

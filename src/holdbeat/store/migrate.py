@@ -20,6 +20,12 @@ TABLE = """CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at TEXT NOT NULL
 )"""
 
+REFUSING_TRIGGERS = frozenset(
+    {"jobs_params_are_frozen", "jobs_status_is_final", "job_runs_start_is_frozen", "job_runs_end_is_written_once"}
+)
+"""The triggers of the schema that refuse a change. PostgreSQL gives their name as that of a violated constraint, SQLite
+as the beginning of the message."""
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:

@@ -14,12 +14,10 @@ from typing import Any, Literal
 from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.params import dumps
+from holdbeat.store.event_batches import BATCH_COLUMNS, EVENT_COLUMNS, packed
 
 Row = tuple[Any, ...]
 Dialect = Literal["sqlite", "postgres"]
-
-
-EVENT_COLUMNS = ("name", "at", "job_id", "run_id", "worker_id", "group_id", "schedule_id", "data")
 
 
 class StoreTerms:
@@ -38,8 +36,8 @@ class Transaction(ABC):
 
     dialect: Dialect
 
-    def __init__(self, now: datetime, terms: StoreTerms) -> None:
-        self.now = now
+    def __init__(self, now: datetime | None, terms: StoreTerms) -> None:
+        self._now = now
         self.terms = terms
         self.events: list[Row] = []
         """Noted Events as rows of EVENT_COLUMNS; verbs that note one for each of many jobs append them here."""
@@ -49,6 +47,17 @@ class Transaction(ABC):
         """Topics that somebody may be waiting for; told after the commit."""
         self.known_dead: Callable[[], frozenset[str]] = frozenset
         """Workers whose processes are certainly gone, where the engine can tell, though nobody has buried them yet."""
+
+    @property
+    def now(self) -> datetime:
+        """The instant at which this transaction takes place."""
+        if self._now is None:
+            self._now = self._begun_at()
+        return self._now
+
+    def _begun_at(self) -> datetime:
+        """Asks the engine for `now`, where it was not handed in."""
+        raise NotImplementedError
 
     # --- statements -------------------------------------------------------------------------------------
 
@@ -96,9 +105,19 @@ class Transaction(ABC):
     def next_positions(self, counts: Mapping[int, int]) -> dict[int, list[int]]:
         """For each priority, that many fresh positions at its end."""
 
+    def expect_position(self, priority: int) -> None:  # noqa: B027
+        """Says that one position of this priority will probably be needed, so that it can come with something else.
+
+        A wrong guess costs an unused position, nothing else.
+        """
+
     @abstractmethod
     def lock_pools(self, names: Iterable[str]) -> None:
         """Lets nobody else count or take slots of these pools before this transaction has ended."""
+
+    @abstractmethod
+    def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:
+        """Inserts a row of the log that holds as many Events as its `count`, under the last of as many fresh ids."""
 
     # --- what follows ------------------------------------------------------------------------------------
 
@@ -134,6 +153,10 @@ class Transaction(ABC):
         if not self.events:
             return
         noted, self.events = self.events, []
-        self.insert("events", EVENT_COLUMNS, noted)
+        for is_batch, rows in packed(noted):
+            if is_batch:
+                self.insert_event_batch(BATCH_COLUMNS, rows[0])
+            else:
+                self.insert("events", EVENT_COLUMNS, rows)
         self.written += noted
         self.wakes.add("events")

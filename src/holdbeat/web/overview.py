@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Job
+from holdbeat.domain.timetable import fires_at
 from holdbeat.domain.views import job_json, run_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.observe.wording import counted, listed
@@ -103,7 +104,7 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "waits": charts.waits(minutes),
         "failures": failures,
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
-        "next": [each for each in next_schedules(tx) if not each.is_paused(tx.now)],
+        "next": [(each, fires_at(each)) for each in next_schedules(tx) if not each.is_paused(tx.now)],
         "attention": _attention(tx, pauses, ask.service.store.log_trouble()),
         "is_new": tx.one("SELECT id FROM jobs LIMIT 1") is None,
         "job_types": [row[0] for row in tx.rows("SELECT name FROM job_types ORDER BY name LIMIT 5")],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
@@ -24,7 +23,6 @@ from holdbeat.api.schemas.schedules import (
 from holdbeat.api.schemas.schedules import ScheduleExplanation as Explanation
 from holdbeat.api.submitting import needs_admin
 from holdbeat.domain.api_key import Scope
-from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.occurrence import OccurrenceStatus
 from holdbeat.domain.schedule import Schedule
@@ -206,11 +204,9 @@ def _add_steps(routes: Routes, kind: Kind) -> None:
     async def pause(call: ApiRequest) -> Response:
         reference = call.path("id")
         given = await call.fields(("until", "reason"), may_be_empty=True)
-        until = _instant(given, "until")
+        until, reason = given.get("until"), given.get("reason")
         verb = verbs.pause_schedule
-        return kind.answer(
-            await call.service.store.write(verb, reference, until, given.get("reason"), endpoint=kind.is_endpoint)
-        )
+        return kind.answer(await call.service.store.write(verb, reference, until, reason, endpoint=kind.is_endpoint))
 
     @routes.post(
         f"{kind.path}/resume", body=BulkResumeRequest, body_optional=True, answers={200: kind.page}, refuses=(404,)
@@ -231,7 +227,6 @@ def _add_steps(routes: Routes, kind: Kind) -> None:
     async def hint(call: ApiRequest) -> Response:
         reference = call.path("id")
         given = dict(await call.fields(("interval_s", "next_run_at", "ttl_s", "reason")))
-        given["next_run_at"] = _instant(given, "next_run_at")
         return kind.answer(
             await call.service.store.write(verbs.set_hints, reference, endpoint=kind.is_endpoint, **given)
         )
@@ -251,10 +246,6 @@ def _add_steps(routes: Routes, kind: Kind) -> None:
         return answer(
             {**job_json(job), "occurrence": occurrence_json(occurrence)}, 201, {"Location": f"/api/jobs/{job.id}"}
         )
-
-
-def _instant(given: dict[str, Any], name: str) -> datetime | None:
-    return None if given.get(name) is None else check_instant(given[name], name)
 
 
 # --- explained ----------------------------------------------------------------------------------------------
@@ -294,7 +285,9 @@ def _add_reports(routes: Routes, kind: Kind) -> None:
         answers={200: Preview},
         parameters=(Parameter("n", "How many.", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 10}),),
     )
-    @_named(f"preview_{noun}", f"Show the next due times of a {noun} by its timetable, gaps and folds marked.")
+    @_named(
+        f"preview_{noun}", f"Show the next due times at which a {noun} fires, from its plan on, gaps and folds marked."
+    )
     async def preview(call: ApiRequest) -> Response:
         n = call.whole("n", 10, 1, 1000)
         fires = await call.service.store.read(preview_schedule, call.path("id"), n, endpoint=kind.is_endpoint)

@@ -56,6 +56,7 @@ Params = dict[str, Any]
 Reason = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$")]
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://example.org/hook"])]
 TimeoutS = Annotated[float, Field(ge=0.001, le=31_536_000)]
+CancelGraceS = Annotated[float, Field(ge=0, le=31_536_000)]
 
 
 class Problem(BaseModel):

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from holdbeat.api.schemas.base import (
     Answer,
+    CancelGraceS,
     Id,
     Instant,
     Labels,
@@ -42,7 +43,7 @@ class JobRequest(Request):
     not_before: Instant | None = None
     delay_s: Annotated[float, Field(ge=0, le=315_360_000)] | None = None
     timeout_s: TimeoutS | None = None
-    cancel_grace_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = Field(
+    cancel_grace_s: CancelGraceS | None = Field(
         default=None,
         description="How long a cancelled handler has before it is killed; null: never killed. Left out: as its job "
         "type says, or 10.",
@@ -295,6 +296,9 @@ class _TemplateFields(Request):
     resource: Name | None = None
     retry_policy: RetryPolicyRequest | None = None
     timeout_s: TimeoutS | None = None
+    cancel_grace_s: CancelGraceS | None = Field(
+        default=None, description="How long a cancelled handler has before it is killed. Null: as its job type says."
+    )
     webhook_url: Url | None = None
     labels: Labels | None = None
     description: Annotated[str, Field(max_length=5000)] | None = None
@@ -325,6 +329,7 @@ class JobTemplate(Answer):
     resource: str | None
     retry_policy: RetryPolicyPart | None
     timeout_s: float | None
+    cancel_grace_s: float | None
     webhook_url: str | None
     labels: Labels
     description: str | None

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from holdbeat.api.schemas.base import (
     Answer,
+    CancelGraceS,
     Id,
     Instant,
     Labels,
@@ -54,6 +55,10 @@ class _Timing(Request):
 
 class _ScheduleFields(_Timing):
     catch_up: CatchUp = "latest"
+    misfire_grace_s: Annotated[float, Field(ge=0, le=86_400)] | None = Field(
+        default=None,
+        description="A due time up to this late simply fires. Left out: 60, or the interval if that is less.",
+    )
     overlap: Overlap = "allow"
     adaptive: bool = False
     type: Name | None = None
@@ -63,6 +68,10 @@ class _ScheduleFields(_Timing):
     resource: Name | None = None
     retry_policy: RetryPolicyRequest | None = None
     timeout_s: TimeoutS | None = None
+    cancel_grace_s: CancelGraceS | None = Field(
+        default=None,
+        description="How long a cancelled handler has before it is killed. Null: as its template or job type says.",
+    )
 
 
 class ScheduleRequest(_ScheduleFields):
@@ -128,6 +137,7 @@ class _TimingAnswer(Answer):
     end_at: Instant | None
     catch_up: CatchUp
     catch_up_limit: int
+    misfire_grace_s: float | None
     overlap: Overlap
     adaptive: bool
     min_interval_s: float | None
@@ -144,8 +154,10 @@ class _TimingAnswer(Answer):
     failure_count: int
     last_run_at: Instant | None
     next_run_at: Instant | None
+    fires_at: Instant | None = Field(description="`next_run_at` with its jitter: when it fires.")
     last_decision: dict[str, Any] | None
     trouble: str | None
+    warnings: list[str]
     version: int
     created_at: Instant
 
@@ -157,6 +169,7 @@ class Schedule(_TimingAnswer):
     resource: str | None
     retry_policy: RetryPolicyPart | None
     timeout_s: float | None
+    cancel_grace_s: float | None
 
 
 class Endpoint(_TimingAnswer):

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.params import dumps
+from holdbeat.store.meta import recall, remember, remember_first
 from holdbeat.store.transaction import Transaction
 
 EXPOSED = "exposed_servers"
@@ -26,19 +27,15 @@ def note_server(tx: Transaction, worker_id: str, *, is_exposed: bool, dead: Coll
     """
     if is_exposed:
         # There must be a row to lock: two servers that arrive together would not see each other.
-        tx.execute("INSERT INTO meta (key, value) VALUES (:key, '{}') ON CONFLICT (key) DO NOTHING", key=EXPOSED)
-    known = _read(tx, "FOR UPDATE")
+        remember_first(tx, EXPOSED, "{}")
+    known = _read(tx, lock=True)
     if is_exposed:
         known[worker_id] = iso(tx.now)
     elif known:
         known = _still_there(tx, known, dead)
     else:
         return
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        key=EXPOSED,
-        value=dumps(known),
-    )
+    remember(tx, EXPOSED, dumps(known))
 
 
 def is_exposed(tx: Transaction) -> bool:
@@ -51,10 +48,10 @@ def exposed_servers(tx: Transaction) -> list[str]:
     return sorted(_read(tx))
 
 
-def _read(tx: Transaction, lock: str = "") -> dict[str, str]:
-    row = tx.one(f"SELECT value FROM meta WHERE key = :key {lock}", key=EXPOSED)
-    found: dict[str, str] = json.loads(row[0]) if row is not None else {}
-    return found
+def _read(tx: Transaction, *, lock: bool = False) -> dict[str, str]:
+    text = recall(tx, EXPOSED, lock=lock)
+    servers: dict[str, str] = json.loads(text) if text is not None else {}
+    return servers
 
 
 def _still_there(tx: Transaction, known: dict[str, str], dead: Collection[str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -21,6 +22,7 @@ from psycopg import errors as pg
 from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
 from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
+from holdbeat.store.migrate import REFUSING_TRIGGERS
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
 from holdbeat.store.postgres.sessions import APPLICATION
@@ -34,6 +36,8 @@ WRITERS = 4
 READERS = 2
 RACES_MAX = 12
 """How often a unit that lost a race of locks is run again."""
+SAMPLE_WITHIN_S = 0.05
+"""An answer that took longer says too little about the database's clock: it may have waited for a lock."""
 PATIENCE_S = 8.0
 """How long a unit waits for the database to come back before its caller hears of it."""
 
@@ -73,6 +77,9 @@ class PostgresStore(PersistenceAdapter):
         self._closed = False
         self._types: ColumnTypes = open_database(url, create=create, clock=self.clock)
         self._bell = PostgresBell(url, self.tell)
+        self._waiting_caller = threading.Lock()
+        self._callers_link = Link(url)
+        """The connection for a caller who writes in its own thread; made when there is one."""
         self._writing = Calls(SystemClock().monotonic)
         self._reading = Calls(SystemClock().monotonic)
         self._threads = [
@@ -95,6 +102,24 @@ class PostgresStore(PersistenceAdapter):
             reply([(work, StoreDown("The store has been closed.", code="store_closed"))])
         else:
             (self._reading if read_only else self._writing).put(work)
+
+    def write_waiting(self, work: Work) -> None:
+        """Writes in the caller's own thread, which waits anyway: two changes of threads cost as much as a round trip.
+
+        One caller at a time: the others share the writers' transactions.
+        """
+        if self._refused is not None or self._closed or not self._waiting_caller.acquire(blocking=False):
+            self.submit(work, read_only=False)
+            return
+        try:
+            if work.begin():
+                self._answer(self._write, self._callers_link, [work])
+        except BaseException:
+            # Ctrl-C in the middle: nobody knows how far the conversation with the database came.
+            self._callers_link.drop()
+            raise
+        finally:
+            self._waiting_caller.release()
 
     def joined(self, connection: Any) -> Transaction:
         if self._refused is not None:
@@ -157,6 +182,8 @@ class PostgresStore(PersistenceAdapter):
         self._reading.close()
         for thread in self._threads:
             thread.join()
+        with self._waiting_caller:
+            self._callers_link.close()
         self._bell.close()
 
     # --- the threads -------------------------------------------------------------------------------------
@@ -222,22 +249,26 @@ class PostgresStore(PersistenceAdapter):
             with connection.pipeline() as pipeline:
                 connection.execute("BEGIN")
                 asked = self.clock.monotonic()
-                begun = connection.execute("SELECT clock_timestamp(), pg_current_xact_id()::text")
-                pipeline.sync()
-                row = begun.fetchone()
-                assert row is not None
-                xid = row[1]
-                if self._own_clock:
+
+                def begun_at(row: Row) -> datetime:
+                    nonlocal xid
+                    xid = row[1]
+                    if not self._own_clock:
+                        return self.clock.now()
                     assert isinstance(self.clock, OffsetClock)
-                    self.clock.sample(row[0], asked=asked, answered=self.clock.monotonic())
-                now = to_millis(row[0]) if self._own_clock else self.clock.now()
-                tx = PostgresTransaction(connection, now, self.terms, self._types, pipeline)
+                    answered = self.clock.monotonic()
+                    if answered - asked < SAMPLE_WITHIN_S:
+                        self.clock.sample(row[0], asked=asked, answered=answered)
+                    return to_millis(row[0])
+
+                tx = PostgresTransaction(connection, None, self.terms, self._types, pipeline, begun_at)
                 verb = works[0].verb
                 if isinstance(verb, Coalesced):
                     results = verb.many(tx, [work.args[0] for work in works])
                 else:
                     results = [works[0].run(tx)]
                 tx.write_events()
+                assert tx.now, "the id of the transaction is known before its COMMIT is sent"
                 if connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.INERROR:
                     # The server would answer this COMMIT with a rollback, and call it a success.
                     raise pg.InFailedSqlTransaction("a statement failed, and the unit went on")
@@ -266,7 +297,7 @@ class PostgresStore(PersistenceAdapter):
             try:
                 row = link.get().execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
                 if row is not None and row[0] != "in progress":
-                    return bool(row[0] == "committed") and self._left_its_traces(link, tx)
+                    return bool(row[0] == "committed") and self._left_its_traces(link, xid, tx)
             except pg.InvalidParameterValue:
                 # "In the future": the server crashed before it had written anything of this transaction.
                 return False
@@ -282,7 +313,7 @@ class PostgresStore(PersistenceAdapter):
             pause_s = min(pause_s * 2, 1.0)
 
     @staticmethod
-    def _left_its_traces(link: Link, tx: PostgresTransaction) -> bool:
+    def _left_its_traces(link: Link, xid: str, tx: PostgresTransaction) -> bool:
         """Whether the Events of a committed transaction are there.
 
         A server that crashed may give the id of a transaction that it lost to the next one.
@@ -290,8 +321,11 @@ class PostgresStore(PersistenceAdapter):
         trace = next((row for row in tx.written if row[2]), None)
         if trace is None:
             return True
+        name, at, job_id = trace[:3]
         found = link.get().execute(
-            "SELECT 1 FROM events WHERE job_id = %s AND name = %s AND at = %s", [trace[2], trace[0], trace[1]]
+            "SELECT 1 FROM events WHERE xid = %s::xid8 AND name = %s AND at = %s "
+            "AND (job_id = %s OR position(%s IN batch::text) > 0)",
+            [xid, name, at, job_id, job_id],
         )
         return found.fetchone() is not None
 
@@ -315,8 +349,8 @@ class PostgresStore(PersistenceAdapter):
 
     def _translated(self, error: Exception) -> Exception:
         match error:
-            case pg.CheckViolation() if "INV-00" in str(error) or "the wheel" in str(error):
-                return Conflict(f"The store refused the change: {error}.", code="invariant")
+            case pg.CheckViolation() if error.diag.constraint_name in REFUSING_TRIGGERS:
+                return Conflict(f"The store refused the change: {error.diag.message_primary}.", code="invariant")
             case pg.UndefinedTable() | pg.UndefinedColumn() | pg.InvalidCatalogName():
                 self._refused = StoreRefused(
                     f"The tables of the store are gone or changed ({error}). Nothing more is written. Restore them "

@@ -6,7 +6,7 @@ the session of a process that stands still with its locks (`idle_in_transaction_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
@@ -61,21 +61,52 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
+@lru_cache(maxsize=512)
+def _insertion(table: str, names: tuple[str, ...], types: tuple[str, ...]) -> str:
+    """An INSERT of one row."""
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join([f'%s::{type_}' for type_ in types])})"
+
+
+OPENING = "SELECT clock_timestamp(), pg_current_xact_id()::text"
+"""The first question of every transaction that writes."""
+
+
 class PostgresTransaction(Transaction):
     dialect = "postgres"
 
     def __init__(
         self,
         connection: psycopg.Connection[Row],
-        now: datetime,
+        now: datetime | None,
         terms: StoreTerms,
         types: ColumnTypes,
         pipeline: psycopg.Pipeline | None = None,
+        begun: Callable[[Row], datetime] | None = None,
     ) -> None:
         super().__init__(now, terms)
         self.connection = connection
         self._types = types
         self._pipeline = pipeline
+        self._begun = begun
+        """Takes the clock and the id of the transaction from the answer to OPENING. That is sent together with the
+        first statement, and read when an answer is waited for."""
+        self._opening: psycopg.Cursor[Row] | None = None
+        self._expected_priority: int | None = None
+        """The priority for which the answer to the opening brings a position, too."""
+        self._positions: dict[int, list[int]] = {}
+        """Positions that came with the opening and are not used yet."""
+
+    def _begun_at(self) -> datetime:
+        self._open()
+        self._synchronise()
+        assert self._now is not None
+        return self._now
+
+    def _open(self) -> None:
+        if self._begun is not None and self._opening is None:
+            expected = self._expected_priority
+            text = OPENING if expected is None else f"{OPENING}, nextval('positions_{expected:d}')"
+            self._opening = self._send(text, None)
 
     def _run(self, text: str, params: dict[str, Any]) -> psycopg.Cursor[Row]:
         statement = for_postgres(text)
@@ -94,7 +125,11 @@ class PostgresTransaction(Transaction):
                 params[name] = array(list(value)) if name in statement.lists else [_plain(item) for item in value]
         return self._execute(statement.sql, params or None)
 
-    def _execute(self, sql: str, params: dict[str, Any] | None) -> psycopg.Cursor[Row]:
+    def _execute(self, sql: str, params: dict[str, Any] | list[Any] | None) -> psycopg.Cursor[Row]:
+        self._open()
+        return self._send(sql, params)
+
+    def _send(self, sql: str, params: dict[str, Any] | list[Any] | None) -> psycopg.Cursor[Row]:
         return self.connection.execute(sql, params)
 
     def rows(self, sql: str, /, **params: Any) -> list[Row]:
@@ -110,12 +145,21 @@ class PostgresTransaction(Transaction):
     def _synchronise(self) -> None:
         if self._pipeline is not None:
             self._pipeline.sync()
+        if self._now is None and self._begun is not None:
+            assert self._opening is not None
+            row = self._opening.fetchone()
+            assert row is not None
+            self._now = self._begun(row)
+            if self._expected_priority is not None:
+                self._positions[self._expected_priority] = [row[2]]
 
     def execute(self, sql: str, /, **params: Any) -> None:
         self._run(sql, params)
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        if not rows:
+        if len(rows) <= 1:
+            for row in rows:
+                self._insert_one(table, columns, row)
             return
         types = self._types[table]
         names: list[str] = []
@@ -128,7 +172,7 @@ class PostgresTransaction(Transaction):
             if same and first is None:
                 continue
             names.append(name)
-            if same and (varied or len(values) == 1):
+            if same and varied:
                 chosen.append(f"%({name})s::{types[name]}")
                 params[name] = _plain(first)
             else:
@@ -141,6 +185,12 @@ class PostgresTransaction(Transaction):
             source = f" FROM unnest({arrays}) AS given({', '.join(varied)})"
         self._execute(f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(chosen)}{source}", params)
 
+    def _insert_one(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> None:
+        names = tuple([name for name, value in zip(columns, row, strict=True) if value is not None])
+        types = self._types[table]
+        text = _insertion(table, names, tuple([types[name] for name in names]))
+        self._execute(text, [_plain(value) for value in row if value is not None])
+
     def time(self, value: Any) -> datetime | None:
         return value  # type: ignore[no-any-return]
 
@@ -152,11 +202,35 @@ class PostgresTransaction(Transaction):
                 return int(found[0][0])
 
     def next_positions(self, counts: Mapping[int, int]) -> dict[int, list[int]]:
-        places: dict[int, list[int]] = {}
-        for priority, count in counts.items():
-            found = self.rows(f"SELECT nextval('positions_{priority:d}') FROM generate_series(1, :count)", count=count)
-            places[priority] = [int(row[0]) for row in found]
+        if self._now is None:
+            self._begun_at()
+        places, self._positions = self._positions, {}
+        missing = {priority: count - len(places.get(priority, ())) for priority, count in counts.items()}
+        drawn = self._draw_positions({priority: count for priority, count in missing.items() if count > 0})
+        if drawn:
+            self._synchronise()
+        for priority, sent in drawn.items():
+            places.setdefault(priority, []).extend([row[0] for row in sent.fetchall()])
         return places
+
+    def expect_position(self, priority: int) -> None:
+        if self._opening is None:
+            self._expected_priority = priority
+
+    def _draw_positions(self, counts: Mapping[int, int]) -> dict[int, psycopg.Cursor[Row]]:
+        drawn = {}
+        for priority, count in counts.items():
+            sql = f"SELECT nextval('positions_{priority:d}')"
+            drawn[priority] = (
+                self._execute(sql, None)
+                if count == 1
+                else self._run(f"{sql} FROM generate_series(1, :count)", {"count": count})
+            )
+        return drawn
+
+    def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:
+        # The sequence goes in steps of the largest batch, so that the ids before the next one are nobody's.
+        self.insert("events", columns, [row])
 
     def lock_pools(self, names: Iterable[str]) -> None:
         ordered = sorted(names)
@@ -171,7 +245,7 @@ class PostgresTransaction(Transaction):
 class JoinedPostgresTransaction(PostgresTransaction):
     """Inside a caller's transaction: rows are read our way, whatever row factory and loaders the connection has."""
 
-    def _execute(self, sql: str, params: dict[str, Any] | None) -> psycopg.Cursor[Row]:
+    def _send(self, sql: str, params: dict[str, Any] | list[Any] | None) -> psycopg.Cursor[Row]:
         cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
         cursor.adapters.register_loader("json", TextLoader)
         return cursor.execute(sql, params)

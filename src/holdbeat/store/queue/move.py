@@ -16,7 +16,9 @@ from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, Invalid, NotFound
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.position import POSITION_MAX, between, permuted, renumbered
+from holdbeat.store.meta import count_up
 from holdbeat.store.reads.jobs import load_job, load_jobs
+from holdbeat.store.reads.queue_view import renumbering_key
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.transaction import Transaction
 
@@ -209,17 +211,7 @@ def _put(tx: Transaction, job: Job, position: int | None, place_in: Callable[[li
 
 def _renumber(tx: Transaction, priority: int, line: Sequence[Key], places: Sequence[int]) -> None:
     _write(tx, {key[2]: place for key, place in zip(line, places, strict=True) if place != key[0]})
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES (:key, '1') "
-        "ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(meta.value AS integer) + 1 AS text)",
-        key=f"renumbered:{priority}",
-    )
-
-
-def renumberings(tx: Transaction, priority: int) -> int:
-    """How often the priority was renumbered: who reads the queue page by page learns that his numbers are old."""
-    row = tx.one("SELECT value FROM meta WHERE key = :key", key=f"renumbered:{priority}")
-    return int(row[0]) if row else 0
+    count_up(tx, renumbering_key(priority))
 
 
 def _line(tx: Transaction, priority: int) -> list[Key]:

@@ -11,7 +11,7 @@ from datetime import datetime
 from holdbeat.domain import events
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.submission import check_resource
-from holdbeat.store.running.claim import EVERYTHING, wait_for_claims
+from holdbeat.store.pausing import EVERYTHING, wait_for_claims
 from holdbeat.store.transaction import Transaction
 
 _COLUMNS = "resource, paused_at, paused_by, reason"

@@ -17,6 +17,7 @@ from holdbeat.domain.submission import LONGEST_NAME, Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.views import refuse_marks
 from holdbeat.store.adapter import Coalesced
+from holdbeat.store.queue.ageing import PRIORITY_MAX
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
 from holdbeat.store.queue.groups import create_group, load_group
 from holdbeat.store.queue.job_types import AnnouncedType, Catalogue
@@ -34,6 +35,10 @@ class Preparation:
 
     def expect(self, submissions: Sequence[Submission]) -> None:
         """Reads at once what many submissions will need."""
+        if len(submissions) == 1 and submissions[0].template is None:
+            priority = submissions[0].own.get("priority", 0)
+            if type(priority) is int and 0 <= priority <= PRIORITY_MAX:
+                self._tx.expect_position(priority)
         self._catalogue.prefetch(s.type for s in submissions if s.type is not None)
 
     def prepare(self, submission: Submission) -> NewJob:
@@ -213,6 +218,7 @@ def _layer(template: JobTemplate) -> Layer:
         "resource": template.resource,
         "retry_policy": template.retry_policy,
         "timeout_s": template.timeout_s,
+        "cancel_grace_s": template.cancel_grace_s,
         "webhook_url": template.webhook_url,
         "labels": template.labels or None,
     }

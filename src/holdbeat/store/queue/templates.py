@@ -5,7 +5,6 @@ Guards INV-005 by touching no Job: changing or archiving a template concerns fut
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ from holdbeat.domain.ids import is_id
 from holdbeat.domain.params import check_labels, check_text, dumps
 from holdbeat.domain.submission import (
     LONGEST_NAME,
+    check_cancel_grace,
     check_params,
     check_priority,
     check_resource,
@@ -27,13 +27,8 @@ from holdbeat.domain.submission import (
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.views import refuse_marks
 from holdbeat.store.queue.job_types import Catalogue
-from holdbeat.store.transaction import Row, Transaction
-
-TEMPLATE_FIELDS = (
-    "id", "name", "type", "default_params", "priority", "resource", "retry_policy", "timeout_s", "webhook_url",
-    "labels", "description", "archived_at", "version", "created_at",
-)  # fmt: skip
-TEMPLATE = ", ".join(TEMPLATE_FIELDS)
+from holdbeat.store.reads.rows import TEMPLATE, TEMPLATE_FIELDS, template_of
+from holdbeat.store.transaction import Transaction
 
 
 def _name(value: Any, field: str) -> str:
@@ -60,29 +55,10 @@ _NULLABLE: dict[str, Callable[[Any, str], Any]] = {
     "resource": check_resource,
     "retry_policy": check_retry_policy,
     "timeout_s": check_timeout,
+    "cancel_grace_s": check_cancel_grace,
     "webhook_url": check_webhook_url,
     "description": lambda value, field: check_text(value, field, 5000, min_length=0, multiline=True),
 }
-
-
-def template_of(tx: Transaction, row: Row) -> JobTemplate:
-    """A row of the TEMPLATE columns as a JobTemplate."""
-    return JobTemplate(
-        id=row[0],
-        name=row[1],
-        type=row[2],
-        default_params=json.loads(row[3]),
-        priority=row[4],
-        resource=row[5],
-        retry_policy=json.loads(row[6]) if row[6] is not None else None,
-        timeout_s=row[7],
-        webhook_url=row[8],
-        labels=json.loads(row[9]),
-        description=row[10],
-        archived_at=tx.time(row[11]),
-        version=row[12],
-        created_at=tx.time(row[13]),
-    )
 
 
 def create_template(tx: Transaction, given: Mapping[str, Any]) -> JobTemplate:
@@ -141,7 +117,8 @@ def patch_template(
     tx.execute(
         "UPDATE job_templates SET name = :name, type = :type, default_params = :default_params, "
         "priority = :priority, resource = :resource, retry_policy = :retry_policy, timeout_s = :timeout_s, "
-        "webhook_url = :webhook_url, labels = :labels, description = :description, version = :version "
+        "cancel_grace_s = :cancel_grace_s, webhook_url = :webhook_url, labels = :labels, description = :description, "
+        "version = :version "
         "WHERE id = :id",
         **{
             name: value
@@ -255,5 +232,5 @@ def _row(template: JobTemplate) -> tuple[Any, ...]:
         template.id, template.name, template.type, dumps(template.default_params), template.priority,
         template.resource, None if template.retry_policy is None else dumps(template.retry_policy),
         template.timeout_s, template.webhook_url, dumps(template.labels), template.description,
-        template.archived_at, template.version, template.created_at,
+        template.archived_at, template.version, template.created_at, template.cancel_grace_s,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from holdbeat.domain.concurrency import Capacity
 from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.worker import Worker
-from holdbeat.store.running.claim import EVERYTHING
+from holdbeat.store.pausing import EVERYTHING
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.transaction import Transaction
 

@@ -7,17 +7,19 @@ id), and only transactions older than every open one are shown: nothing can appe
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.events import Event
+from holdbeat.store.event_batches import BATCH_COLUMNS, BATCH_MAX, unpacked
 from holdbeat.store.transaction import Transaction
 
-_FIELDS = "id, name, at, job_id, run_id, worker_id, group_id, schedule_id, data"
+_FIELDS = f"id, {', '.join(BATCH_COLUMNS)}"
+# The xid is named with its table: a bare one would be the text that is chosen, in which 1000 comes before 999.
+_COLUMNS = {"sqlite": f"'', {_FIELDS}", "postgres": f"events.xid::text, {_FIELDS}"}
 _INT_MAX = 2**63 - 1
 PATIENCE = timedelta(seconds=2)
 """Events that are not shown for longer than this are held up by more than the writers of the moment."""
@@ -41,53 +43,130 @@ def read_events(
 ) -> list[LoggedEvent]:
     """Events after a cursor, the oldest first; from the beginning without one."""
     where = ["1 = 1"]
-    params: dict[str, Any] = {"limit": limit}
+    params: dict[str, Any] = {}
+    place = ("", 0)
     if tx.dialect == "sqlite":
-        chosen, order = "''", "id"
         if after is not None:
+            place = ("", _sqlite_cursor(after))
             where.append("id > :id")
-            params["id"] = _sqlite_cursor(after)
+            params["id"] = place[1]
     else:
-        # Named with their table: a bare xid would be the text that is chosen, in which 1000 comes before 999.
-        chosen, order = "events.xid::text", "events.xid, events.id"
         if _is_held_up(tx):
             where.append("xid < :floor::xid8")
             params["floor"] = _floor(tx)
         else:
             where.append("xid < pg_snapshot_xmin(pg_current_snapshot())")
         if after is not None:
+            place = _postgres_cursor(tx, after)
             where.append("(xid, id) > (:xid::xid8, :id)")
-            params["xid"], params["id"] = _postgres_cursor(tx, after)
-    if job_id is not None:
-        where.append("job_id = :job_id")
-        params["job_id"] = job_id
+            params["xid"], params["id"] = place
     if names is not None:
         where.append("name IN :names")
         params["names"] = list(names)
-    found = tx.rows(
-        f"SELECT {chosen}, {_FIELDS} FROM events WHERE {' AND '.join(where)} ORDER BY {order} LIMIT :limit", **params
-    )
-    return [LoggedEvent(_cursor(row[0], row[1]), _event_of(tx, row[1:])) for row in found]
+    if job_id is not None:
+        entries = _events_of_job(tx, job_id, " AND ".join(where), params)
+        entries.sort(key=lambda entry: (int(entry.xid or 0), entry.id))
+    else:
+        entries = _first_events(tx, " AND ".join(where), params, limit)
+    # The first row may hold Events up to the cursor, too.
+    return [entry.logged() for entry in entries if entry.xid != place[0] or entry.id > place[1]][:limit]
 
 
 def events_of_job(tx: Transaction, job_id: str, limit: int = 500, *, after: int = 0) -> list[LoggedEvent]:
     """The Events of one job as they are now, in order; with `after`, those with a greater id."""
-    chosen = "''" if tx.dialect == "sqlite" else "events.xid::text"
-    found = tx.rows(
-        f"SELECT {chosen}, {_FIELDS} FROM events WHERE job_id = :job_id AND id > :after ORDER BY id LIMIT :limit",
-        job_id=job_id,
-        after=after,
-        limit=limit,
-    )
-    return [LoggedEvent(_cursor(row[0], row[1]), _event_of(tx, row[1:])) for row in found]
+    entries = _events_of_job(tx, job_id, "id > :after", {"after": after})
+    entries.sort(key=lambda entry: entry.id)
+    return [entry.logged() for entry in entries if entry.id > after][:limit]
 
 
 def newest_events(tx: Transaction, before: int | None = None, limit: int = 100) -> list[Event]:
     """The Events as they are now, the newest first; with `before`, those older than that id."""
-    older = "" if before is None else "WHERE id < :before "
-    params = {} if before is None else {"before": before}
-    found = tx.rows(f"SELECT {_FIELDS} FROM events {older}ORDER BY id DESC LIMIT :limit", limit=limit, **params)
-    return [_event_of(tx, row) for row in found]
+    older = "" if before is None else "WHERE id < :before + :most AND id - count + 1 < :before "
+    params: dict[str, Any] = {} if before is None else {"before": before, "most": BATCH_MAX}
+    mine = "count" if before is None else "CASE WHEN id < :before THEN count ELSE :before - (id - count + 1) END"
+    rows = tx.rows(
+        f"SELECT {_COLUMNS[tx.dialect]} FROM events WHERE id IN (SELECT id FROM (SELECT id, sum(n) OVER (ORDER BY id "
+        f"DESC) - n AS ahead FROM (SELECT id, {mine} AS n FROM events {older}ORDER BY id DESC LIMIT :limit) AS newest) "
+        "AS numbered WHERE ahead < :limit) ORDER BY id DESC",
+        limit=limit,
+        **params,
+    )
+    found = [entry for row in rows for entry in reversed(list(_entries(tx, row)))]
+    return [entry.event for entry in found if before is None or entry.id < before][:limit]
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One Event with its place in the log."""
+
+    xid: str
+    id: int
+    event: Event
+
+    def logged(self) -> LoggedEvent:
+        return LoggedEvent(_cursor(self.xid, self.id), self.event)
+
+
+def _entries(tx: Transaction, row: Sequence[Any]) -> Iterator[_Entry]:
+    """The Events of one row of _COLUMNS."""
+    xid, row_id, *fields, count, batch = row
+    for event_id, (name, at, job_id, run_id, worker_id, group_id, schedule_id, data) in unpacked(
+        row_id, fields, count, batch
+    ):
+        event = Event(
+            name=name,
+            at=tx.instant(at),
+            job_id=job_id,
+            run_id=run_id,
+            worker_id=worker_id,
+            group_id=group_id,
+            schedule_id=schedule_id,
+            data=data,
+            id=event_id,
+        )
+        yield _Entry(xid, event_id, event)
+
+
+def _first_events(tx: Transaction, where: str, params: dict[str, Any], limit: int) -> list[_Entry]:
+    """At least the first `limit` Events of the rows chosen, if there are so many, and no more rows than hold these."""
+    if tx.dialect == "sqlite":
+        place = "id"
+        mine = "CASE WHEN id - count < :id THEN id - :id ELSE count END" if "id" in params else "count"
+    else:
+        place = "xid, id"
+        mine = "count"
+        if "id" in params:
+            mine = "CASE WHEN xid = :xid::xid8 AND id - count < :id THEN id - :id ELSE count END"
+    order = ", ".join(f"events.{column}" for column in place.split(", "))
+    rows = tx.rows(
+        f"SELECT {_COLUMNS[tx.dialect]} FROM events WHERE ({place}) IN (SELECT {place} FROM (SELECT {place}, sum(n) "
+        f"OVER (ORDER BY {place}) - n AS ahead FROM (SELECT {place}, {mine} AS n FROM events WHERE {where} "
+        f"ORDER BY {order} LIMIT :limit) AS first) AS numbered WHERE ahead < :limit) ORDER BY {order}",
+        limit=limit,
+        **params,
+    )
+    return [entry for row in rows for entry in _entries(tx, row)]
+
+
+def _events_of_job(tx: Transaction, job_id: str, where: str, params: dict[str, Any]) -> list[_Entry]:
+    """The Events of a job in the rows chosen: those with a row of their own, and those that share one.
+
+    Where a shared row can be is known from the job and its run, which keep the instants of these Events.
+    """
+    columns = _COLUMNS[tx.dialect]
+    rows = tx.rows(f"SELECT {columns} FROM events WHERE job_id = :job_id AND {where}", job_id=job_id, **params)
+    instants = tx.one(
+        "SELECT j.created_at, r.started_at, r.finished_at FROM jobs j LEFT JOIN job_runs r ON r.job_id = j.id "
+        "WHERE j.id = :id",
+        id=job_id,
+    )
+    if instants is not None:
+        rows += tx.rows(
+            f"SELECT {columns} FROM events WHERE batch IS NOT NULL AND at IN :instants AND {where}",
+            instants=sorted({tx.instant(value) for value in instants if value is not None}),
+            **params,
+        )
+    return [entry for row in rows for entry in _entries(tx, row) if entry.event.job_id == job_id]
 
 
 def latest_cursor(tx: Transaction) -> str:
@@ -136,14 +215,15 @@ def _postgres_cursor(tx: Transaction, text: str) -> tuple[str, int]:
     if not dash:
         # The plain id of an event, as a page shows it: its transaction is the other half of its place.
         wanted = _number(text, text)
-        row = tx.one("SELECT xid::text, id FROM events WHERE id = :id", id=wanted)
-        if row is None:
-            # It was pruned: its reader goes on after what stood before it, or from the beginning.
-            row = tx.one(
-                "SELECT xid::text, id FROM events WHERE id < :id AND xid < pg_snapshot_xmin(pg_current_snapshot())"
-                " ORDER BY id DESC LIMIT 1",
-                id=wanted,
-            )
+        row = tx.one("SELECT xid::text FROM events WHERE id >= :id AND id - count < :id LIMIT 1", id=wanted)
+        if row is not None:
+            return str(row[0]), wanted
+        # It was pruned: its reader goes on after what stood before it, or from the beginning.
+        row = tx.one(
+            "SELECT xid::text, id FROM events WHERE id < :id AND xid < pg_snapshot_xmin(pg_current_snapshot())"
+            " ORDER BY id DESC LIMIT 1",
+            id=wanted,
+        )
         return (str(row[0]), row[1]) if row is not None else ("0", 0)
     return str(_number(xid, text)), _number(event_id, text)
 
@@ -160,18 +240,4 @@ def _refused(text: str) -> Invalid:
         "out.",
         code="invalid_cursor",
         field="after",
-    )
-
-
-def _event_of(tx: Transaction, row: Sequence[Any]) -> Event:
-    return Event(
-        name=row[1],
-        at=tx.instant(row[2]),
-        job_id=row[3],
-        run_id=row[4],
-        worker_id=row[5],
-        group_id=row[6],
-        schedule_id=row[7],
-        data=json.loads(row[8]) if row[8] else {},
-        id=row[0],
     )

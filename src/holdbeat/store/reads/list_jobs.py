@@ -12,7 +12,6 @@ from holdbeat.domain.job import Job
 from holdbeat.domain.params import check_text
 from holdbeat.domain.run import JobRun
 from holdbeat.domain.template import JobTemplate
-from holdbeat.store.queue.templates import TEMPLATE_FIELDS, template_of
 from holdbeat.store.reads.job_filter import (
     LIST_FILTERS,
     Conditions,
@@ -24,7 +23,16 @@ from holdbeat.store.reads.job_filter import (
 )
 from holdbeat.store.reads.jobs import complete
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
-from holdbeat.store.reads.rows import GROUP_FIELDS, JOB_OF_J, RUN_OF_R, group_of, job_of, run_of
+from holdbeat.store.reads.rows import (
+    GROUP_FIELDS,
+    JOB_OF_J,
+    RUN_OF_R,
+    TEMPLATE_FIELDS,
+    group_of,
+    job_of,
+    run_of,
+    template_of,
+)
 from holdbeat.store.transaction import Row, Transaction
 
 RUN_FILTERS = ("status", "job_id", "type", "error_kind")

@@ -9,7 +9,7 @@ from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Job
 from holdbeat.domain.submission import check_resource
-from holdbeat.store.queue.move import renumberings
+from holdbeat.store.meta import recall
 from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.jobs import complete
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
@@ -98,3 +98,13 @@ def _priorities_below(tx: Transaction, resource: str | None, place: _Place | Non
 
 def _resource(resource: str | None) -> tuple[str, dict[str, Any]]:
     return ("", {}) if resource is None else ("AND resource = :resource ", {"resource": resource})
+
+
+def renumbering_key(priority: int) -> str:
+    """Under which key of the meta table the renumberings of a priority are counted."""
+    return f"renumbered:{priority}"
+
+
+def renumberings(tx: Transaction, priority: int) -> int:
+    """How often the priority was renumbered: who reads the queue page by page learns that his numbers are old."""
+    return int(recall(tx, renumbering_key(priority)) or 0)

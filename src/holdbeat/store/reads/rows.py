@@ -14,6 +14,7 @@ from holdbeat.domain.lease import Lease
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
 from holdbeat.domain.run import ErrorKind, JobRun, RunStatus
+from holdbeat.domain.template import JobTemplate
 from holdbeat.store.transaction import Row, Transaction
 
 JOB_FIELDS = (
@@ -49,6 +50,12 @@ RESERVATION_FIELDS = (
     "cancel_requested_at",
 )  # fmt: skip
 RESERVATION = ", ".join(RESERVATION_FIELDS)
+
+TEMPLATE_FIELDS = (
+    "id", "name", "type", "default_params", "priority", "resource", "retry_policy", "timeout_s", "webhook_url",
+    "labels", "description", "archived_at", "version", "created_at", "cancel_grace_s",
+)  # fmt: skip
+TEMPLATE = ", ".join(TEMPLATE_FIELDS)
 
 STATUS = {status.value: status for status in JobStatus}
 _HOLD = {int(hold): hold for hold in Hold}
@@ -175,4 +182,25 @@ def reservation_of(tx: Transaction, row: Row) -> Reservation:
         worker_id=row[16],
         fence=row[17],
         cancel_requested_at=time(row[18]),
+    )
+
+
+def template_of(tx: Transaction, row: Row) -> JobTemplate:
+    """A row of the TEMPLATE columns as a JobTemplate."""
+    return JobTemplate(
+        id=row[0],
+        name=row[1],
+        type=row[2],
+        default_params=json.loads(row[3]),
+        priority=row[4],
+        resource=row[5],
+        retry_policy=json.loads(row[6]) if row[6] is not None else None,
+        timeout_s=row[7],
+        webhook_url=row[8],
+        labels=json.loads(row[9]),
+        description=row[10],
+        archived_at=tx.time(row[11]),
+        version=row[12],
+        created_at=tx.time(row[13]),
+        cancel_grace_s=row[14],
     )

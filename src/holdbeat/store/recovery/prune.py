@@ -19,6 +19,7 @@ from datetime import datetime
 
 from holdbeat.domain import events
 from holdbeat.domain.clock import from_iso, iso
+from holdbeat.store.meta import recall, remember
 from holdbeat.store.recovery.job_families import Family, families
 from holdbeat.store.transaction import Transaction
 
@@ -61,7 +62,7 @@ def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
     prune_workers(tx, before, limit, gone)
     if gone.paths:
         gone.note = f"{_FILES}{tx.terms.ids.new(tx.now)}"
-        _remember(tx, gone.note, json.dumps(gone.paths))
+        remember(tx, gone.note, json.dumps(gone.paths))
     if gone.counts:
         tx.record(events.STORE_PRUNED, counts=gone.counts)
     return gone
@@ -102,9 +103,9 @@ def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
         if taken or place is None:
             break
     if place != began:
-        _remember(tx, _PLACE, "" if place is None else f"{iso(place[0])} {place[1]}")
+        remember(tx, _PLACE, "" if place is None else f"{iso(place[0])} {place[1]}")
     if place is None:
-        _remember(tx, _PASSED, iso(before))
+        remember(tx, _PASSED, iso(before))
     return gone
 
 
@@ -150,7 +151,7 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
     gone = gone if gone is not None else Pruned()
     # Named with their table: a bare xid would be the text that is chosen, which sorts otherwise.
     chosen, order = ("''", "id") if tx.dialect == "sqlite" else ("events.xid::text", "events.xid, events.id")
-    first = tx.rows(f"SELECT id, at, {chosen} FROM events ORDER BY {order} LIMIT :limit", limit=limit)
+    first = tx.rows(f"SELECT id, at, {chosen}, count FROM events ORDER BY {order} LIMIT :limit", limit=limit)
     old = [row for row in first if (at := tx.time(row[1])) is not None and at < before]
     if not old:
         return gone
@@ -162,7 +163,7 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
             "WHERE events.xid = o.xid::xid8 AND events.id = o.id",
             old=[(row[2], row[0]) for row in old],
         )
-    gone.add("events", len(old))
+    gone.add("events", sum(row[3] for row in old))
     return gone
 
 
@@ -201,27 +202,14 @@ def _window(
 
 
 def _place(tx: Transaction) -> tuple[datetime, str] | None:
-    at, _, job_id = _recall(tx, _PLACE).partition(" ")
+    at, _, job_id = (recall(tx, _PLACE) or "").partition(" ")
     return (from_iso(at), job_id) if at else None
 
 
 def _has_just_passed(tx: Transaction, before: datetime) -> bool:
     """Whether the last pass came to its end so recently that a new one would only see the same again."""
-    passed = _recall(tx, _PASSED)
-    return bool(passed) and abs((before - from_iso(passed)).total_seconds()) < PASS_EVERY_S
-
-
-def _recall(tx: Transaction, key: str) -> str:
-    row = tx.one("SELECT value FROM meta WHERE key = :key", key=key)
-    return "" if row is None else str(row[0])
-
-
-def _remember(tx: Transaction, key: str, value: str) -> None:
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        key=key,
-        value=value,
-    )
+    passed = recall(tx, _PASSED)
+    return passed is not None and abs((before - from_iso(passed)).total_seconds()) < PASS_EVERY_S
 
 
 def _take_away(tx: Transaction, old: Sequence[Family], gone: Pruned) -> int:

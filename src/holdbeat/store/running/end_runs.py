@@ -47,6 +47,8 @@ class Ending:
     schedule_id: str | None
     job: Job | None = None
     """All of it; needed where the execution failed, or where a schedule made the job."""
+    is_stored: bool = False
+    """Whether the job's own row says COMPLETED already."""
 
 
 def lock_groups_and_schedules(
@@ -67,7 +69,9 @@ def lock_groups_and_schedules(
         tx.execute("SELECT id FROM schedules WHERE id IN :ids ORDER BY id FOR UPDATE", ids=schedules)
 
 
-def end_runs(tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None = None) -> None:
+def end_runs(
+    tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None = None, *, leases_are_gone: bool = False
+) -> None:
     """Closes runs and writes everything that follows.
 
     A job that was cancelled in the meantime stays CANCELLED; its run ends FAILED(`cancelled`), whatever the handler
@@ -93,7 +97,8 @@ def end_runs(tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None =
                 ended_as, told = JobStatus.COMPLETED, "job.run.completed"
             else:
                 ended_as, told = transition(ending.status, _EVENT_OF[outcome.status]), _TOLD_AS[outcome.status]
-            ended.setdefault(ended_as, []).append(job_id)
+            if not ending.is_stored:
+                ended.setdefault(ended_as, []).append(job_id)
             if ending.webhook_url or is_followed:
                 outbox.tell_job(told, job_id, ending.webhook_url)
             if ending.job is not None:
@@ -118,7 +123,8 @@ def end_runs(tx: Transaction, endings: Sequence[Ending], outbox: Outbox | None =
         tx.execute(
             "UPDATE jobs SET status = :status, finished_at = :now WHERE id IN :ids", status=ended_as, now=now, ids=ids
         )
-    tx.execute("DELETE FROM leases WHERE id IN :ids", ids=[ending.run_id for ending in endings])
+    if not leases_are_gone:
+        tx.execute("DELETE FROM leases WHERE id IN :ids", ids=[ending.run_id for ending in endings])
     if failed:
         decide_failures(tx, failed, outbox)
     scheduled = [ending.job for ending in endings if ending.job is not None and ending.schedule_id]

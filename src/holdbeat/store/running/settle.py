@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from holdbeat.domain import events
+from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import Settlement
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.run import ErrorKind, RunStatus
 from holdbeat.store.adapter import Coalesced
-from holdbeat.store.reads.rows import JOB, STATUS, job_of
+from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.running.end_runs import Ending, end_runs, lock_groups_and_schedules
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import SUBSCRIPTIONS, Outbox
@@ -23,10 +24,18 @@ from holdbeat.store.webhooks.outbox import SUBSCRIPTIONS, Outbox
 _EVIDENCE_MAX = 2000
 
 
-_HELD = (
-    "SELECT l.id, l.worker_id, l.fence, j.id, j.status, j.cancel_reason, j.webhook_url, j.group_id, j.schedule_id "
-    "FROM leases l JOIN jobs j ON j.id = l.job_id WHERE l.id IN :ids ORDER BY l.id FOR UPDATE"
+_RELEASE = (
+    "DELETE FROM leases WHERE (id, worker_id, fence) IN "
+    "(SELECT held.id, held.worker_id, held.fence FROM rows(:held; id text, worker_id text, fence int) AS held) "
+    "AND job_id IS NOT NULL RETURNING id, job_id"
 )
+"""Who deletes the lease may end the run. It is the lock, too: of two that try, the second finds nothing."""
+
+_COMPLETE = (
+    "UPDATE jobs SET status = 'COMPLETED', finished_at = :now WHERE id IN :ids AND status = 'RUNNING' "
+    "RETURNING id, webhook_url, group_id, schedule_id"
+)
+"""What nearly every run comes to. A job that was cancelled in the meantime is left out, and looked at like failures."""
 
 
 class Settled(StrEnum):
@@ -43,42 +52,61 @@ def _settle_many(tx: Transaction, batches: list[Sequence[Settlement]]) -> list[l
     result without its lease is answered STALE, recorded as `lease.stale_result`, and changes nothing.
     """
     settlements = [settlement for batch in batches for settlement in batch]
-    ids = [settlement.lease_id for settlement in settlements]
     if tx.dialect == "postgres":
         company = [(s.group_id, s.schedule_id) for s in settlements]
         lock_groups_and_schedules(tx, (group for group, _ in company), (schedule for _, schedule in company))
-    rows, subscriptions = tx.all_rows((_HELD, {"ids": ids}), (SUBSCRIPTIONS, {"yes": True}))
-    held = {row[0]: row for row in rows}
-    direct = _held_reservations(tx, [s for s in settlements if s.lease_id not in held])
-    endings = []
+    held = [(settlement.lease_id, settlement.worker_id, settlement.fence) for settlement in settlements]
+    rows, subscriptions = tx.all_rows((_RELEASE, {"held": held}), (SUBSCRIPTIONS, {"yes": True}))
+    jobs: dict[str, str] = dict(rows)
+    direct = _held_reservations(tx, [s for s in settlements if s.lease_id not in jobs])
+    ended: list[tuple[Settlement, str]] = []
     verdicts = {}
-    whole: list[Ending] = []
     for settlement in settlements:
-        run_id, worker_id, outcome = settlement.lease_id, settlement.worker_id, settlement.outcome
-        row = held.pop(run_id, None)
-        if row is not None and row[1] == worker_id and row[2] == settlement.fence:
-            _, _, _, job_id, status, reason, url, group_id, schedule_id = row
-            ending = Ending(run_id, worker_id, outcome, job_id, STATUS[status], reason, url, group_id, schedule_id)
-            endings.append(ending)
-            if schedule_id is not None or outcome.status is RunStatus.FAILED:
-                whole.append(ending)
-        elif run_id in direct:
+        job_id = jobs.pop(settlement.lease_id, None)
+        if job_id is not None:
+            ended.append((settlement, job_id))
+        elif settlement.lease_id in direct:
             _end_direct(tx, settlement)
         else:
             _keep_evidence(tx, settlement)
             verdicts[id(settlement)] = Settled.STALE
-    if whole:
-        jobs = tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=[ending.job_id for ending in whole])
-        by_id = {row[0]: row for row in jobs}
-        for ending in whole:
-            ending.job = job_of(tx, by_id[ending.job_id])
-    end_runs(tx, endings, Outbox(tx, subscriptions))
+    if ended:
+        end_runs(tx, _endings(tx, ended), Outbox(tx, subscriptions), leases_are_gone=True)
     if not verdicts:
         return [[Settled.ACCEPTED] * len(batch) for batch in batches]
     return [[verdicts.get(id(settlement), Settled.ACCEPTED) for settlement in batch] for batch in batches]
 
 
 settle: Coalesced[Sequence[Settlement], list[Settled]] = Coalesced(_settle_many)
+
+
+def _endings(tx: Transaction, ended: Sequence[tuple[Settlement, str]]) -> list[Ending]:
+    """What `end_runs` needs to know of each job. Those that just completed are stored as such on the way."""
+    completed = [job_id for settlement, job_id in ended if settlement.outcome.status is RunStatus.COMPLETED]
+    stored = {row[0]: row for row in tx.rows(_COMPLETE, now=tx.now, ids=completed)} if completed else {}
+    # Whole jobs: those that did not complete, were cancelled meanwhile, or have a schedule that plans by them.
+    needed = [job_id for _, job_id in ended if job_id not in stored or stored[job_id][_SCHEDULE_ID] is not None]
+    rows = tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=needed) if needed else []
+    jobs = {row[0]: job_of(tx, row) for row in rows}
+    endings = []
+    for settlement, job_id in ended:
+        run_id, worker_id, outcome = settlement.lease_id, settlement.worker_id, settlement.outcome
+        row = stored.get(job_id)
+        if row is not None:
+            _, url, group_id, schedule_id = row
+            endings.append(
+                Ending(
+                    run_id, worker_id, outcome, job_id, JobStatus.RUNNING, None, url, group_id, schedule_id,
+                    jobs.get(job_id), is_stored=True,
+                )
+            )  # fmt: skip
+        elif (job := jobs.get(job_id)) is not None:
+            company = (job.webhook_url, job.group_id, job.schedule_id)
+            endings.append(Ending(run_id, worker_id, outcome, job_id, job.status, job.cancel_reason, *company, job))
+    return endings
+
+
+_SCHEDULE_ID = 3
 
 
 def _held_reservations(tx: Transaction, settlements: Sequence[Settlement]) -> set[str]:

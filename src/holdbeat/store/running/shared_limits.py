@@ -11,6 +11,7 @@ from typing import Any
 
 from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.errors import SettingsError
+from holdbeat.store.meta import recall, remember
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.transaction import StoreTerms, Transaction
 
@@ -29,11 +30,7 @@ def note_terms(tx: Transaction, worker_id: str, *, works: bool) -> None:
         "aging_s": tx.terms.aging_s,
         "workers": {**others, worker_id: mine} if works else {},
     }
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        key=_KEY,
-        value=json.dumps(kept),
-    )
+    remember(tx, _KEY, json.dumps(kept))
 
 
 def terms_in_force(tx: Transaction) -> StoreTerms:
@@ -64,9 +61,9 @@ def disagreement(tx: Transaction) -> str | None:
 
 
 def _kept(tx: Transaction) -> dict[str, Any]:
-    row = tx.one("SELECT value FROM meta WHERE key = :key", key=_KEY)
+    text = recall(tx, _KEY)
     try:
-        kept = json.loads(row[0]) if row is not None else {}
+        kept = json.loads(text) if text is not None else {}
     except ValueError:
         return {}
     return kept if isinstance(kept, dict) else {}

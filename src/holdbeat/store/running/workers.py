@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain import events
@@ -67,11 +67,17 @@ def beat(tx: Transaction, worker_id: str, terms: LeaseTerms) -> Beat:
         now=tx.now,
         expires_at=expires_at,
     )
+    # On SQLite the death of a worker is known at once, so there the length of a lease matters little.
+    renewed, params = ":expires_at", dict[str, Any](expires_at=expires_at)
+    if tx.dialect == "postgres":
+        # Each lease as long as it was when it was taken: a run with a time limit may have a shorter one.
+        renewed = "least(:expires_at, CAST(:now AS timestamptz) + greatest(expires_at - heartbeat_at, :shortest))"
+        params["shortest"] = timedelta(seconds=terms.shortest_s)
     held = tx.rows(
-        "UPDATE leases SET heartbeat_at = :now, expires_at = :expires_at WHERE worker_id = :id RETURNING id",
+        f"UPDATE leases SET heartbeat_at = :now, expires_at = {renewed} WHERE worker_id = :id RETURNING id",
         id=worker_id,
         now=tx.now,
-        expires_at=expires_at,
+        **params,
     )
     cancelled = signals(tx, worker_id) if held else {}
     return Beat(frozenset(row[0] for row in held), cancelled, expires_at)

@@ -6,10 +6,12 @@ and one that lost both its plan and its job is found again. Fires that waited fo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 
 from holdbeat.domain import events
+from holdbeat.domain.endpoint import retry_after
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.schedule import INDEFINITE, Schedule
@@ -82,12 +84,13 @@ def _plan(tx: Transaction, ids: Sequence[str], ended: Sequence[Job], flights: di
     if not schedules:
         return
     mine = [job for job in ended if job.schedule_id in schedules]
-    interrupted = _interrupted(tx, [job.id for job in mine if job.status is JobStatus.FAILED])
+    failures = _failures(tx, [job for job in mine if job.status is JobStatus.FAILED], schedules)
     for job in mine:
         assert job.schedule_id is not None
         schedule = schedules[job.schedule_id]
-        end = ChainEnd.INTERRUPTED if job.id in interrupted else _ENDS[job.status]
-        steered = after_run(schedule, end, job.started_at, job.scheduled_for, tx.now)
+        kind, retry_at = failures.get(job.id, (None, None))
+        end = ChainEnd.INTERRUPTED if kind == ErrorKind.INTERRUPTED else _ENDS[job.status]
+        steered = after_run(schedule, end, job.started_at, job.scheduled_for, tx.now, retry_at)
         if flights[schedule.id]:
             # Somebody retried an older job of it by hand: the plan waits for that one too.
             steered = replanned(steered.schedule, tx.now, in_flight=True)
@@ -97,15 +100,23 @@ def _plan(tx: Transaction, ids: Sequence[str], ended: Sequence[Job], flights: di
     wake_trigger(tx, save_plans(tx, list(schedules.values())))
 
 
-def _interrupted(tx: Transaction, job_ids: Sequence[str]) -> set[str]:
-    if not job_ids:
-        return set()
-    found = tx.rows(
-        "SELECT job_id FROM job_runs WHERE job_id IN :ids AND error_kind = :kind",
-        ids=job_ids,
-        kind=ErrorKind.INTERRUPTED,
+def _failures(
+    tx: Transaction, jobs: Sequence[Job], schedules: dict[str, Schedule]
+) -> dict[str, tuple[str | None, datetime | None]]:
+    """For each failed job its error_kind and, of an endpoint, before when its server wants no other call."""
+    if not jobs:
+        return {}
+    rows = tx.rows(
+        "SELECT job_id, error_kind, artifacts FROM job_runs WHERE job_id IN :ids", ids=[job.id for job in jobs]
     )
-    return {row[0] for row in found}
+    endpoints = {job.id for job in jobs if job.schedule_id and schedules[job.schedule_id].endpoint is not None}
+    return {
+        job_id: (
+            kind,
+            retry_after(json.loads(artifacts or "{}").get("result"), tx.now) if job_id in endpoints else None,
+        )
+        for job_id, kind, artifacts in rows
+    }
 
 
 def record_plan(tx: Transaction, schedule: Schedule) -> None:

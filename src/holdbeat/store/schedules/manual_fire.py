@@ -66,7 +66,7 @@ def trigger_schedule(
         replace_unfinished(tx, flight, decision.reason or "")
     made = insert_jobs(tx, [request], kind=events.SCHEDULE_FIRED)[0]
     occurrence = Occurrence(
-        tx.new_id(), schedule.id, due_at, OccurrenceStatus.MANUAL, tx.now, made.id, "asked for by a person"
+        tx.new_id(), schedule.id, due_at, OccurrenceStatus.MANUAL, tx.now, made.id, "triggered on request"
     )
     insert_occurrences(tx, [occurrence])
     if schedule.adaptive:

@@ -13,8 +13,9 @@ from holdbeat.domain.cron import Dst, Fire
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.params import check_text
-from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, Schedule
-from holdbeat.domain.timetable import fire_at, preview, preview_of
+from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, Schedule, instant_in
+from holdbeat.domain.schedule_preview import preview_of_saved
+from holdbeat.domain.timetable import fires_at, preview_of
 from holdbeat.store.reads.job_filter import Conditions, refuse_unknown
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.schedules.in_flight import InFlight, in_flight
@@ -74,6 +75,7 @@ def list_schedules(
 def _next_first(tx: Transaction, found: Conditions, cursors: Cursors, cursor: str | None, count: int) -> Page[Schedule]:
     """Along the trigger's own index: by the moment at which it looks at each."""
     found.add("wake_at IS NOT NULL AND next_run_at IS NOT NULL AND trouble IS NULL")
+    found.add("(paused_until IS NULL OR paused_until <= next_run_at)")
     last = cursors.read(cursor, str, str)
     if last is not None:
         found.add("(wake_at, id) > (:last_at, :last_id)", last_at=check_instant(last[0], "cursor"), last_id=last[1])
@@ -118,8 +120,10 @@ def occurrences_of(
 def preview_schedule(
     tx: Transaction, reference: str, n: int = PREVIEWED, *, endpoint: bool | None = None
 ) -> list[Fire]:
-    """The next due times by the timetable alone; hints, clamps and backoff of an adaptive one come on top."""
-    return preview(_schedule(tx, reference, endpoint), tx.now, n)
+    """The next due times that fire, from its plan on; what lies inside a pause is left out."""
+    schedule = _schedule(tx, reference, endpoint)
+    is_in_flight = schedule.adaptive and bool(in_flight(tx, [schedule.id])[schedule.id])
+    return preview_of_saved(schedule, tx.now, n, in_flight=is_in_flight)
 
 
 def preview_timetable(tx: Transaction, given: Mapping[str, Any]) -> list[Fire]:
@@ -137,14 +141,15 @@ def preview_timetable(tx: Transaction, given: Mapping[str, Any]) -> list[Fire]:
     if dst not in tuple(Dst):
         raise Invalid(f"dst must be one of {', '.join(Dst)}.", code="unknown_choice", field="dst")
     interval_s = wanted.get("interval_s")
+    timezone = wanted.get("timezone", "UTC")
     return preview_of(
         cron=wanted.get("cron"),
         interval_s=None
         if interval_s is None
         else check_duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S),
-        timezone=wanted.get("timezone", "UTC"),
+        timezone=timezone,
         dst=Dst(dst),
-        after=check_instant(wanted["after"], "after") if "after" in wanted else tx.now,
+        after=instant_in(timezone, wanted["after"], "after") if "after" in wanted else tx.now,
         n=wanted.get("n", PREVIEWED),
     )
 
@@ -171,7 +176,7 @@ def schedule_facts(tx: Transaction, reference: str, *, endpoint: bool | None = N
     schedule = _schedule(tx, reference, endpoint)
     flight = in_flight(tx, [schedule.id])[schedule.id]
     latest = list_occurrences(tx, schedule.id, limit=5).items
-    return ScheduleFacts(schedule, _state(schedule, flight, tx.now), fire_at(schedule), flight.unfinished, latest)
+    return ScheduleFacts(schedule, _state(schedule, flight, tx.now), fires_at(schedule), flight.unfinished, latest)
 
 
 def _state(schedule: Schedule, flight: InFlight, now: datetime) -> str:

@@ -66,7 +66,7 @@ def schedule_of(tx: Transaction, row: Sequence[Any]) -> Schedule:
         _DST[row[16]], row[17], time(row[18]), time(row[19]), _CATCH_UP[row[20]], row[21], _OVERLAP[row[22]],
         bool(row[23]), row[24], row[25], time(row[26]), row[27], row[28], time(row[29]), row[30], time(row[31]),
         time(row[32]), row[33], row[34], time(row[35]), time(row[36]), _read(row[37]), row[38],
-        None if row[39] is None else EndpointCall(**json.loads(row[39])), row[40],
+        row[39], row[40], None if row[41] is None else EndpointCall(**json.loads(row[41])), row[42],
     )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def _stored(schedule: Schedule, now: datetime) -> tuple[Any, ...]:
         s.catch_up.value, s.catch_up_limit, s.overlap.value, s.adaptive, s.min_interval_s, s.max_interval_s,
         s.paused_until, s.pause_reason, s.hint_interval_s, s.hint_interval_expires_at, s.hint_interval_reason,
         s.hint_next_run_at, s.hint_next_run_expires_at, s.hint_next_run_reason, s.failure_count, s.last_run_at,
-        s.next_run_at, _written(s.last_decision), s.version,
+        s.next_run_at, _written(s.last_decision), s.version, s.misfire_grace_s, s.cancel_grace_s,
         None if s.endpoint is None else dumps(asdict(s.endpoint)), s.trouble, replan_of(s), wake_of(s, now),
     )  # fmt: skip
 

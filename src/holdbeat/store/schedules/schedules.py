@@ -168,7 +168,7 @@ def _switch(tx: Transaction, reference: str, enabled: bool, endpoint: bool | Non
 def pause_schedule(
     tx: Transaction,
     reference: str,
-    until: datetime | None = None,
+    until: datetime | str | None = None,
     reason: str | None = None,
     *,
     endpoint: bool | None = None,
@@ -208,7 +208,7 @@ def set_hints(
     reference: str,
     *,
     interval_s: float | None = None,
-    next_run_at: datetime | None = None,
+    next_run_at: datetime | str | None = None,
     ttl_s: float | None = None,
     reason: str | None = None,
     endpoint: bool | None = None,
@@ -272,6 +272,9 @@ def _steer(
     )
     save_schedule(tx, after)
     tx.record(events.SCHEDULE_CHANGED, schedule_id=after.id, change=change, **data)
+    for warning in after.warnings:
+        if warning not in before.warnings:
+            tx.record(events.SCHEDULE_WARNED, schedule_id=after.id, schedule_name=after.name, warning=warning)
     record_plan(tx, after)
     return after
 

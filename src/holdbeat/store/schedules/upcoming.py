@@ -57,9 +57,9 @@ def last_recorded_at(tx: Transaction) -> datetime | None:
     return None if row is None else tx.time(row[0])
 
 
-def record_clock_jump(tx: Transaction, clock: str, amount_s: float) -> None:
-    """Notes that a clock is not where it should be (TIME-07)."""
-    tx.record(events.CLOCK_JUMPED, clock=clock, amount_s=amount_s)
+def record_clock_jump(tx: Transaction, clock: str, amount_s: float, *, host: str, worker_id: str | None) -> None:
+    """Notes that a clock is not where it should be, and which process on which machine saw that (TIME-07)."""
+    tx.record(events.CLOCK_JUMPED, worker_id=worker_id, host=host, clock=clock, amount_s=amount_s)
 
 
 def realign(tx: Transaction, after_id: str = "", limit: int = 500, *, went_back: bool = True) -> str | None:

@@ -15,7 +15,7 @@ import apsw
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
-from holdbeat.store.migrate import TABLE, pending
+from holdbeat.store.migrate import REFUSING_TRIGGERS, TABLE, pending
 from holdbeat.store.sqlite.second_library import SecondLibraryWatch
 
 APPLICATION_ID = 0x486F6C64
@@ -187,8 +187,11 @@ def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
                 f"The disk of the store {path} failed ({error}); nothing was stored. Check the disk.",
                 code="disk_failed",
             )
-        case apsw.ConstraintError() if "INV-00" in str(error) or "the wheel" in str(error):
-            return Conflict(f"The store refused the change: {error}.", code="invariant")
+        case apsw.ConstraintError():
+            # An error of a trigger reads "ConstraintError: <trigger>: <why>".
+            trigger, _, why = str(error).removeprefix("ConstraintError: ").partition(": ")
+            if trigger in REFUSING_TRIGGERS:
+                return Conflict(f"The store refused the change: {why}.", code="invariant")
     return error
 
 

@@ -85,7 +85,9 @@ class SqliteTransaction(Transaction):
         self._run(sql, params).fetchall()
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        if not rows:
+        if len(rows) <= 1:
+            for row in rows:
+                self._insert_one(table, columns, row)
             return
         fixed: dict[str, Any] = {}
         varied: dict[str, Sequence[Any]] = {}
@@ -110,6 +112,12 @@ class SqliteTransaction(Transaction):
                 self.connection.execute(text, (*fixed.values(), *values[done * width : (done + size) * width]))
                 done += size
 
+    def _insert_one(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> None:
+        """A single row has no columns to compare; looking at them as columns took a fifth of a single enqueue."""
+        names = tuple([name for name, value in zip(columns, row, strict=True) if value is not None])
+        values = [_written(value) if isinstance(value, datetime) else value for value in row if value is not None]
+        self.connection.execute(_insertion(table, names, (), 1), values)
+
     def time(self, value: Any) -> datetime | None:
         return None if value is None else _instant(value)
 
@@ -131,6 +139,11 @@ class SqliteTransaction(Transaction):
             last = int(row[0])
             places[priority] = list(range(last - (count - 1) * GAP, last + 1, GAP))
         return places
+
+    def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:
+        count = row[columns.index("count")]
+        last = self.one("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
+        self.insert("events", ("id", *columns), [((last[0] if last else 0) + count, *row)])
 
     def lock_pools(self, names: Iterable[str]) -> None:
         """Nothing to do: whoever writes to a SQLite file is alone."""

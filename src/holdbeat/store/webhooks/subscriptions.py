@@ -13,6 +13,7 @@ from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.errors import Invalid, NotFound, Stale
 from holdbeat.domain.params import dumps
 from holdbeat.domain.webhook import Webhook, check_events, check_secret, host_of, new_secret, rotated, signing_secrets
+from holdbeat.store.meta import remember, remember_first
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.transaction import Transaction
 
@@ -141,11 +142,7 @@ def server_secret(tx: Transaction) -> ServerSecret:
     """The server's own secret, made when it is first needed."""
     found = _server_secret_rows(tx)
     if SERVER_SECRET not in found:
-        tx.execute(
-            "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING",
-            key=SERVER_SECRET,
-            value=new_secret(secrets.token_bytes(32)),
-        )
+        remember_first(tx, SERVER_SECRET, new_secret(secrets.token_bytes(32)))
         found = _server_secret_rows(tx)
     if _ROTATED not in found:
         return ServerSecret((found[SERVER_SECRET],))
@@ -160,12 +157,7 @@ def rotate_server_secret(tx: Transaction, secret: str | None = None) -> ServerSe
     fresh = check_secret(secret) if secret is not None else new_secret(secrets.token_bytes(32))
     before = server_secret(tx).secrets[0]
     for key, value in ((SERVER_SECRET, fresh), (_PREVIOUS, before), (_ROTATED, iso(tx.now))):
-        tx.execute(
-            "INSERT INTO meta (key, value) VALUES (:key, :value) "
-            "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            key=key,
-            value=value,
-        )
+        remember(tx, key, value)
     return ServerSecret((fresh, before), tx.now)
 
 

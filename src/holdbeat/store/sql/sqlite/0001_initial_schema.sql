@@ -44,7 +44,8 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at, id)
     WHERE status = 'QUEUED' AND hold = 0;
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
-CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND ages_at IS NOT NULL;
+-- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
+CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND effective_priority < 100;
 CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED';
 CREATE INDEX jobs_running ON jobs (priority, position) WHERE status = 'RUNNING';
 CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED');
@@ -59,17 +60,18 @@ CREATE INDEX jobs_in_flight ON jobs (schedule_id)
 CREATE INDEX jobs_template ON jobs (template_id, id) WHERE template_id IS NOT NULL;
 CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 
+-- SQLite does not say which trigger refused: so each message begins with its trigger's name.
 CREATE TRIGGER jobs_params_are_frozen BEFORE UPDATE OF params ON jobs
     WHEN old.status <> 'QUEUED' AND new.params IS NOT old.params
 BEGIN
-    SELECT RAISE(ABORT, 'INV-001: params never change once a job is RUNNING');
+    SELECT RAISE(ABORT, 'jobs_params_are_frozen: params cannot change after a job has left the queue');
 END;
 
-CREATE TRIGGER jobs_turn_forward BEFORE UPDATE OF status ON jobs
+CREATE TRIGGER jobs_status_is_final BEFORE UPDATE OF status ON jobs
     WHEN (new.status = 'QUEUED' AND old.status <> 'QUEUED')
       OR (new.status = 'RUNNING' AND old.status NOT IN ('QUEUED', 'RUNNING'))
 BEGIN
-    SELECT RAISE(ABORT, 'the wheel turns forward only: a job never goes back');
+    SELECT RAISE(ABORT, 'jobs_status_is_final: illegal status change: ' || old.status || ' -> ' || new.status);
 END;
 
 -- Whoever changes a delay or a priority by hand changes what the claim goes by: hold and effective_priority follow.
@@ -85,7 +87,8 @@ BEGIN
     UPDATE jobs SET effective_priority = new.priority WHERE id = new.id;
 END;
 CREATE TRIGGER jobs_written_by_hand AFTER INSERT ON jobs
-    WHEN new.effective_priority <> new.priority OR (new.hold = 0 AND new.not_before IS NOT NULL)
+    WHEN new.status = 'QUEUED'
+     AND (new.effective_priority <> new.priority OR (new.hold = 0 AND new.not_before IS NOT NULL))
 BEGIN
     UPDATE jobs SET effective_priority = new.priority, hold = max(new.hold, new.not_before IS NOT NULL)
     WHERE id = new.id;
@@ -117,18 +120,19 @@ CREATE TRIGGER job_runs_start_is_frozen
     BEFORE UPDATE OF id, job_id, type, resource, template_id, params_snapshot, worker_id, slot, fence, started_at
     ON job_runs
 BEGIN
-    SELECT RAISE(ABORT, 'INV-002: what stands at the start of a run never changes');
+    SELECT RAISE(ABORT, 'job_runs_start_is_frozen: the columns that a run starts with cannot change');
 END;
 CREATE TRIGGER job_runs_end_is_written_once
     BEFORE UPDATE OF finished_at, status, exit_code, error, error_kind, artifacts ON job_runs
     WHEN old.status IS NOT NULL
 BEGIN
-    SELECT RAISE(ABORT, 'INV-002: a run that has ended never changes');
+    SELECT RAISE(ABORT, 'job_runs_end_is_written_once: a run that has ended cannot change');
 END;
 
+-- The id of a job's lease is that of its run, so a job has at most one without an index of its own.
 CREATE TABLE leases (
     id TEXT PRIMARY KEY NOT NULL,
-    job_id TEXT UNIQUE,
+    job_id TEXT,
     reservation_id TEXT,
     worker_id TEXT NOT NULL,
     slot INTEGER NOT NULL,
@@ -140,7 +144,7 @@ CREATE TABLE leases (
     expires_at TEXT NOT NULL,
     UNIQUE (worker_id, slot),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
-);
+) WITHOUT ROWID;
 
 CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
 
@@ -167,6 +171,7 @@ CREATE TABLE job_templates (
     resource TEXT,
     retry_policy TEXT,
     timeout_s REAL,
+    cancel_grace_s REAL,
     webhook_url TEXT,
     labels TEXT NOT NULL DEFAULT '{}',
     description TEXT,
@@ -186,6 +191,7 @@ CREATE TABLE schedules (
     resource TEXT,
     retry_policy TEXT,
     timeout_s REAL,
+    cancel_grace_s REAL,
     webhook_url TEXT,
     labels TEXT,
     cron TEXT,
@@ -197,6 +203,7 @@ CREATE TABLE schedules (
     end_at TEXT,
     catch_up TEXT NOT NULL DEFAULT 'latest' CHECK (catch_up IN ('latest', 'none', 'all')),
     catch_up_limit INTEGER NOT NULL DEFAULT 100,
+    misfire_grace_s REAL,
     overlap TEXT NOT NULL DEFAULT 'allow' CHECK (overlap IN ('allow', 'skip', 'queue_one', 'cancel_previous')),
     adaptive INTEGER NOT NULL DEFAULT 0,
     min_interval_s REAL,
@@ -218,6 +225,7 @@ CREATE TABLE schedules (
     endpoint TEXT,
     version INTEGER NOT NULL DEFAULT 1,
     created_at TEXT NOT NULL,
+    trouble TEXT,
     CHECK ((cron IS NULL) <> (interval_s IS NULL))
 );
 -- wake_at: when the trigger must look at this schedule next (its jittered due time, or a hint's end).
@@ -225,6 +233,10 @@ CREATE INDEX schedules_wake ON schedules (wake_at, id) WHERE wake_at IS NOT NULL
 CREATE INDEX schedules_template ON schedules (template_id) WHERE template_id IS NOT NULL;
 -- What recovery looks through: adaptive schedules that are in flight, or have lost their plan.
 CREATE INDEX schedules_unplanned ON schedules (id) WHERE enabled = 1 AND adaptive = 1 AND wake_at IS NULL;
+-- trouble: why the due times of a schedule cannot be computed, such as a time zone that is gone. The overview lists
+-- schedules that fail or have trouble.
+CREATE INDEX schedules_in_need ON schedules (failure_count, id)
+    WHERE enabled = 1 AND (failure_count > 0 OR trouble IS NOT NULL);
 
 -- Whoever writes a plan by hand writes next_run_at alone: wake_at follows.
 CREATE TRIGGER schedules_wake_follows AFTER UPDATE OF next_run_at ON schedules
@@ -333,6 +345,8 @@ CREATE TABLE workers (
 );
 CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
 
+-- Events of one name that one commit wrote for many jobs share a row: count says how many they are, batch holds the
+-- columns in which they differ ({"job_id": [...], ...}), and id is that of the last of them.
 CREATE TABLE events (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL,
@@ -342,9 +356,12 @@ CREATE TABLE events (
     worker_id TEXT,
     group_id TEXT,
     schedule_id TEXT,
-    data TEXT
+    data TEXT,
+    count INTEGER NOT NULL DEFAULT 1,
+    batch TEXT
 );
 CREATE INDEX events_job ON events (job_id, id) WHERE job_id IS NOT NULL;
+CREATE INDEX events_batches ON events (at) WHERE batch IS NOT NULL;
 -- Rare ones that the statistics count.
 CREATE INDEX events_counted ON events (name) WHERE name IN ('lease.stale_result', 'zombie.found');
 

@@ -1,0 +1,107 @@
+"""Lanes: the (resource, type) pairs that have ready jobs, found without reading the jobs.
+
+Guards INV-004 against the length of the queue: neither a full resource nor a foreign type nor a million jobs in front
+costs a claim anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from holdbeat.domain.reservation import Reservation
+from holdbeat.store.pausing import EVERYTHING, wait_for_pauses
+from holdbeat.store.queue.ageing import AT_ONCE, apply_ageing
+from holdbeat.store.running.capacity import WAITING, waiting_reservations
+from holdbeat.store.running.vacancy import Vacancy
+from holdbeat.store.transaction import Transaction
+
+
+class Lane(NamedTuple):
+    resource: str
+    type: str
+
+
+_DELAYED = "FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1"
+_SIGNS = (
+    f"SELECT (SELECT min(not_before) {_DELAYED}) <= :now, "
+    f"EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING})"
+)
+"""Whether there is anything besides ready jobs. Mostly there is not, and a claim need not look closer.
+
+The first delayed job is asked for by its order, not by a comparison: PostgreSQL takes a third of the jobs to be earlier
+than an instant that it does not know, and would read the whole table to find one."""
+
+_READY = "FROM jobs INDEXED BY jobs_ready WHERE status = 'QUEUED' AND hold = 0"
+_FIRST = "ORDER BY resource, type LIMIT 1"
+_LANES = {
+    "sqlite": (
+        "WITH RECURSIVE lane(resource, type) AS ("
+        f" SELECT * FROM (SELECT resource, type {_READY} {_FIRST})"
+        " UNION ALL SELECT j.resource, j.type FROM lane, jobs j WHERE j.rowid = coalesce("
+        f"(SELECT rowid {_READY} AND resource = lane.resource AND type > lane.type {_FIRST}),"
+        f" (SELECT rowid {_READY} AND resource > lane.resource {_FIRST})))"
+        " SELECT resource, type FROM lane"
+    ),
+    "postgres": (
+        "WITH RECURSIVE lane(resource, type) AS ("
+        f" (SELECT resource, type {_READY} {_FIRST})"
+        " UNION ALL SELECT next.* FROM lane, LATERAL (SELECT resource, type"
+        f" {_READY} AND (resource, type) > (lane.resource, lane.type) {_FIRST}) AS next)"
+        " SELECT resource, type FROM lane"
+    ),
+}
+"""Every (resource, type) that has ready jobs, found by seeking from one to the next in the index, so that the
+length of the queue does not matter. SQLite seeks by the first of two compared columns only."""
+
+
+def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[list[Lane], list[Reservation]]:
+    """The lanes that this worker may serve now, and the direct requests that go first."""
+    apply_ageing(tx)
+    wait_for_pauses(tx)
+    signs, rows = tx.all_rows((_SIGNS, {"now": tx.now}), (_LANES[tx.dialect], {}))
+    ripe, paused, waiting = signs[0]
+    if ripe:
+        promote(tx)
+        apply_ageing(tx)
+        rows = tx.rows(_LANES[tx.dialect])
+    if not vacancy.types or not (vacancy.slots or vacancy.http_slots):
+        return [], []
+    pauses = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")} if paused else set()
+    lanes = _served((Lane(resource, type_) for resource, type_ in rows), pauses, vacancy)
+    return lanes, waiting_reservations(tx) if waiting else []
+
+
+def promote(tx: Transaction) -> None:
+    """Makes every delayed job ready whose time has come. All of them: a cap would break the claim order.
+
+    It has waited since that time, however late somebody looks.
+    """
+    while True:
+        ripe = tx.rows(
+            f"SELECT id {_DELAYED} AND not_before <= :now ORDER BY not_before LIMIT :few FOR UPDATE SKIP LOCKED",
+            now=tx.now,
+            few=AT_ONCE,
+        )
+        if ripe:
+            tx.execute(
+                "UPDATE jobs SET hold = 0, ages_at = not_before WHERE id IN :ids",
+                ids=[row[0] for row in ripe],
+            )
+        if len(ripe) < AT_ONCE:
+            return
+
+
+def _served(lanes: Iterable[Lane], paused: set[str], vacancy: Vacancy) -> list[Lane]:
+    """The lanes that are not paused and that this worker may serve."""
+    if EVERYTHING in paused:
+        return []
+    known = set(vacancy.types)
+    return [
+        lane
+        for lane in lanes
+        if lane.type in known
+        and lane.resource not in paused
+        and vacancy.permits(lane.resource)
+        and vacancy.slots_for(lane.resource)
+    ]
