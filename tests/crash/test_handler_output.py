@@ -79,3 +79,17 @@ def test_prints_without_end_are_cut_and_marked_in_both_logs(sqlite_ground: Field
     assert text.endswith(TRUNCATED)
     assert len(text) <= MAX_LOG_BYTES + len(TRUNCATED) + 1
     assert "39999 x" not in worker.said()
+
+
+@pytest.mark.rule("FRM-04", "LOG-01")
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_startup_that_fails_ends_the_worker_with_a_sentence(sqlite_ground: Field, log_format: str) -> None:
+    worker = sqlite_ground.start(program_app="tests.crash.broken_startup:app", ready=False, log_format=log_format)
+    assert worker.exit_code() == 1
+    sentence = "The startup function load failed, so this worker does not start: OSError: no such model"
+    assert sentence in worker.said()
+    assert "Traceback" not in worker.said()
+    if log_format == "json":
+        lines = [json.loads(line) for line in worker.said().splitlines()]
+        assert any("printed while it is imported" in line["message"] for line in lines)
+    assert rows(sqlite_ground.store, "SELECT count(*) FROM workers WHERE stopped_at IS NULL") == [(0,)]

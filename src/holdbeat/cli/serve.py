@@ -41,10 +41,18 @@ def serve(obj: Any, /, app: str | None, no_worker: bool, no_api: bool, **flags: 
 
     APP is module:name of your App, e.g. example:app.
     """
-    loaded = obj.load_app(app, flags)
-    configure_process(loaded.settings.log_level, loaded.settings.log_format)
+    loaded = _loaded(obj, app, flags)
     _greet(loaded.settings, app, has_worker=not no_worker, has_api=not no_api)
     sys.exit(obj.serve(loaded, has_worker=not no_worker, has_api=not no_api))
+
+
+def _loaded(obj: Any, app: str | None, flags: dict[str, Any]) -> Any:
+    """The App, with its log set up: as far as it is known before the module is loaded, which may print, and after."""
+    early = obj.settings({name: value for name, value in flags.items() if value is not None})
+    configure_process(early.log_level, early.log_format)
+    loaded = obj.load_app(app, flags)
+    configure_process(loaded.settings.log_level, loaded.settings.log_format)
+    return loaded
 
 
 def _greet(settings: Any, app: str | None, *, has_worker: bool, has_api: bool) -> None:
@@ -85,6 +93,5 @@ def worker(obj: Any, /, app: str | None, resources: str | None, **flags: Any) ->
     if only == []:
         raise click.UsageError("--resources names none, so this worker would run nothing. Name some, e.g. --resources "
                                "gpu,mail, or leave it out to run jobs on all.")  # fmt: skip
-    loaded = obj.load_app(app, flags)
-    configure_process(loaded.settings.log_level, loaded.settings.log_format)
+    loaded = _loaded(obj, app, flags)
     sys.exit(obj.serve(loaded, has_api=False, kind="worker", resources=only))

@@ -60,7 +60,11 @@ def _install(is_own_process: bool) -> Callable[[], None]:
         return record
 
     logging.setLogRecordFactory(record_of_run)
-    streams = {name: RunStream(getattr(sys, name), name, is_own_process) for name in ("stdout", "stderr")}
+    streams = {
+        name: RunStream(stream, name, is_own_process)
+        for name in ("stdout", "stderr")
+        if (stream := getattr(sys, name)) is not None
+    }
     for name, stream in streams.items():
         setattr(sys, name, stream)
 

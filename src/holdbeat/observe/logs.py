@@ -92,7 +92,7 @@ def configure_process(level: str = "info", format: str = "text", stream: TextIO 
     Their records are written in the same format: all of a run, and warnings of anybody. A program that has set up its
     own handlers keeps them. With the format json nothing else reaches the stream: what is printed becomes a record.
     """
-    ours = configure(level, format, stream)
+    ours = configure(level, format, stream or sys.__stderr__)
     assert isinstance(ours, _OurHandler)
     root = logging.getLogger()
     for handler in list(root.handlers):
@@ -106,7 +106,9 @@ def configure_process(level: str = "info", format: str = "text", stream: TextIO 
         root.setLevel(min(logging.WARNING, logging.getLevelName(level.upper())))
     if format == "json":
         for name in ("stdout", "stderr"):
-            setattr(sys, name, LogStream(getattr(sys, name), name))
+            stream = getattr(sys, name)
+            if stream is not None and not isinstance(stream, LogStream):
+                setattr(sys, name, LogStream(stream, name))
 
 
 def _writes_to_terminal(handler: logging.Handler) -> bool:
