@@ -32,9 +32,9 @@ JUMP_S = 2.0
 class Heartbeat:
     """Beats every `heartbeat_s`; sooner after a failure. `tell` and `on_unknown` are called from its thread.
 
-    `on_unknown` is for leases that two successive beats kept alive and that are not among the `known`: a claim that
-    was committed after the worker had ceased to wait for it, which nobody would execute. One beat alone may only have
-    been quicker than the claim's answer.
+    `on_unknown` is called for leases that two successive beats kept alive and that are not among the `known`: a claim
+    that was committed after the worker had ceased to wait for it, which nobody would execute. One beat alone may only
+    have been quicker than the claim's answer.
     """
 
     def __init__(

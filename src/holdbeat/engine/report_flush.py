@@ -1,4 +1,4 @@
-"""ReportFlush: writes what handlers said a few times a second."""
+"""ReportFlush: writes the progress and log lines of handlers a few times a second."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What handlers say while they run: progress, logs and artifacts, kept apart from the run and fenced by the lease.
+"""What handlers report while they run: progress, logs and artifacts, stored apart from the run and fenced by the lease.
 
-Progress and log lines are gathered and written a few times a second for all runs together; before a run is settled,
-what it said last is on disk. A report of a lost lease is dropped by the store, not by us (LEASE-03): so each version of
+Progress and log lines are collected and written a few times a second for all runs together; before a run is settled,
+its last ones are on disk. A report of a lost lease is dropped by the store, not by us (LEASE-03): so each version of
 an artifact is a file of its own, and the one on record is not touched before the store has taken another.
 """
 
@@ -44,7 +44,7 @@ IN_STORE_MAX = 10 * 1024 * 1024
 
 
 class RunReports:
-    """Gathers the reports of all runs of this process."""
+    """Collects the reports of all runs of this process."""
 
     def __init__(self, store: PersistenceAdapter, artifact_dir: Path | None) -> None:
         self.store = store
@@ -70,9 +70,9 @@ class RunReports:
         return not self._logs and not self._progress
 
     async def flush(self) -> int:
-        """Writes what has been gathered; what could not be written is kept for the next time."""
+        """Writes what was collected; what could not be written is kept for the next time."""
         async with self._writing:
-            logs, steps = self._gathered()
+            logs, steps = self._take_collected()
             try:
                 if steps:
                     await self.store.write(progress, list(steps.values()))
@@ -87,14 +87,14 @@ class RunReports:
             return len(logs) + len(steps)
 
     def flush_sync(self) -> None:
-        """`flush` from a thread, for the last words of a process whose event loop stands still."""
-        logs, steps = self._gathered()
+        """`flush` from a thread, for the end of a process whose event loop is blocked."""
+        logs, steps = self._take_collected()
         if steps:
             self.store.write_sync(progress, list(steps.values()))
         if logs:
             self.store.write_sync(append_logs, logs)
 
-    def _gathered(self) -> tuple[list[LogEntry], dict[str, ProgressEntry]]:
+    def _take_collected(self) -> tuple[list[LogEntry], dict[str, ProgressEntry]]:
         with self._lock:
             logs, self._logs = self._logs, []
             steps, self._progress = self._progress, {}
@@ -109,22 +109,22 @@ class OneRunReports:
         self._lease = lease
         self._stop = stop
         self._lines = 0
-        self._said = False
-        self._kept: dict[str, Any] = {}
+        self._has_reported = False
+        self._artifacts: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     def _now(self) -> datetime:
         return self._all.store.clock.now()
 
     def progress(self, fraction: float | None, message: str | None) -> None:
-        self._said = True
+        self._has_reported = True
         lease = self._lease
         self._all.add_progress(ProgressEntry(lease.id, lease.worker_id, lease.fence, fraction, message, self._now()))
 
     def log(self, stream: str, text: str) -> None:
         lease = self._lease
         with self._lock:
-            self._said = True
+            self._has_reported = True
             self._lines += 1
             entry = LogEntry(lease.id, lease.worker_id, lease.fence, self._lines, stream, text, self._now())
             self._all.add_log(entry)
@@ -160,7 +160,7 @@ class OneRunReports:
             replaced = self._ask(replace_artifact, entry, read_only=False)
         except BaseException:
             if path is not None:
-                self._take_back(path)
+                self._remove_unrecorded(path)
             raise
         if replaced is None:
             if path is not None:
@@ -169,10 +169,10 @@ class OneRunReports:
         for old in replaced:
             _remove(Path(old))
         with self._lock:
-            self._kept[name] = {"size": len(content), "sha256": digest}
+            self._artifacts[name] = {"size": len(content), "sha256": digest}
 
-    def _take_back(self, path: Path) -> None:
-        """Removes a file that was not recorded. Who cannot learn whether it was leaves it where it is."""
+    def _remove_unrecorded(self, path: Path) -> None:
+        """Removes a file that was not recorded. If the store cannot say whether it was, the file stays."""
         try:
             artifacts = self._ask(list_artifacts, self._lease.id, read_only=True)
         except Exception:
@@ -204,13 +204,13 @@ class OneRunReports:
         return answer
 
     async def finish(self) -> dict[str, Any]:
-        """Sees to it that everything the run said is written, and returns its artifacts."""
-        if self._said:
+        """Writes what the run still has to report, and returns its artifacts."""
+        if self._has_reported:
             try:
                 await self._all.flush()
             except Exception as error:
                 log.warning("the last lines of run %s are still to be written: %s", self._lease.id, error)
-        return self._kept
+        return self._artifacts
 
 
 def _lease_lost(sentence: str) -> Invalid:
@@ -218,7 +218,7 @@ def _lease_lost(sentence: str) -> Invalid:
 
 
 def _remove(path: Path) -> None:
-    """A file that stays although nobody needs it is no reason to fail the work; retention finds it."""
+    """A file that nobody needs any more is no reason to fail the work; retention removes it."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
