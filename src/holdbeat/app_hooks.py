@@ -17,6 +17,7 @@ class AppHooks:
     """The part of an App that registers hooks."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._on_startup: list[Callable[[], Any]] = []
         self._on_shutdown: list[Callable[[], Any]] = []
         self._middleware: list[Middleware] = []

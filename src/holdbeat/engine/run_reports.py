@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.lease import Lease
 from holdbeat.handlers.stop import StopReason, StopSignal
-from holdbeat.store.adapter import PersistenceAdapter, Work
+from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.artifact_files import make_private
 from holdbeat.store.running.run_output import (
     ArtifactEntry,
@@ -33,6 +33,7 @@ from holdbeat.store.running.run_output import (
     replace_artifact,
 )
 from holdbeat.store.transaction import Transaction
+from holdbeat.store.work import Work
 
 T = TypeVar("T")
 
@@ -53,17 +54,25 @@ class RunReports:
         self._logs: list[LogEntry] = []
         self._progress: dict[str, ProgressEntry] = {}
         self._writing = asyncio.Lock()
+        self.on_first: Callable[[], None] = lambda: None
+        """Called from any thread when something waits to be written and nothing did before."""
 
     def of(self, lease: Lease, stop: StopSignal | None = None) -> OneRunReports:
         return OneRunReports(self, lease, stop or StopSignal())
 
     def add_log(self, entry: LogEntry) -> None:
         with self._lock:
+            is_first = self.is_empty
             self._logs.append(entry)
+        if is_first:
+            self.on_first()
 
     def add_progress(self, entry: ProgressEntry) -> None:
         with self._lock:
+            is_first = self.is_empty
             self._progress[entry.lease_id] = entry
+        if is_first:
+            self.on_first()
 
     @property
     def is_empty(self) -> bool:
@@ -202,6 +211,11 @@ class OneRunReports:
             raise _lease_lost("The lease of this run was lost while the store did not answer.")
         answer: T = work.future.result()
         return answer
+
+    @property
+    def any_made(self) -> bool:
+        """Whether the run reported anything: most do not."""
+        return self._has_reported or bool(self._artifacts)
 
     async def finish(self) -> dict[str, Any]:
         """Writes what the run still has to report, and returns its artifacts."""

@@ -1,4 +1,4 @@
-"""Becomes a shell job's command: arranges to die with the worker, then replaces itself by the command.
+"""Becomes a shell job's command: asks to die with its parent, then replaces itself by the command.
 
 Run as a script without site-packages and without an environment of Python's own, so that it starts quickly.
 If the command cannot be started, it says so on a pipe that a successful start closes.

@@ -13,11 +13,13 @@ import sys
 import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, TextIO
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.log_text import one_line
+from holdbeat.observe.log_writer import QueuedHandler
 from holdbeat.observe.redaction import without_secrets
 
 FIELDS: Final = (
@@ -69,16 +71,18 @@ class TextFormatter(logging.Formatter):
 def configure(level: str = "info", format: str = "text", stream: TextIO | None = None) -> logging.Handler:
     """Sends the logger `holdbeat` and all below it to `stream` (standard error), and nowhere else.
 
-    Called again, it replaces what it set before.
+    Lines are written by a thread of the handler's own; `flush` writes what waits. Called again, it replaces what it set
+    before.
     """
     if level not in LEVELS:
         raise SettingsError(f"log_level {level!r} is not known; choose {', '.join(LEVELS)}.", field="log_level")
     if format not in FORMATS:
         raise SettingsError(f"log_format {format!r} is not known; choose {', '.join(FORMATS)}.", field="log_format")
     ours = logging.getLogger("holdbeat")
-    for old in [handler for handler in ours.handlers if isinstance(handler, _OurHandler)]:
+    for old in [handler for handler in ours.handlers if isinstance(handler, QueuedHandler)]:
         ours.removeHandler(old)
-    handler = _OurHandler(stream or sys.stderr)
+        old.flush()
+    handler = QueuedHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     ours.addHandler(handler)
     ours.setLevel(level.upper())
@@ -93,13 +97,13 @@ def configure_process(level: str = "info", format: str = "text", stream: TextIO 
     own handlers keeps them. With the format json nothing else reaches the stream: what is printed becomes a record.
     """
     ours = configure(level, format, stream or sys.__stderr__)
-    assert isinstance(ours, _OurHandler)
+    assert isinstance(ours, QueuedHandler)
     root = logging.getLogger()
     for handler in list(root.handlers):
-        if isinstance(handler, _OurHandler) or (format == "json" and _writes_to_terminal(handler)):
+        if isinstance(handler, QueuedHandler) or (format == "json" and _writes_to_terminal(handler)):
             root.removeHandler(handler)
     if not root.handlers:
-        handler = _OurHandler(ours.stream)
+        handler = QueuedHandler(ours.stream)
         handler.setFormatter(ours.formatter)
         handler.addFilter(lambda record: hasattr(record, "holdbeat_run") or record.levelno >= logging.WARNING)
         root.addHandler(handler)
@@ -141,8 +145,9 @@ class LogStream:
         return getattr(self._stream, name)
 
 
-class _OurHandler(logging.StreamHandler[TextIO]):
-    """The handler that `configure` sets, so that it can be told from a program's own."""
+@lru_cache(maxsize=4)
+def _iso(created: float) -> str:
+    return iso(datetime.fromtimestamp(created, UTC))
 
 
 def _fields(record: logging.LogRecord) -> list[tuple[str, Any]]:
@@ -153,7 +158,8 @@ def _fields(record: logging.LogRecord) -> list[tuple[str, Any]]:
 
 
 def _at(record: logging.LogRecord) -> str:
-    return iso(datetime.fromtimestamp(record.created, UTC))
+    """When it was logged. The lines of one commit have the same instant."""
+    return _iso(record.created)
 
 
 def _message(record: logging.LogRecord) -> str:
