@@ -172,6 +172,9 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     metrics = _metrics(store) if has_api or settings.metrics_port is not None else None
     metrics_server = None if has_api else _metrics_server(settings, metrics)
     recorder = metrics or SILENT
+    services = _services(store, settings, recorder) if kind == "serve" else []
+    if has_worker:
+        services += app.hook_services(store)
     supervisor = app._supervisor = Supervisor(
         store,
         settings,
@@ -179,7 +182,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
         kind=kind,
         resources=resources,
         has_worker=has_worker,
-        more_services=_services(store, settings, recorder) if kind == "serve" else [],
+        more_services=services,
         recorder=recorder,
     )
     api = _Api(supervisor, metrics) if has_api and metrics is not None else None
@@ -203,7 +206,13 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     supervisor.on_refused = on_refused
     watch = ShutdownWatch(supervisor, on_signal)
     watch.obey_signals()
-    await supervisor.start()
+    try:
+        await supervisor.start()
+    except BaseException:
+        await supervisor.stop(0.0)
+        watch.close()
+        app.close()
+        raise
     if api is not None:
         await api.start()
     if metrics_server is not None:

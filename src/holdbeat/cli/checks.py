@@ -69,7 +69,7 @@ def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[C
         looks[:0] = [("damage", lambda: _damage(store))]
         if not quick:
             looks[:0] = [("integrity", lambda: _integrity(store))]
-        looks += [("disk", lambda: _disk(store)), ("locks", lambda: _locks(store))]
+        looks += [("disk", lambda: _disk(store)), ("log", lambda: _log(store)), ("locks", lambda: _locks(store))]
     found: list[Check] = []
     for name, look in looks:
         if name == "write" and any(check.name == "integrity" and check.state is State.WRONG for check in found):
@@ -198,6 +198,15 @@ def _disk(store: Any) -> Check:
     if usage.free < LITTLE_SPACE or usage.free < size:
         return Check("disk", State.WARNING, said, "Free some space, or prune with a shorter retention_days.")
     return Check("disk", State.OK, said)
+
+
+def _log(store: Any) -> Check:
+    """Whether the write-ahead log can be emptied: a reader that does not end keeps it growing."""
+    trouble = store.log_trouble()
+    if trouble is None:
+        return Check("log", State.OK, f"The write-ahead log has {store.log_bytes() / 1024**2:.1f} MiB.")
+    detail, _, remedy = trouble.rpartition(". ")
+    return Check("log", State.WARNING, f"{detail}.", remedy)
 
 
 def _locks(store: Any) -> Check:

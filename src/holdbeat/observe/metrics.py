@@ -167,6 +167,8 @@ class _StoreCollector(Collector):
         yield GaugeMetricFamily(
             "holdbeat_store_up", "Whether the store could be read.", value=0 if gauges is None else 1
         )
+        if (log_bytes := self._store.log_bytes()) is not None:
+            yield GaugeMetricFamily("holdbeat_store_log_bytes", "Size of SQLite's write-ahead log.", value=log_bytes)
         if gauges is not None:
             yield from _families(gauges)
 

@@ -107,7 +107,7 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "failures": failures,
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
         "next": [(each, fires_at(each)) for each in next_schedules(tx) if not each.is_paused(tx.now)],
-        "attention": _attention(tx, pauses),
+        "attention": _attention(tx, pauses, ask.service.store.log_trouble()),
         "is_new": not has_jobs(tx),
         "job_types": some_type_names(tx, 5),
     }
@@ -118,7 +118,7 @@ def _is_idle(resource: dict[str, Any]) -> bool:
     return not (resource["used"] or resource["waiting"] or resource["paused"])
 
 
-def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
+def _attention(tx: Transaction, pauses: list[Any], log_trouble: str | None) -> list[dict[str, Any]]:
     """Everything that a person should look at, what is worst first."""
     since = tx.now - LATELY
     found: list[dict[str, Any]] = []
@@ -130,6 +130,8 @@ def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
 
     if (different := disagreement(tx)) is not None:
         note("limits", "Workers go by different limits", "/ui/workers", different)
+    if log_trouble is not None:
+        note("log", "The store's write-ahead log grows", "/ui/workers", log_trouble)
     for each in unserved(tx):
         text = f"No worker for {each.type}"
         note(

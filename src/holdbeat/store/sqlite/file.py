@@ -7,6 +7,7 @@ replaced is refused with a sentence, and never silently made anew.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -116,6 +117,43 @@ def _log_lost(path: str, how: str) -> StoreRefused:
     )
 
 
+def _is_read_only(path: str) -> bool:
+    """Whether the file system has become read-only, as many do after an error of their disk."""
+    try:
+        return bool(os.statvfs(Path(path).parent).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
+def _file_system_read_only(path: str) -> StoreRefused:
+    return StoreRefused(
+        f"The file system of the store {path} is read-only. Nothing more is written. Look in the kernel's log why (a "
+        "failing disk is the usual reason), mount it for writing, look at the store with `holdbeat doctor`, then start "
+        "again.",
+        code="store_read_only",
+    )
+
+
+def translated_os(error: OSError, path: str) -> HoldbeatError:
+    """An error of the operating system at the store's files, in words that say what to do."""
+    if error.errno == errno.EROFS or _is_read_only(path):
+        return _file_system_read_only(path)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _disk_full(path)
+    return StoreDown(
+        f"The files of the store {path} cannot be used ({error.strerror}: {error.filename}); nothing was stored. Check "
+        "the disk and who may write there.",
+        code="store_unreachable",
+    )
+
+
+def _disk_full(path: str) -> StoreDown:
+    return StoreDown(
+        f"The disk of the store {path} is full; nothing was stored. Free some space: it goes on by itself.",
+        code="disk_full",
+    )
+
+
 def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
     """The same error in words that say what to do; errors of ours in the SQL stay what they are."""
     match error:
@@ -143,10 +181,9 @@ def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
                 f"{BUSY_TIMEOUT_MS // 1000} s. Try again when it has finished."
             )
         case apsw.FullError():
-            return StoreDown(
-                f"The disk of the store {path} is full; nothing was stored. Free some space: it goes on by itself.",
-                code="disk_full",
-            )
+            return _disk_full(path)
+        case apsw.IOError() if _is_read_only(path):
+            return _file_system_read_only(path)
         case apsw.IOError():
             return StoreDown(
                 f"The disk of the store {path} failed ({error}); nothing was stored. Check the disk.",

@@ -8,6 +8,7 @@ writes: the writer thread, or a thread that would only have waited for it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import threading
@@ -24,15 +25,18 @@ from holdbeat.domain.errors import HoldbeatError, StoreRefused
 from holdbeat.store.adapter import Listener, PersistenceAdapter
 from holdbeat.store.forks import forked
 from holdbeat.store.sqlite import file as sqlite_file
+from holdbeat.store.sqlite import log_growth
 from holdbeat.store.sqlite.batch import Batch, no_transaction, store_closed, write_interrupted_itself
 from holdbeat.store.sqlite.damage_record import record_damage
 from holdbeat.store.sqlite.file import (
     BUSY_TIMEOUT_MS,
     MEMORY,
     FileIdentity,
+    keep_deleted_log,
     open_file,
     own_transaction,
     translated,
+    translated_os,
 )
 from holdbeat.store.sqlite.processes import Wakeups, WorkerLocks, WriteLock
 from holdbeat.store.sqlite.transaction import SqliteTransaction
@@ -43,6 +47,8 @@ from holdbeat.store.work import Work, reply
 if TYPE_CHECKING:
     from holdbeat.store.artifact_files import Copied
     from holdbeat.store.maintenance.backup import Progress
+
+log = logging.getLogger("holdbeat.store")
 
 SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
@@ -180,7 +186,10 @@ class SqliteStore(PersistenceAdapter):
 
     def announce_alive(self, worker_id: str) -> None:
         if self._life is not None:
-            self._life.announce(worker_id)
+            try:
+                self._life.announce(worker_id)
+            except OSError as error:
+                raise translated_os(error, self.path) from error
 
     def withdraw_alive(self, worker_id: str) -> None:
         if self._life is not None:
@@ -202,7 +211,11 @@ class SqliteStore(PersistenceAdapter):
         for thread in self._threads:
             thread.join()
         with self._write_lock:
-            self._connection.close()
+            try:
+                self._connection.close()
+            except apsw.Error as error:
+                # All that was reported as stored is in the file or in its log, which the next process reads.
+                log.warning("the store was not closed in order: %s", translated(error, self.path))
         if self._watch is not None:
             self._watch.end()
         if isinstance(self._turn, WriteLock):
@@ -259,6 +272,12 @@ class SqliteStore(PersistenceAdapter):
 
     def integrity_problems(self) -> list[str]:
         return sqlite_file.file_problems(self.path)
+
+    def log_bytes(self) -> int | None:
+        return None if self.path == MEMORY else log_growth.log_bytes(self.path)
+
+    def log_trouble(self) -> str | None:
+        return None if self.path == MEMORY else log_growth.log_trouble(self.path)
 
     @property
     def refused(self) -> HoldbeatError | None:
@@ -340,7 +359,11 @@ class SqliteStore(PersistenceAdapter):
     def _give_up(self, works: list[Work], error: Exception) -> None:
         """Nothing of this transaction is stored; everyone in it hears why."""
         self._roll_back()
-        answer: Exception = translated(error, self.path) if isinstance(error, apsw.Error) else error
+        answer: Exception = error
+        if isinstance(error, apsw.Error):
+            answer = translated(error, self.path)
+        elif isinstance(error, OSError):
+            answer = translated_os(error, self.path)
         if isinstance(answer, StoreRefused):
             self._refused = answer
             self._record_refusal(answer)
