@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
-from holdbeat.store.sqlite.file import translated
+from holdbeat.store.sqlite.errors import translated
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.work import Coalesced, Work
