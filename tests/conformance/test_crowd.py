@@ -7,11 +7,21 @@ from itertools import pairwise
 
 import pytest
 
+from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.job import NewJob
+from holdbeat.store.limits.changes import declare_limits
 from holdbeat.store.migrate import migrations
 from holdbeat.store.reads.event_log import newest_events
 from tests.conformance.acts import OpenStore, count, enqueue_all, rows
-from tests.conformance.crowd import Crew, draw_fences, enqueue_many, flatten, open_and_close, work_until_empty
+from tests.conformance.crowd import (
+    Crew,
+    draw_fences,
+    enqueue_many,
+    flatten,
+    open_and_close,
+    work_until_empty,
+    work_while_limits_change,
+)
 
 JOBS = 10_000
 
@@ -64,6 +74,32 @@ def test_a_limit_is_never_exceeded_at_any_instant_by_eight_processes(
     assert most == limit
     assert max(shift.most_leases for shift in shifts) <= limit
     assert running == 0
+
+
+@pytest.mark.rule("LIM-01", "LIM-02", "CAP-02", "CON-002")
+def test_eight_processes_with_eight_settings_never_exceed_the_rows_while_an_operator_changes_them(
+    open_store: OpenStore, crew: Crew
+) -> None:
+    amount = 150
+    store = open_store()
+    store.write_sync(declare_limits, ConcurrencyPolicy.parse("resources:default=1").limits(), (), by="first")
+    enqueue_all(store, [NewJob("a") for _ in range(amount)])
+    shifts = crew.all_at_once(work_while_limits_change, open_store.url, 4)
+    assert len(set(flatten([shift.claimed for shift in shifts]))) == amount
+    # Changes and claims exclude each other, and both write their events before they end: the log shows for each
+    # claim the limit that was in force then.
+    running, limit, raised = 0, 1, set()
+    for event in reversed(store.read_sync(newest_events, None, 1_000_000)):
+        if event.name == "limit.changed":
+            limit = event.data["after"]["slots"]
+        elif event.name == "run.ended":
+            running -= 1
+        elif event.name == "job.claimed":
+            running += 1
+            assert running <= limit
+            raised.add(running)
+    assert running == 0
+    assert raised == {1, 2, 3}
 
 
 @pytest.mark.rule("LEASE-03")

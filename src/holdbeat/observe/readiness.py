@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdbeat.domain.clock import iso
-from holdbeat.domain.concurrency import PolicyKind
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.observe.store_gauges import trigger_lag_s
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.meta import remember
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.transaction import Transaction
@@ -101,9 +101,6 @@ def write_and_claim(tx: Transaction) -> int:
     """
     remember(tx, "readiness", iso(tx.now))
     claim(tx, Vacancy("readiness-probe", ()))
-    policy = tx.terms.concurrency
-    if policy.kind is not PolicyKind.UNLIMITED:
-        names = ("*",) if policy.kind is PolicyKind.GLOBAL else tuple(policy.slots)
-        tx.lock_pools({f"pool:{name}" for name in names})
+    tx.lock_pools({f"limit:{limit.name}" for limit in limits_in_force(tx)})
     row = tx.one("SELECT count(*) FROM leases")
     return int(row[0]) if row else 0

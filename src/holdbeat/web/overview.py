@@ -27,7 +27,6 @@ from holdbeat.store.reads.needs_attention import (
 )
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
-from holdbeat.store.running.shared_limits import disagreement
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
@@ -126,8 +125,6 @@ def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
             {"kind": kind, "text": text, "link": link, "detail": detail, "at": None if at is None else iso(at)}
         )
 
-    if (different := disagreement(tx)) is not None:
-        note("limits", "Workers go by different limits", "/ui/workers", different)
     for each in unserved(tx):
         text = f"No worker for {each.type}"
         note(

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdbeat.domain.concurrency import Capacity
 from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.lease import HTTP_RESOURCE
+from holdbeat.domain.limit import Capacity
 from holdbeat.domain.worker import Worker
+from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.pausing import EVERYTHING
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.transaction import Transaction
@@ -44,8 +45,9 @@ class Blockers:
             "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now GROUP BY resource, type",
             now=tx.now,
         )
+        self.limits = limits_in_force(tx)
         self.capacity = Capacity(
-            tx.terms.concurrency,
+            self.limits,
             [(row[0], row[1], row[2]) for row in used],
             [(row[0], row[1], row[2]) for row in waiting],
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdbeat.domain.concurrency import Capacity
+from holdbeat.domain.limit import Capacity
 from holdbeat.store.reads.rows import JOB, JOB_FIELDS
 from holdbeat.store.running.lanes import Lane
 from holdbeat.store.running.vacancy import FreeSlots

@@ -25,12 +25,12 @@ def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
       direct requests of their pool that still wait, whoever may serve those.
     - Limits count the live leases, under a lock that no other claim of the same pool can hold.
     """
-    lanes, waiting = outlook(tx, vacancy)
+    limits, lanes, waiting = outlook(tx, vacancy)
     if not lanes and not waiting:
         return []
-    capacity, waiting = count_capacity(tx, lanes, waiting)
+    capacity, waiting = count_capacity(tx, limits, lanes, waiting)
     free_slots = FreeSlots(vacancy)
-    served = serve(tx, vacancy, waiting, capacity, free_slots) if waiting else []
+    served = serve(limits, vacancy, waiting, capacity, free_slots) if waiting else []
     chosen = choose(tx, lanes, capacity, free_slots)
     claims = grant(tx, vacancy, served, tx.next_fences(len(served))) if served else []
     return claims + start(tx, vacancy, chosen) if chosen.candidates else claims

@@ -337,6 +337,26 @@ CREATE TABLE queue_pauses (
     reason text COLLATE "C"
 );
 
+-- What programs declare (origin settings) and what operators set (origin operator, which wins). meta.limits names the
+-- state of these rows: whoever changes one by hand must change that value, too.
+CREATE TABLE limits (
+    name text COLLATE "C" NOT NULL,
+    origin text COLLATE "C" NOT NULL CHECK (origin IN ('settings', 'operator')),
+    source text COLLATE "C" NOT NULL CHECK (source IN ('concurrency', 'limits', 'operator')),
+    resource text COLLATE "C",
+    type text COLLATE "C",
+    slots bigint CHECK (slots >= 0),
+    rate_count bigint CHECK (rate_count > 0),
+    rate_per_s double precision CHECK (rate_per_s > 0),
+    rate_burst bigint CHECK (rate_burst >= 0),
+    per_partition boolean NOT NULL DEFAULT false,
+    fair boolean NOT NULL DEFAULT false,
+    changed_at timestamptz NOT NULL,
+    changed_by text COLLATE "C",
+    PRIMARY KEY (name, origin),
+    CHECK ((rate_count IS NULL) = (rate_per_s IS NULL))
+);
+
 CREATE TABLE progress (
     run_id text COLLATE "C" PRIMARY KEY NOT NULL,
     fraction double precision,

@@ -398,6 +398,26 @@ CREATE TABLE counters (
 ) WITHOUT ROWID;
 INSERT INTO counters (name, value) VALUES ('fence', 0);
 
+-- What programs declare (origin settings) and what operators set (origin operator, which wins). meta.limits names the
+-- state of these rows: whoever changes one by hand must change that value, too.
+CREATE TABLE limits (
+    name TEXT NOT NULL,
+    origin TEXT NOT NULL CHECK (origin IN ('settings', 'operator')),
+    source TEXT NOT NULL CHECK (source IN ('concurrency', 'limits', 'operator')),
+    resource TEXT,
+    type TEXT,
+    slots INTEGER CHECK (slots >= 0),
+    rate_count INTEGER CHECK (rate_count > 0),
+    rate_per_s REAL CHECK (rate_per_s > 0),
+    rate_burst INTEGER CHECK (rate_burst >= 0),
+    per_partition INTEGER NOT NULL DEFAULT 0,
+    fair INTEGER NOT NULL DEFAULT 0,
+    changed_at TEXT NOT NULL,
+    changed_by TEXT,
+    PRIMARY KEY (name, origin),
+    CHECK ((rate_count IS NULL) = (rate_per_s IS NULL))
+);
+
 CREATE TABLE progress (
     run_id TEXT PRIMARY KEY NOT NULL,
     fraction REAL,
