@@ -16,20 +16,18 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.ids import IdSource
-from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.limit import limit_of
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.template import JobTemplate
-from holdbeat.engine.queue_manager import QueueManager
 from holdbeat.engine.supervisor import Supervisor, announcement
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.http_handler import http_job_type
@@ -37,19 +35,20 @@ from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.shell import shell_job_type
 from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle
+from holdbeat.job_type_registry import JobTypeRegistry
 from holdbeat.pending_job import (
     OPTIONS,
     PendingJob,
     choice,
     connection_of,
     refuse_connection,
-    refuse_unknown_options,
     submission_of,
 )
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.opening import open_store
 from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.queue.submission import submit, submit_group
 from holdbeat.store.queue.templates import save_template
 from holdbeat.store.schedules.schedules import save_named_schedule
 from holdbeat.store.transaction import StoreTerms
@@ -72,7 +71,7 @@ class DirectFailed(HoldbeatError):
     default_code = "direct_failed"
 
 
-class App:
+class App(JobTypeRegistry):
     """Registers job types, enqueues jobs and runs them.
 
     `store` is `sqlite:///file.db` or `postgresql://…`; without it the settings decide (`holdbeat.toml`, HOLDBEAT_STORE,
@@ -82,76 +81,20 @@ class App:
     def __init__(
         self, store: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None, **changes: Any
     ) -> None:
+        super().__init__()
         if settings is None:
             settings = Settings.load()
         if store is not None:
             changes["store"] = store
         self.settings = settings.with_changes(**changes) if changes else settings
         self._clock = clock
-        self._types: dict[str, JobType] = {}
-        self._by_function: dict[Any, JobType] = {}
         self._store: PersistenceAdapter | None = None
         self._is_announced = False
-        self._lock = threading.RLock()
         self._pid = os.getpid()
         self._supervisor: Supervisor | None = None
         self._options: dict[str, Any] = {}
 
     # --- job types ---------------------------------------------------------------------------------------
-
-    @overload
-    def job(self, function: Callable[P, R], /) -> Callable[P, R]: ...
-
-    @overload
-    def job(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        aliases: Sequence[str] = (),
-        resource: str = "default",
-        timeout: Duration | None = None,
-        retries: int | RetryPolicy | None = None,
-        isolation: str | None = None,
-        priority: int = 0,
-        cancel_grace: Duration | None = 10.0,
-        labels: Mapping[str, str] | None = None,
-        webhook_url: str | None = None,
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-
-    def job(self, function: Any = None, /, **options: Any) -> Any:
-        """Registers a function as a job type: `@app.job` or `@app.job(retries=3)`. Returns the function unchanged."""
-        if isinstance(function, str):
-            raise Invalid(
-                f"A job type is named by a keyword: write @app.job(name={function!r}).",
-                code="bad_job_type",
-                field="name",
-            )
-        if function is None:
-            return lambda wrapped: self.job_with(wrapped, **options)
-        return self.job_with(function)
-
-    def job_with(self, function: Callable[P, R], **options: Any) -> Callable[P, R]:
-        """Registers a function as a job type, as `@app.job(...)` does, by a plain call."""
-        refuse_unknown_options(options)
-        self.add_type(JobType.from_function(function, **options))
-        return function
-
-    def add_type(self, job_type: JobType) -> None:
-        """Registers a JobType that you made yourself."""
-        for name in job_type.names:
-            if name in self._types or name in ("http", "shell"):
-                raise Invalid(
-                    f"The job type {name} is registered already. Give one of the two another name.",
-                    code="bad_job_type",
-                    field="name",
-                )
-        with self._lock:
-            for name in job_type.names:
-                self._types[name] = job_type
-            if job_type.function is not None:
-                self._by_function[job_type.function] = job_type
-            self._is_announced = False
 
     @property
     def job_types(self) -> list[JobType]:
@@ -163,18 +106,8 @@ class App:
             built_in.append(shell_job_type(allowed=True))
         return own + built_in
 
-    def type_name(self, target: Callable[..., Any] | str) -> str:
-        """The job type's name for a registered function or a name."""
-        if isinstance(target, str):
-            return target
-        found = self._by_function.get(target)
-        if found is None:
-            raise Invalid(
-                f"{getattr(target, '__name__', target)!s} is not a job type of this App. Decorate it with @app.job.",
-                code="unknown_type",
-                field="type",
-            )
-        return found.name
+    def _types_changed(self) -> None:
+        self._is_announced = False
 
     def limit(
         self,
@@ -267,11 +200,6 @@ class App:
                 self._store = None
                 self._is_announced = False
 
-    @property
-    def queue(self) -> QueueManager:
-        """The operations on the queue of the store."""
-        return QueueManager(self.store)
-
     # --- enqueueing --------------------------------------------------------------------------------------
 
     def with_options(self, **options: Any) -> App:
@@ -322,23 +250,34 @@ class App:
 
     async def enqueue_many(self, calls: Sequence[PendingJob]) -> list[JobHandle]:
         """Stores several jobs in one transaction: all or none."""
-        app = self._at_home()
-        if connection_of(self._options, calls) is not None:
-            return self.enqueue_many_sync(calls)
-        store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
-        enqueued = await QueueManager(store).submit([submission_of(call) for call in calls])
+        store, enqueued = await self._submit(calls, submit)
         return [JobHandle(store, job) for job in enqueued.jobs]
 
     def enqueue_many_sync(self, calls: Sequence[PendingJob]) -> list[JobHandle]:
         """`enqueue_many` for programs without an event loop."""
+        store, enqueued = self._submit_sync(calls, submit)
+        return [JobHandle(store, job) for job in enqueued.jobs]
+
+    async def _submit(
+        self, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any
+    ) -> tuple[PersistenceAdapter, R]:
+        app = self._at_home()
+        if connection_of(self._options, calls) is not None:
+            return self._submit_sync(calls, verb, *args)
+        submissions = [submission_of(call) for call in calls]
+        store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
+        return store, await store.write(verb, *args, submissions)
+
+    def _submit_sync(
+        self, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any
+    ) -> tuple[PersistenceAdapter, R]:
         submissions = [submission_of(call) for call in calls]
         connection = connection_of(self._options, calls)
-        store = self.store if connection is None else self._joining(connection)
-        queue = QueueManager(store)
-        enqueued = (
-            queue.submit_sync(submissions) if connection is None else queue.submit_joined(connection, submissions)
-        )
-        return [JobHandle(store, job) for job in enqueued.jobs]
+        if connection is None:
+            store = self.store
+            return store, store.write_sync(verb, *args, submissions)
+        store = self._joining(connection)
+        return store, store.write_joined(connection, verb, *args, submissions)
 
     # --- groups, templates, schedules, direct requests ---------------------------------------------------
 
@@ -350,14 +289,9 @@ class App:
         mode: str = "sequential",
         on_failure: str = "stop",
     ) -> tuple[JobGroup, list[JobHandle]]:
-        """Stores several jobs as a group; `on_failure` is stop, continue or skip."""
-        if connection_of(self._options, calls) is not None:
-            return self.group_sync(calls, name=name, mode=mode, on_failure=on_failure)
-        app = self._at_home()
+        """Stores several jobs with a common fate."""
         policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
-        members = [submission_of(call) for call in calls]
-        store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
-        group, jobs = await QueueManager(store).submit_group(name, *policy, members)
+        store, (group, jobs) = await self._submit(calls, submit_group, name, *policy)
         return group, [JobHandle(store, job) for job in jobs]
 
     def group_sync(
@@ -370,15 +304,7 @@ class App:
     ) -> tuple[JobGroup, list[JobHandle]]:
         """`group` for programs without an event loop."""
         policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
-        members = [submission_of(call) for call in calls]
-        connection = connection_of(self._options, calls)
-        store = self.store if connection is None else self._joining(connection)
-        queue = QueueManager(store)
-        group, jobs = (
-            queue.submit_group_sync(name, *policy, members)
-            if connection is None
-            else queue.submit_group_joined(connection, name, *policy, members)
-        )
+        store, (group, jobs) = self._submit_sync(calls, submit_group, name, *policy)
         return group, [JobHandle(store, job) for job in jobs]
 
     async def template(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:

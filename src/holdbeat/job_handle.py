@@ -11,10 +11,13 @@ from holdbeat.domain.job import Job
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.queue.cancel import cancel_job, tip_of
 from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
-LOOK_S = 0.25
-"""How often a waiter looks by itself, should a wake-up get lost."""
+POLL_S = 0.25
+"""How often a waiter polls, should a wake-up get lost."""
+ENDS = frozenset({Topic.SLOTS, Topic.CANCEL, Topic.EVENTS, Topic.REFUSED})
+"""Topics of commits that may have ended a job."""
 
 
 class JobHandle:
@@ -34,18 +37,12 @@ class JobHandle:
         Raises TimeoutError if that takes longer; the job goes on.
         """
         woken = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def on_topics(topics: frozenset[str]) -> None:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(woken.set)
-
-        unsubscribe = self._store.listen(on_topics)
+        unsubscribe = self._store.on_topics(asyncio.get_running_loop(), ENDS, woken.set)
         try:
             async with asyncio.timeout(None if timeout is None else duration_s(timeout)):
                 while not (job := await self._store.read(_tip, self.id)).status.is_terminal:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(woken.wait(), LOOK_S)
+                        await asyncio.wait_for(woken.wait(), POLL_S)
                     woken.clear()
         finally:
             unsubscribe()
@@ -62,7 +59,7 @@ class JobHandle:
             while not (job := self._store.read_sync(_tip, self.id)).status.is_terminal:
                 if until is not None and clock.monotonic() >= until:
                     raise TimeoutError(f"job {self.id} has not ended yet")
-                woken.wait(LOOK_S)
+                woken.wait(POLL_S)
                 woken.clear()
         finally:
             unsubscribe()

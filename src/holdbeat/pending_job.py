@@ -11,6 +11,7 @@ from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.schema import near_matches
 from holdbeat.domain.submission import Submission
+from holdbeat.store.tracing import current_traceparent
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -54,7 +55,9 @@ def submission_of(call: PendingJob) -> Submission:
     retries = options.get("retries")
     if retries is not None:
         given["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
-    return Submission.read(given)
+    submission = Submission.read(given)
+    submission.trace = current_traceparent()
+    return submission
 
 
 def connection_of(options: Mapping[str, Any], calls: Sequence[PendingJob]) -> Any:

@@ -49,7 +49,7 @@ class Stage:
         dispatcher = self.supervisor.dispatcher
         claims = await dispatcher.step()
         while dispatcher.running:
-            await asyncio.gather(*(entry.task for entry in dispatcher.held if entry.task is not None))
+            await asyncio.gather(*(entry.task for entry in dispatcher.running.entries() if entry.task is not None))
         await dispatcher.settle_all()
         return len(claims)
 

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 from holdbeat.domain.errors import SettingsError, StoreRefused
 
 if TYPE_CHECKING:
-    from holdbeat.api.loop_thread import OwnLoop
     from holdbeat.app import App
     from holdbeat.engine.service import Service
+    from holdbeat.engine.supervisor import Supervisor
+    from holdbeat.observe.metrics import Metrics
+    from holdbeat.observe.metrics_server import MetricsServer
+    from holdbeat.observe.recorder import Recorder
     from holdbeat.settings import Settings
     from holdbeat.store.adapter import PersistenceAdapter
 
@@ -90,6 +93,13 @@ class Composition:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    def supervise(self, commands: Sequence[Sequence[str]]) -> int:
+        """Runs worker processes by these commands until a signal ends them; returns the exit code."""
+        from holdbeat.domain.clock import SystemClock
+        from holdbeat.engine.worker_processes import WorkerProcesses
+
+        return WorkerProcesses(commands, SystemClock()).run()
+
 
 def _announce_built_in(store: PersistenceAdapter, settings: Settings) -> None:
     """Lets a new store know what every worker can run, so that its jobs can be submitted before one has started."""
@@ -159,92 +169,109 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
 
     settings = app.settings
     store = await asyncio.to_thread(lambda: app.store)
-    metrics = None
-    metrics_server = None
-    if has_api or settings.metrics_port is not None:
-        # Here alone are metrics asked for: an embedding program need not load what renders them.
-        from holdbeat.observe.metrics import Metrics
-
-        metrics = Metrics(store)
-        if not has_api and settings.metrics_port is not None:
-            from holdbeat.observe.metrics_server import MetricsServer
-
-            metrics_server = MetricsServer(settings.metrics_host, settings.metrics_port, metrics.exposition)
+    metrics = _metrics(store) if has_api or settings.metrics_port is not None else None
+    metrics_server = None if has_api else _metrics_server(settings, metrics)
     recorder = metrics or SILENT
-    services: list[Service] = []
-    if kind == "serve":
-        from holdbeat.engine.schedule_trigger import ScheduleTrigger
-        from holdbeat.engine.webhook_service import WebhookService
-
-        services = [
-            ScheduleTrigger.for_settings(store, settings, recorder=recorder),
-            WebhookService.for_settings(store, settings, recorder=recorder),
-        ]
-    supervisor = Supervisor(
+    supervisor = app._supervisor = Supervisor(
         store,
         settings,
         app.job_types,
         kind=kind,
         resources=resources,
         has_worker=has_worker,
-        more_services=services,
+        more_services=_services(store, settings, recorder) if kind == "serve" else [],
         recorder=recorder,
     )
-    app._supervisor = supervisor
-    server: Any = None
-    api_loop: OwnLoop | None = None
-    if has_api and metrics is not None:
-        from holdbeat.api.loop_thread import OwnLoop
-        from holdbeat.api.server import ApiServer
-        from holdbeat.web.pages import install
-
-        api_loop = OwnLoop("holdbeat-api")
-        server = ApiServer(
-            supervisor,
-            add_dashboard=install,
-            metrics=metrics.exposition,
-            count_legacy_call=metrics.legacy_called,
-        )
-        await api_loop.run(server.check_doors())
+    api = _Api(supervisor, metrics) if has_api and metrics is not None else None
+    if api is not None:
+        await api.loop.run(api.server.check_doors())
     ends = asyncio.Event()
     code = 0
 
-    def refused(error: StoreRefused) -> None:
+    def on_refused(error: StoreRefused) -> None:
         nonlocal code
         code = EXIT_STORE_REFUSED
         log.critical("%s", error)
         ends.set()
         supervisor.hurry()
 
-    supervisor.on_refused = refused
-
-    def told() -> None:
+    def on_signal() -> None:
         if ends.is_set():
             supervisor.hurry()
         ends.set()
 
-    watch = ShutdownWatch(supervisor, told)
+    supervisor.on_refused = on_refused
+    watch = ShutdownWatch(supervisor, on_signal)
     watch.obey_signals()
     await supervisor.start()
-    if api_loop is not None:
-        await api_loop.run(server.start())
-        log.info("serving on %s", server.address)
+    if api is not None:
+        await api.start()
     if metrics_server is not None:
         metrics_server.start()
-        log.info("metrics on %s", metrics_server.address)
     await ends.wait()
-    log.info("shutting down; a second signal ends the patience")
-    if api_loop is not None:
-        api_loop.call(server.begin_to_stop)
+    log.info("shutting down; a second signal ends the grace")
+    if api is not None:
+        api.loop.call(api.server.begin_to_stop)
     await supervisor.stop(0.0 if code else None)
-    if api_loop is not None:
-        await api_loop.run(server.stop())
-        api_loop.close()
+    if api is not None:
+        await api.stop()
     if metrics_server is not None:
         metrics_server.close()
     watch.close()
     app.close()
     return code
+
+
+def _metrics(store: PersistenceAdapter) -> Metrics:
+    """Only here: an embedding program need not load what renders metrics."""
+    from holdbeat.observe.metrics import Metrics
+
+    return Metrics(store)
+
+
+def _metrics_server(settings: Settings, metrics: Metrics | None) -> MetricsServer | None:
+    """The port for /metrics of a process without an API, if the settings ask for one."""
+    if metrics is None or settings.metrics_port is None:
+        return None
+    from holdbeat.observe.metrics_server import MetricsServer
+
+    return MetricsServer(settings.metrics_host, settings.metrics_port, metrics.exposition)
+
+
+def _services(store: PersistenceAdapter, settings: Settings, recorder: Recorder) -> list[Service]:
+    """What `serve` does besides the work of every process."""
+    from holdbeat.engine.schedule_trigger import ScheduleTrigger
+    from holdbeat.engine.webhook_service import WebhookService
+
+    return [
+        ScheduleTrigger.for_settings(store, settings, recorder=recorder),
+        WebhookService.for_settings(store, settings, recorder=recorder),
+    ]
+
+
+class _Api:
+    """The API and the dashboard, in an event loop of their own."""
+
+    def __init__(self, supervisor: Supervisor, metrics: Metrics) -> None:
+        from holdbeat.api.loop_thread import OwnLoop
+        from holdbeat.api.server import ApiServer
+        from holdbeat.web.pages import install
+
+        self.loop = OwnLoop("holdbeat-api")
+        self.server = ApiServer(
+            supervisor,
+            add_dashboard=install,
+            metrics=metrics.exposition,
+            count_legacy_call=metrics.legacy_called,
+        )
+
+    async def start(self) -> None:
+        await self.loop.run(self.server.start())
+        log.info("serving on %s", self.server.address)
+
+    async def stop(self) -> None:
+        await self.loop.run(self.server.stop())
+        self.loop.close()
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.postgres.transaction import OPENING
 from holdbeat.store.transaction import Transaction
 
 _DATA = re.compile(r"\s*(SELECT|UPDATE|DELETE|WITH)\b", re.IGNORECASE)
@@ -79,7 +80,7 @@ def plans_of(store: PersistenceAdapter, verb: Callable[..., Any], *arguments: An
 def _statements(seen: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     done = set()
     for sql, params in seen:
-        if _DATA.match(sql) and sql not in done:
+        if _DATA.match(sql) and sql not in done and not sql.startswith(OPENING):
             done.add(sql)
             yield sql, params
 

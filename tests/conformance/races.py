@@ -8,8 +8,9 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from holdbeat.store.adapter import PersistenceAdapter, Work
+from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
+from holdbeat.store.work import Work
 
 T = TypeVar("T")
 

@@ -56,9 +56,9 @@ def test_claim_and_end_name_job_run_worker_and_fence(store: PersistenceAdapter, 
     assert (claimed["job"], claimed["run"], claimed["worker"]) == (job.id, taken.lease.id, "w")
     assert claimed["fence"] == taken.lease.fence
     ended = lines.of("run.ended")[0]
-    assert (ended.__dict__["run"], ended.levelno) == (taken.lease.id, logging.INFO)
+    assert (ended.__dict__["run"], ended.levelno) == (taken.lease.id, logging.DEBUG)
     assert ended.getMessage().startswith(f"run.ended job={job.id} run={taken.lease.id} worker=w ")
-    assert lines.of("job.queued")[0].levelno == logging.DEBUG
+    assert (claimed["levelno"], lines.of("job.queued")[0].levelno) == (logging.DEBUG, logging.DEBUG)
 
 
 def test_trouble_is_told_as_a_warning_with_its_ids(store: PersistenceAdapter, clock: ManualClock, lines: Kept) -> None:

@@ -11,11 +11,12 @@ import pytest
 
 from holdbeat.domain.errors import Conflict
 from holdbeat.domain.job import NewJob
-from holdbeat.store.adapter import PersistenceAdapter, Work
+from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.queue.cancel import cancel_job
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.sqlite.store import SqliteStore
 from holdbeat.store.transaction import Transaction
+from holdbeat.store.work import Work
 from tests.conformance.acts import OpenStore, change, count, enqueue_one, rows
 from tests.conformance.races import HeldOpen
 

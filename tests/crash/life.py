@@ -132,7 +132,7 @@ class Life:
         await dispatcher.step()
         await self.act("cancel-running", cancel_job, job.id, "changed my mind")
         self.diary.write("cancelled", job=job.id)
-        dispatcher.tell_all(StopReason.CANCELLED)
+        dispatcher.running.tell_all(StopReason.CANCELLED)
         await self.stage.step()
 
     async def ask_directly(self) -> None:

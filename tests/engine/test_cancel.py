@@ -177,7 +177,7 @@ async def test_a_look_that_fails_leaves_the_handler_alone_and_the_next_one_finds
             # Readers of a SQLite file are not stopped by a writer: there is no failed look there to be made.
             with outage.during(), pytest.raises(Exception, match="cannot be reached"):
                 await watch.step()
-            assert supervisor.dispatcher.held[0].stop.reason is None
+            assert supervisor.dispatcher.running.entries()[0].stop.reason is None
         await until(lambda: _tried(app, handle.id))
         await watch.start()
         ended = await until(lambda: (found := job(app.store, handle.id)).run and found.run.status and found)

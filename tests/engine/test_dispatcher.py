@@ -95,8 +95,8 @@ async def test_a_result_is_offered_again_until_the_store_takes_it(
         with outage.during():
             gate.set()
             # Offered, refused, and kept.
-            await until(lambda: supervisor.dispatcher._pause_s > 0)
-            await until(lambda: supervisor.dispatcher._ended)
+            await until(lambda: supervisor.dispatcher.backoff.has_failed)
+            await until(lambda: len(supervisor.dispatcher.results))
         done = await first.wait(30)
         assert (done.status, done.run and done.run.result) == (JobStatus.COMPLETED, 7)
         assert value(app.store, "SELECT count(*) FROM job_runs") == 1
@@ -132,7 +132,7 @@ async def test_a_late_result_is_kept_as_evidence_and_changes_nothing(store_url: 
         evidence = value(app.store, "SELECT data FROM events WHERE name = 'lease.stale_result'")
         assert "42" in str(evidence)
         # The slot is free again all the same.
-        assert sorted(dispatcher._free) == [0, 1, 2]
+        assert sorted(slot for slot in dispatcher.slots.free if slot >= 0) == [0, 1, 2]
 
 
 class Unstorable:

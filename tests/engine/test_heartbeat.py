@@ -107,7 +107,7 @@ async def working(url: str, folder: Path, clock: Any) -> Any:
         try:
             yield Working(on_stage, told, claim.lease.id)
         finally:
-            on_stage.supervisor.dispatcher.tell_all(StopReason.INTERRUPTED)
+            on_stage.supervisor.dispatcher.running.tell_all(StopReason.INTERRUPTED)
             await until(lambda: not on_stage.supervisor.dispatcher.running)
 
 

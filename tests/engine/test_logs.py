@@ -139,9 +139,10 @@ def test_only_our_own_logger_is_touched(undone: None) -> None:
     before = (list(root.handlers), root.level)
     stream = io.StringIO()
     configure("info", "json", stream)
-    configure("debug", "json", stream)
+    handler = configure("debug", "json", stream)
     logging.getLogger("holdbeat.engine").debug("hello", extra={"worker": "w"})
     logging.getLogger("somebody.else").error("not ours")
+    handler.flush()
     assert (list(root.handlers), root.level) == before
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [(line["message"], line["worker"]) for line in lines] == [("hello", "w")]

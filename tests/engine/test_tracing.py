@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -13,8 +15,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from holdbeat import App
+from holdbeat.api.server import ApiServer
+from holdbeat.cli.local import LocalBackend
 from holdbeat.domain.submission import Submission
-from holdbeat.observe import tracing
+from holdbeat.store import tracing
+from tests.engine.acting import job, until, value
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.rule("OPS-05")]
 
@@ -91,23 +96,86 @@ async def test_a_failure_marks_its_span_without_its_words(store_url: str, spans:
 
 async def test_without_a_provider_nothing_is_traced_or_stored(store_url: str) -> None:
     app = make_app(store_url)
-    submission = Submission.read({"type": "story"})
-    with tracing.submitting([submission]):
-        assert submission.trace is None
+    with tracing.submit_span([Submission.read({"type": "story"})]) as made:
+        assert made is None
     async with app.running():
         job = await (await app.enqueue("story", prompt="x")).wait(20)
     assert job.trace is None
     app.close()
 
 
-async def test_a_traceparent_of_the_caller_is_kept_and_one_that_is_none_is_ignored(spans: InMemorySpanExporter) -> None:
+def check_run_below_submission(exporter: InMemorySpanExporter) -> ReadableSpan:
+    """The one submission has a span, and the one run a span with it as parent; gives the submission's."""
+    (submit,), (run,) = named(exporter, "submit story"), named(exporter, "run story")
+    assert run.parent is not None and run.parent.span_id == context_of(submit).span_id
+    assert context_of(run).trace_id == context_of(submit).trace_id
+    return submit
+
+
+async def test_the_callers_span_is_the_parent_of_an_apps_submission(
+    store_url: str, spans: InMemorySpanExporter
+) -> None:
+    app = make_app(store_url)
+    async with app.running():
+        with trace.get_tracer_provider().get_tracer("program").start_as_current_span("caller") as caller:
+            handle = await app.enqueue("story", prompt="x")
+        await handle.wait(20)
+    submit = check_run_below_submission(spans)
+    assert submit.parent is not None and submit.parent.span_id == caller.get_span_context().span_id
+    app.close()
+
+
+async def test_a_job_from_the_local_command_line_has_a_submit_span_above_its_run(
+    store_url: str, spans: InMemorySpanExporter
+) -> None:
+    app = make_app(store_url)
+    backend = LocalBackend(app.store, app.settings)
+    made = await asyncio.to_thread(backend.submit_job, {"type": "story", "params": {"prompt": "x"}})
+    async with app.running():
+        await until(lambda: job(app.store, made["id"]).finished_at)
+    check_run_below_submission(spans)
+    app.close()
+
+
+async def test_a_job_of_a_schedule_has_a_submit_span_above_its_run(store_url: str, spans: InMemorySpanExporter) -> None:
+    app = make_app(store_url)
+    async with app.running():
+        await app.schedule("often", "story", every=1, params={"prompt": "x"})
+        await until(lambda: named(spans, "run story"))
+    submissions = [context_of(span).span_id for span in named(spans, "submit story")]
+    for run in named(spans, "run story"):
+        assert run.parent is not None and run.parent.span_id in submissions
+    app.close()
+
+
+async def test_a_job_from_the_api_has_a_submit_span_between_the_callers_and_its_run(
+    store_url: str, spans: InMemorySpanExporter
+) -> None:
+    app = make_app(store_url)
     mine = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
-    submissions = [Submission(type="story", trace=mine), Submission(type="other")]
-    with tracing.submitting(submissions):
-        pass
-    assert submissions[0].trace == mine
-    assert submissions[1].trace is not None and submissions[1].trace != mine
+    async with app.running():
+        assert app._supervisor is not None
+        server = ApiServer(app._supervisor)
+        transport = httpx2.ASGITransport(server.app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            body = {"type": "story", "params": {"prompt": "x"}}
+            answer = await client.post("/api/jobs", json=body, headers={"traceparent": mine})
+        assert answer.status_code == 201, answer.text
+        await until(lambda: value(app.store, "SELECT count(*) FROM job_runs WHERE status = 'COMPLETED'") == 1)
+    submit = check_run_below_submission(spans)
+    assert submit.parent is not None and submit.parent.span_id == int("b" * 16, 16)
+    assert context_of(submit).trace_id == int("a" * 32, 16)
+    app.close()
+
+
+async def test_jobs_of_one_batch_share_a_span_and_a_traceparent_that_is_none_is_ignored(
+    store_url: str, spans: InMemorySpanExporter
+) -> None:
+    app = make_app(store_url)
+    await app.enqueue_many([app.call("story", prompt="x"), app.call("fails")])
     assert named(spans, "submit 2 jobs")
-    assert tracing._remote("00-zz-1-01") is None
-    assert tracing._remote("00-" + "0" * 32 + "-" + "b" * 16 + "-01") is None
-    assert tracing._remote(None) is None
+    assert tracing.span_context("00-zz-1-01") is None
+    assert tracing.span_context("00-" + "0" * 32 + "-" + "b" * 16 + "-01") is None
+    assert tracing.span_context("01-" + "a" * 32 + "-" + "b" * 16 + "-01") is None
+    assert tracing.span_context(None) is None
+    app.close()

@@ -20,6 +20,7 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.views import event_json
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.reads.event_log import LoggedEvent, latest_cursor, read_events
+from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.api")
 
@@ -73,14 +74,7 @@ class EventFeed:
                 return
             self._head = await self._store.read(latest_cursor)
             self._numbers[self._head] = self._first - 1
-            loop = asyncio.get_running_loop()
-
-            def on_topics(topics: frozenset[str]) -> None:
-                if "events" in topics or "reconnected" in topics:
-                    with contextlib.suppress(RuntimeError):
-                        loop.call_soon_threadsafe(self._woken.set)
-
-            self._unsubscribe = self._store.listen(on_topics)
+            self._unsubscribe = self._store.on_topics(asyncio.get_running_loop(), {Topic.EVENTS}, self._woken.set)
             self._task = asyncio.create_task(self._read_on(), name="holdbeat-event-feed")
 
     async def _read_on(self) -> None:

@@ -14,6 +14,7 @@ from holdbeat.domain.api_key import ApiKey, hash_of
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.store.access.api_keys import list_api_keys, touch_api_keys
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.topics import Topic
 
 FRESH_S = 1.0
 SECOND_LOOK_S = 0.05
@@ -38,7 +39,7 @@ class KeyRing:
         self._unsubscribe()
 
     def _on_topics(self, topics: frozenset[str]) -> None:
-        if "api_keys" in topics or "reconnected" in topics:
+        if topics & {Topic.API_KEYS, Topic.RECONNECTED}:
             self._is_stale = True
 
     @property

@@ -17,11 +17,11 @@ from holdbeat.handlers.shell import SHELL
 from holdbeat.store.queue.enqueue import Enqueued
 from holdbeat.store.queue.submission import submit
 from holdbeat.store.queue.templates import find_template
+from holdbeat.store.tracing import current_traceparent, is_traceparent
 from holdbeat.store.transaction import Transaction
 
 MOST_JOBS = 10_000
 _HEADER_KEY = re.compile(r"[!-~]{1,255}")
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def read_submission(call: ApiRequest, given: Any, *, place: str = "") -> Submission:
@@ -32,8 +32,7 @@ def read_submission(call: ApiRequest, given: Any, *, place: str = "") -> Submiss
         )
     submission = Submission.read(given, place=place)
     trace = call.request.headers.get("traceparent")
-    if trace is not None and _TRACEPARENT.fullmatch(trace):
-        submission.trace = trace
+    submission.trace = trace if trace is not None and is_traceparent(trace) else current_traceparent()
     return submission
 
 

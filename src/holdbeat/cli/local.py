@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdbeat.domain import submission
     from holdbeat.domain.job import Job
     from holdbeat.domain.submission import Submission
+    from holdbeat.store import tracing
     from holdbeat.store.queue import bulk, cancel, groups, manual_retry, templates
     from holdbeat.store.queue import edit_job as change
     from holdbeat.store.queue import move as order
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 else:
     domain_group, submission = Lazy("holdbeat.domain.group"), Lazy("holdbeat.domain.submission")
     submitting = Lazy("holdbeat.store.queue.submission")
+    tracing = Lazy("holdbeat.store.tracing")
     bulk = Lazy("holdbeat.store.queue.bulk")
     cancel = Lazy("holdbeat.store.queue.cancel")
     change = Lazy("holdbeat.store.queue.edit_job")
@@ -57,7 +59,9 @@ def _bulk(result: bulk.BulkResult) -> Any:
 def _submission(given: Any, place: str = "") -> Submission:
     if not isinstance(given, dict):
         raise Invalid(f"{place.rstrip('.') or 'A job'} must be an object.", code="invalid_body", field=place[:-1])
-    return submission.Submission.read(given, place=place)
+    asked = submission.Submission.read(given, place=place)
+    asked.trace = tracing.current_traceparent()
+    return asked
 
 
 class LocalBackend(LocalState):

@@ -47,6 +47,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "move-store": ("holdbeat.cli.maintenance:move_store", "Move a store from SQLite to PostgreSQL."),
     "keys": ("holdbeat.cli.keys:keys", "API keys."),
     "bench": ("holdbeat.bench.command:bench", "Measure this machine."),
+    "torture": ("holdbeat.torture.command:torture", "Try to break Holdbeat on this machine, and judge it."),
     "version": ("holdbeat.cli.main:version", "Print the version."),
 }
 """Each verb: where it lives, and its one line of help, so that `--help` loads none of them."""

@@ -67,16 +67,19 @@ def _greet(settings: Any, app: str | None, *, has_worker: bool, has_api: bool) -
 
 @click.command(
     epilog=example(
-        "holdbeat worker example:app --slots 4 --resources gpu", "holdbeat worker example:app --metrics-port 9464"
+        "holdbeat worker example:app --slots 4 --resources gpu",
+        "holdbeat worker example:app --metrics-port 9464",
+        "holdbeat worker example:app --processes 4",
     )
 )
 @click.argument("app", required=False)
 @with_options
 @click.option("--resources", help="Only jobs on these resources, separated by commas.")
+@click.option("--processes", type=click.IntRange(min=1), help="Run so many worker processes, each with --slots slots.")
 @click.option("--metrics-port", type=int, help="Serve /metrics on this port of loopback, for Prometheus.")
 @click.option("--metrics-host", help="Serve /metrics on this address instead; it asks for no key.")
 @click.pass_obj
-def worker(obj: Any, /, app: str | None, resources: str | None, **flags: Any) -> None:
+def worker(obj: Any, /, app: str | None, resources: str | None, processes: int | None, **flags: Any) -> None:
     """Add a worker process on the same store; as many as you like, on as many machines as PostgreSQL serves.
 
     APP is module:name of your App, e.g. example:app.
@@ -87,4 +90,20 @@ def worker(obj: Any, /, app: str | None, resources: str | None, **flags: Any) ->
                                "gpu,mail, or leave it out to run jobs on all.")  # fmt: skip
     loaded = obj.load_app(app, flags)
     configure(loaded.settings.log_level, loaded.settings.log_format)
+    if processes is not None:
+        sys.exit(obj.supervise(_child_commands(processes, app, resources, flags, loaded.settings.metrics_port)))
     sys.exit(obj.serve(loaded, has_api=False, kind="worker", resources=only))
+
+
+def _child_commands(
+    processes: int, app: str | None, resources: str | None, flags: dict[str, Any], metrics_port: int | None
+) -> list[list[str]]:
+    """The command of each worker process: this one's options, and a metrics port of its own where there is one."""
+    words = [] if app is None else [app]
+    for name, value in {"resources": resources, **flags}.items():
+        if value is not None and name != "metrics_port":
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    ports = [[]] * processes if metrics_port is None else [
+        ["--metrics-port", str(metrics_port and metrics_port + number)] for number in range(processes)
+    ]  # fmt: skip
+    return [[sys.executable, "-m", "holdbeat", "worker", *words, *port] for port in ports]

@@ -72,20 +72,20 @@ class Cron:
 
     def next_after(self, after: datetime, zone: ZoneInfo, dst: Dst) -> datetime | None:
         """The first fire strictly after an instant, in UTC; None if the calendar ends before."""
-        found = self._next(_instant(after), zone, dst)
-        return found[0].replace(tzinfo=UTC) if found else None
+        following = self._next(_instant(after), zone, dst)
+        return following[0].replace(tzinfo=UTC) if following else None
 
     def fires(self, after: datetime, zone: ZoneInfo, dst: Dst) -> Iterator[Fire]:
         """All fires strictly after an instant, in order."""
-        found = self._next(_instant(after), zone, dst)
-        while found:
-            instant, is_moved = found
+        following = self._next(_instant(after), zone, dst)
+        while following:
+            instant, is_moved = following
             wall = wall_at(zone, instant)
             first, second = offsets(zone, wall)
             note = "gap" if is_moved else "fold" if first > second else None
             at = instant.replace(tzinfo=UTC)
             yield Fire(at=at, local=at.astimezone(zone), note=note)
-            found = self._next(instant, zone, dst)
+            following = self._next(instant, zone, dst)
 
     @property
     def shortest_step(self) -> timedelta:
@@ -113,9 +113,9 @@ class Cron:
         """The next instant at which the clocks show a matching minute."""
         now = wall_at(zone, after)
         minute = whole_minute(now)
-        found = None
+        next_at = None
         wall = self._grid.at_or_after(minute + MINUTE)
-        while wall and not found:
+        while wall and not next_at:
             first, second = offsets(zone, wall)
             if first < second:
                 wall = self._grid.at_or_after(behind_gap(zone, wall))
@@ -124,7 +124,7 @@ class Cron:
             if at <= after:
                 at = wall - second
             if at > after:
-                found = at
+                next_at = at
             else:
                 wall = self._grid.at_or_after(wall + MINUTE)
         first, second = offsets(zone, now)
@@ -134,9 +134,9 @@ class Cron:
             while wall and wall <= minute:
                 at = wall - offsets(zone, wall)[1]
                 if at > after:
-                    return min(at, found) if found else at
+                    return min(at, next_at) if next_at else at
                 wall = self._grid.at_or_after(wall + MINUTE)
-        return found
+        return next_at
 
     def _next_on_the_wall(self, after: datetime, zone: ZoneInfo, dst: Dst) -> tuple[datetime, bool] | None:
         """The next instant that a matching wall time, shown or skipped, is mapped to."""

@@ -106,8 +106,8 @@ def _fields(text: str) -> list[str]:
         if fields[0] == "@every":
             raise invalid_cron("'@every' is not part of cron: for every so many seconds give interval_s instead.")
         if fields[0] not in NICKNAMES or len(fields) > 1:
-            given = _shown(" ".join(fields))
-            raise invalid_cron(f"{given} is not a known nickname; use one of {', '.join(NICKNAMES)}, alone.")
+            nickname = _shown(" ".join(fields))
+            raise invalid_cron(f"{nickname} is not a known nickname; use one of {', '.join(NICKNAMES)}, alone.")
         fields = NICKNAMES[fields[0]].split()
     if len(fields) != len(_FIELDS):
         raise invalid_cron(

@@ -32,8 +32,8 @@ def zone_of(name: str) -> ZoneInfo:
 def _plain_name(name: object) -> str:
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
-    shown = ascii(name)[:40]
-    raise _unknown(f"{shown} is not an IANA timezone; use a name such as Europe/Berlin or UTC.")
+    quoted = ascii(name)[:40]
+    raise _unknown(f"{quoted} is not an IANA timezone; use a name such as Europe/Berlin or UTC.")
 
 
 @lru_cache(maxsize=1024)

@@ -152,29 +152,31 @@ def _candidates(inputs: PlanInputs, now: datetime) -> tuple[list[_Candidate], di
     """All candidates, none in the past, and the expiry of each live hint."""
     schedule = inputs.schedule
     anchor = _anchor(inputs, now)
-    found: list[_Candidate] = []
+    candidates: list[_Candidate] = []
     if schedule.cron is not None:
         slot = _next_slot(inputs, anchor)
         if slot is not None and slot < now:
-            found.append(_Candidate(CRON, now, f"its slot {iso(slot)} has passed: once now, then back to the grid"))
+            candidates.append(
+                _Candidate(CRON, now, f"its slot {iso(slot)} has passed: once now, then back to the grid")
+            )
         elif slot is not None:
-            found.append(_Candidate(CRON, slot, f"next slot of {schedule.cron} in {schedule.timezone}"))
+            candidates.append(_Candidate(CRON, slot, f"next slot of {schedule.cron} in {schedule.timezone}"))
     else:
-        found.append(_baseline_interval(inputs, anchor, now))
+        candidates.append(_baseline_interval(inputs, anchor, now))
     hints: dict[str, datetime] = {}
     expires_at = schedule.hint_interval_expires_at
     if schedule.hint_interval_s is not None and expires_at is not None and expires_at > now:
         at, why = _from_start(inputs, anchor, interval_of(schedule.hint_interval_s), now)
-        found.append(_Candidate(HINT_INTERVAL, at, f"{why}{_because(schedule.hint_interval_reason)}"))
+        candidates.append(_Candidate(HINT_INTERVAL, at, f"{why}{_because(schedule.hint_interval_reason)}"))
         hints[HINT_INTERVAL] = expires_at
     expires_at = schedule.hint_next_run_expires_at
     if schedule.hint_next_run_at is not None and expires_at is not None and expires_at > now:
         at = max(schedule.hint_next_run_at, now)
-        found.append(
+        candidates.append(
             _Candidate(HINT_NEXT_RUN, at, f"the time that a hint asks for{_because(schedule.hint_next_run_reason)}")
         )
         hints[HINT_NEXT_RUN] = expires_at
-    return found, hints
+    return candidates, hints
 
 
 def _anchor(inputs: PlanInputs, now: datetime) -> datetime:
@@ -229,7 +231,7 @@ def _from_start(
 def _winner(candidates: list[_Candidate], hints: dict[str, datetime]) -> tuple[_Candidate | None, list[str]]:
     if not candidates:
         return None, []
-    hinted = [each for each in candidates if each.name in hints]
+    hinted = [candidate for candidate in candidates if candidate.name in hints]
     # Of equals min keeps the first, here the one-shot: the decision names the one that the run uses up.
     if len(hinted) == 2:
         return min(reversed(hinted), key=_at), ["Both hints are set: the earlier wins, the baseline is ignored."]
@@ -323,7 +325,9 @@ def _decision(
         "next_run_at": at,
         "replan_at": iso(replan_at) if replan_at is not None else None,
         "winner": name,
-        "candidates": [{"name": each.name, "at": iso(each.at), "why": each.why} for each in candidates],
+        "candidates": [
+            {"name": candidate.name, "at": iso(candidate.at), "why": candidate.why} for candidate in candidates
+        ],
         "clamps": clamps,
         "notes": notes,
         "failure_count": inputs.schedule.failure_count,

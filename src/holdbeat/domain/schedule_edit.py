@@ -124,9 +124,9 @@ _FIXED_BY_ENDPOINT = frozenset({"template_id", "type", "params", "resource", "re
 _EXCLUDES = {"cron": "interval_s", "interval_s": "cron", "type": "template_id", "template_id": "type"}
 
 
-def created(schedule_id: str, given: Mapping[str, Any], now: datetime, *, endpoint: bool = False) -> Schedule:
+def created(schedule_id: str, fields: Mapping[str, Any], now: datetime, *, endpoint: bool = False) -> Schedule:
     """A new schedule from a request's fields; an Endpoint is adaptive, and adaptive means overlap `skip`."""
-    own, call = _read(given, endpoint, given.get("timezone", "UTC"))
+    own, call = _read(fields, endpoint, fields.get("timezone", "UTC"))
     if "name" not in own:
         raise Invalid("Give the schedule a name.", code="missing_field", field="name")
     if endpoint:
@@ -165,14 +165,14 @@ def edited(schedule: Schedule, changes: Mapping[str, Any]) -> Schedule:
     return result
 
 
-def _read(given: Mapping[str, Any], is_endpoint: bool, timezone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read(fields: Mapping[str, Any], is_endpoint: bool, timezone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Splits the fields into the schedule's own and those of the HTTP call, each in its proper form.
 
     Instants without an offset are wall time in the schedule's own `timezone`.
     """
     own: dict[str, Any] = {}
     call: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in fields.items():
         if is_endpoint and name in _CALL:
             if value is None and name not in ("body", "headers"):
                 raise Invalid(f"{name} cannot be null.", code="missing_field", field=name)

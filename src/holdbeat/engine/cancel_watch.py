@@ -10,6 +10,7 @@ from holdbeat.engine.service import Service
 from holdbeat.handlers.stop import StopReason
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.running.workers import signals
+from holdbeat.store.topics import Topic
 
 LOOK_S = 0.8
 
@@ -18,7 +19,7 @@ class CancelWatch(Service):
     """Looks for cancelled work of this worker: at a wake-up, and while something runs also by the clock."""
 
     name: ClassVar[str] = "cancel-watch"
-    topics: ClassVar[frozenset[str]] = frozenset({"cancel", "reconnected"})
+    topics: ClassVar[frozenset[Topic]] = frozenset({Topic.CANCEL})
 
     def __init__(self, store: PersistenceAdapter, worker_id: str, dispatcher: Dispatcher) -> None:
         super().__init__(store, LOOK_S)
@@ -31,5 +32,5 @@ class CancelWatch(Service):
             return []
         told = await self.store.read(signals, self._worker_id)
         for lease_id in told:
-            self._dispatcher.tell(lease_id, StopReason.CANCELLED)
+            self._dispatcher.running.tell(lease_id, StopReason.CANCELLED)
         return list(told)

@@ -100,11 +100,11 @@ class ClockWatch:
         if self._skew_looked_at is not None and asked - self._skew_looked_at < SKEW_CHECK_S:
             return
         self._skew_looked_at = asked
-        found: datetime = await self._store.read(database_time)
+        database_now: datetime = await self._store.read(database_time)
         answered = remote.monotonic()
         # Every write takes a finer sample than this; it only corrects what is far off.
-        if abs(found - remote.now()) > timedelta(seconds=0.5 + answered - asked):
-            remote.sample(found, asked=asked, answered=answered)
+        if abs(database_now - remote.now()) > timedelta(seconds=0.5 + answered - asked):
+            remote.sample(database_now, asked=asked, answered=answered)
 
     def _skew(self, remote: OffsetClock) -> list[ClockJump]:
         self.skew_s = round((remote.now() - self._machine.now()).total_seconds(), 3)

@@ -28,6 +28,7 @@ from holdbeat.store.running.reservations import (
     reserve,
 )
 from holdbeat.store.running.workers import has_live_worker_for
+from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -117,14 +118,7 @@ class DirectExecutionHandler(Service):
         patience_s = max(patience_s, AT_ONCE_S)
         until = self.store.clock.monotonic() + patience_s
         woken = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def on_topics(topics: frozenset[str]) -> None:
-            if "direct" in topics or "reconnected" in topics:
-                with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(woken.set)
-
-        unsubscribe = self.store.listen(on_topics)
+        unsubscribe = self.store.on_topics(asyncio.get_running_loop(), {Topic.DIRECT}, woken.set)
         self._waiting += 1
         reserving = asyncio.ensure_future(self.store.write(reserve, work, self._owner, self._reservation_s))
         try:

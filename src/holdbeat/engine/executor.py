@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from holdbeat.engine.run_reports import RunReports
 from holdbeat.handlers.context import Context
 from holdbeat.handlers.handler import Handler
 from holdbeat.handlers.stop import StopReason, StopSignal
-from holdbeat.observe.tracing import running
+from holdbeat.observe.tracing import RunSpan, running
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -39,9 +39,13 @@ class Executor:
         self._clock = clock
         self._on_overdue = on_overdue
 
-    async def execute(self, claim: Claim, stop: StopSignal) -> Outcome:
+    def execute(self, claim: Claim, stop: StopSignal) -> Coroutine[Any, Any, Outcome]:
         """Runs what was claimed to its end."""
-        with running(claim) as span:
+        span = running(claim)
+        return self._execute(claim, stop) if span is None else self._traced(span, claim, stop)
+
+    async def _traced(self, span: RunSpan, claim: Claim, stop: StopSignal) -> Outcome:
+        with span:
             outcome = await self._execute(claim, stop)
             span.ended(outcome)
             return outcome
@@ -84,8 +88,10 @@ class Executor:
             # It held the event loop beyond its deadline, so that the alarm could not go off before it returned.
             self._time_is_up(claim, stop)
             outcome = stop.verdict(outcome)
-        kept = await reports.finish()
-        return replace(outcome, artifacts=kept) if kept else outcome
+        if not reports.any_made:
+            return outcome
+        artifacts = await reports.finish()
+        return replace(outcome, artifacts=artifacts) if artifacts else outcome
 
     def _time_is_up(self, claim: Claim, stop: StopSignal) -> None:
         work: Any = claim.job or claim.reservation

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Set
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.lease import LeaseTerms
-from holdbeat.engine.dispatcher import Running
+from holdbeat.engine.running import Running
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
-from holdbeat.store.adapter import PersistenceAdapter, Work
+from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.running.workers import Beat, beat
+from holdbeat.store.work import Work
 
 log = logging.getLogger("holdbeat.engine")
 

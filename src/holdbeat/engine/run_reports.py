@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import threading
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -47,17 +48,25 @@ class RunReports:
         self._logs: list[LogEntry] = []
         self._progress: dict[str, ProgressEntry] = {}
         self._writing = asyncio.Lock()
+        self.on_first: Callable[[], None] = lambda: None
+        """Called from any thread when something waits to be written and nothing did before."""
 
     def of(self, lease: Lease) -> OneRunReports:
         return OneRunReports(self, lease)
 
     def add_log(self, entry: LogEntry) -> None:
         with self._lock:
+            is_first = self.is_empty
             self._logs.append(entry)
+        if is_first:
+            self.on_first()
 
     def add_progress(self, entry: ProgressEntry) -> None:
         with self._lock:
+            is_first = self.is_empty
             self._progress[entry.lease_id] = entry
+        if is_first:
+            self.on_first()
 
     @property
     def is_empty(self) -> bool:
@@ -172,6 +181,11 @@ class OneRunReports:
             return
         if str(path) not in recorded:
             _remove(path)
+
+    @property
+    def any_made(self) -> bool:
+        """Whether the run reported anything: most do not."""
+        return self._said or bool(self._kept)
 
     async def finish(self) -> dict[str, Any]:
         """Sees to it that everything the run said is written, and returns its artifacts."""

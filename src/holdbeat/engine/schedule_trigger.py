@@ -22,6 +22,7 @@ from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.schedules.firing import Firing, fire_due
 from holdbeat.store.schedules.upcoming import drifted, is_behind, look_ahead, realign
+from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -38,7 +39,7 @@ CONTENDED = timedelta(milliseconds=5)
 
 class ScheduleTrigger(Service):
     name: ClassVar[str] = "schedule-trigger"
-    topics: ClassVar[frozenset[str]] = frozenset({"schedules", "reconnected"})
+    topics: ClassVar[frozenset[Topic]] = frozenset({Topic.SCHEDULES})
     watches_clock: ClassVar[bool] = True
 
     def __init__(
@@ -132,8 +133,8 @@ class ScheduleTrigger(Service):
     async def _check_plans(self) -> None:
         """Compares a few plans from before the start with the timetables: the rules of a zone may have changed."""
         assert self._unchecked is not None
-        found, following = await self.store.read(drifted, self._unchecked, CHECKED_AT_ONCE)
-        if found:
+        has_drifted, following = await self.store.read(drifted, self._unchecked, CHECKED_AT_ONCE)
+        if has_drifted:
             await self.store.write(realign, self._unchecked, CHECKED_AT_ONCE, went_back=False)
             self._look_due = True
         self._unchecked = following

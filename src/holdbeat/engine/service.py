@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from holdbeat.domain.errors import StoreRefused, Unavailable
 from holdbeat.domain.worker import Worker
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -25,8 +26,8 @@ class Service(ABC):
     """Starts, steps at an interval or when woken, and stops after the step at hand."""
 
     name: ClassVar[str]
-    topics: ClassVar[frozenset[str]] = frozenset()
-    """Wake-ups of the store that make it step at once."""
+    topics: ClassVar[frozenset[Topic]] = frozenset()
+    """Topics of the store that make it step at once; a reconnect does so too."""
     watches_clock: ClassVar[bool] = False
     """Whether it looks at the clocks itself, so that its process needs no other ClockWatch."""
 
@@ -53,15 +54,8 @@ class Service(ABC):
         if self._task is not None:
             return
         self._stopping = False
-        loop = asyncio.get_running_loop()
         if self.topics:
-
-            def on_topics(topics: frozenset[str]) -> None:
-                if topics & self.topics:
-                    with contextlib.suppress(RuntimeError):
-                        loop.call_soon_threadsafe(self.wake)
-
-            self._unsubscribe = self.store.listen(on_topics)
+            self._unsubscribe = self.store.on_topics(asyncio.get_running_loop(), self.topics, self.wake)
         self._task = asyncio.create_task(self._loop(), name=f"holdbeat-{self.name}")
 
     async def stop(self) -> None:

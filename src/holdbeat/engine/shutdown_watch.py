@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from holdbeat.engine.supervisor import KILL_MARGIN_S, SETTLE_PATIENCE_S, Supervisor
 from holdbeat.handlers.stop import StopReason
+from holdbeat.observe.log_writer import flush_logs
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -67,9 +68,10 @@ class ShutdownWatch:
         self._mouth.close()
 
     def _listen(self) -> None:
-        self._ear.settimeout(LOOK_S)
         with self._ear:
             while not self._is_closed and not self._is_over:
+                # Nothing is due before the first signal; `close` ends the wait.
+                self._ear.settimeout(None if self._until is None else LOOK_S)
                 try:
                     with contextlib.suppress(TimeoutError):
                         for number in self._ear.recv(64):
@@ -99,15 +101,16 @@ class ShutdownWatch:
         dispatcher = self._supervisor.dispatcher
         if not self._has_told:
             self._has_told = True
-            self._until = now + dispatcher.longest_cancel_grace_s + KILL_MARGIN_S
+            self._until = now + dispatcher.running.longest_cancel_grace_s + KILL_MARGIN_S
             log.warning("a handler blocks the event loop; what runs is told to end")
-            dispatcher.tell_all(StopReason.INTERRUPTED)
+            dispatcher.running.tell_all(StopReason.INTERRUPTED)
             return
         self._is_over = True
         log.critical("a handler blocks the event loop beyond every grace; what it leaves is settled without it")
         settling = threading.Thread(target=self._settle, name="holdbeat-last-resort", daemon=True)
         settling.start()
         settling.join(SETTLE_PATIENCE_S)
+        flush_logs()
         self._end(0)
 
     def _settle(self) -> None:

@@ -21,12 +21,13 @@ from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.engine.cancel_watch import CancelWatch
 from holdbeat.engine.clock_watch import ClockWatchService
 from holdbeat.engine.direct_execution import DirectExecutionHandler
-from holdbeat.engine.dispatcher import Dispatcher, settlement_of
+from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.heartbeat import Heartbeat
 from holdbeat.engine.report_flush import ReportFlush
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
+from holdbeat.engine.running import settlement_of
 from holdbeat.engine.service import Service
 from holdbeat.engine.worker_identity import this_worker
 from holdbeat.engine.zombie_recovery import ZombieRecovery
@@ -95,6 +96,7 @@ class Supervisor:
             on_unknown=self._doubt_from_thread,
             recorder=recorder,
         )
+        self.dispatcher.last_beat_at = lambda: self.heartbeat.last_beat_at
         self.recovery = ZombieRecovery(store, terms, settings.recover_s)
         self.direct = DirectExecutionHandler(
             store, self.worker.id, direct_wait_s=settings.direct_wait_s, reservation_s=settings.reservation_s
@@ -196,11 +198,11 @@ class Supervisor:
 
     async def _interrupt(self) -> None:
         """Asks what still runs to end, waits its grace, and settles the rest as interrupted."""
-        grace_s = self.dispatcher.longest_cancel_grace_s
+        grace_s = self.dispatcher.running.longest_cancel_grace_s
         self._hurry.clear()
-        self.dispatcher.tell_all(StopReason.INTERRUPTED)
+        self.dispatcher.running.tell_all(StopReason.INTERRUPTED)
         if not await self._drained(grace_s + KILL_MARGIN_S):
-            held = self.dispatcher.held
+            held = self.dispatcher.running.entries()
             for entry in held:
                 self.dispatcher.give_up_on(
                     entry,
@@ -241,7 +243,7 @@ class Supervisor:
 
     def _tell_from_thread(self, lease_id: str, reason: StopReason) -> None:
         """Stops a handler at the heartbeat's word; works even while the event loop is blocked."""
-        self.dispatcher.tell(lease_id, reason)
+        self.dispatcher.running.tell(lease_id, reason)
 
     def _doubt_from_thread(self) -> None:
         """The heartbeat keeps leases alive that the dispatcher does not know: it looks what they are."""

@@ -24,6 +24,7 @@ from holdbeat.handlers.outbound import Outbound, OutboundFailure
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.topics import Topic
 from holdbeat.store.webhooks.deliveries import (
     PER_HOST,
     DeliveryResult,
@@ -48,7 +49,7 @@ _RECORDED_AS = {
 
 class WebhookService(Service):
     name: ClassVar[str] = "webhooks"
-    topics: ClassVar[frozenset[str]] = frozenset({"deliveries", "reconnected"})
+    topics: ClassVar[frozenset[Topic]] = frozenset({Topic.DELIVERIES})
 
     def __init__(self, store: PersistenceAdapter, outbound: Outbound, *, recorder: Recorder = SILENT) -> None:
         super().__init__(store, LOOK_S)

@@ -1,4 +1,4 @@
-"""Who this process is to the others: a name that is never used again, and the numbers of its slots."""
+"""Builds this process's Worker record, under an id that is never used again (host-pid-random)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,3 @@ def this_worker(
         resources=None if resources is None else tuple(resources),
         version=version,
     )
-
-
-def slot_numbers(worker: Worker) -> list[int]:
-    return list(range(worker.slots))
-
-
-def http_slot_numbers(worker: Worker) -> list[int]:
-    """The lane for http calls counts downwards from -1."""
-    return [-1 - number for number in range(worker.http_slots)]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from types import CoroutineType, coroutine
 from typing import Any
 
 from holdbeat.domain.run import ErrorKind, Outcome
@@ -38,38 +40,79 @@ class AsyncHandler:
             return kwargs
         task = asyncio.current_task()
         assert task is not None
-        loop = asyncio.get_running_loop()
         cancels_before = task.cancelling()
-        is_over = False
-        is_told = False
-
-        def tell() -> None:
-            # Runs in the loop while the function is suspended, so it cannot hit the worker's own code.
-            nonlocal is_told
-            if not (is_over or is_told):
-                is_told = True
-                task.cancel()
-
-        def tell_from_anywhere() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
-                loop.call_soon_threadsafe(tell)
-
-        unsubscribe = stop.subscribe(tell_from_anywhere)
+        unsubscribe: Callable[[], None] | None = None
         try:
             # SystemExit and KeyboardInterrupt must be caught in here: a task hands them to the event loop,
             # and that would end the worker.
-            outcome = outcome_of_value(await self._function(**kwargs))
+            called = self._function(**kwargs)
+            if type(called) is CoroutineType:
+                # Most of what a stop needs is only needed by a function that waits for something.
+                try:
+                    awaited = called.send(None)
+                except StopIteration as end:
+                    value = end.value
+                else:
+                    unsubscribe = _cancel_on_stop(task, stop)
+                    value = await _go_on(called, awaited)
+            else:
+                unsubscribe = _cancel_on_stop(task, stop)
+                value = await called
+            outcome = outcome_of_value(value)
         except BaseException as error:
             outcome = outcome_of_error(error)
             if not stop.is_set and outcome.error_kind is ErrorKind.ERROR:
                 ctx.write_log("stderr", traceback_text(error))
             del error
         finally:
-            is_over = True
-            unsubscribe()
+            if unsubscribe is not None:
+                unsubscribe()
         if task.cancelling() > cancels_before:
             await _forget_cancels(task, cancels_before)
         return stop.verdict(outcome)
+
+
+@coroutine
+def _go_on(suspended: CoroutineType[Any, Any, Any], awaited: Any) -> Generator[Any, Any, Any]:
+    """The rest of a coroutine that waits for `awaited`, as something to await."""
+    while True:
+        try:
+            answer = yield awaited
+        except BaseException as error:
+            step = partial(suspended.throw, error)
+        else:
+            step = partial(suspended.send, answer)
+        try:
+            awaited = step()
+        except StopIteration as end:
+            return end.value
+
+
+def _cancel_on_stop(task: asyncio.Task[Any], stop: StopSignal) -> Callable[[], None]:
+    """Cancels the task once when the stop is set; returns what ends that."""
+    loop = asyncio.get_running_loop()
+    is_over = False
+    is_told = False
+
+    def cancel() -> None:
+        # Runs in the loop while the function is suspended, so it cannot hit the worker's own code.
+        nonlocal is_told
+        if not (is_over or is_told):
+            is_told = True
+            task.cancel()
+
+    def cancel_from_any_thread() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no handler is left
+            loop.call_soon_threadsafe(cancel)
+
+    unsubscribe = stop.subscribe(cancel_from_any_thread)
+
+    def end() -> None:
+        nonlocal is_over
+        is_over = True
+        unsubscribe()
+
+    return end
 
 
 async def _forget_cancels(task: asyncio.Task[Any], down_to: int) -> None:

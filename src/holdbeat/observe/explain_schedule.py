@@ -38,12 +38,12 @@ def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None =
     reasons += [reason("warning", warning) for warning in schedule.warnings]
     reasons += _failures(schedule)
     reasons += _latest(facts.latest, tx.now)
-    shown = schedule_json(schedule)
+    view = schedule_json(schedule)
     summary = f"{schedule.name}: {reasons[0]['detail']}"
     return answer(facts.state, summary, reasons, facts.fires_at if facts.state == "planned" else None) | {
-        **{name: shown[name] for name in ("next_run_at", "fires_at", "last_decision", "trouble", "warnings")},
+        **{name: view[name] for name in ("next_run_at", "fires_at", "last_decision", "trouble", "warnings")},
         "in_flight": facts.in_flight,
-        "occurrences": [occurrence_json(each) for each in facts.latest],
+        "occurrences": [occurrence_json(occurrence) for occurrence in facts.latest],
     }
 
 
@@ -128,17 +128,21 @@ def _failures(schedule: Schedule) -> list[dict[str, Any]]:
 
 def _latest(latest: list[Occurrence], now: datetime) -> list[dict[str, Any]]:
     reasons = []
-    for each in latest:
-        what = str(each.status) if each.count == 1 else f"{each.status} ({each.count:,} due times in one)"
-        job = f" as job {each.job_id}" if each.job_id else ""
+    for occurrence in latest:
+        what = (
+            str(occurrence.status)
+            if occurrence.count == 1
+            else f"{occurrence.status} ({occurrence.count:,} due times in one)"
+        )
+        job = f" as job {occurrence.job_id}" if occurrence.job_id else ""
         reasons.append(
             reason(
                 "occurrence",
-                f"Due at {moment(each.due_at, now)}: {what}{job}{because(each.reason)}.",
-                due_at=each.due_at,
-                status=str(each.status),
-                job_id=each.job_id,
-                why=each.reason,
+                f"Due at {moment(occurrence.due_at, now)}: {what}{job}{because(occurrence.reason)}.",
+                due_at=occurrence.due_at,
+                status=str(occurrence.status),
+                job_id=occurrence.job_id,
+                why=occurrence.reason,
             )
         )
     return reasons

@@ -10,11 +10,13 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, TextIO
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.log_text import one_line
+from holdbeat.observe.log_writer import QueuedHandler
 from holdbeat.observe.redaction import without_secrets
 
 FIELDS: Final = ("event", "job", "run", "worker", "fence", "group", "schedule", "data")
@@ -69,16 +71,18 @@ class TextFormatter(logging.Formatter):
 def configure(level: str = "info", format: str = "text", stream: TextIO | None = None) -> logging.Handler:
     """Sends the logger `holdbeat` and all below it to `stream` (standard error), and nowhere else.
 
-    Called again, it replaces what it set before.
+    Lines are written by a thread of the handler's own; `flush` writes what waits. Called again, it replaces what it set
+    before.
     """
     if level not in LEVELS:
         raise SettingsError(f"log_level {level!r} is not known; choose {', '.join(LEVELS)}.", field="log_level")
     if format not in FORMATS:
         raise SettingsError(f"log_format {format!r} is not known; choose {', '.join(FORMATS)}.", field="log_format")
     ours = logging.getLogger("holdbeat")
-    for old in [handler for handler in ours.handlers if isinstance(handler, _OurHandler)]:
+    for old in [handler for handler in ours.handlers if isinstance(handler, QueuedHandler)]:
         ours.removeHandler(old)
-    handler = _OurHandler(stream or sys.stderr)
+        old.flush()
+    handler = QueuedHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     ours.addHandler(handler)
     ours.setLevel(level.upper())
@@ -86,12 +90,14 @@ def configure(level: str = "info", format: str = "text", stream: TextIO | None =
     return handler
 
 
-class _OurHandler(logging.StreamHandler[TextIO]):
-    """The handler that `configure` sets, so that it can be told from a program's own."""
+@lru_cache(maxsize=4)
+def _iso(created: float) -> str:
+    return iso(datetime.fromtimestamp(created, UTC))
 
 
 def _at(record: logging.LogRecord) -> str:
-    return iso(datetime.fromtimestamp(record.created, UTC))
+    """When it was logged. The lines of one commit have the same instant."""
+    return _iso(record.created)
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -1,124 +1,40 @@
 """PersistenceAdapter: what a Store promises, whichever engine is underneath.
 
 - A verb runs in one transaction. When `write` returns, it is on disk; when it raises, nothing of it is.
-- Verbs that wait at the same time may share one commit, but never each other's failure.
-- What a verb woke (`tx.wake`) is told after the commit, in this process and in others. Wake-ups are a hint:
-  whoever waits for something also looks from time to time.
-- A store belongs to the process that opened it. A fork waits until it rests, and the child's copy refuses everything.
+- Verbs that wait at the same time may share one commit, but one's failure does not fail another.
+- Topics that a verb names (`tx.wake`) reach the listeners after the commit, in this process and in others. Wake-ups
+  are a hint: every subscriber also polls.
+- A store belongs to the process that opened it: see `forks`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import threading
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Sequence, Set
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from holdbeat.domain.clock import Clock
-from holdbeat.domain.errors import Conflict, Invalid, StoreRefused
+from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.store.event_lines import log_events
+from holdbeat.store.forks import watch_forks
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
+from holdbeat.store.work import Work
 
 if TYPE_CHECKING:
-    # Loaded by those who have an event loop: a command that reads a store need not wait for it.
+    # Loaded only where there is an event loop: a command that reads a store need not wait for this import.
     import asyncio
 
 log = logging.getLogger("holdbeat.store")
 
 P = ParamSpec("P")
 T = TypeVar("T")
-A = TypeVar("A")
 
 Listener = Callable[[frozenset[str]], None]
 Witness = Callable[[Sequence[Row]], None]
 Timer = Callable[[str, float], None]
-
-
-class Coalesced(Generic[A, T]):
-    """A verb whose waiting calls are done together: one call for many, each with its own result or error.
-
-    `many(tx, batches)` must decide about every batch before it writes, so that a refused one leaves no trace.
-    One that `batches_behind` would rather go with the next transaction than begin one beside another of its kind.
-    """
-
-    def __init__(
-        self, many: Callable[[Transaction, list[A]], list[T | Exception]], *, batches_behind: bool = False
-    ) -> None:
-        self.many = many
-        self.batches_behind = batches_behind
-        self.__doc__ = many.__doc__
-        self.__name__ = many.__name__
-
-    def __call__(self, tx: Transaction, batch: A) -> T:
-        result = self.many(tx, [batch])[0]
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-
-class Work:
-    """One call of a verb on its way to the engine, and who waits for it: a thread, or a task of an event loop."""
-
-    __slots__ = ("args", "future", "given_up", "kwargs", "loop", "verb", "waiter")
-
-    def __init__(
-        self,
-        verb: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        self.verb = verb
-        self.args = args
-        self.kwargs = kwargs
-        self.loop = loop
-        self.given_up = False
-        self.waiter: asyncio.Future[Any] | None = None
-        self.future: Future[Any] | None = None
-        if loop is not None:
-            self.waiter = loop.create_future()
-        else:
-            self.future = Future()
-
-    def begin(self) -> bool:
-        """Whether somebody still waits for it; one that nobody waits for is not begun."""
-        return not self.given_up if self.future is None else self.future.set_running_or_notify_cancel()
-
-    def run(self, tx: Transaction) -> Any:
-        return self.verb(tx, *self.args, **self.kwargs)
-
-
-def reply(answers: Iterable[tuple[Work, Any]]) -> None:
-    """Gives everyone who waits a result or an error. Each event loop is woken once, however many wait there."""
-    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-    for work, result in answers:
-        if work.loop is not None and work.waiter is not None:
-            loops.setdefault(work.loop, []).append((work.waiter, result))
-        elif work.future is None or work.future.done():
-            continue
-        elif isinstance(result, Exception):
-            work.future.set_exception(result)
-        else:
-            work.future.set_result(result)
-    for loop, waiters in loops.items():
-        # A loop that was closed has nobody left who waits.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_wake, waiters)
-
-
-def _wake(waiters: list[tuple[asyncio.Future[Any], Any]]) -> None:
-    for waiter, result in waiters:
-        if waiter.done():
-            continue
-        if isinstance(result, Exception):
-            waiter.set_exception(result)
-        else:
-            waiter.set_result(result)
 
 
 class PersistenceAdapter(ABC):
@@ -145,7 +61,7 @@ class PersistenceAdapter(ABC):
     """Whether this is a forked child's copy of a store that its parent opened."""
 
     def __init__(self) -> None:
-        _OPENED[id(self)] = self
+        watch_forks(self)
         self._listeners: list[Listener] = []
         self._witnesses: list[Witness] = []
         self.timer: Timer | None = None
@@ -161,12 +77,14 @@ class PersistenceAdapter(ABC):
         """`submit` for a write whose caller does nothing else until it is answered."""
         self.submit(work, read_only=False)
 
-    async def _wait_for(self, work: Work, *, read_only: bool) -> Any:
+    def _start(self, work: Work, *, read_only: bool) -> Coroutine[Any, Any, Any]:
+        began = self.clock.monotonic() if self.timer is not None else 0.0
+        self.submit(work, read_only=read_only)
+        return self._answer_of(work, began, "read" if read_only else "write")
+
+    async def _answer_of(self, work: Work, began: float, kind: str) -> Any:
         import asyncio
 
-        timer = self.timer
-        began = self.clock.monotonic() if timer is not None else 0.0
-        self.submit(work, read_only=read_only)
         assert work.waiter is not None
         try:
             return await work.waiter
@@ -174,21 +92,26 @@ class PersistenceAdapter(ABC):
             work.given_up = True
             raise
         finally:
-            if timer is not None:
-                timer("read" if read_only else "write", self.clock.monotonic() - began)
+            if self.timer is not None:
+                self.timer(kind, self.clock.monotonic() - began)
 
     async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a verb in a transaction of its own and returns once it is on disk."""
+        return await self.start_write(verb, *args, **kwargs)
+
+    def start_write(
+        self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T]:
+        """`write` that hands the call to the engine now; the result is awaited later."""
         import asyncio
 
-        result: T = await self._wait_for(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=False)
-        return result
+        return self._start(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=False)
 
     async def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a verb that only reads, on a snapshot of its own, beside the writers."""
         import asyncio
 
-        result: T = await self._wait_for(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=True)
+        result: T = await self._start(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=True)
         return result
 
     def write_sync(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -214,6 +137,19 @@ class PersistenceAdapter(ABC):
         The caller commits; `write_events` of the transaction must be called before that, so that Events are stored too.
         """
 
+    def write_joined(
+        self,
+        connection: Any,
+        verb: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Runs a verb in the caller's open transaction: what it writes exists if and when the caller commits."""
+        tx = self.joined(connection)
+        result = verb(tx, *args, **kwargs)
+        tx.write_events()
+        return result
+
     @abstractmethod
     def connection(self) -> contextlib.AbstractContextManager[Any]:
         """A connection with an open transaction, for tables of the caller's own beside ours and for `joined`.
@@ -233,8 +169,25 @@ class PersistenceAdapter(ABC):
 
         return stop
 
+    def on_topics(
+        self, loop: asyncio.AbstractEventLoop, topics: Set[Topic], callback: Callable[[], object]
+    ) -> Callable[[], None]:
+        """Calls `callback` in the loop after each commit with one of these topics, and after a reconnect.
+
+        Returns how to stop it.
+        """
+        awaited = frozenset(topics) | {Topic.RECONNECTED}
+
+        def listener(committed: frozenset[str]) -> None:
+            if committed & awaited:
+                # No task of a closed loop waits any more.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(callback)
+
+        return self.listen(listener)
+
     def tell(self, topics: frozenset[str]) -> None:
-        """Tells the listeners of this process."""
+        """Calls the listeners of this process."""
         for listener in list(self._listeners):
             listener(topics)
 
@@ -248,24 +201,24 @@ class PersistenceAdapter(ABC):
         self._witnesses.append(witness)
 
     def witnessed(self, committed: Sequence[Row]) -> None:
-        """Tells the log and the witnesses of Events that are on disk now."""
+        """Passes Events that are on disk now to the log and the witnesses."""
         try:
             log_events(committed)
             for witness in self._witnesses:
                 witness(committed)
         except Exception:
-            log.exception("events were stored, but could not be told")
+            log.exception("events were stored, but a log handler or a witness failed")
 
     # --- forks -------------------------------------------------------------------------------------------
 
     def hold_still(self) -> None:  # noqa: B027
-        """Lets the work at hand end before a fork, so that the child inherits nothing half done."""
+        """See forks.Forkable."""
 
     def move_on(self) -> None:  # noqa: B027
-        """Ends what `hold_still` began, in the parent."""
+        """See forks.Forkable."""
 
     def disown(self) -> None:
-        """In a forked child: the store stays the parent's. Its threads are not here, and its connections not ours."""
+        """See forks.Forkable."""
         self.is_inherited = True
 
     # --- life --------------------------------------------------------------------------------------------
@@ -289,37 +242,3 @@ class PersistenceAdapter(ABC):
     @abstractmethod
     def known_dead(self) -> frozenset[str]:
         """All workers that announced themselves, did not withdraw, and whose processes are certainly gone."""
-
-
-def forked() -> StoreRefused:
-    """What a forked child hears from a store that its parent opened."""
-    return StoreRefused(
-        "This store was opened before the process forked, and belongs to the parent. Open it anew in the child: an App "
-        "does so by itself, a JobHandle does not.",
-        code="store_forked",
-    )
-
-
-_OPENED: weakref.WeakValueDictionary[int, PersistenceAdapter] = weakref.WeakValueDictionary()
-_forking = threading.local()
-
-
-def _before_fork() -> None:
-    _forking.stores = [store for store in (known() for known in _OPENED.valuerefs()) if store is not None]
-    for store in _forking.stores:
-        store.hold_still()
-
-
-def _after_fork_in_parent() -> None:
-    for store in _forking.stores:
-        store.move_on()
-    _forking.stores = []
-
-
-def _after_fork_in_child() -> None:
-    for store in _forking.stores:
-        store.disown()
-    _forking.stores = []
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

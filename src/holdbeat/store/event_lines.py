@@ -1,14 +1,14 @@
-"""Events as log lines: what was committed, told once more to whoever reads logs (OPS-04).
+"""Events as log lines: each committed Event is logged once, in the level that its name has (OPS-04).
 
-Guards the commit: a line is written only after it, and nothing that goes wrong with the line reaches the store. Where
-nobody listens at this level, a commit costs one look at the logger.
+Guards the commit: lines are written after it, and an error in a log handler never reaches the store. The committing
+thread only selects the rows; their lines are formatted and written by the log's own thread where the log has one.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from holdbeat.domain import events
@@ -20,6 +20,8 @@ log = logging.getLogger("holdbeat.events")
 
 LEVELS: Final = {
     events.JOB_QUEUED: logging.DEBUG,
+    events.JOB_CLAIMED: logging.DEBUG,
+    events.RUN_ENDED: logging.DEBUG,
     events.JOB_CHANGED: logging.DEBUG,
     events.JOB_MOVED: logging.DEBUG,
     events.RUN_OVERDUE: logging.WARNING,
@@ -35,41 +37,77 @@ LEVELS: Final = {
     events.WEBHOOK_FAILED: logging.WARNING,
     events.WEBHOOK_DISABLED: logging.WARNING,
 }
-"""All others are told at INFO."""
-_LOUD = frozenset(name for name, level in LEVELS.items() if level >= logging.WARNING)
+"""All others are logged at INFO. The worker that executed a run logs its end at INFO (engine/run_lines.py)."""
 _IDS = ("job", "run", "worker", "group", "schedule")
 assert tuple(f"{name}_id" for name in _IDS) == EVENT_COLUMNS[2:7]
 
+Line = tuple[int, str, dict[str, Any]]
+"""Level, text, and the fields of the record."""
+
 
 def log_events(committed: Sequence[Row]) -> None:
-    """One line for each Event, with the ids of job, run, worker and fence as fields of the record."""
-    if not log.isEnabledFor(logging.INFO) and (
-        not log.isEnabledFor(logging.WARNING) or _LOUD.isdisjoint([row[0] for row in committed])
-    ):
+    """Logs one line for each Event, with the ids of job, run, worker and fence as fields of the record."""
+    level_of = LEVELS.get
+    lowest = log.getEffectiveLevel()
+    rows = [row for row in committed if level_of(row[0], logging.INFO) >= lowest]
+    if rows:
+        highest = max(level_of(row[0], logging.INFO) for row in rows)
+        log_together(log, highest, len(rows), lambda: [_line(row) for row in rows])
+
+
+def log_together(logger: logging.Logger, level: int, count: int, lines: Callable[[], Iterable[Line]]) -> None:
+    """Logs `count` lines that belong to one commit; `level` is the highest of theirs.
+
+    A handler with `handle_later` takes all of them in one call and formats them in its own thread. For any other
+    handler the records are made here.
+    """
+    if not logger.isEnabledFor(level):
         return
-    for row in committed:
-        level = LEVELS.get(row[0], logging.INFO)
-        if log.isEnabledFor(level):
-            _log(level, row)
+    base = logger.makeRecord(logger.name, level, __file__, 0, "", (), None, "log_together")
+
+    def records() -> Iterable[logging.LogRecord]:
+        made = []
+        for line_level, text, fields in lines():
+            # A copy of one record instead of a new one: the constructor costs more than the rest of the line.
+            record = object.__new__(type(base))
+            record.__dict__.update(base.__dict__, msg=text, **fields)
+            if line_level != level:
+                record.levelno, record.levelname = line_level, logging.getLevelName(line_level)
+            made.append(record)
+        return made
+
+    handlers = _handlers_of(logger)
+    handle_later = getattr(handlers[0], "handle_later", None) if len(handlers) == 1 else None
+    if handle_later is not None and not logger.filters and not logger.disabled:
+        handle_later(level, count, records)
+        return
+    for record in records():
+        logger.handle(record)
 
 
-def _log(level: int, row: Row) -> None:
+def _handlers_of(logger: logging.Logger) -> list[logging.Handler]:
+    handlers: list[logging.Handler] = []
+    current: logging.Logger | None = logger
+    while current is not None:
+        handlers += current.handlers
+        current = current.parent if current.propagate else None
+    return handlers
+
+
+def _line(row: Row) -> Line:
     name = row[0]
     fields: dict[str, Any] = {"event": name}
     fields.update((key, value) for key, value in zip(_IDS, row[2:7], strict=True) if value is not None)
-    data = row[7]
-    if data:
-        known = json.loads(data)
-        fence = known.pop("fence", None)
+    if row[7]:
+        data = json.loads(row[7])
+        fence = data.pop("fence", None)
         if fence is not None:
             fields["fence"] = fence
-        if known:
-            fields["data"] = known
+        if data:
+            fields["data"] = data
     words = [f"{key}={value}" for key, value in fields.items() if key not in ("event", "data")]
     words += [f"{key}={_word(value)}" for key, value in fields.get("data", {}).items()]
-    # Made by hand: the logger would look for its caller on the stack, which takes as long as all the rest.
-    text = one_line(" ".join([name, *words]))
-    log.handle(log.makeRecord(log.name, level, __file__, 0, "%s", (text,), None, "log_events", fields))
+    return LEVELS.get(name, logging.INFO), one_line(" ".join([name, *words])), fields
 
 
 def _word(value: Any) -> str:

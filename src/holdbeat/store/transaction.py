@@ -15,6 +15,7 @@ from holdbeat.domain.ids import IdSource
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.params import dumps
 from holdbeat.store.event_batches import BATCH_COLUMNS, EVENT_COLUMNS, packed
+from holdbeat.store.topics import Topic
 
 Row = tuple[Any, ...]
 Dialect = Literal["sqlite", "postgres"]
@@ -47,7 +48,7 @@ class Transaction(ABC):
         self.written: list[Row] = []
         """Events that will be in the log once this transaction has committed."""
         self.wakes: set[str] = set()
-        """Topics that somebody may be waiting for; told after the commit."""
+        """Topics that somebody may be waiting for; sent after the commit."""
         self.known_dead: Callable[[], frozenset[str]] = frozenset
         """Workers whose processes are certainly gone, where the engine can tell, though nobody has buried them yet."""
 
@@ -148,7 +149,7 @@ class Transaction(ABC):
             (name, self.now, job_id, run_id, worker_id, group_id, schedule_id, dumps(known) if known else None)
         )
 
-    def wake(self, *topics: str) -> None:
+    def wake(self, *topics: Topic) -> None:
         self.wakes.update(topics)
 
     def write_events(self) -> None:
@@ -162,4 +163,4 @@ class Transaction(ABC):
             else:
                 self.insert("events", EVENT_COLUMNS, rows)
         self.written += noted
-        self.wakes.add("events")
+        self.wakes.add(Topic.EVENTS)

@@ -21,6 +21,7 @@ from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.job import Job
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.running.run_output import LogLine, read_logs
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 routes = Routes("jobs")
@@ -100,14 +101,8 @@ def _line_json(logged: LogLine) -> dict[str, Any]:
 async def _follow(service: ApiContext, job_id: str, after: int) -> AsyncGenerator[bytes, None]:
     """Lines as they come, each once. A run that has ended says nothing more: what it said was written before."""
     woken = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def on_topics(topics: frozenset[str]) -> None:
-        if topics & {"logs", "ready", "slots", "cancel", "reconnected"}:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(woken.set)
-
-    unsubscribe = service.store.listen(on_topics)
+    topics = {Topic.LOGS, Topic.READY, Topic.SLOTS, Topic.CANCEL}
+    unsubscribe = service.store.on_topics(asyncio.get_running_loop(), topics, woken.set)
     silent_s = 0.0
     try:
         yield b": holdbeat log\n\n"

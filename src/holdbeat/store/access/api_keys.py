@@ -8,6 +8,7 @@ from typing import Any
 
 from holdbeat.domain.api_key import SHOWN, ApiKey, Scope, hash_of
 from holdbeat.domain.errors import NotFound
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 _KEY = "id, name, prefix, hash, scope, created_at, last_used_at, revoked_at"
@@ -23,7 +24,7 @@ def create_api_key(tx: Transaction, name: str, scope: Scope, key: str) -> ApiKey
         ("id", "name", "prefix", "hash", "scope", "created_at"),
         [(made.id, name, made.prefix, made.hash, scope, tx.now)],
     )
-    tx.wake("api_keys")
+    tx.wake(Topic.API_KEYS)
     return made
 
 
@@ -38,7 +39,7 @@ def revoke_api_key(tx: Transaction, key_id: str) -> ApiKey:
     row = tx.one(f"SELECT {_KEY} FROM api_keys WHERE id = :id", id=key_id)
     if row is None:
         raise NotFound(f"There is no API key {key_id}.", key_id=key_id)
-    tx.wake("api_keys")
+    tx.wake(Topic.API_KEYS)
     return _key_of(tx, row)
 
 

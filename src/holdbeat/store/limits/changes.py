@@ -15,6 +15,7 @@ from holdbeat.domain.limit import FIELDS, Limit, Origin, limit_of
 from holdbeat.store.limits.in_force import COLUMNS, KEY, limit_of_row, row_of, rows_of
 from holdbeat.store.meta import recall, remember
 from holdbeat.store.pausing import wait_for_claims
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 CONCURRENCY = "concurrency"
@@ -116,4 +117,4 @@ def _record(
 def _renew(tx: Transaction) -> None:
     """Gives the rows a version that no other state of them ever had, not even one that was rolled back."""
     remember(tx, KEY, tx.new_id())
-    tx.wake("ready", "limits")
+    tx.wake(Topic.READY)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from holdbeat.store.adapter import Coalesced, Work
+from holdbeat.store.work import Coalesced, Work
 
 SHARED_COMMIT_MAX = 512
 BATCH_WAIT_S = 0.02

@@ -21,14 +21,17 @@ from psycopg import errors as pg
 
 from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown, StoreRefused
-from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
+from holdbeat.store.adapter import Listener, PersistenceAdapter
+from holdbeat.store.forks import forked
 from holdbeat.store.migrate import REFUSING_TRIGGERS
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
 from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.postgres.wakeups import PostgresBell
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
+from holdbeat.store.work import Coalesced, Work, reply
 
 log = logging.getLogger("holdbeat.store")
 
@@ -112,7 +115,9 @@ class PostgresStore(PersistenceAdapter):
             self.submit(work, read_only=False)
             return
         try:
-            if work.begin():
+            if self._closed:
+                self.submit(work, read_only=False)
+            elif work.begin():
                 self._answer(self._write, self._callers_link, [work])
         except BaseException:
             # Ctrl-C in the middle: nobody knows how far the conversation with the database came.
@@ -357,7 +362,7 @@ class PostgresStore(PersistenceAdapter):
                     "from a backup, then start again.",
                     code="store_replaced",
                 )
-                self.tell(frozenset({"refused"}))
+                self.tell(frozenset({Topic.REFUSED}))
                 return self._refused
             case pg.InsufficientPrivilege():
                 return StoreRefused(

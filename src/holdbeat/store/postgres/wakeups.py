@@ -15,6 +15,7 @@ from collections.abc import Callable
 import psycopg
 
 from holdbeat.store.postgres.database import StoreConnection
+from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.store")
 
@@ -82,7 +83,7 @@ class PostgresBell:
                 ) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     pause_s = 0.1
-                    self._rung(frozenset({"reconnected"}))
+                    self._rung(frozenset({Topic.RECONNECTED}))
                     while not self._closed.is_set():
                         for notice in connection.notifies(timeout=1.0):
                             sender, _, topics = notice.payload.partition(":")

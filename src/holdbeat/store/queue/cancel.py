@@ -15,6 +15,7 @@ from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.running.end_runs import apply_consequences, lock_groups_and_schedules
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -98,7 +99,7 @@ def cancel_jobs(tx: Transaction, jobs: Sequence[Job], reason: str | None) -> Non
         ids = {"job_id": job.id, "group_id": job.group_id, "schedule_id": job.schedule_id}
         if job.status is JobStatus.RUNNING:
             tx.record(events.CANCEL_REQUESTED, **ids, reason=why)
-            tx.wake("cancel")
+            tx.wake(Topic.CANCEL)
         else:
             at_once.append(job)
         tx.record(events.JOB_CANCELLED, **ids, reason=why)

@@ -18,6 +18,7 @@ from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 CHANGEABLE = ("priority", "params", "not_before", "labels")
@@ -66,7 +67,7 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
             schedule_id=job.schedule_id,
             changed=sorted(changes),
         )
-        tx.wake("ready", "delayed")
+        tx.wake(Topic.READY, Topic.DELAYED)
     return load_job(tx, job_id)
 
 

@@ -14,10 +14,11 @@ from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
-from holdbeat.store.adapter import Coalesced
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.reads.rows import JOB, job_of, policy_text
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
+from holdbeat.store.work import Coalesced
 
 _COLUMNS = (
     "id", "type", "params", "priority", "position", "resource", "template_id", "schedule_id", "scheduled_for",
@@ -188,5 +189,5 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
         )  # fmt: skip
         note((kind, now, job_id, None, None, group_id, schedule_id, _data_of(type_)))
     tx.insert("jobs", _COLUMNS, rows)
-    tx.wake("ready" if is_ready else "delayed")
+    tx.wake(Topic.READY if is_ready else Topic.DELAYED)
     return rows

@@ -18,6 +18,7 @@ from holdbeat.domain.job import Hold, Job, JobStatus, NewJob
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.reads.jobs import load_jobs
 from holdbeat.store.reads.rows import GROUP, group_of
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -76,7 +77,7 @@ def open_gates(tx: Transaction, job_ids: Sequence[str]) -> None:
         ids=job_ids,
         now=tx.now,
     )
-    tx.wake("ready", "delayed")
+    tx.wake(Topic.READY, Topic.DELAYED)
 
 
 def _members(tx: Transaction, group_id: str) -> list[Member]:

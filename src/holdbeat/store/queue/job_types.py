@@ -16,6 +16,7 @@ from typing import Any
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import dumps
 from holdbeat.domain.schema import Schema, near_matches, validate
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 _COLUMNS = "name, schema, defaults, aliases, description, announced_at"
@@ -59,7 +60,7 @@ def announce(tx: Transaction, types: Sequence[AnnouncedType]) -> list[str]:
             "aliases = excluded.aliases, description = excluded.description, announced_at = excluded.announced_at",
             types=changed,
         )
-        tx.wake("job_types")
+        tx.wake(Topic.JOB_TYPES)
     return [row[0] for row in changed]
 
 

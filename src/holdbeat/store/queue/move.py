@@ -20,6 +20,7 @@ from holdbeat.store.meta import count_up
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.queue_view import renumbering_key
 from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 Key = tuple[int, Any, str]
@@ -93,7 +94,7 @@ def reorder(tx: Transaction, job_ids: Sequence[str]) -> list[Job]:
     for job_id, position in moved.items():
         tx.record(events.JOB_MOVED, job_id=job_id, position=position)
     if moved:
-        tx.wake("ready")
+        tx.wake(Topic.READY)
     return load_jobs(tx, job_ids)
 
 
@@ -206,7 +207,7 @@ def _put(tx: Transaction, job: Job, position: int | None, place_in: Callable[[li
     else:
         _write(tx, {job.id: position})
     tx.record(events.JOB_MOVED, job_id=job.id, group_id=job.group_id, schedule_id=job.schedule_id, position=position)
-    tx.wake("ready")
+    tx.wake(Topic.READY)
 
 
 def _renumber(tx: Transaction, priority: int, line: Sequence[Key], places: Sequence[int]) -> None:

@@ -12,6 +12,7 @@ from holdbeat.domain import events
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.submission import check_resource
 from holdbeat.store.pausing import EVERYTHING, wait_for_claims
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 _COLUMNS = "resource, paused_at, paused_by, reason"
@@ -59,7 +60,7 @@ def resume(tx: Transaction, resource: str | None = None, *, by: str | None = Non
     ended = tx.rows("DELETE FROM queue_pauses WHERE resource = :name RETURNING resource", name=name)
     if ended:
         tx.record(events.QUEUE_RESUMED, resource=name, by=by)
-        tx.wake("ready")
+        tx.wake(Topic.READY)
     return bool(ended)
 
 

@@ -1,4 +1,4 @@
-"""Submission: the one door through which requests become Jobs, for the API, the CLI, code and triggers alike.
+"""Submission: how requests become Jobs, for the API, the CLI, the App and schedules alike.
 
 Guards QUE-06 and the merging of defaults: what passes has a known type, params that fit its schema, and is a whole
 snapshot (INV-005). A batch is prepared whole before any of it is stored (QUE-02).
@@ -16,13 +16,14 @@ from holdbeat.domain.params import check_json
 from holdbeat.domain.submission import LONGEST_NAME, Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.views import refuse_marks
-from holdbeat.store.adapter import Coalesced
 from holdbeat.store.queue.ageing import PRIORITY_MAX
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
 from holdbeat.store.queue.groups import create_group, load_group
 from holdbeat.store.queue.job_types import AnnouncedType, Catalogue
 from holdbeat.store.queue.templates import find_template
+from holdbeat.store.tracing import submit_span
 from holdbeat.store.transaction import Transaction
+from holdbeat.store.work import Coalesced
 
 
 class Preparation:
@@ -60,6 +61,31 @@ class Preparation:
             check_json(new.params, field="params")
         self._catalogue.check_params(type_.name, new.params)
         return new
+
+    def prepare_batch(self, batch: Sequence[Submission]) -> list[NewJob]:
+        """The snapshots of jobs that are submitted together, within a span of theirs. Every new job passes here.
+
+        A refusal names the job of the batch that it is about.
+        """
+        if not batch:
+            raise Invalid("Give at least one job.", code="empty_batch", field="jobs")
+        jobs = []
+        with submit_span(batch) as trace:
+            for index, submission in enumerate(batch):
+                try:
+                    job = self.prepare(submission)
+                    job.trace = trace or job.trace
+                except HoldbeatError as refusal:
+                    key = submission.idempotency_key
+                    if key is not None and self.has_job_for(key):
+                        # That job is the answer, or the reason of the refusal, whether or not it could be made today.
+                        job = NewJob("", idempotency_key=key, request_hash=submission.request_hash)
+                    else:
+                        if len(batch) > 1 and refusal.field is not None:
+                            refusal.field = f"jobs[{index}].{refusal.field}"
+                        raise
+                jobs.append(job)
+        return jobs
 
     def has_job_for(self, key: str) -> bool:
         """Whether a job with this idempotency key is there, and stays until this transaction has ended."""
@@ -117,7 +143,7 @@ def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[E
     places: list[int] = []
     for index, batch in enumerate(batches):
         try:
-            jobs = _prepared(preparation, batch)
+            jobs = preparation.prepare_batch(batch)
         except HoldbeatError as refusal:
             results.append(refusal)
             continue
@@ -150,7 +176,7 @@ def submit_group(
         check_line(name, "name", LONGEST_NAME)
     if not submissions:
         raise Invalid("A group needs at least one job.", code="empty_group", field="jobs")
-    members = _prepared(Preparation(tx), submissions)
+    members = Preparation(tx).prepare_batch(submissions)
     known = _group_of_keys(tx, (name, mode, on_failure), members)
     if known is not None:
         return load_group(tx, known)
@@ -190,25 +216,6 @@ def _group_of_keys(
         code="idempotency_conflict",
         field="idempotency_key",
     )
-
-
-def _prepared(preparation: Preparation, batch: Sequence[Submission]) -> list[NewJob]:
-    if not batch:
-        raise Invalid("Give at least one job.", code="empty_batch", field="jobs")
-    jobs = []
-    for index, submission in enumerate(batch):
-        try:
-            jobs.append(preparation.prepare(submission))
-        except HoldbeatError as refusal:
-            if submission.idempotency_key is not None and preparation.has_job_for(submission.idempotency_key):
-                # It is answered by that job, or refused because of it; whether it could be made today is no question.
-                key, request_hash = submission.idempotency_key, submission.request_hash
-                jobs.append(NewJob("", idempotency_key=key, request_hash=request_hash))
-                continue
-            if len(batch) > 1 and refusal.field is not None:
-                refusal.field = f"jobs[{index}].{refusal.field}"
-            raise
-    return jobs
 
 
 def _layer(template: JobTemplate) -> Layer:

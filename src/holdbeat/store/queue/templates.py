@@ -28,6 +28,7 @@ from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.views import refuse_marks
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.reads.rows import TEMPLATE, TEMPLATE_FIELDS, template_of
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 
@@ -177,7 +178,7 @@ def archive_template(tx: Transaction, reference: str, *, version: int | None = N
             change="disabled",
             reason=f"its template {template.name} was archived",
         )
-        tx.wake("schedules")
+        tx.wake(Topic.SCHEDULES)
     return template
 
 

@@ -86,27 +86,22 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
-    """A row of the JOB columns as a Job, whose first fields they are."""
+    """A row of the JOB columns, and perhaps others after them, as a Job, whose first fields they are."""
+    (
+        id_, type_, params, status, priority, position, resource, retry_policy, created_at, template_id, schedule_id,
+        scheduled_for, group_id, sequence, retry_of, retry_kind, retried_by, permanently_failed, timeout_s,
+        cancel_grace_s, not_before, idempotency_key, webhook_url, labels, started_at, finished_at, cancel_requested_at,
+        cancel_reason, hold, attempt, trace,
+    ) = row[:_JOB_WIDTH]  # fmt: skip
     time: Callable[[Any], Any] = tx.time
-    values = list(row[:_JOB_WIDTH])
-    values[2] = _object(values[2])
-    values[3] = STATUS[values[3]]
-    values[7] = policy_of(values[7])
-    values[8] = time(values[8])
-    if values[11]:
-        values[11] = time(values[11])
-    values[17] = bool(values[17])
-    if values[20]:
-        values[20] = time(values[20])
-    values[23] = _object(values[23])
-    if values[24]:
-        values[24] = time(values[24])
-    if values[25]:
-        values[25] = time(values[25])
-    if values[26]:
-        values[26] = time(values[26])
-    values[28] = _HOLD[values[28]]
-    return Job(*values)
+    return Job(
+        id_, type_, _object(params), STATUS[status], priority, position, resource, policy_of(retry_policy),
+        time(created_at), template_id, schedule_id, scheduled_for and time(scheduled_for), group_id, sequence, retry_of,
+        retry_kind, retried_by, bool(permanently_failed), timeout_s, cancel_grace_s, not_before and time(not_before),
+        idempotency_key, webhook_url, _object(labels), started_at and time(started_at),
+        finished_at and time(finished_at), cancel_requested_at and time(cancel_requested_at), cancel_reason,
+        _HOLD[hold], attempt, trace,
+    )  # fmt: skip
 
 
 def run_of(tx: Transaction, row: Sequence[Any]) -> JobRun:

@@ -20,6 +20,7 @@ from holdbeat.store.running.end_runs import (
     end_runs,
     lock_groups_and_schedules,
 )
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -116,7 +117,7 @@ def _adopt(tx: Transaction, job: Job, run: JobRun) -> str:
             _decide(tx, job, run.error_kind, outbox)
     apply_consequences(tx, [job], outbox)
     outbox.write()
-    tx.wake("slots")
+    tx.wake(Topic.SLOTS)
     return f"its run had ended: the job is {job.status}"
 
 

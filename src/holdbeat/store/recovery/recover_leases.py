@@ -18,6 +18,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.store.reads.rows import JOB, LEASE, job_of, lease_of
 from holdbeat.store.recovery.recover_jobs import close_execution
 from holdbeat.store.running.end_runs import lock_groups_and_schedules
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 
@@ -59,7 +60,7 @@ def recover_lease(tx: Transaction, lease_id: str, kind: ErrorKind, heartbeat_at:
             heartbeat_at=iso(lease.heartbeat_at),
         )
     tx.execute("DELETE FROM leases WHERE id = :id", id=lease.id)
-    tx.wake("slots")
+    tx.wake(Topic.SLOTS)
     if lease.reservation_id is not None:
         _release_direct(tx, lease, kind, error)
         action = "the direct request was ended; it is not tried again"
@@ -108,7 +109,7 @@ def _release_direct(tx: Transaction, lease: Lease, kind: ErrorKind, error: str) 
             outcome="FAILED",
             error_kind=kind,
         )
-    tx.wake("direct")
+    tx.wake(Topic.DIRECT)
 
 
 def why_expired(tx: Transaction, row: Sequence[Any], terms: LeaseTerms, dead_workers: Collection[str]) -> str | None:
@@ -160,5 +161,5 @@ def expire_reservation(
     tx.record(
         events.RECOVERY_ACTED, worker_id=row[0], reservation_id=reservation_id, action="the reservation was expired"
     )
-    tx.wake("direct", "slots", "ready", "cancel")
+    tx.wake(Topic.DIRECT, Topic.SLOTS, Topic.READY, Topic.CANCEL)
     return True

@@ -18,6 +18,7 @@ from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.groups import step_groups
 from holdbeat.store.schedules.after_run import after_chains
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -130,7 +131,7 @@ def end_runs(
     scheduled = [ending.job for ending in endings if ending.job is not None and ending.schedule_id]
     _follow(tx, {ending.group_id for ending in endings}, scheduled, outbox)
     outbox.write()
-    tx.wake("slots")
+    tx.wake(Topic.SLOTS)
 
 
 def decide_failures(tx: Transaction, failed: Sequence[tuple[Job, ErrorKind]], outbox: Outbox) -> None:

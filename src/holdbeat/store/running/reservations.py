@@ -19,6 +19,7 @@ from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.queue.cancel import check_reason
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.reads.rows import RESERVATION, reservation_of
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 
@@ -50,7 +51,7 @@ def reserve(tx: Transaction, work: NewJob, owner: str, reservation_s: float) -> 
         ],
     )  # fmt: skip
     tx.record(events.RESERVATION_REQUESTED, worker_id=owner, reservation_id=reservation.id, type=work.type)
-    tx.wake("ready")
+    tx.wake(Topic.READY)
     return reservation
 
 
@@ -185,7 +186,7 @@ def _release(tx: Transaction, reservation: Reservation, why: str) -> Reservation
         reason=why,
     )
     # Jobs that stood back for a waiting request may go on; a handler that serves one must hear of it.
-    tx.wake("direct", "cancel" if reservation.granted_at else "slots")
+    tx.wake(Topic.DIRECT, Topic.CANCEL if reservation.granted_at else Topic.SLOTS)
     return reservation
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from holdbeat.domain.errors import NotFound, TooLarge
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 ARTIFACT_DATA_MAX = 10 * 1024 * 1024
@@ -99,7 +100,7 @@ def progress(tx: Transaction, entries: Sequence[ProgressEntry]) -> set[str]:
             "updated_at = excluded.updated_at",
             entries=[(e.lease_id, e.fraction, e.message, e.at) for _, e in sorted(newest.items())],
         )
-        tx.wake("progress")
+        tx.wake(Topic.PROGRESS)
     return stale
 
 
@@ -114,7 +115,7 @@ def append_logs(tx: Transaction, entries: Sequence[LogEntry]) -> set[str]:
             "ON CONFLICT (run_id, sequence) DO NOTHING",
             entries=[(e.lease_id, e.sequence, e.at, e.stream, e.text) for e in accepted],
         )
-        tx.wake("logs")
+        tx.wake(Topic.LOGS)
     return stale
 
 

@@ -11,6 +11,7 @@ from holdbeat.domain.reservation import Reservation
 from holdbeat.store.reads.rows import JOB_FIELDS, job_of
 from holdbeat.store.running.candidates import Chosen
 from holdbeat.store.running.vacancy import Vacancy
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 _LEASE_COLUMNS = (
@@ -67,7 +68,7 @@ def grant(tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, in
                 for lease in (claim.lease for claim in claims)
             ],
         )  # fmt: skip
-        tx.wake("direct")
+        tx.wake(Topic.DIRECT)
     return claims
 
 

@@ -18,6 +18,7 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.params import dumps
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 _FIELDS = (
@@ -54,7 +55,7 @@ def register_worker(tx: Transaction, worker: Worker, terms: LeaseTerms) -> Worke
         ],
     )  # fmt: skip
     tx.record(events.WORKER_STARTED, worker_id=worker.id, kind=worker.kind, host=worker.host, pid=worker.pid)
-    tx.wake("workers")
+    tx.wake(Topic.WORKERS)
     return known
 
 
@@ -105,7 +106,7 @@ def begin_stopping(tx: Transaction, worker_id: str) -> None:
         now=tx.now,
     )
     if changed:
-        tx.wake("workers")
+        tx.wake(Topic.WORKERS)
 
 
 def stop_worker(tx: Transaction, worker_id: str, reason: str | None = None) -> bool:
@@ -117,7 +118,7 @@ def stop_worker(tx: Transaction, worker_id: str, reason: str | None = None) -> b
     )
     if changed:
         tx.record(events.WORKER_STOPPED, worker_id=worker_id, reason=reason)
-        tx.wake("workers")
+        tx.wake(Topic.WORKERS)
     return bool(changed)
 
 

@@ -142,10 +142,10 @@ def orphaned_schedules(tx: Transaction) -> list[str]:
 
 def replan_orphan(tx: Transaction, schedule_id: str) -> bool:
     """Plans such a schedule again; one that is well by now is left alone."""
-    found = locked_schedules(tx, [schedule_id])
-    if not found or schedule_id not in {schedule.id for schedule in _unplanned(tx, schedule_id)}:
+    schedules = locked_schedules(tx, [schedule_id])
+    if not schedules or schedule_id not in {schedule.id for schedule in _unplanned(tx, schedule_id)}:
         return False
-    schedule = _repaired(found[0], tx.now)
+    schedule = _repaired(schedules[0], tx.now)
     if schedule is None:
         return False
     wake_trigger(tx, save_plans(tx, [schedule]))

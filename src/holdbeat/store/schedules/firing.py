@@ -76,7 +76,7 @@ def fire_due(tx: Transaction, limit: int = 500) -> Firing:
         return firing
     firing.is_full = len(rows) == limit
     works: list[tuple[Schedule, DueWork]] = []
-    wanted: list[DueTime] = []
+    due_times: list[DueTime] = []
     troubled: list[tuple[str, str | None, str]] = []
     for row in rows:
         # Each on its own: a timetable that cannot be read must stop nobody else's.
@@ -87,14 +87,14 @@ def fire_due(tx: Transaction, limit: int = 500) -> Firing:
             troubled.append((row[0], row[-1], trouble_of(error)))
             continue
         works.append((schedule, work))
-        wanted += [(schedule.id, verdict.due_at) for verdict in work.verdicts]
-        if len(wanted) >= MOST_VERDICTS:
+        due_times += [(schedule.id, verdict.due_at) for verdict in work.verdicts]
+        if len(due_times) >= MOST_VERDICTS:
             firing.is_full = firing.is_full or len(works) + len(troubled) < len(rows)
             break
     firing.looked_at = len(works) + len(troubled)
-    watched = [each.id for each, _ in works if each.adaptive or each.overlap is not Overlap.ALLOW]
+    watched = [schedule.id for schedule, _ in works if schedule.adaptive or schedule.overlap is not Overlap.ALLOW]
     flights = in_flight(tx, watched)
-    batch = _Batch(tx, firing, taken(tx, wanted))
+    batch = _Batch(tx, firing, taken(tx, due_times))
     for schedule, work in works:
         flight = flights.get(schedule.id, _NOTHING)
         if schedule.adaptive:
@@ -136,17 +136,17 @@ def _set_aside(tx: Transaction, troubled: Sequence[tuple[str, str | None, str]])
 
 def _due(tx: Transaction, limit: int) -> tuple[list[Row], int]:
     """Due schedules that nobody else holds, and how many are due in all."""
-    found = (
+    statement = (
         f"SELECT {SCHEDULE} FROM schedules INDEXED BY schedules_wake WHERE wake_at IS NOT NULL AND wake_at <= :now "
         "ORDER BY wake_at, id LIMIT :limit FOR UPDATE SKIP LOCKED"
     )
-    given = {"now": tx.now, "limit": limit}
+    params = {"now": tx.now, "limit": limit}
     if tx.dialect == "sqlite":
-        rows = tx.rows(found, **given)
+        rows = tx.rows(statement, **params)
         return rows, len(rows)
     rows, due = tx.all_rows(
-        (found, given),
-        ("SELECT count(*) FROM (SELECT 1 FROM schedules WHERE wake_at <= :now LIMIT :limit) AS d", given),
+        (statement, params),
+        ("SELECT count(*) FROM (SELECT 1 FROM schedules WHERE wake_at <= :now LIMIT :limit) AS d", params),
     )
     return rows, int(due[0][0])
 
@@ -253,9 +253,8 @@ class _Batch:
     def _fire(self, schedule: Schedule, verdict: Verdict, hold: Hold | None, reason: str | None) -> Verdict | None:
         """Asks for the job; where it cannot be made, the verdict that says why."""
         try:
-            request = self._preparation.prepare(
-                Submission.for_schedule(job_for(schedule, None, verdict.due_at), hold=hold)
-            )
+            submission = Submission.for_schedule(job_for(schedule, None, verdict.due_at), hold=hold)
+            (request,) = self._preparation.prepare_batch([submission])
         except (StoreRefused, Unavailable):
             raise
         except UNREADABLE as refusal:

@@ -41,10 +41,10 @@ class InFlight:
 
 def in_flight(tx: Transaction, schedule_ids: Sequence[str]) -> dict[str, InFlight]:
     """For each of the schedules, which the caller has locked, what is unfinished."""
-    found = {schedule_id: InFlight() for schedule_id in schedule_ids}
-    if not found:
-        return found
-    ids = sorted(found)
+    flights = {schedule_id: InFlight() for schedule_id in schedule_ids}
+    if not flights:
+        return flights
+    ids = sorted(flights)
     unfinished, leased = tx.all_rows(
         (
             "SELECT schedule_id, id, status, hold FROM jobs INDEXED BY jobs_in_flight "
@@ -58,7 +58,7 @@ def in_flight(tx: Transaction, schedule_ids: Sequence[str]) -> dict[str, InFligh
         ),
     )
     for schedule_id, job_id, status, hold in unfinished:
-        flight = found[schedule_id]
+        flight = flights[schedule_id]
         if status == "RUNNING":
             flight.running.append(job_id)
         elif hold == Hold.OVERLAPPED:
@@ -66,5 +66,5 @@ def in_flight(tx: Transaction, schedule_ids: Sequence[str]) -> dict[str, InFligh
         else:
             flight.queued.append(job_id)
     for (schedule_id,) in leased:
-        found[schedule_id].lingering = True
-    return found
+        flights[schedule_id].lingering = True
+    return flights

@@ -26,6 +26,7 @@ from holdbeat.store.schedules.in_flight import in_flight
 from holdbeat.store.schedules.occurrences import insert_occurrences
 from holdbeat.store.schedules.schedule_rows import save_plans
 from holdbeat.store.schedules.schedules import get_schedule
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 
@@ -61,7 +62,7 @@ def trigger_schedule(
     elif decision.action is OverlapAction.FIRE_GATED:
         hold = Hold.OVERLAPPED
     layer = job_for(schedule, None, due_at)
-    request = Preparation(tx).prepare(Submission.for_schedule(layer, hold=hold, job=job))
+    (request,) = Preparation(tx).prepare_batch([Submission.for_schedule(layer, hold=hold, job=job)])
     if decision.action is OverlapAction.CANCEL_PREVIOUS:
         replace_unfinished(tx, flight, decision.reason or "")
     made = insert_jobs(tx, [request], kind=events.SCHEDULE_FIRED)[0]
@@ -71,7 +72,7 @@ def trigger_schedule(
     insert_occurrences(tx, [occurrence])
     if schedule.adaptive:
         save_plans(tx, [fired(schedule, due_at, tx.now)])
-        tx.wake("schedules")
+        tx.wake(Topic.SCHEDULES)
     return occurrence, load_job(tx, made.id)
 
 

@@ -53,22 +53,22 @@ def insert_occurrences(tx: Transaction, occurrences: Sequence[Occurrence]) -> No
     )
 
 
-def taken(tx: Transaction, wanted: Sequence[DueTime]) -> set[DueTime]:
+def taken(tx: Transaction, due_times: Sequence[DueTime]) -> set[DueTime]:
     """Which of these due times have a verdict that stands. The caller holds the locks of their schedules.
 
     What was recorded without a fire at a time that has not come yet, the clock ran ahead: it is forgotten here.
     """
-    if not wanted:
+    if not due_times:
         return set()
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT o.schedule_id, o.due_at, o.status, o.recorded_at, o.id "
-        "FROM rows(:wanted; schedule_id text, due_at time) AS w "
+        "FROM rows(:due_times; schedule_id text, due_at time) AS w "
         "JOIN occurrences o ON o.schedule_id = w.schedule_id AND o.due_at = w.due_at",
-        wanted=wanted,
+        due_times=due_times,
     )
     standing: set[DueTime] = set()
     void = []
-    for schedule_id, due_at, status, recorded_at, occurrence_id in found:
+    for schedule_id, due_at, status, recorded_at, occurrence_id in rows:
         if status in _FINAL or tx.instant(recorded_at) <= tx.now:
             standing.add((schedule_id, tx.instant(due_at)))
         else:
@@ -87,13 +87,13 @@ def list_occurrences(
     cursor: str | None = None,
 ) -> Page[Occurrence]:
     """The due times of one schedule, latest first."""
-    given = refuse_unknown(filters or {}, ("status",))
+    chosen = refuse_unknown(filters or {}, ("status",))
     count = check_limit(limit)
-    cursors = Cursors("occurrences", {**given, "schedule_id": schedule_id})
+    cursors = Cursors("occurrences", {**chosen, "schedule_id": schedule_id})
     where, params = ["schedule_id = :schedule_id"], {"schedule_id": schedule_id, "count": count + 1}
-    if "status" in given:
+    if "status" in chosen:
         where.append("status IN :statuses")
-        params["statuses"] = choices(given["status"], "status", OccurrenceStatus)
+        params["statuses"] = choices(chosen["status"], "status", OccurrenceStatus)
     last = cursors.read(cursor, str)
     if last is not None:
         where.append("due_at < :last")

@@ -40,54 +40,60 @@ def list_schedules(
 
     With the order `next_run` those that the trigger waits for, the next one first, and no others.
     """
-    given = refuse_unknown(filters or {}, SCHEDULE_FILTERS)
-    order = given.get("order", "newest")
+    chosen = refuse_unknown(filters or {}, SCHEDULE_FILTERS)
+    order = chosen.get("order", "newest")
     if order not in ORDERS:
         raise Invalid(f"order must be one of {', '.join(ORDERS)}.", code="invalid_filter", field="order")
-    found = Conditions()
+    conditions = Conditions()
     if endpoint is not None:
-        found.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
+        conditions.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
     for name in ("enabled", "adaptive"):
-        if name in given:
-            found.add(f"{name} = :{name}", **{name: _flag(given[name], name)})
-    if "paused" in given:
+        if name in chosen:
+            conditions.add(f"{name} = :{name}", **{name: _flag(chosen[name], name)})
+    if "paused" in chosen:
         is_paused = "paused_until IS NOT NULL AND paused_until > :now"
-        found.add(is_paused if _flag(given["paused"], "paused") else f"NOT ({is_paused})", now=tx.now)
+        conditions.add(is_paused if _flag(chosen["paused"], "paused") else f"NOT ({is_paused})", now=tx.now)
     for name in ("type", "template_id"):
-        if name in given:
-            found.add(f"{name} = :{name}", **{name: check_text(given[name], name, 500)})
+        if name in chosen:
+            conditions.add(f"{name} = :{name}", **{name: check_text(chosen[name], name, 500)})
     count = check_limit(limit)
-    cursors = Cursors("schedules", {**given, "endpoint": endpoint})
+    cursors = Cursors("schedules", {**chosen, "endpoint": endpoint})
     if order == "next_run":
-        return _next_first(tx, found, cursors, cursor, count)
+        return _next_first(tx, conditions, cursors, cursor, count)
     last = cursors.read(cursor, str)
     if last is not None:
-        found.add("id < :last_id", last_id=last[0])
+        conditions.add("id < :last_id", last_id=last[0])
     rows = tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules WHERE {found.where} ORDER BY id DESC LIMIT :count",
+        f"SELECT {SCHEDULE} FROM schedules WHERE {conditions.where} ORDER BY id DESC LIMIT :count",
         count=count + 1,
-        **found.params,
+        **conditions.params,
     )
     items = [schedule_of(tx, row) for row in rows[:count]]
     return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
 
 
-def _next_first(tx: Transaction, found: Conditions, cursors: Cursors, cursor: str | None, count: int) -> Page[Schedule]:
+def _next_first(
+    tx: Transaction, conditions: Conditions, cursors: Cursors, cursor: str | None, count: int
+) -> Page[Schedule]:
     """Along the trigger's own index: by the moment at which it looks at each."""
-    found.add("wake_at IS NOT NULL AND next_run_at IS NOT NULL AND trouble IS NULL")
-    found.add("(paused_until IS NULL OR paused_until <= next_run_at)")
+    conditions.add("wake_at IS NOT NULL AND next_run_at IS NOT NULL AND trouble IS NULL")
+    conditions.add("(paused_until IS NULL OR paused_until <= next_run_at)")
     last = cursors.read(cursor, str, str)
     if last is not None:
-        found.add("(wake_at, id) > (:last_at, :last_id)", last_at=check_instant(last[0], "cursor"), last_id=last[1])
+        conditions.add(
+            "(wake_at, id) > (:last_at, :last_id)", last_at=check_instant(last[0], "cursor"), last_id=last[1]
+        )
     rows = tx.rows(
-        f"SELECT {SCHEDULE}, wake_at FROM schedules INDEXED BY schedules_wake WHERE {found.where} "
+        f"SELECT {SCHEDULE}, wake_at FROM schedules INDEXED BY schedules_wake WHERE {conditions.where} "
         "ORDER BY wake_at, id LIMIT :count",
         count=count + 1,
-        **found.params,
+        **conditions.params,
     )
-    shown = rows[:count]
-    items = [schedule_of(tx, row) for row in shown]
-    return Page(items, cursors.write(iso(tx.instant(shown[-1][-1])), shown[-1][0]) if len(rows) > count else None)
+    page_rows = rows[:count]
+    items = [schedule_of(tx, row) for row in page_rows]
+    return Page(
+        items, cursors.write(iso(tx.instant(page_rows[-1][-1])), page_rows[-1][0]) if len(rows) > count else None
+    )
 
 
 def _flag(value: Any, field: str) -> bool:
@@ -126,31 +132,31 @@ def preview_schedule(
     return preview_of_saved(schedule, tx.now, n, in_flight=is_in_flight)
 
 
-def preview_timetable(tx: Transaction, given: Mapping[str, Any]) -> list[Fire]:
+def preview_timetable(tx: Transaction, fields: Mapping[str, Any]) -> list[Fire]:
     """The same for a timetable that nobody saved yet: cron or interval_s, timezone, dst, after, n."""
     known = ("cron", "interval_s", "timezone", "dst", "after", "n")
-    for name in given:
+    for name in fields:
         if name not in known:
             raise Invalid(
                 f"{str(name)[:100]} is not a field of a preview; its fields are {', '.join(known)}.",
                 code="unknown_field",
                 field=str(name)[:100],
             )
-    wanted = {name: value for name, value in given.items() if value is not None}
-    dst = wanted.get("dst", Dst.VIXIE)
+    timetable = {name: value for name, value in fields.items() if value is not None}
+    dst = timetable.get("dst", Dst.VIXIE)
     if dst not in tuple(Dst):
         raise Invalid(f"dst must be one of {', '.join(Dst)}.", code="unknown_choice", field="dst")
-    interval_s = wanted.get("interval_s")
-    timezone = wanted.get("timezone", "UTC")
+    interval_s = timetable.get("interval_s")
+    timezone = timetable.get("timezone", "UTC")
     return preview_of(
-        cron=wanted.get("cron"),
+        cron=timetable.get("cron"),
         interval_s=None
         if interval_s is None
         else check_duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S),
         timezone=timezone,
         dst=Dst(dst),
-        after=instant_in(timezone, wanted["after"], "after") if "after" in wanted else tx.now,
-        n=wanted.get("n", PREVIEWED),
+        after=instant_in(timezone, timetable["after"], "after") if "after" in timetable else tx.now,
+        n=timetable.get("n", PREVIEWED),
     )
 
 

@@ -18,6 +18,7 @@ from holdbeat.domain.endpoint import EndpointCall
 from holdbeat.domain.params import dumps
 from holdbeat.domain.schedule import CatchUp, Overlap, Schedule
 from holdbeat.domain.timetable import fire_at
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 SCHEDULE_FIELDS = tuple(field.name for field in fields(Schedule))
@@ -30,9 +31,9 @@ TRIED_AGAIN = timedelta(seconds=60)
 NEAR = timedelta(seconds=60)
 """A plan that lies further ahead is found by the trigger's own look; nobody has to wake it for that."""
 
-_CATCH_UP = {each.value: each for each in CatchUp}
-_OVERLAP = {each.value: each for each in Overlap}
-_DST = {each.value: each for each in Dst}
+_CATCH_UP = {policy.value: policy for policy in CatchUp}
+_OVERLAP = {policy.value: policy for policy in Overlap}
+_DST = {policy.value: policy for policy in Dst}
 
 _PLAN_COLUMNS = (
     ("next_run_at", "time"),
@@ -112,13 +113,13 @@ def _stored(schedule: Schedule, now: datetime) -> tuple[Any, ...]:
 
 def insert_schedules(tx: Transaction, schedules: Sequence[Schedule]) -> None:
     tx.insert("schedules", STORED_FIELDS, [_stored(schedule, tx.now) for schedule in schedules])
-    tx.wake("schedules")
+    tx.wake(Topic.SCHEDULES)
 
 
 def save_schedule(tx: Transaction, schedule: Schedule) -> None:
     """Writes all of a schedule that the caller has locked."""
     tx.execute(_SAVE, **dict(zip(STORED_FIELDS, _stored(schedule, tx.now), strict=True)))
-    tx.wake("schedules")
+    tx.wake(Topic.SCHEDULES)
 
 
 def save_plans(tx: Transaction, schedules: Sequence[Schedule]) -> list[datetime]:
@@ -143,12 +144,12 @@ def save_plans(tx: Transaction, schedules: Sequence[Schedule]) -> list[datetime]
 def wake_trigger(tx: Transaction, wakes: Sequence[datetime]) -> None:
     """Tells the triggers of all processes, if one of these moments may come before they look again."""
     if any(at <= tx.now + NEAR for at in wakes):
-        tx.wake("schedules")
+        tx.wake(Topic.SCHEDULES)
 
 
 def locked_schedules(tx: Transaction, ids: Sequence[str], condition: str = "1 = 1", **params: Any) -> list[Schedule]:
     """Schedules by id, locked in the order in which everyone locks them."""
-    found: list[Row] = tx.rows(
+    rows: list[Row] = tx.rows(
         f"SELECT {SCHEDULE} FROM schedules WHERE id IN :ids AND {condition} ORDER BY id FOR UPDATE", ids=ids, **params
     )
-    return [schedule_of(tx, row) for row in found]
+    return [schedule_of(tx, row) for row in rows]

@@ -32,6 +32,7 @@ from holdbeat.store.schedules.schedule_rows import (
     save_schedule,
     schedule_of,
 )
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 BULK_SPREAD_S = 60.0
@@ -51,9 +52,9 @@ Step = Callable[[Schedule, datetime, bool], Steered]
 # --- making and finding -----------------------------------------------------------------------------------
 
 
-def create_schedule(tx: Transaction, given: Mapping[str, Any], *, endpoint: bool = False) -> Schedule:
+def create_schedule(tx: Transaction, fields: Mapping[str, Any], *, endpoint: bool = False) -> Schedule:
     """Stores a schedule with its first plan. Its type must be known, its params must fit, its name must be free."""
-    schedule = created(tx.new_id(), _read(tx, given), tx.now, endpoint=endpoint)
+    schedule = created(tx.new_id(), _read(tx, fields), tx.now, endpoint=endpoint)
     _check_name(schedule.name)
     is_http = _check_work(tx, schedule) == "http"
     if schedule.endpoint is not None:
@@ -80,11 +81,11 @@ def find_schedule(tx: Transaction, reference: str, *, locked: bool = False) -> S
 
 def get_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None, locked: bool = False) -> Schedule:
     """`find_schedule`, or NotFound. `endpoint` true or false wants only that kind."""
-    found = find_schedule(tx, reference, locked=locked)
-    if found is None or (endpoint is not None and (found.endpoint is not None) is not endpoint):
+    schedule = find_schedule(tx, reference, locked=locked)
+    if schedule is None or (endpoint is not None and (schedule.endpoint is not None) is not endpoint):
         kind = "endpoint" if endpoint else "schedule"
         raise NotFound(f"There is no {kind} {reference[:LONGEST_NAME]!r}.")
-    return found
+    return schedule
 
 
 # --- changing ---------------------------------------------------------------------------------------------
@@ -102,10 +103,10 @@ def patch_schedule(
 
     A secret header that comes back as the redaction mark keeps its value.
     """
-    given = _read(tx, changes)
+    fields = _read(tx, changes)
 
     def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
-        changed = edited(schedule, kept_secrets(schedule, given))
+        changed = edited(schedule, kept_secrets(schedule, fields))
         if changed.name != schedule.name:
             _check_name(changed.name)
             _refuse_taken_name(tx, changed)
@@ -113,7 +114,7 @@ def patch_schedule(
             _check_work(tx, changed)
         return replanned(changed, now, previous=schedule, in_flight=is_in_flight)
 
-    return _steer(tx, reference, "changed", step, version=version, endpoint=endpoint, fields=sorted(given))
+    return _steer(tx, reference, "changed", step, version=version, endpoint=endpoint, fields=sorted(fields))
 
 
 def save_named_schedule(tx: Transaction, name: str, fields: Mapping[str, Any]) -> Schedule:
@@ -139,7 +140,7 @@ def delete_schedule(
     _refuse_stale(schedule, version)
     tx.execute("DELETE FROM schedules WHERE id = :id", id=schedule.id)
     tx.record(events.SCHEDULE_CHANGED, schedule_id=schedule.id, change="deleted", schedule_name=schedule.name)
-    tx.wake("schedules")
+    tx.wake(Topic.SCHEDULES)
 
 
 def enable_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:
@@ -200,7 +201,7 @@ def resume_schedules(
     if references is None:
         rows = tx.rows(f"SELECT id FROM schedules WHERE paused_until > :now{kind} ORDER BY id", now=tx.now)
         references = [row[0] for row in rows]
-    return [resume_schedule(tx, each, spread_s=BULK_SPREAD_S, endpoint=endpoint) for each in references]
+    return [resume_schedule(tx, reference, spread_s=BULK_SPREAD_S, endpoint=endpoint) for reference in references]
 
 
 def set_hints(
@@ -282,26 +283,26 @@ def _steer(
 # --- checks -----------------------------------------------------------------------------------------------
 
 
-def _read(tx: Transaction, given: Mapping[str, Any]) -> dict[str, Any]:
+def _read(tx: Transaction, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a request, with a template by name or id as its id, checked as strictly as those of a job."""
-    read = dict(given)
+    read = dict(fields)
     for name, check in _STRICTER.items():
         if read.get(name) is not None:
             read[name] = check(read[name], name)
     reference = read.pop("template", None)
-    if "template" in given and reference is None:
+    if "template" in fields and reference is None:
         read.setdefault("template_id", None)
     elif reference is not None:
-        found = find_template(tx, reference) if isinstance(reference, str) else None
-        if found is None:
+        template = find_template(tx, reference) if isinstance(reference, str) else None
+        if template is None:
             raise Invalid(
                 f"There is no job template {str(reference)[:LONGEST_NAME]!r}. Name one by its id or its name.",
                 code="unknown_template",
                 field="template",
             )
-        if read.get("template_id") not in (None, found.id):
+        if read.get("template_id") not in (None, template.id):
             raise Invalid("template and template_id differ: give one.", code="ambiguous_type", field="template_id")
-        read["template_id"] = found.id
+        read["template_id"] = template.id
     return read
 
 

@@ -15,6 +15,7 @@ from holdbeat.domain.schedule_steps import replanned
 from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.schedule_rows import SCHEDULE, save_plans, schedule_of
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 MOST_MOMENTS = 1000
@@ -78,15 +79,15 @@ def realign(tx: Transaction, after_id: str = "", limit: int = 500, *, went_back:
             record_plan(tx, replanned_one)
     save_plans(tx, changed)
     if changed:
-        tx.wake("schedules")
+        tx.wake(Topic.SCHEDULES)
     return rows[-1][0] if len(rows) == limit else None
 
 
 def drifted(tx: Transaction, after_id: str = "", limit: int = 500) -> tuple[bool, str | None]:
     """Whether `realign` would find something in this batch, and where the next one begins. Writes nothing."""
     rows = _planned_after(tx, after_id, limit, False)
-    found = any(_realigned(schedule_of(tx, row), tx.now, False) is not None for row in rows)
-    return found, rows[-1][0] if len(rows) == limit else None
+    has_drifted = any(_realigned(schedule_of(tx, row), tx.now, False) is not None for row in rows)
+    return has_drifted, rows[-1][0] if len(rows) == limit else None
 
 
 def _planned_after(tx: Transaction, after_id: str, limit: int, went_back: bool, lock: str = "") -> list[Row]:

@@ -22,13 +22,16 @@ import apsw
 
 from holdbeat.domain.clock import Clock, SystemClock
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
-from holdbeat.store.adapter import Coalesced, Listener, PersistenceAdapter, Work, forked, reply
+from holdbeat.store.adapter import Listener, PersistenceAdapter
+from holdbeat.store.forks import forked
 from holdbeat.store.sqlite import file as sqlite_file
 from holdbeat.store.sqlite.damage_record import record_damage
 from holdbeat.store.sqlite.file import BUSY_TIMEOUT_MS, MEMORY, FileIdentity, connect, open_file, translated
 from holdbeat.store.sqlite.processes import Wakeups, WorkerLocks, WriteLock
 from holdbeat.store.sqlite.transaction import SqliteTransaction
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
+from holdbeat.store.work import Coalesced, Work, reply
 
 if TYPE_CHECKING:
     from holdbeat.store.artifact_files import Copied
@@ -353,7 +356,7 @@ class SqliteStore(PersistenceAdapter):
             self._see_to_the_log(answer)
         _fail(works, answer)
         if self._refused is not None:
-            self.tell(frozenset({"refused"}))
+            self.tell(frozenset({Topic.REFUSED}))
 
     def _see_to_the_log(self, refusal: StoreRefused) -> None:
         """Moves what is only in a deleted log, which we still hold open, into the file: it was reported as stored.
@@ -444,7 +447,7 @@ class SqliteStore(PersistenceAdapter):
                             self._write_lock.release()
                 reply([(work, answer)])
                 if isinstance(answer, StoreRefused):
-                    self.tell(frozenset({"refused"}))
+                    self.tell(frozenset({Topic.REFUSED}))
             else:
                 reply([(work, result)])
         connection.close()

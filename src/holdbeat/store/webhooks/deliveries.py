@@ -17,6 +17,7 @@ from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.webhook import AttemptVerdict, Delivery, DeliveryStatus, host_of, replayed, signing_secrets
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.subscriptions import disable_webhook, server_secret, webhooks_by_id
 
@@ -190,7 +191,7 @@ def redeliver(tx: Transaction, delivery_id: str) -> Delivery:
         url=again.url,
         host=host_of(again.url),
     )
-    tx.wake("deliveries")
+    tx.wake(Topic.DELIVERIES)
     return again
 
 

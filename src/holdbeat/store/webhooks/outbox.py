@@ -12,6 +12,7 @@ from holdbeat.domain.views import group_json, job_json, run_json
 from holdbeat.domain.webhook import host_of
 from holdbeat.store.reads.jobs import load_jobs
 from holdbeat.store.reads.rows import GROUP, group_of
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 SUBSCRIPTIONS = "SELECT id, url, events FROM webhooks WHERE enabled = :yes"
@@ -89,7 +90,7 @@ class Outbox:
                     for row, new_id in zip(rows, tx.new_ids(len(rows)), strict=True)
                 ],
             )
-            tx.wake("deliveries")
+            tx.wake(Topic.DELIVERIES)
         self._jobs, self._groups = [], []
 
     def _payload(self, event: str, data: dict[str, Any]) -> str:

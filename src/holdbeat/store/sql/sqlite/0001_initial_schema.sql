@@ -60,7 +60,8 @@ CREATE INDEX jobs_in_flight ON jobs (schedule_id)
 CREATE INDEX jobs_template ON jobs (template_id, id) WHERE template_id IS NOT NULL;
 CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 
--- SQLite does not say which trigger refused: so each message begins with its trigger's name.
+-- SQLite does not say which trigger refused: so each message begins with its trigger's name. Messages are literals:
+-- a library before 3.47 takes a file with a computed one for malformed, and people read the file with what they have.
 CREATE TRIGGER jobs_params_are_frozen BEFORE UPDATE OF params ON jobs
     WHEN old.status <> 'QUEUED' AND new.params IS NOT old.params
 BEGIN
@@ -71,7 +72,17 @@ CREATE TRIGGER jobs_status_is_final BEFORE UPDATE OF status ON jobs
     WHEN (new.status = 'QUEUED' AND old.status <> 'QUEUED')
       OR (new.status = 'RUNNING' AND old.status NOT IN ('QUEUED', 'RUNNING'))
 BEGIN
-    SELECT RAISE(ABORT, 'jobs_status_is_final: illegal status change: ' || old.status || ' -> ' || new.status);
+    SELECT CASE old.status || ' -> ' || new.status
+        WHEN 'RUNNING -> QUEUED' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: RUNNING -> QUEUED')
+        WHEN 'COMPLETED -> QUEUED' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: COMPLETED -> QUEUED')
+        WHEN 'FAILED -> QUEUED' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: FAILED -> QUEUED')
+        WHEN 'SKIPPED -> QUEUED' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: SKIPPED -> QUEUED')
+        WHEN 'CANCELLED -> QUEUED' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: CANCELLED -> QUEUED')
+        WHEN 'COMPLETED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: COMPLETED -> RUNNING')
+        WHEN 'FAILED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: FAILED -> RUNNING')
+        WHEN 'SKIPPED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: SKIPPED -> RUNNING')
+        WHEN 'CANCELLED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: CANCELLED -> RUNNING')
+    END;
 END;
 
 -- Whoever changes a delay or a priority by hand changes what the claim goes by: hold and effective_priority follow.

@@ -1,0 +1,69 @@
+"""Running: a claim that is being executed, and RunningSet: all of this worker's."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S
+from holdbeat.domain.lease import Claim, Settlement
+from holdbeat.domain.run import Outcome
+from holdbeat.handlers.stop import StopReason, StopSignal
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    claim: Claim
+    stop: StopSignal
+    claimed_at: float
+    """Monotonic: from here the lease's time counts until the first heartbeat."""
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def cancel_grace_s(self) -> float | None:
+        work = self.claim.job or self.claim.reservation
+        return work.cancel_grace_s if work is not None else DEFAULT_CANCEL_GRACE_S
+
+    def end(self, reason: StopReason) -> None:
+        """Tells the handler to end within its grace."""
+        self.stop.set(reason, grace_s=self.cancel_grace_s)
+
+
+def settlement_of(claim: Claim, outcome: Outcome) -> Settlement:
+    """How a claim is given back to the store."""
+    lease, job = claim.lease, claim.job
+    group_id, schedule_id = (job.group_id, job.schedule_id) if job else (None, None)
+    return Settlement(lease.id, lease.worker_id, lease.fence, outcome, group_id, schedule_id)
+
+
+class RunningSet(dict[str, Running]):
+    """By lease id. The heartbeat's thread and the shutdown's read it and call the methods that tell handlers to end."""
+
+    _all_told: StopReason | None = None
+
+    def start(self, claim: Claim, claimed_at: float) -> Running:
+        entry = self[claim.lease.id] = Running(claim, StopSignal(), claimed_at)
+        if self._all_told is not None:
+            entry.end(self._all_told)
+        return entry
+
+    def tell(self, lease_id: str, reason: StopReason) -> None:
+        entry = self.get(lease_id)
+        if entry is not None:
+            entry.end(reason)
+
+    def tell_all(self, reason: StopReason) -> None:
+        """Tells every handler to end, those included whose claim the store has not answered yet."""
+        self._all_told = reason
+        for entry in self.entries():
+            entry.end(reason)
+
+    def entries(self) -> list[Running]:
+        """A copy, for another thread or for a loop that changes the set."""
+        return list(self.values())
+
+    @property
+    def longest_cancel_grace_s(self) -> float:
+        """How long what runs here may take to end once it is told to."""
+        graces = (entry.cancel_grace_s for entry in self.entries())
+        return max((DEFAULT_CANCEL_GRACE_S if grace_s is None else grace_s for grace_s in graces), default=0.0)

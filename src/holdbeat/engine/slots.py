@@ -1,0 +1,47 @@
+"""Slots: which of a worker's slots are free.
+
+Ordinary slots are numbered from 0 upwards, those of the lane for http calls from -1 downwards. Only this module knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class FreeSlots(NamedTuple):
+    """Numbers of free slots, as a claim offers them to the store."""
+
+    ordinary: list[int]
+    http: list[int]
+
+
+class Slots:
+    def __init__(self, ordinary: int, http: int) -> None:
+        self._ordinary = list(range(ordinary))
+        self._http = [-1 - number for number in range(http)]
+
+    @property
+    def any_free(self) -> bool:
+        return bool(self._ordinary or self._http)
+
+    @property
+    def free(self) -> list[int]:
+        """The numbers of all free slots."""
+        return [*self._ordinary, *self._http]
+
+    def take_all(self) -> FreeSlots:
+        """Takes every free slot, to offer it to the store."""
+        taken = FreeSlots(self._ordinary, self._http)
+        self._ordinary, self._http = [], []
+        return taken
+
+    def give_back(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            (self._http if number < 0 else self._ordinary).append(number)
+
+    def occupy(self, number: int) -> None:
+        """A slot turned out to be held by a claim."""
+        for free in (self._ordinary, self._http):
+            if number in free:
+                free.remove(number)

@@ -1,0 +1,62 @@
+"""Forks: every open store finishes its work before the process forks, and the child's copies refuse all calls."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Protocol
+
+from holdbeat.domain.errors import StoreRefused
+
+
+class Forkable(Protocol):
+    """The part of a store that a fork concerns."""
+
+    def hold_still(self) -> None:
+        """Before a fork: ends the work at hand, so that the child inherits nothing half done."""
+
+    def move_on(self) -> None:
+        """After a fork, in the parent: ends what `hold_still` began."""
+
+    def disown(self) -> None:
+        """After a fork, in the child: the threads are not here, and the connections are the parent's."""
+
+
+def watch_forks(store: Forkable) -> None:
+    """Has the store told of forks for as long as it lives."""
+    _STORES[id(store)] = store
+
+
+def forked() -> StoreRefused:
+    """The error of a forked child that uses a store which its parent opened."""
+    return StoreRefused(
+        "This store was opened before the process forked, and belongs to the parent. Open it anew in the child: an App "
+        "does so by itself, a JobHandle does not.",
+        code="store_forked",
+    )
+
+
+_STORES: weakref.WeakValueDictionary[int, Forkable] = weakref.WeakValueDictionary()
+_forking = threading.local()
+
+
+def _before_fork() -> None:
+    _forking.stores = [store for store in (reference() for reference in _STORES.valuerefs()) if store is not None]
+    for store in _forking.stores:
+        store.hold_still()
+
+
+def _after_fork_in_parent() -> None:
+    for store in _forking.stores:
+        store.move_on()
+    _forking.stores = []
+
+
+def _after_fork_in_child() -> None:
+    for store in _forking.stores:
+        store.disown()
+    _forking.stores = []
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,83 @@
+"""Traces by OpenTelemetry at the way into the queue: the span of a submission, which its runs have as parent (OPS-05).
+
+Guards the hot path: nothing is imported here. A program that traces has imported OpenTelemetry and configured a
+provider itself; where it has not, each call below is one look into a dictionary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from holdbeat.domain.submission import Submission
+
+_TRACEPARENT = re.compile(r"00-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})")
+
+
+def is_traceparent(text: str) -> bool:
+    """Whether this is a W3C traceparent of version 00 that names a span."""
+    match = _TRACEPARENT.fullmatch(text)
+    return match is not None and int(match["trace"], 16) != 0 and int(match["span"], 16) != 0
+
+
+def tracer() -> Any | None:
+    """The tracer of the program's provider; None if it has none."""
+    trace: Any = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+        return None
+    return trace.get_tracer("holdbeat", tracer_provider=provider)
+
+
+def current_traceparent() -> str | None:
+    """The span in which the caller is now."""
+    trace: Any = sys.modules.get("opentelemetry.trace")
+    return None if trace is None else _written(trace.get_current_span().get_span_context())
+
+
+def span_context(traceparent: str | None) -> Any | None:
+    """The span that a traceparent names; None if there is none or it cannot be read."""
+    if traceparent is None or not is_traceparent(traceparent):
+        return None
+    from opentelemetry.trace import SpanContext, TraceFlags
+
+    match = _TRACEPARENT.fullmatch(traceparent)
+    assert match is not None
+    flags = TraceFlags(int(match["flags"], 16))
+    return SpanContext(int(match["trace"], 16), int(match["span"], 16), is_remote=True, trace_flags=flags)
+
+
+@contextlib.contextmanager
+def submit_span(submissions: Sequence[Submission]) -> Iterator[str | None]:
+    """A span around the submission of jobs, below the span of the caller; gives its traceparent, if there is one.
+
+    Made within the transaction, through which every job comes, whoever asked for it. A transaction that has to be run
+    again makes another span.
+    """
+    active = tracer()
+    if active is None:
+        yield None
+        return
+    from opentelemetry import trace
+
+    types = {submission.type or submission.template or "" for submission in submissions}
+    name = types.pop() if len(types) == 1 else f"{len(submissions)} jobs"
+    caller = span_context(submissions[0].trace)
+    with active.start_as_current_span(
+        f"submit {name}",
+        context=None if caller is None else trace.set_span_in_context(trace.NonRecordingSpan(caller)),
+        kind=trace.SpanKind.PRODUCER,
+        attributes={"holdbeat.jobs": len(submissions)},
+    ) as span:
+        yield _written(span.get_span_context())
+
+
+def _written(context: Any) -> str | None:
+    if not context.is_valid:
+        return None
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"

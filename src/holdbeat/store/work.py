@@ -1,0 +1,99 @@
+"""Work: one call of a verb on its way to a store's threads, and how its caller gets the answer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from holdbeat.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    # Loaded only where there is an event loop: a command that reads a store need not wait for this import.
+    import asyncio
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+class Coalesced(Generic[A, T]):
+    """A verb whose waiting calls are executed together: one call for many, each with its own result or error.
+
+    `many(tx, batches)` must decide about every batch before it writes, so that a refused batch leaves no trace.
+    With `batches_behind`, a call waits for the next transaction instead of starting one beside another of its kind.
+    """
+
+    def __init__(
+        self, many: Callable[[Transaction, list[A]], list[T | Exception]], *, batches_behind: bool = False
+    ) -> None:
+        self.many = many
+        self.batches_behind = batches_behind
+        self.__doc__ = many.__doc__
+        self.__name__ = many.__name__
+
+    def __call__(self, tx: Transaction, batch: A) -> T:
+        result = self.many(tx, [batch])[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+class Work:
+    """One call of a verb, and its caller: a thread (`future`) or a task of an event loop (`waiter`)."""
+
+    __slots__ = ("args", "future", "given_up", "kwargs", "loop", "verb", "waiter")
+
+    def __init__(
+        self,
+        verb: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.verb = verb
+        self.args = args
+        self.kwargs = kwargs
+        self.loop = loop
+        self.given_up = False
+        self.waiter: asyncio.Future[Any] | None = None
+        self.future: Future[Any] | None = None
+        if loop is not None:
+            self.waiter = loop.create_future()
+        else:
+            self.future = Future()
+
+    def begin(self) -> bool:
+        """Whether the caller still waits; a call whose caller has given up is not executed."""
+        return not self.given_up if self.future is None else self.future.set_running_or_notify_cancel()
+
+    def run(self, tx: Transaction) -> Any:
+        return self.verb(tx, *self.args, **self.kwargs)
+
+
+def reply(answers: Iterable[tuple[Work, Any]]) -> None:
+    """Sets the result or error of each call. An event loop is woken once, however many of its tasks wait."""
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+    for work, result in answers:
+        if work.loop is not None and work.waiter is not None:
+            loops.setdefault(work.loop, []).append((work.waiter, result))
+        elif work.future is None or work.future.done():
+            continue
+        elif isinstance(result, Exception):
+            work.future.set_exception(result)
+        else:
+            work.future.set_result(result)
+    for loop, waiters in loops.items():
+        # No task of a closed loop waits any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_set_results, waiters)
+
+
+def _set_results(waiters: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for waiter, result in waiters:
+        if waiter.done():
+            continue
+        if isinstance(result, Exception):
+            waiter.set_exception(result)
+        else:
+            waiter.set_result(result)

@@ -1,0 +1,60 @@
+"""Wake-ups: a commit's topics reach the event loops that asked for them, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.topics import Topic
+from holdbeat.store.transaction import Transaction
+
+
+def wake(tx: Transaction, *topics: Topic) -> None:
+    tx.wake(*topics)
+
+
+@pytest.mark.asyncio
+async def test_on_topics_calls_back_in_the_loop_for_its_topics_and_a_reconnect_until_it_is_stopped(
+    store: PersistenceAdapter,
+) -> None:
+    called: list[asyncio.AbstractEventLoop] = []
+    first = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def callback() -> None:
+        called.append(asyncio.get_running_loop())
+        first.set()
+
+    stop = store.on_topics(loop, {Topic.READY, Topic.SLOTS}, callback)
+    if store.url.startswith("postgresql"):
+        # Its connection for notifications reports itself when it is there.
+        await first.wait()
+        called.clear()
+    await store.write(wake, Topic.CANCEL, Topic.LOGS)
+    await asyncio.sleep(0.05)
+    assert called == []
+    await store.write(wake, Topic.READY, Topic.SLOTS)
+    await asyncio.sleep(0.05)
+    assert called == [loop]
+    store.tell(frozenset({Topic.RECONNECTED}))
+    await asyncio.sleep(0.05)
+    assert called == [loop, loop]
+    stop()
+    await store.write(wake, Topic.READY)
+    await asyncio.sleep(0.05)
+    assert called == [loop, loop]
+
+
+def test_every_topic_is_explained_where_it_is_declared() -> None:
+    import ast
+    import inspect
+
+    from holdbeat.store import topics
+
+    body = next(node.body for node in ast.parse(inspect.getsource(topics)).body if isinstance(node, ast.ClassDef))[1:]
+    for member, text in zip(body[::2], body[1::2], strict=True):
+        assert isinstance(member, ast.Assign)
+        assert isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    assert len(body) == 2 * len(Topic)
