@@ -93,6 +93,24 @@ def work_while_limits_change(number: int, start: float, url: str, slots: int) ->
     return shift
 
 
+def work_for(number: int, start: float, url: str, seconds: float, types: Sequence[str]) -> list[tuple[str, str, float]]:
+    """Claims and completes for some time; (type, partition, instant of the start on the store's clock) of each job."""
+    store = open_at(url, concurrency="unlimited")
+    starts = []
+    wait_for(start)
+    while time.time() < start + seconds:
+        claims = store.write_sync(claim, Vacancy(f"w{number}", range(4), (), types))
+        starts += [
+            (taken.lease.type, taken.job.partition, taken.lease.acquired_at.timestamp())
+            for taken in claims
+            if taken.job
+        ]
+        if claims:
+            store.write_sync(settle, [settlement(taken, Outcome.completed()) for taken in claims])
+    store.close()
+    return starts
+
+
 def enqueue_many(number: int, start: float, url: str, amount: int) -> list[str]:
     """Puts jobs into the queue one by one."""
     store = open_at(url)

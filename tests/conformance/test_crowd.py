@@ -9,6 +9,8 @@ import pytest
 
 from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.job import NewJob
+from holdbeat.domain.limit import Limit
+from holdbeat.domain.rate import Rate
 from holdbeat.store.limits.changes import declare_limits
 from holdbeat.store.migrate import migrations
 from holdbeat.store.reads.event_log import newest_events
@@ -19,6 +21,7 @@ from tests.conformance.crowd import (
     enqueue_many,
     flatten,
     open_and_close,
+    work_for,
     work_until_empty,
     work_while_limits_change,
 )
@@ -100,6 +103,41 @@ def test_eight_processes_with_eight_settings_never_exceed_the_rows_while_an_oper
             raised.add(running)
     assert running == 0
     assert raised == {1, 2, 3}
+
+
+@pytest.mark.rule("LIM-05", "LIM-04")
+def test_no_period_has_more_starts_than_a_rate_permits_with_eight_processes(open_store: OpenStore, crew: Crew) -> None:
+    rate = Rate(10, 1.0, 3)
+    store = open_store()
+    limits = [Limit("each", type="a", rate=rate, per_partition=True), Limit("b", type="b", rate=rate)]
+    store.write_sync(declare_limits, (), limits, by="first")
+    enqueue_all(store, [NewJob("a", partition="xy"[n % 2]) for n in range(300)] + [NewJob("b")] * 300)
+    starts = flatten(crew.all_at_once(work_for, open_store.url, 4.0, ["a", "b"]))
+    for kind in (("a", "x"), ("a", "y"), ("b", "")):
+        instants = sorted(at for type_, partition, at in starts if (type_, partition) == kind)
+        for first in instants:
+            assert sum(1 for at in instants if first <= at < first + rate.per_s) <= rate.count + rate.burst
+        # Enough of it was used: the rate is a limit, not a stop.
+        assert len(instants) >= 20
+
+
+@pytest.mark.rule("LIM-05", "LIM-01")
+def test_limits_that_overlap_in_every_way_make_no_deadlock_between_rate_and_slot(
+    open_store: OpenStore, crew: Crew
+) -> None:
+    store = open_store()
+    limits = [
+        Limit("default", resource="default", slots=3),
+        Limit("a", type="a", slots=2, rate=Rate(1000, 1.0, 50)),
+        Limit("b", type="b", rate=Rate(1000, 1.0, 50), per_partition=True),
+        Limit("all", slots=4, rate=Rate(2000, 1.0, 50)),
+    ]
+    store.write_sync(declare_limits, (), limits, by="first")
+    amount = 200
+    enqueue_all(store, [NewJob("ab"[n % 2], partition=str(n % 5)) for n in range(amount)])
+    shifts = crew.all_at_once(work_until_empty, open_store.url, "unlimited", 2)
+    assert len(set(flatten([shift.claimed for shift in shifts]))) == amount
+    assert count(store, "leases") == 0
 
 
 @pytest.mark.rule("LEASE-03")

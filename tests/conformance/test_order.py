@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdbeat.domain.capacity import Capacity, Usage
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.job import Job, NewJob
-from holdbeat.domain.limit import Capacity, Limits
+from holdbeat.domain.limit import Limits
 from holdbeat.store.adapter import PersistenceAdapter
 from tests.conformance.acts import (
     OpenStore,
@@ -83,7 +84,7 @@ def wipe(store: PersistenceAdapter) -> None:
 
 def expected_next(queue: list[Job], running: list[Job], visit: Visit, limits: Limits, now: datetime) -> list[str]:
     """The rule in its plainest form: sort everything, walk down, take what may run."""
-    capacity = Capacity(limits, [(job.resource, job.type, 1) for job in running])
+    capacity = Capacity(limits, [Usage(job.resource, job.type, 1) for job in running])
     chosen: list[str] = []
     for job in sorted(queue, key=lambda job: (-job.priority, job.position, job.created_at, job.id)):
         may_run = (

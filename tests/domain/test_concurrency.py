@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdbeat.domain.capacity import Capacity, Usage
 from holdbeat.domain.concurrency import ConcurrencyPolicy, PolicyKind
 from holdbeat.domain.errors import Invalid, SettingsError
-from holdbeat.domain.limit import EACH, Capacity, Limit, Limits, Rate, limit_of
+from holdbeat.domain.limit import EACH, Limit, Limits, limit_of
+from holdbeat.domain.rate import Rate
 
 NAMES = st.text("abcdefgh-_.", min_size=1, max_size=6)
 SLOTS = st.dictionaries(NAMES, st.integers(0, 50), max_size=6)
@@ -30,7 +32,7 @@ LIMITS = st.one_of(
         max_size=8,
     ).map(lambda limits: Limits([*limits, Limit("each:resource", EACH, slots=1)])),
 )
-WORK = st.lists(st.tuples(NAMES, NAMES, st.integers(0, 30)), max_size=8)
+WORK = st.lists(st.builds(Usage, NAMES, NAMES, st.integers(0, 30)), max_size=8)
 
 
 @pytest.mark.rule("DEC-011")
@@ -65,7 +67,7 @@ def test_each_kind_of_policy_draws_from_its_own_pools() -> None:
 @pytest.mark.rule("LIM-01")
 def test_with_slots_per_type_a_resource_still_runs_one_at_a_time_and_default_is_left_to_the_types() -> None:
     limits = ConcurrencyPolicy.parse("per_type:story=2,image=3").limits()
-    capacity = Capacity(limits, [("ollama", "story", 1)])
+    capacity = Capacity(limits, [Usage("ollama", "story", 1)])
     assert capacity.free("ollama", "story") == 0
     assert capacity.free("ollama", "image") == 0
     assert capacity.free("default", "story") == 1
@@ -133,7 +135,7 @@ def test_a_policy_that_cannot_be_meant_is_refused_with_its_setting(text: str) ->
 @pytest.mark.rule("CON-002", "CAP-01", "LIM-01")
 @given(limits=LIMITS, leases=WORK, wishes=st.lists(st.tuples(NAMES, NAMES), max_size=80))
 def test_taking_only_what_is_free_never_exceeds_any_limit(
-    limits: Limits, leases: list[tuple[str, str, int]], wishes: list[tuple[str, str]]
+    limits: Limits, leases: list[Usage], wishes: list[tuple[str, str]]
 ) -> None:
     capacity = Capacity(limits, leases)
     used: dict[str, int] = {}
@@ -143,7 +145,7 @@ def test_taking_only_what_is_free_never_exceeds_any_limit(
             used[pool.key] = used.get(pool.key, 0) + count
 
     for lease in leases:
-        add(*lease)
+        add(lease.resource, lease.type, lease.amount)
     for resource, type_ in wishes:
         pools = [pool for pool in limits.covering(resource, type_) if pool.limit.slots is not None]
         free = capacity.free(resource, type_)
@@ -161,8 +163,8 @@ def test_taking_only_what_is_free_never_exceeds_any_limit(
 @given(limits=LIMITS, leases=WORK, waiting=WORK, resource=NAMES, type_=NAMES)
 def test_a_job_takes_a_slot_only_while_free_slots_outnumber_waiting_requests(
     limits: Limits,
-    leases: list[tuple[str, str, int]],
-    waiting: list[tuple[str, str, int]],
+    leases: list[Usage],
+    waiting: list[Usage],
     resource: str,
     type_: str,
 ) -> None:
@@ -173,7 +175,7 @@ def test_a_job_takes_a_slot_only_while_free_slots_outnumber_waiting_requests(
         assert for_jobs is None
         return
     pools = [pool for pool in limits.covering(resource, type_) if pool.limit.slots is not None]
-    ahead = {pool.key: sum(n for r, t, n in waiting if pool in limits.covering(r, t)) for pool in pools}
+    ahead = {pool.key: sum(n for r, t, n, _ in waiting if pool in limits.covering(r, t)) for pool in pools}
     assert for_jobs == min(max(0, (pool.limit.slots or 0) - alone.used(pool) - ahead[pool.key]) for pool in pools)
     if capacity.free(resource, type_) and any(ahead.values()):
         capacity.grant(resource, type_)

@@ -96,6 +96,7 @@ class Job(TypedDict):
     attempt: int
     manual_retries: list[str]
     progress: Progress | None
+    partition: str | None
 
 
 class QueueEntry(Job):

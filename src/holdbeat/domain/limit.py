@@ -1,12 +1,10 @@
 """Limits: how much of which work may run at once, and how often it may start.
 
-Guards CON-002, CAP-01 and LIM-01: every limit that covers a piece of work must have room for it. Used slots are a pure
-function of the live leases, so there is no counter to leak.
+Guards LIM-01: every limit that covers a piece of work must have room for it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +12,7 @@ from typing import Any, NamedTuple
 
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.rate import Rate
 
 EACH = "*"
 """As a limit's resource or type: every one that no other limit lists, each with slots of its own."""
@@ -25,18 +24,6 @@ FIELDS = ("resource", "type", "slots", "rate", "per_partition", "fair")
 class Origin(StrEnum):
     SETTINGS = "settings"
     OPERATOR = "operator"
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """At most `count` starts in `per_s` seconds, evenly spaced; `burst` further ones may come early."""
-
-    count: int
-    per_s: float
-    burst: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"count": self.count, "per_s": self.per_s, "burst": self.burst}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +185,10 @@ class Limits:
             return type_ not in self._listed_types
         return limit.resource in (None, resource) and limit.type in (None, type_)
 
+    def is_partitioned(self, resource: str, type_: str) -> bool:
+        """Whether a limit counts such work by partition."""
+        return any(pool.limit.per_partition for pool in self.covering(resource, type_))
+
     def slots_of(self, resource: str, type_: str | None = None) -> int | None:
         """How many such pieces of work may run at once; None without limit. Without a type, by the resource alone."""
         pools = self.covering(resource, type_ or "")
@@ -215,64 +206,3 @@ def _key(limit: Limit, resource: str, type_: str) -> str:
     if limit.resource == EACH:
         return f"{limit.name}/{resource}"
     return f"{limit.name}/{type_}" if limit.type == EACH else limit.name
-
-
-class Capacity:
-    """The free slots of each pool at one instant, from the leases counted in the claiming transaction.
-
-    A queued job may take a slot only while free slots outnumber the direct requests that still wait for one.
-    """
-
-    def __init__(
-        self,
-        limits: Limits,
-        leases: Iterable[tuple[str, str, int]],
-        waiting_reservations: Iterable[tuple[str, str, int]] = (),
-    ) -> None:
-        self._limits = limits
-        self._used: Counter[str] = Counter()
-        self._waiting: Counter[str] = Counter()
-        for resource, type_, count in leases:
-            for key, _ in limits.covering(resource, type_):
-                self._used[key] += count
-        for resource, type_, count in waiting_reservations:
-            for key, _ in limits.covering(resource, type_):
-                self._waiting[key] += count
-
-    def used(self, pool: Pool) -> int:
-        return self._used[pool.key]
-
-    def free_behind(self, resource: str, type_: str, ahead: Mapping[str, int]) -> int | None:
-        """Slots that every pool has left when those ahead have theirs; None without limit, never negative.
-
-        `ahead` counts by the keys of pools. A lowered limit may have less than nothing: that is nothing.
-        """
-        free: int | None = None
-        for key, limit in self._limits.covering(resource, type_):
-            if limit.slots is not None:
-                left = max(0, limit.slots - self._used[key] - ahead.get(key, 0))
-                free = left if free is None else min(free, left)
-        return free
-
-    def free(self, resource: str, type_: str) -> int | None:
-        """Free slots that work of this kind could take; None without limit."""
-        return self.free_behind(resource, type_, {})
-
-    def free_for_jobs(self, resource: str, type_: str) -> int | None:
-        """Free slots that no waiting direct request has a claim on."""
-        return self.free_behind(resource, type_, self._waiting)
-
-    def take(self, resource: str, type_: str) -> None:
-        for key, _ in self._limits.covering(resource, type_):
-            self._used[key] += 1
-
-    def grant(self, resource: str, type_: str) -> None:
-        """A waiting direct request got its slot."""
-        for key, _ in self._limits.covering(resource, type_):
-            self._used[key] += 1
-            self._waiting[key] -= 1
-
-    def fullest(self, resource: str, type_: str) -> Pool | None:
-        """The pool that has the fewest free slots for such work; None without limit."""
-        pools = [pool for pool in self._limits.covering(resource, type_) if pool.limit.slots is not None]
-        return min(pools, key=lambda pool: ((pool.limit.slots or 0) - self._used[pool.key], pool.key), default=None)

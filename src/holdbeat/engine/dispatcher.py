@@ -25,6 +25,7 @@ from holdbeat.engine.run_lines import EndedRun, log_ended
 from holdbeat.engine.running import Running, RunningSet, settlement_of
 from holdbeat.engine.slots import Slots
 from holdbeat.engine.unstored_results import UnstoredResults
+from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.running.claim import Vacancy

@@ -306,6 +306,7 @@ def announcement(job_type: JobType) -> AnnouncedType:
         "cancel_grace_s": job_type.cancel_grace_s,
         "labels": job_type.labels,
         "webhook_url": job_type.webhook_url,
+        "partition_by": job_type.partition,
         "retry_policy": job_type.retry_policy.as_dict() if job_type.retry_policy else None,
     }
     return AnnouncedType(

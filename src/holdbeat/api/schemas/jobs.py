@@ -53,6 +53,7 @@ class JobRequest(Request):
     idempotency_key: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     webhook_url: Url | None = None
     labels: Labels | None = None
+    partition: Name | None = Field(default=None, description="Limits may count by it, such as a customer.")
 
 
 class JobBatchRequest(Request):
@@ -179,6 +180,7 @@ class Job(Answer):
     attempt: int
     manual_retries: list[Id]
     progress: Progress | None
+    partition: str | None
 
 
 class JobPage(Answer):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdbeat.domain.limit import Limit, Limits, Origin, Rate
+from holdbeat.domain.limit import Limit, Limits, Origin
+from holdbeat.domain.rate import Rate
 from holdbeat.store.transaction import Row, Transaction
 
 KEY = "limits"

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.estimate import Execution, estimated_start
 from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.lease import HTTP_RESOURCE
-from holdbeat.domain.limit import Capacity, Pool
+from holdbeat.domain.limit import Pool
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.limits.usage import usage
 from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
 from holdbeat.store.reads.rows import RESERVATION, reservation_of
 from holdbeat.store.transaction import Transaction
@@ -105,13 +107,14 @@ def pool_condition(tx: Transaction, work: Job | Reservation) -> tuple[str, dict[
         params["resource"] = work.resource
     if limit.type is not None:
         params["type"] = work.type
+    if limit.per_partition:
+        params["partition"] = work.partition
     return " AND ".join(f"{name} = :{name}" for name in params) or "1 = 1", params
 
 
 def fullest_pool(tx: Transaction, work: Job | Reservation) -> Pool | None:
     """The pool that has the fewest free slots for `work`; None if nothing limits it."""
-    used = tx.rows("SELECT resource, type, count(*) FROM leases GROUP BY resource, type")
-    return Capacity(limits_in_force(tx), used).fullest(work.resource, work.type)
+    return Capacity(limits_in_force(tx), usage(tx)).fullest(work.resource, work.type, work.partition)
 
 
 def _slots(tx: Transaction, work: Job | Reservation, state: Blockers) -> int:

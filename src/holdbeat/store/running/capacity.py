@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from holdbeat.domain.limit import Capacity, Limits
+from holdbeat.domain.capacity import Capacity, Place, Usage
+from holdbeat.domain.limit import Limits
 from holdbeat.domain.reservation import Reservation
+from holdbeat.store.limits.rates import rates_of
+from holdbeat.store.limits.usage import usage
 from holdbeat.store.reads.rows import RESERVATION, reservation_of
 from holdbeat.store.running.vacancy import FreeSlots, Vacancy
 from holdbeat.store.transaction import Transaction
@@ -27,35 +30,44 @@ def count_capacity(
 ) -> tuple[Capacity, list[Reservation]]:
     """The capacity of the pools of these lanes and requests, locked; and the requests that still wait by then."""
     kinds = {*lanes, *((reservation.resource, reservation.type) for reservation in waiting)}
-    pools = {pool.key for resource, type_ in kinds for pool in limits.covering(resource, type_)}
+    pools = {pool for resource, type_ in kinds for pool in limits.covering(resource, type_)}
     if not pools:
         return Capacity(limits, ()), waiting
-    tx.lock_pools({f"limit:{key}" for key in pools})
+    tx.lock_pools({f"limit:{pool.key}" for pool in pools})
     if waiting and tx.dialect == "postgres":
         # Another claim may have granted one before we had the lock: it would seem to stand ahead of the others. One
         # that came since may be of a pool that is not locked, and is the next claim's.
         known = {reservation.id for reservation in waiting}
         waiting = [reservation for reservation in waiting_reservations(tx) if reservation.id in known]
-    used = tx.rows("SELECT resource, type, count(*) FROM leases GROUP BY resource, type")
-    return Capacity(limits, used, [(r.resource, r.type, 1) for r in waiting]), waiting
+    capacity = Capacity(
+        limits,
+        usage(tx, by_partition=any(pool.limit.per_partition for pool in pools)),
+        [Usage(r.resource, r.type, 1, r.partition) for r in waiting],
+        now=tx.now.timestamp(),
+    )
+    rated = {pool.key for pool in pools if pool.limit.rate is not None}
+    if rated:
+        capacity.learn_rates(rates_of(tx, rated, {"", *(r.partition for r in waiting)}))
+    return capacity, waiting
 
 
 def serve(
-    limits: Limits, vacancy: Vacancy, waiting: list[Reservation], capacity: Capacity, free_slots: FreeSlots
+    vacancy: Vacancy, waiting: list[Reservation], capacity: Capacity, free_slots: FreeSlots
 ) -> list[tuple[Reservation, int]]:
     """The direct requests that are this worker's to serve now, each with its slot.
 
     The next free slots of a pool belong to those who came first, whoever may serve them (DIR-01).
     """
     served = []
-    ahead: Counter[str] = Counter()
+    ahead: Counter[Place] = Counter()
     for reservation in waiting:
         resource, type_ = reservation.resource, reservation.type
         slots = free_slots.of(resource)
         can_serve = type_ in vacancy.types and vacancy.permits(resource)
-        if can_serve and slots and capacity.free_behind(resource, type_, ahead) != 0:
-            capacity.grant(resource, type_)
+        partition = reservation.partition
+        if can_serve and slots and capacity.free_behind(resource, type_, ahead, partition) != 0:
+            capacity.grant(resource, type_, partition)
             served.append((reservation, slots.pop()))
         else:
-            ahead.update(pool.key for pool in limits.covering(resource, type_))
+            ahead.update(capacity.places(resource, type_, partition))
     return served

@@ -36,17 +36,18 @@ def reserve(tx: Transaction, work: NewJob, owner: str, reservation_s: float) -> 
         params=work.params,
         timeout_s=work.timeout_s,
         cancel_grace_s=work.cancel_grace_s,
+        partition=work.partition,
     )
     tx.insert(
         "direct_reservations",
         (
             "id", "type", "resource", "status", "params", "timeout_s", "cancel_grace_s", "requested_at", "expires_at",
-            "owner",
+            "owner", "partition",
         ),
         [
             (
                 reservation.id, work.type, work.resource, reservation.status, dumps(work.params), work.timeout_s,
-                work.cancel_grace_s, tx.now, reservation.expires_at, owner,
+                work.cancel_grace_s, tx.now, reservation.expires_at, owner, work.partition,
             )
         ],
     )  # fmt: skip
