@@ -19,6 +19,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from holdbeat.app_hooks import AppHooks
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
@@ -32,6 +33,7 @@ from holdbeat.engine.supervisor import Supervisor, announcement
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.http_handler import http_job_type
 from holdbeat.handlers.job_type import JobType
+from holdbeat.handlers.middleware import attach
 from holdbeat.handlers.shell import shell_job_type
 from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle
@@ -71,7 +73,7 @@ class DirectFailed(HoldbeatError):
     default_code = "direct_failed"
 
 
-class App(JobTypeRegistry):
+class App(AppHooks, JobTypeRegistry):
     """Registers job types, enqueues jobs and runs them.
 
     `store` is `sqlite:///file.db` or `postgresql://…`; without it the settings decide (`holdbeat.toml`, HOLDBEAT_STORE,
@@ -106,8 +108,10 @@ class App(JobTypeRegistry):
             built_in.append(shell_job_type(allowed=True))
         return own + built_in
 
-    def _types_changed(self) -> None:
+    def _types_changed(self, added: JobType) -> None:
         self._is_announced = False
+        if added.function is not None:
+            attach(added.function, self._middleware)
 
     def limit(
         self,
@@ -380,11 +384,12 @@ class App(JobTypeRegistry):
             more_services=[
                 ScheduleTrigger.for_settings(store, self.settings),
                 WebhookService.for_settings(store, self.settings),
+                *self.hook_services(store),
             ],
         )
         self._supervisor = supervisor
-        await supervisor.start()
         try:
+            await supervisor.start()
             yield self
         finally:
             await supervisor.stop()

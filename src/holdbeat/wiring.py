@@ -172,6 +172,9 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     metrics = _metrics(store) if has_api or settings.metrics_port is not None else None
     metrics_server = None if has_api else _metrics_server(settings, metrics)
     recorder = metrics or SILENT
+    services = _services(store, settings, recorder) if kind == "serve" else []
+    if has_worker:
+        services += app.hook_services(store)
     supervisor = app._supervisor = Supervisor(
         store,
         settings,
@@ -179,12 +182,12 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
         kind=kind,
         resources=resources,
         has_worker=has_worker,
-        more_services=_services(store, settings, recorder) if kind == "serve" else [],
+        more_services=services,
         recorder=recorder,
     )
     api = _Api(supervisor, metrics) if has_api and metrics is not None else None
     if api is not None:
-        await api.loop.run(api.server.check_doors())
+        await api.loop.run(api.server.check_access())
     ends = asyncio.Event()
     code = 0
 
@@ -203,7 +206,13 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     supervisor.on_refused = on_refused
     watch = ShutdownWatch(supervisor, on_signal)
     watch.obey_signals()
-    await supervisor.start()
+    try:
+        await supervisor.start()
+    except BaseException:
+        await supervisor.stop(0.0)
+        watch.close()
+        app.close()
+        raise
     if api is not None:
         await api.start()
     if metrics_server is not None:
@@ -253,11 +262,11 @@ class _Api:
     """The API and the dashboard, in an event loop of their own."""
 
     def __init__(self, supervisor: Supervisor, metrics: Metrics) -> None:
-        from holdbeat.api.loop_thread import OwnLoop
+        from holdbeat.api.loop_thread import LoopThread
         from holdbeat.api.server import ApiServer
         from holdbeat.web.pages import install
 
-        self.loop = OwnLoop("holdbeat-api")
+        self.loop = LoopThread("holdbeat-api")
         self.server = ApiServer(
             supervisor,
             add_dashboard=install,

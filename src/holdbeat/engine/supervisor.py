@@ -18,12 +18,14 @@ from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, StoreRefused
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.domain.worker import WorkerKind
 from holdbeat.engine.cancel_watch import CancelWatch
 from holdbeat.engine.clock_watch import ClockWatchService
 from holdbeat.engine.direct_execution import DirectExecutionHandler
 from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.heartbeat import Heartbeat
+from holdbeat.engine.log_watch import LogWatch
 from holdbeat.engine.report_flush import ReportFlush
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
@@ -34,6 +36,7 @@ from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.handler import make_handler
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.stop import StopReason
+from holdbeat.observe.handler_output import capture
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.observe.redaction import without_secrets
 from holdbeat.settings import Settings
@@ -105,7 +108,10 @@ class Supervisor:
             self.recovery,
             CancelWatch(store, self.worker.id, self.dispatcher),
             ReportFlush(self.reports),
-            Retention(store, settings.retention_days),
+            Retention(
+                store, settings.retention_days, None if settings.artifact_dir else artifact_folder(store, settings)
+            ),
+            LogWatch(store),
             *more_services,
         ]
         if not any(service.watches_clock for service in self.services):
@@ -117,12 +123,14 @@ class Supervisor:
         self._hurry = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self.is_stopping = False
+        self._end_capture: Callable[[], None] = lambda: None
 
     # --- start -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Announces itself and its job types, recovers what others left, then begins to work."""
         self._loop = asyncio.get_running_loop()
+        self._end_capture = capture(is_own_process=self.worker.kind is not WorkerKind.EMBED)
         self.store.announce_alive(self.worker.id)
         await self.store.write(announce, [announcement(job_type) for job_type in self._job_types])
         await self.store.write(register_worker, self.worker, self.settings.lease_terms)
@@ -160,6 +168,7 @@ class Supervisor:
             await self._stop(self.settings.shutdown_grace_s if grace_s is None else grace_s)
         finally:
             self.store.patience_s = patience_s
+            self._end_capture()
         self.store.withdraw_alive(self.worker.id)
 
     async def _stop(self, grace_s: float) -> None:

@@ -14,7 +14,9 @@ from holdbeat.domain.views import job_json, run_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.observe.wording import counted, listed
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.job_types import some_type_names
 from holdbeat.store.queue.pauses import list_pauses
+from holdbeat.store.reads.jobs import has_jobs
 from holdbeat.store.reads.list_jobs import list_runs
 from holdbeat.store.reads.needs_attention import (
     failed_for_good,
@@ -104,9 +106,9 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "failures": failures,
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
         "next": [(each, fires_at(each)) for each in next_schedules(tx) if not each.is_paused(tx.now)],
-        "attention": _attention(tx, pauses),
-        "is_new": tx.one("SELECT id FROM jobs LIMIT 1") is None,
-        "job_types": [row[0] for row in tx.rows("SELECT name FROM job_types ORDER BY name LIMIT 5")],
+        "attention": _attention(tx, pauses, ask.service.store.log_trouble()),
+        "is_new": not has_jobs(tx),
+        "job_types": some_type_names(tx, 5),
     }
 
 
@@ -115,7 +117,7 @@ def _is_idle(resource: dict[str, Any]) -> bool:
     return not (resource["used"] or resource["waiting"] or resource["paused"])
 
 
-def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
+def _attention(tx: Transaction, pauses: list[Any], log_trouble: str | None) -> list[dict[str, Any]]:
     """Everything that a person should look at, what is worst first."""
     since = tx.now - LATELY
     found: list[dict[str, Any]] = []
@@ -125,6 +127,8 @@ def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
             {"kind": kind, "text": text, "link": link, "detail": detail, "at": None if at is None else iso(at)}
         )
 
+    if log_trouble is not None:
+        note("log", "The store's write-ahead log grows", "/ui/workers", log_trouble)
     for each in unserved(tx):
         text = f"No worker for {each.type}"
         note(

@@ -75,6 +75,16 @@ def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
     return [(row[0], json.loads(row[1])) for row in found]
 
 
+def known_runs(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
+    """Which of these runs the store knows: on record, executed now, or with artifacts."""
+    found = tx.rows(
+        "SELECT id FROM job_runs WHERE id IN :ids UNION SELECT id FROM leases WHERE id IN :ids "
+        "UNION SELECT run_id FROM artifacts WHERE run_id IN :ids",
+        ids=list(run_ids),
+    )
+    return {row[0] for row in found}
+
+
 def forget_files(tx: Transaction, note: str) -> None:
     """The files under this note are deleted."""
     tx.execute("DELETE FROM meta WHERE key = :key", key=note)

@@ -6,8 +6,11 @@ replaced is refused with a sentence, and never silently made anew.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -114,6 +117,43 @@ def _log_lost(path: str, how: str) -> StoreRefused:
     )
 
 
+def _is_read_only(path: str) -> bool:
+    """Whether the file system has become read-only, as many do after an error of their disk."""
+    try:
+        return bool(os.statvfs(Path(path).parent).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
+def _file_system_read_only(path: str) -> StoreRefused:
+    return StoreRefused(
+        f"The file system of the store {path} is read-only. Nothing more is written. Look in the kernel's log why (a "
+        "failing disk is the usual reason), mount it for writing, look at the store with `holdbeat doctor`, then start "
+        "again.",
+        code="store_read_only",
+    )
+
+
+def translated_os(error: OSError, path: str) -> HoldbeatError:
+    """An error of the operating system at the store's files, in words that say what to do."""
+    if error.errno == errno.EROFS or _is_read_only(path):
+        return _file_system_read_only(path)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _disk_full(path)
+    return StoreDown(
+        f"The files of the store {path} cannot be used ({error.strerror}: {error.filename}); nothing was stored. Check "
+        "the disk and who may write there.",
+        code="store_unreachable",
+    )
+
+
+def _disk_full(path: str) -> StoreDown:
+    return StoreDown(
+        f"The disk of the store {path} is full; nothing was stored. Free some space: it goes on by itself.",
+        code="disk_full",
+    )
+
+
 def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
     """The same error in words that say what to do; errors of ours in the SQL stay what they are."""
     match error:
@@ -141,10 +181,9 @@ def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
                 f"{BUSY_TIMEOUT_MS // 1000} s. Try again when it has finished."
             )
         case apsw.FullError():
-            return StoreDown(
-                f"The disk of the store {path} is full; nothing was stored. Free some space: it goes on by itself.",
-                code="disk_full",
-            )
+            return _disk_full(path)
+        case apsw.IOError() if _is_read_only(path):
+            return _file_system_read_only(path)
         case apsw.IOError():
             return StoreDown(
                 f"The disk of the store {path} failed ({error}); nothing was stored. Check the disk.",
@@ -337,3 +376,51 @@ def _applied(connection: apsw.Connection) -> list[tuple[int, str]] | None:
 def integrity_problems(connection: apsw.Connection) -> list[str]:
     """What SQLite's full integrity check finds; empty if all is well."""
     return [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
+
+
+@contextlib.contextmanager
+def own_transaction(path: str) -> Iterator[apsw.Connection]:
+    """A connection of its own with an open transaction, committed at the end of the block unless it raised."""
+    try:
+        connection = connect(path)
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    try:
+        _execute(connection, "BEGIN IMMEDIATE", path)
+        yield connection
+        if connection.in_transaction:
+            _execute(connection, "COMMIT", path)
+    finally:
+        connection.close(True)  # rolls back what was not committed
+
+
+def _execute(connection: apsw.Connection, statement: str, path: str) -> None:
+    try:
+        connection.execute(statement)
+    except apsw.Error as error:
+        raise translated(error, path) from error
+
+
+def keep_deleted_log(refusal: StoreRefused, identity: FileIdentity, connections: Sequence[apsw.Connection]) -> None:
+    """Moves what is only in a deleted log, which we still hold open, into the file: it was reported as stored.
+
+    A log that another process has begun in its place is not touched, not even when the connections are closed.
+    """
+    with contextlib.suppress(apsw.Error):
+        if refusal.code == "log_deleted" and identity.is_log_only_ours():
+            connections[0].execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        elif refusal.code in ("log_deleted", "log_replaced"):
+            for connection in connections:
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+
+def file_problems(path: str) -> list[str]:
+    """What SQLite's own check of the whole file finds wrong."""
+    try:
+        connection = connect(path)
+        try:
+            return integrity_problems(connection)
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translated(error, path) from error
