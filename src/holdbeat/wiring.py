@@ -46,10 +46,10 @@ class Composition:
         """
         from holdbeat.domain.ids import IdSource
         from holdbeat.store.opening import open_store
-        from holdbeat.store.running.shared_limits import terms_in_force
+        from holdbeat.store.running.shared_terms import terms_in_force
         from holdbeat.store.transaction import StoreTerms
 
-        terms = StoreTerms(IdSource(), settings.concurrency_policy, settings.aging_s)
+        terms = StoreTerms(IdSource(), settings.declared_limits, settings.aging_s)
         store = open_store(settings.store, terms, create=create)
         try:
             store.terms = store.read_sync(terms_in_force)

@@ -41,9 +41,10 @@ from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.observe.redaction import without_secrets
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.limits.changes import declare_limits
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.running.settle import settle
-from holdbeat.store.running.shared_limits import disagreement, note_terms
+from holdbeat.store.running.shared_terms import note_terms
 from holdbeat.store.running.unsettled_claims import held_claims
 from holdbeat.store.running.workers import begin_stopping, register_worker, stop_worker
 from holdbeat.store.transaction import Transaction
@@ -136,9 +137,15 @@ class Supervisor:
         await self.store.write(announce, [announcement(job_type) for job_type in self._job_types])
         await self.store.write(register_worker, self.worker, self.settings.lease_terms)
         await self.store.write(_note_settings, self.worker.id, self.settings)
-        await self.store.write(note_terms, self.worker.id, works=bool(self.worker.slots or self.worker.http_slots))
-        if (different := await self.store.read(disagreement)) is not None:
-            log.warning("%s", different)
+        works = bool(self.worker.slots or self.worker.http_slots)
+        await self.store.write(note_terms, works=works)
+        await self.store.write(
+            declare_limits,
+            self.settings.concurrency_policy.limits(),
+            self.settings.named_limits,
+            by=self.worker.id,
+            works=works,
+        )
         await self.recovery.step()
         self.heartbeat.start()
         for service in [*self.services, self.direct]:
@@ -310,6 +317,7 @@ def announcement(job_type: JobType) -> AnnouncedType:
         "cancel_grace_s": job_type.cancel_grace_s,
         "labels": job_type.labels,
         "webhook_url": job_type.webhook_url,
+        "partition_by": job_type.partition,
         "retry_policy": job_type.retry_policy.as_dict() if job_type.retry_policy else None,
     }
     return AnnouncedType(

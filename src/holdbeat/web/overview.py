@@ -29,7 +29,6 @@ from holdbeat.store.reads.needs_attention import (
 )
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
-from holdbeat.store.running.shared_limits import disagreement
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
@@ -128,8 +127,6 @@ def _attention(tx: Transaction, pauses: list[Any], log_trouble: str | None) -> l
             {"kind": kind, "text": text, "link": link, "detail": detail, "at": None if at is None else iso(at)}
         )
 
-    if (different := disagreement(tx)) is not None:
-        note("limits", "Workers go by different limits", "/ui/workers", different)
     if log_trouble is not None:
         note("log", "The store's write-ahead log grows", "/ui/workers", log_trouble)
     for each in unserved(tx):

@@ -60,6 +60,7 @@ def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
     prune_occurrences(tx, before, limit, gone)
     prune_events(tx, before, limit, gone)
     prune_workers(tx, before, limit, gone)
+    prune_rates(tx, before, limit, gone)
     if gone.paths:
         gone.note = f"{_FILES}{tx.terms.ids.new(tx.now)}"
         remember(tx, gone.note, json.dumps(gone.paths))
@@ -237,3 +238,16 @@ def _take_output(tx: Transaction, run_ids: Iterable[str], gone: Pruned) -> None:
     tx.execute("DELETE FROM progress WHERE run_id IN :ids", ids=ids)
     paths = tx.rows("DELETE FROM artifacts WHERE run_id IN :ids RETURNING path", ids=ids)
     gone.paths += [row[0] for row in paths if row[0]]
+
+
+def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+    """Takes away the instants of rates that lie behind: without one, a rate permits as much."""
+    gone = gone if gone is not None else Pruned()
+    rows = tx.rows(
+        "DELETE FROM rates WHERE (key, partition) IN "
+        "(SELECT key, partition FROM rates WHERE due < :before LIMIT :limit) RETURNING key",
+        before=before.timestamp(),
+        limit=limit,
+    )
+    gone.add("rates", len(rows))
+    return gone
