@@ -104,16 +104,7 @@ class Supervisor:
         self.direct = DirectExecutionHandler(
             store, self.worker.id, direct_wait_s=settings.direct_wait_s, reservation_s=settings.reservation_s
         )
-        self.services: list[Service] = [
-            self.recovery,
-            CancelWatch(store, self.worker.id, self.dispatcher),
-            ReportFlush(self.reports),
-            Retention(
-                store, settings.retention_days, None if settings.artifact_dir else artifact_folder(store, settings)
-            ),
-            LogWatch(store),
-            *more_services,
-        ]
+        self.services = [*self._own_services(), *more_services]
         if not any(service.watches_clock for service in self.services):
             self.services.append(ClockWatchService(store))
         for service in self.services:
@@ -124,6 +115,17 @@ class Supervisor:
         self._background: set[asyncio.Task[None]] = set()
         self.is_stopping = False
         self._end_capture: Callable[[], None] = lambda: None
+
+    def _own_services(self) -> list[Service]:
+        """What every process with a worker or an API runs beside the dispatcher."""
+        folder = None if self.settings.artifact_dir else artifact_folder(self.store, self.settings)
+        return [
+            self.recovery,
+            CancelWatch(self.store, self.worker.id, self.dispatcher),
+            ReportFlush(self.reports),
+            Retention(self.store, self.settings.retention_days, folder),
+            LogWatch(self.store),
+        ]
 
     # --- start -------------------------------------------------------------------------------------------
 
