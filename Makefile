@@ -62,7 +62,8 @@ check: setup ## formatting, lint, types, layers, clocks, rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tools.check_clock
-	@said=$$($(BIN)/python -m tools.rules 2>&1) || { echo "$$said" | grep FAILED; exit 1; }
+	$(BIN)/python -m tools.check_sql
+	@output=$$($(BIN)/python -m tools.rules 2>&1) || { echo "$$output" | grep FAILED; exit 1; }
 
 format: setup ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix --quiet . || true

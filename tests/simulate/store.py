@@ -11,10 +11,12 @@ import apsw
 
 from holdbeat.domain.clock import to_millis
 from holdbeat.domain.errors import StoreDown
-from holdbeat.store.adapter import PersistenceAdapter, Work
-from holdbeat.store.sqlite.file import MEMORY, open_file, translated
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.sqlite.errors import translated
+from holdbeat.store.sqlite.file import MEMORY, open_file
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.transaction import StoreTerms, Transaction
+from holdbeat.store.work import Work
 from tests.simulate.loop import Owner, VirtualLoop
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -154,7 +154,7 @@ class World:
         self.choice = random.Random(f"{plan.seed}-choice")
         self.loop = VirtualLoop(random.Random(f"{plan.seed}-turns"))
         ids = random.Random(f"{plan.seed}-ids")
-        terms = StoreTerms(IdSource(ids.randbytes), SETTINGS.concurrency_policy)
+        terms = StoreTerms(IdSource(ids.randbytes), SETTINGS.declared_limits)
         self.database = Database(
             self.loop, terms, random.Random(f"{plan.seed}-latency"), kernel_tells=plan.kernel_tells
         )  # fmt: skip
