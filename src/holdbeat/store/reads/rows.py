@@ -37,7 +37,7 @@ RUN_OF_R = ", ".join(f"r.{name}" for name in RUN_FIELDS)
 
 LEASE_FIELDS = (
     "id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at", "expires_at", "job_id",
-    "reservation_id",
+    "reservation_id", "number",
 )  # fmt: skip
 LEASE = ", ".join(LEASE_FIELDS)
 
@@ -137,6 +137,7 @@ def lease_of(tx: Transaction, row: Sequence[Any]) -> Lease:
         expires_at=tx.instant(row[8]),
         job_id=row[9],
         reservation_id=row[10],
+        number=row[11],
     )
 
 
