@@ -123,7 +123,7 @@ def test_deleting_asks_first_and_leads_back_to_the_list(
     made = served.client.post(f"/api/{kind}", json={"name": unique("gone"), "interval_s": 86400, **what}).json()
     page.goto(f"{served.url}/ui/{kind}/{made['id']}")
     page.get_by_role("button", name="Delete…").click()
-    page.get_by_role("button", name="Not now").and_(page.locator("#delete-dialog *")).click()
+    page.get_by_role("button", name="Cancel", exact=True).and_(page.locator("#delete-dialog *")).click()
     assert served.client.get(f"/api/{kind}/{made['id']}").status_code == 200
     page.get_by_role("button", name="Delete…").click()
     keep(page, f"delete-{kind}")

@@ -30,7 +30,7 @@ def test_a_pace_and_a_single_run_are_asked_for_in_one_hint(served: Served, page:
         at.isoformat(),
     )
     hints.get_by_label("Run once at").fill(wall[:16])
-    hints.get_by_label("Forget it after").fill("2")
+    hints.get_by_label("Expires after").fill("2")
     hints.locator("[data-field=ttl_s] [data-unit]").select_option("3600")
     hints.get_by_label("Reason").fill("release day")
     hints.get_by_role("button", name="Set hint").click()

@@ -95,7 +95,7 @@ def test_the_turn_of_a_waiting_job_is_changed_on_its_page(served: Served, page: 
     page.get_by_role("button", name="Save changes").click()
     expect(page.locator(".toast.bad")).to_contain_text("priority")
     assert served.job(job_id)["priority"] == 40
-    page.get_by_role("button", name="Not now").click()
+    page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("button", name="Start without delay").click()
     expect(page.locator("#state .status")).to_contain_text("Completed")
     expect(page.get_by_role("button", name="Change…")).to_have_count(0)

@@ -218,7 +218,7 @@ def test_whatever_has_the_focus_shows_it(served: Served, page: Page) -> None:
 
 def test_the_reader_s_choice_of_light_or_dark_outlasts_the_page(served: Served, page: Page) -> None:
     page.goto(served.url)
-    page.get_by_role("button", name="Light or dark").click()
+    page.get_by_role("button", name="Theme").click()
     page.goto(f"{served.url}/ui/jobs")
     assert page.locator("html").get_attribute("data-theme") == "dark"
 
