@@ -116,6 +116,7 @@ class App:
         cancel_grace: Duration | None = 10.0,
         labels: Mapping[str, str] | None = None,
         webhook_url: str | None = None,
+        title: str | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
@@ -248,7 +249,7 @@ class App:
     def with_options(self, **options: Any) -> App:
         """The same App with options for what is enqueued next.
 
-        `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `retries`,
+        `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `title`, `retries`,
         `cancel_grace`, and `connection`: your own open transaction; the jobs are stored only if you commit it.
         """
         unknown = options.keys() - OPTIONS

@@ -33,7 +33,7 @@ def test_a_running_job_is_cancelled_with_a_reason(served: Served, page: Page) ->
     expect(page.locator("#state .status")).to_contain_text("Cancelled")
     ended = served.wait_for(job["id"], "CANCELLED")
     assert ended["cancel_reason"] == "no longer needed"
-    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    expect(page.get_by_role("button", name="Run again")).to_be_visible()
 
 
 @pytest.mark.rule("RET-04")
@@ -41,7 +41,7 @@ def test_a_failed_job_is_tried_again_and_the_new_one_is_shown(served: Served, pa
     job = served.run_job("fail", {"message": "once"})
     page.goto(f"{served.url}/ui/jobs/{job['id']}")
     expect(page.locator(".says-why")).to_contain_text("failed")
-    page.get_by_role("button", name="Try again").click()
+    page.get_by_role("button", name="Run again").click()
     page.wait_for_url(lambda url: "/ui/jobs/" in url and job["id"] not in url)
     expect(page.locator("#chain")).to_contain_text("manual retry of")
 
@@ -122,7 +122,8 @@ def test_the_button_that_paused_everything_resumes_it_without_a_reload(served: S
     page.goto(f"{served.url}/ui/queue")
     page.evaluate("window.marked = true")
     page.get_by_role("button", name="Pause everything").click()
-    page.get_by_role("button", name="Resume everything").click()
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.locator(".notice", has_text="Everything is paused").get_by_role("button", name="Resume").click()
     expect(page.get_by_role("button", name="Pause everything")).to_be_visible()
     expect(page.locator(".notice", has_text="Everything is paused")).to_have_count(0)
     assert page.evaluate("window.marked")
@@ -133,10 +134,11 @@ def test_a_resource_is_paused_and_resumed(served: Served, page: Page) -> None:
     page.goto(f"{served.url}/ui/queue")
     tile = page.locator(".tile", has=page.locator("b", has_text="narrow"))
     tile.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Pause", exact=True).click()
     expect(page.locator(".notice", has_text="narrow is paused")).to_be_visible()
     job = served.submit("narrow_hold", {"gate": unique("gate")})
     expect(page.locator(f"#q-{job['id']} .badge", has_text="paused")).to_be_visible()
-    tile.get_by_role("button", name="Resume").click()
+    page.locator(".notice", has_text="narrow is paused").get_by_role("button", name="Resume").click()
     expect(page.locator(".notice", has_text="narrow is paused")).to_have_count(0)
     served.wait_for(job["id"], "RUNNING")
     open_gate(job["params"]["gate"])

@@ -43,7 +43,8 @@ def test_a_job_is_made_from_a_known_type_with_params_priority_and_delay(served: 
     page.get_by_label("Type").select_option("type:echo")
     expect(page.locator("#about")).to_contain_text("Gives back what it was given.")
     expect(page.locator("#about [data-about='type:echo'] tbody tr", has_text="text")).to_contain_text("string or null")
-    page.get_by_label("Params").fill('{"x": 17, "text": "made by hand"}')
+    page.get_by_label("x optional").fill("17")
+    page.get_by_label("text optional").fill("made by hand")
     page.get_by_label("Priority").fill("7")
     page.get_by_label("Delay").fill("2")
     page.locator("[data-field=delay_s] [data-unit]").select_option("3600")
@@ -61,6 +62,7 @@ def test_what_the_api_refuses_stands_beside_its_field_and_what_was_typed_is_kept
     served: Served, page: Page, complaints: Complaints
 ) -> None:
     page.goto(f"{served.url}/ui/jobs/new?type=echo")
+    page.get_by_label("JSON", exact=True).check()
     page.get_by_label("Params").fill('{"x": "many"}')
     page.get_by_label("Priority").fill("seven")
     page.get_by_role("button", name="Submit job").click()
@@ -107,7 +109,7 @@ def test_a_schedule_shows_its_next_times_with_the_jumps_of_the_clock_before_it_i
     page.get_by_label("Cron", exact=True).fill("61 * * * *")
     refused = _refusal(served, "/api/schedules/preview", {"cron": "61 * * * *"})
     expect(page.locator("#preview .notice")).to_contain_text(refused)
-    page.get_by_label("What it runs").select_option("type:anything")
+    page.get_by_label("Job type or template").select_option("type:anything")
     page.get_by_label("Params").fill('{"said": "goodnight"}')
     page.get_by_role("button", name="Save schedule").click()
     assert _error(page, "cron").endswith(refused)
@@ -133,6 +135,7 @@ def test_a_job_is_made_from_a_template(served: Served, page: Page, complaints: C
     page.goto(f"{served.url}/ui/jobs/new?type=echo")
     page.get_by_label("Type or template").select_option(f"template:{template['id']}")
     expect(page.locator("#about")).to_contain_text("Says five.")
+    page.get_by_label("JSON", exact=True).check()
     page.get_by_label("Params").fill('{"x": 6}')
     page.get_by_role("button", name="Submit job").click()
     page.wait_for_url(lambda url: "/ui/jobs/0" in url)
@@ -155,7 +158,7 @@ def test_a_schedule_runs_a_template_every_so_often(served: Served, page: Page, c
     assert _error(page, "interval_s").endswith(missing)
     page.get_by_label("Every", exact=True).fill("90")
     expect(page.locator("#preview tbody tr")).to_have_count(10)
-    page.get_by_label("What it runs").select_option(f"template:{template['id']}")
+    page.get_by_label("Job type or template").select_option(f"template:{template['id']}")
     expect(page.locator("#about")).to_contain_text("Makes echo jobs")
     page.get_by_label("adaptive").check()
     page.get_by_role("button", name="Save schedule").click()
@@ -258,7 +261,7 @@ def test_a_key_that_may_only_read_gets_no_form_and_one_that_writes_makes_a_job(g
             page.goto(guarded.url + path)
             assert page.locator("[data-make]").count() == (scope is Scope.WRITE), path
             if scope is Scope.READ:
-                expect(page.locator("main")).to_contain_text("This key may only read")
+                expect(page.locator("main")).to_contain_text("This key is read-only")
     page.goto(f"{guarded.url}/ui/jobs/new?type=echo")
     page.get_by_role("button", name="Submit job").click()
     page.wait_for_url(lambda url: "/ui/jobs/01" in url)

@@ -147,6 +147,8 @@ class Job:
     """How many links lead back to the root of the chain."""
     trace: str | None = None
     """W3C traceparent of the submission, so that the run's span can link to it."""
+    title: str = ""
+    """One line that says what it is about (`domain.title`)."""
     worker_id: str | None = None
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
@@ -186,3 +188,4 @@ class NewJob:
     hold: Hold | None = None
     """Only a gate decides this ahead; otherwise it follows from `not_before`."""
     trace: str | None = None
+    title: str = ""

@@ -17,6 +17,7 @@ from holdbeat import __version__
 from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, StoreRefused
 from holdbeat.domain.lease import Claim
+from holdbeat.domain.redaction import without_secrets
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.engine.cancel_watch import CancelWatch
 from holdbeat.engine.clock_watch import ClockWatchService
@@ -34,7 +35,6 @@ from holdbeat.handlers.handler import make_handler
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
-from holdbeat.observe.redaction import without_secrets
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.queue.job_types import AnnouncedType, announce
@@ -297,6 +297,7 @@ def announcement(job_type: JobType) -> AnnouncedType:
         "cancel_grace_s": job_type.cancel_grace_s,
         "labels": job_type.labels,
         "webhook_url": job_type.webhook_url,
+        "title": job_type.title,
         "retry_policy": job_type.retry_policy.as_dict() if job_type.retry_policy else None,
     }
     return AnnouncedType(

@@ -58,6 +58,20 @@ class JobRequest(TypedDict, total=False):
     idempotency_key: Annotated[str, Keywords({"minLength": 1, "maxLength": 255})] | None
     webhook_url: Url | None
     labels: Labels | None
+    title: (
+        Annotated[
+            str,
+            Keywords(
+                {
+                    "minLength": 1,
+                    "maxLength": 500,
+                    "description": "One line for lists, cut at 120 characters. Left out: made from the type's pattern, "
+                    "the schedule's name or the params.",
+                }
+            ),
+        ]
+        | None
+    )
 
 
 @request(
@@ -153,6 +167,7 @@ class Progress(TypedDict):
 class Job(TypedDict):
     id: Id
     type: str
+    title: str
     params: JsonObject
     status: JobStatus
     priority: int

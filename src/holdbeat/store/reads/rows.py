@@ -22,6 +22,7 @@ JOB_FIELDS = (
     "template_id", "schedule_id", "scheduled_for", "group_id", "sequence", "retry_of", "retry_kind", "retried_by",
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
     "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace",
+    "title",
 )  # fmt: skip
 assert tuple(field.name for field in fields(Job))[: len(JOB_FIELDS)] == JOB_FIELDS
 _JOB_WIDTH = len(JOB_FIELDS)

@@ -36,7 +36,8 @@ CREATE TABLE jobs (
     effective_priority bigint NOT NULL DEFAULT 0,
     ages_at timestamptz,
     attempt bigint NOT NULL DEFAULT 0,
-    trace text COLLATE "C"
+    trace text COLLATE "C",
+    title text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 80);
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because

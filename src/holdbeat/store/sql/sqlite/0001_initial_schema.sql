@@ -36,7 +36,8 @@ CREATE TABLE jobs (
     effective_priority INTEGER NOT NULL DEFAULT 0,
     ages_at TEXT,
     attempt INTEGER NOT NULL DEFAULT 0,
-    trace TEXT
+    trace TEXT,
+    title TEXT NOT NULL DEFAULT ''
 );
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
