@@ -74,7 +74,7 @@ def test_a_plain_schedule_is_made_adaptive_and_then_takes_a_hint(served: Served,
     given = {"name": unique("s"), "interval_s": 36_000, "type": "anything"}
     schedule = made(served.client.post("/api/schedules", json=given))
     page.goto(f"{served.url}/ui/schedules/{schedule['id']}")
-    expect(page.locator("#hints")).to_contain_text("Only an adaptive schedule takes hints")
+    expect(page.locator("#hints")).to_contain_text("Only adaptive schedules accept hints")
     page.get_by_role("link", name="Make it adaptive").click()
     # One click alone changes nothing.
     assert served.client.get(f"/api/schedules/{schedule['id']}").json()["adaptive"] is False

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.observe.wording import span
+from holdbeat.store.reads.names import group_names, job_titles, schedule_names
 from holdbeat.store.transaction import Transaction
 
 Data = Mapping[str, Any]
@@ -117,13 +118,9 @@ def phrase(event: Data) -> str:
 
 def sentences(tx: Transaction, logged: Sequence[dict[str, Any]], own_job_id: str | None = None) -> list[dict[str, Any]]:
     """Events with `phrase` and the names of what they are about; on its own page a job is not named."""
-    titles = _names(tx, "SELECT id, title, type FROM jobs WHERE id IN :ids", [each["job_id"] for each in logged])
-    schedules = _names(
-        tx, "SELECT id, name, name FROM schedules WHERE id IN :ids", [each["schedule_id"] for each in logged]
-    )
-    groups = _names(
-        tx, "SELECT id, coalesce(name, ''), 'group' FROM job_groups WHERE id IN :ids", [e["group_id"] for e in logged]
-    )
+    titles = job_titles(tx, (each["job_id"] for each in logged))
+    schedules = schedule_names(tx, (each["schedule_id"] for each in logged))
+    groups = group_names(tx, (each["group_id"] for each in logged))
     return [
         {
             **each,
@@ -142,10 +139,3 @@ def sentences(tx: Transaction, logged: Sequence[dict[str, Any]], own_job_id: str
         for each in logged
         for is_own in [own_job_id is not None and each["job_id"] == own_job_id]
     ]
-
-
-def _names(tx: Transaction, query: str, ids: Sequence[str | None]) -> dict[str | None, str]:
-    wanted = sorted({each for each in ids if each is not None})
-    if not wanted:
-        return {}
-    return {row[0]: row[1] or row[2] for row in tx.rows(query, ids=wanted)}

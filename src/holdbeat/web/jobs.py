@@ -84,6 +84,8 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "job": view,
         "chain": [job_json(each) for each in jobs],
         "explanation": explanation,
+        # What the sentence on top says already is not said again.
+        "more": [each for each in explanation["reasons"][1:] if each["detail"] not in explanation["summary"]],
         "artifacts": list_artifacts(tx, job.run.id) if job.run else [],
         "events": sentences(tx, events, own_job_id=job.id),
         "deliveries": [delivery_json(each) for each in list_deliveries(tx, job_id=job.id, limit=20).items],

@@ -14,7 +14,7 @@ from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.event_log import newest_events
-from holdbeat.store.reads.find_jobs import find_jobs, like
+from holdbeat.store.reads.names import ids_called
 from holdbeat.store.reads.needs_attention import occupants
 from holdbeat.store.running.workers import all_workers
 from holdbeat.store.transaction import Transaction
@@ -45,7 +45,7 @@ def read_events(tx: Transaction, ask: Ask) -> dict[str, Any]:
     kind = ask.text("show") or ""
     kind = kind if kind in EVENT_KINDS else "decisions"
     text = (ask.text("q") or "").lower()
-    about = _ids_about(tx, text) if text else set()
+    about = ids_called(tx, text) if text else set()
     before = _number(ask.text("before"))
     chosen: list[dict[str, Any]] = []
     looked_at = 0
@@ -82,14 +82,6 @@ def _is_shown(event: Event, kind: str) -> bool:
     if kind == "problems":
         return event.name in PROBLEMS or event.data.get("status") == "FAILED"
     return kind == "all" or event.name not in ROUTINE
-
-
-def _ids_about(tx: Transaction, text: str) -> set[str | None]:
-    """The jobs and schedules that are called so."""
-    jobs = [job.id for job in find_jobs(tx, text)]
-    pattern = like(text)
-    rows = tx.rows("SELECT id FROM schedules WHERE lower(name) LIKE :like ESCAPE '!' LIMIT 500", like=pattern)
-    return {*jobs, *(row[0] for row in rows)}
 
 
 def _fits(event: Event, text: str, about: set[str | None]) -> bool:

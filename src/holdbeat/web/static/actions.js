@@ -87,11 +87,13 @@ async function undo(url) {
 }
 
 async function act(form) {
+  // The row of the form may be drawn anew before somebody clicks on Undo.
+  const reverse = form.dataset.undo;
   const buttons = form.querySelectorAll("button");
   buttons.forEach((each) => { each.disabled = true; });
   try {
     const answer = await call(form.dataset.method, form.dataset.act, bodyOf(form));
-    toast(form.dataset.done || "Done", false, form.dataset.undo ? () => undo(form.dataset.undo) : null);
+    toast(form.dataset.done || "Done", false, reverse ? () => undo(reverse) : null);
     form.closest("dialog")?.close();
     if (form.dataset.then) { leave(form.dataset.then, form.dataset.done); return; }
     if (form.dataset.go && answer && answer.id) { location.assign(form.dataset.go + answer.id); return; }
