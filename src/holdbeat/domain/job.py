@@ -149,6 +149,8 @@ class Job:
     """W3C traceparent of the submission, so that the run's span can link to it."""
     partition: str = ""
     """By which limits may count it, such as a customer; empty if it has none."""
+    title: str = ""
+    """One line that says what it is about (`domain.title`)."""
     worker_id: str | None = None
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
@@ -189,3 +191,4 @@ class NewJob:
     """Only a gate decides this ahead; otherwise it follows from `not_before`."""
     trace: str | None = None
     partition: str = ""
+    title: str = ""

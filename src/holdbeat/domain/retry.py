@@ -87,6 +87,7 @@ def automatic_retry(job: Job, not_before: datetime | None) -> NewJob:
         attempt=job.attempt + 1,
         trace=job.trace,
         partition=job.partition,
+        title=job.title,
     )
 
 

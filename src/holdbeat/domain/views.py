@@ -94,6 +94,7 @@ def job_json(job: Job) -> dict[str, Any]:
     return {
         "id": job.id,
         "type": job.type,
+        "title": job.title or job.type,
         "params": redacted_params(job.type, job.params),
         "status": job.status,
         "priority": job.priority,

@@ -59,6 +59,20 @@ class JobRequest(TypedDict, total=False):
     webhook_url: Url | None
     labels: Labels | None
     partition: Annotated[Name | None, Keywords({"description": "Limits may count by it, e.g. a customer."})]
+    title: (
+        Annotated[
+            str,
+            Keywords(
+                {
+                    "minLength": 1,
+                    "maxLength": 500,
+                    "description": "One line for lists, cut at 120 characters. Left out: made from the type's pattern, "
+                    "the schedule's name or the params.",
+                }
+            ),
+        ]
+        | None
+    )
 
 
 @request(
@@ -154,6 +168,7 @@ class Progress(TypedDict):
 class Job(TypedDict):
     id: Id
     type: str
+    title: str
     params: JsonObject
     status: JobStatus
     priority: int

@@ -15,6 +15,7 @@ from holdbeat.domain.job import Job, NewJob
 from holdbeat.domain.params import check_json
 from holdbeat.domain.submission import LONGEST_NAME, Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
+from holdbeat.domain.title import job_title
 from holdbeat.domain.views import refuse_marks
 from holdbeat.store.queue.ageing import PRIORITY_MAX
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
@@ -57,6 +58,14 @@ class Preparation:
         new = merged(submission, type_.name, below, self._tx.now)
         if template is not None:
             new.template_id = template.id
+        new.title = job_title(
+            type_.name,
+            new.params,
+            title=submission.own.get("title"),
+            pattern=type_.defaults.get("title"),
+            schedule_name=(submission.schedule or {}).get("schedule_name"),
+            schema=type_.schema,
+        )
         if len(below) > 1:
             check_json(new.params, field="params")
         self._catalogue.check_params(type_.name, new.params)

@@ -37,7 +37,8 @@ CREATE TABLE jobs (
     ages_at timestamptz,
     attempt bigint NOT NULL DEFAULT 0,
     trace text COLLATE "C",
-    partition text COLLATE "C" NOT NULL DEFAULT ''
+    partition text COLLATE "C" NOT NULL DEFAULT '',
+    title text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 80);
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because

@@ -37,7 +37,8 @@ CREATE TABLE jobs (
     ages_at TEXT,
     attempt INTEGER NOT NULL DEFAULT 0,
     trace TEXT,
-    partition TEXT NOT NULL DEFAULT ''
+    partition TEXT NOT NULL DEFAULT '',
+    title TEXT NOT NULL DEFAULT ''
 );
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
