@@ -101,3 +101,22 @@ def test_the_turn_of_a_waiting_job_is_changed_on_its_page(served: Served, page: 
     eventually(lambda: served.job(job_id)["status"] == "COMPLETED")
     # The browser itself notes the refusal.
     complaints[:] = [each for each in complaints if "422" not in each]
+
+
+def test_a_chain_that_has_ended_offers_no_cancel_on_any_of_its_jobs(served: Served) -> None:
+    policy = {"max_attempts": 1, "base_delay_s": 0}
+    first = served.run_job("fail", {"message": "twice"}, retry_policy=policy)
+    eventually(lambda: served.job(first["id"])["retried_by"] is not None)
+    last = served.wait_for(served.job(first["id"])["retried_by"])
+    for job in (first, last):
+        page = served.client.get(f"/ui/jobs/{job['id']}").text
+        assert "Cancel…" not in page and "Run again" in page
+
+
+def test_a_completed_job_is_run_again_as_it_was(served: Served, page: Page) -> None:
+    job = served.run_job("anything", {"said": "once"}, title="Say it", priority=4)
+    page.goto(f"{served.url}/ui/jobs/{job['id']}")
+    page.get_by_role("button", name="Run again").click()
+    page.wait_for_url(lambda url: "/ui/jobs/" in url and job["id"] not in url)
+    again = served.job(page.url.rpartition("/")[2])
+    assert (again["params"], again["title"], again["priority"]) == ({"said": "once"}, "Say it", 4)

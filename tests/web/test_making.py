@@ -43,8 +43,8 @@ def test_a_job_is_made_from_a_known_type_with_params_priority_and_delay(served: 
     page.get_by_label("Type").select_option("type:echo")
     expect(page.locator("#about")).to_contain_text("Gives back what it was given.")
     expect(page.locator("#about [data-about='type:echo'] tbody tr", has_text="text")).to_contain_text("string or null")
-    page.get_by_label("x optional").fill("17")
-    page.get_by_label("text optional").fill("made by hand")
+    page.locator("#p-echo-x").fill("17")
+    page.locator("#p-echo-text").fill("made by hand")
     page.get_by_label("Priority").fill("7")
     page.get_by_label("Delay").fill("2")
     page.locator("[data-field=delay_s] [data-unit]").select_option("3600")
@@ -229,7 +229,7 @@ def test_a_webhook_is_saved_and_its_secret_is_shown_once(served: Served, page: P
     expect(page.locator("#form")).to_be_hidden()
     found = [each for each in served.client.get("/api/webhooks").json()["items"] if each["url"] == url]
     assert [each["events"] for each in found] == [["job.run.failed"]]
-    page.get_by_role("link", name="To the webhooks").click()
+    page.get_by_role("link", name="Back to webhooks").click()
     expect(page.locator("#subscriptions")).to_contain_text(url)
     assert secret not in page.content()
     assert secret not in served.client.get("/ui/webhooks").text
