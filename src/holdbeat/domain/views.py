@@ -85,8 +85,10 @@ def run_json(run: JobRun, type_: str = "") -> dict[str, Any]:
         "exit_code": run.exit_code,
         "error": run.error,
         "error_kind": run.error_kind,
-        "artifacts": run.artifacts,
+        "artifacts": {name: about for name, about in run.artifacts.items() if name != "result"},
         "result": run.result,
+        "result_bytes": run.omitted_result_bytes,
+        "result_url": f"/api/job-runs/{run.id}/artifacts/result" if run.omitted_result_bytes is not None else None,
     }
 
 

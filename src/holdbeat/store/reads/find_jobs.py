@@ -10,6 +10,7 @@ import re
 
 from holdbeat.domain.job import Job
 from holdbeat.store.reads.jobs import load_jobs
+from holdbeat.store.reads.rows import LISTED_RESULT_BYTES
 from holdbeat.store.transaction import Transaction
 
 NEWEST = 10_000
@@ -35,4 +36,4 @@ def find_jobs(tx: Transaction, part: str) -> list[Job]:
         end=f"%{digits}",
         most=MOST,
     )
-    return load_jobs(tx, sorted({row[0] for row in [*begin, *end]}, reverse=True))
+    return load_jobs(tx, sorted({row[0] for row in [*begin, *end]}, reverse=True), result_bytes=LISTED_RESULT_BYTES)
