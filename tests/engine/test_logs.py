@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdbeat.domain.errors import SettingsError
+from holdbeat.domain.headers import SECRET_HEADERS
 from holdbeat.domain.log_text import one_line
-from holdbeat.domain.views import SECRET_HEADERS
 from holdbeat.observe.logs import JsonFormatter, TextFormatter, configure
 from holdbeat.observe.redaction import without_secrets
 

@@ -19,8 +19,8 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
 from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.redaction import redacted_params
 from holdbeat.domain.submission import Submission
-from holdbeat.domain.views import redacted_params
 from holdbeat.operations.checks import checked_fields
 from holdbeat.operations.submitting import check_count, guard_shell, submit_job
 from holdbeat.schemas.legacy import (

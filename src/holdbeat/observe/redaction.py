@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from holdbeat.domain.views import REDACTED, SECRET_HEADERS
+from holdbeat.domain.headers import SECRET_HEADERS
+from holdbeat.domain.redaction import REDACTED
 
 _NAMES = "|".join(sorted(re.escape(name) for name in SECRET_HEADERS))
 _PATTERNS = (
