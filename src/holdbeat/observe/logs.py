@@ -19,7 +19,7 @@ from typing import Any, Final, TextIO
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.log_text import one_line
-from holdbeat.domain.redaction import without_secrets
+from holdbeat.domain.secret_text import without_secrets
 from holdbeat.observe.log_writer import QueuedHandler
 
 FIELDS: Final = (

@@ -157,7 +157,9 @@ class JobRun(TypedDict):
     error: str | None
     error_kind: str | None
     artifacts: JsonObject
-    result: Any
+    result: Annotated[Any, Keywords({"description": "null in lists and webhooks if it is large"})]
+    result_bytes: Annotated[int | None, Keywords({"description": "The size of a result that was left out."})]
+    result_url: Annotated[str | None, Keywords({"description": "Where a result that was left out is read."})]
 
 
 class Progress(TypedDict):

@@ -7,7 +7,8 @@ from typing import Any
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupStatus
 from holdbeat.domain.job import Job, JobStatus
-from holdbeat.domain.views import REDACTED, delivery_json, event_json, group_json, job_json, reservation_json
+from holdbeat.domain.redaction import REDACTED
+from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, reservation_json
 from holdbeat.observe.explain import explain_job
 from holdbeat.observe.explain_reservation import explain_reservation
 from holdbeat.store.limits.in_force import limits_in_force

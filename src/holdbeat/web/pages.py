@@ -23,6 +23,7 @@ from holdbeat import __version__
 from holdbeat.api.context import ApiContext
 from holdbeat.api.login_redirect import HOME, page_of
 from holdbeat.api.problem import refusal, status_of
+from holdbeat.api.stream_access import KEY_ID
 from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, NotFound
 from holdbeat.store.transaction import Transaction
@@ -100,7 +101,8 @@ class Dashboard:
         async def show(request: Request) -> Response:
             ask = Ask.of(request, self._service)
             try:
-                found = await self._service.store.read(page.read, ask)
+                async with self._service.client_limits.read(request.scope[KEY_ID], is_search="{" not in page.path):
+                    found = await self._service.store.read_for_client(page.read, ask)
             except HoldbeatError as error:
                 return self._refused(request, ask, page, error)
             return self._rendered(request, page.template, page, ask, found)

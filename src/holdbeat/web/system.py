@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdbeat.domain.events import Event
-from holdbeat.domain.redaction import without_secrets
+from holdbeat.domain.secret_text import without_secrets
 from holdbeat.domain.views import delivery_json, event_json, webhook_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.store.queue.job_types import list_types

@@ -13,6 +13,7 @@ from typing import Any
 from holdbeat.domain.job import Job
 from holdbeat.store.reads.job_filter import job_conditions
 from holdbeat.store.reads.jobs import load_jobs
+from holdbeat.store.reads.rows import LISTED_RESULT_BYTES
 from holdbeat.store.transaction import Transaction
 
 NEWEST = 10_000
@@ -65,7 +66,7 @@ def find_jobs(tx: Transaction, text: str, filters: Mapping[str, Any] | None = No
         **found.params,
     )
     ids |= {row[0] for row in rows}
-    return load_jobs(tx, sorted(ids, reverse=True)[:MOST])
+    return load_jobs(tx, sorted(ids, reverse=True)[:MOST], result_bytes=LISTED_RESULT_BYTES)
 
 
 def counts_by_status(tx: Transaction) -> dict[str, int]:

@@ -17,6 +17,7 @@ from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.schedule import Schedule
 from holdbeat.store.reads.blockers import Blockers, can_serve
 from holdbeat.store.reads.jobs import load_jobs
+from holdbeat.store.reads.rows import LISTED_RESULT_BYTES
 from holdbeat.store.schedules.schedule_rows import SCHEDULE, schedule_of
 from holdbeat.store.transaction import Transaction
 
@@ -87,7 +88,7 @@ def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Jo
         http=HTTP_RESOURCE,
         limit=limit,
     )
-    return load_jobs(tx, [row[0] for row in found])
+    return load_jobs(tx, [row[0] for row in found], result_bytes=LISTED_RESULT_BYTES)
 
 
 def unserved(tx: Transaction) -> list[Unserved]:
