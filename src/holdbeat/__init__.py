@@ -25,6 +25,7 @@ __all__ = [
     "PermanentFailure",
     "RetryPolicy",
     "Skip",
+    "SyncContext",
     "__version__",
 ]
 
@@ -37,6 +38,7 @@ _HOMES = {
     "Context": "holdbeat.handlers.context",
     "PermanentFailure": "holdbeat.handlers.context",
     "Skip": "holdbeat.handlers.context",
+    "SyncContext": "holdbeat.handlers.context",
     "HoldbeatError": "holdbeat.domain.errors",
     "RetryPolicy": "holdbeat.domain.job",
 }
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from holdbeat.client import AsyncClient, Client
     from holdbeat.domain.errors import HoldbeatError
     from holdbeat.domain.job import RetryPolicy
-    from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, Skip
+    from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, Skip, SyncContext
     from holdbeat.job_handle import JobHandle
 
 

@@ -73,6 +73,7 @@ class Job(TypedDict):
     scheduled_for: str | None
     group_id: str | None
     sequence: int | None
+    root_id: str
     retry_of: str | None
     retry_kind: Literal["auto", "manual"] | None
     retried_by: str | None

@@ -144,6 +144,8 @@ class Job:
     """How many links lead back to the root of the chain."""
     trace: str | None = None
     """W3C traceparent of the submission, so that the run's span can link to it."""
+    root_id: str | None = None
+    """The first job of the chain; None for that job itself."""
     worker_id: str | None = None
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
@@ -151,6 +153,11 @@ class Job:
     """Filled in where a reader asked for it."""
     manual_retries: tuple[str, ...] = ()
     progress: dict[str, Any] | None = None
+
+    @property
+    def chain_id(self) -> str:
+        """The id of the first job of the chain, which is its own for the first."""
+        return self.root_id or self.id
 
 
 @dataclass(slots=True)
@@ -183,3 +190,4 @@ class NewJob:
     hold: Hold | None = None
     """Only a gate decides this ahead; otherwise it follows from `not_before`."""
     trace: str | None = None
+    root_id: str | None = None

@@ -96,6 +96,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "scheduled_for": _time(job.scheduled_for),
         "group_id": job.group_id,
         "sequence": job.sequence,
+        "root_id": job.chain_id,
         "retry_of": job.retry_of,
         "retry_kind": job.retry_kind,
         "retried_by": job.retried_by,

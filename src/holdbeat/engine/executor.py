@@ -16,6 +16,7 @@ from typing import Any
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.engine.run_keeper import RunKeeper
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.handlers.context import Context
 from holdbeat.handlers.handler import Handler
@@ -75,6 +76,7 @@ class Executor:
             job=claim.job,
             deadline=deadline,
             clock=self._clock,
+            keeper=RunKeeper(self._reports.store, lease, claim.job, stop) if claim.job is not None else None,
         )
         try:
             outcome = await handler.run(context, work.params, stop)

@@ -13,13 +13,17 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdbeat.domain.clock import Clock, SystemClock
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job
 from holdbeat.domain.params import storable_text
+from holdbeat.handlers.step_calls import PlainStepCalls, StepCalls
 from holdbeat.handlers.stop import StopSignal
+
+if TYPE_CHECKING:
+    from holdbeat.handlers.steps import Keeper
 
 MAX_LOG_BYTES = 1_048_576
 TRUNCATED = "[output truncated]\n"
@@ -93,7 +97,7 @@ def _attempt(report: Callable[[], None]) -> None:
         logging.getLogger(__name__).exception("A report of a running handler was lost.")
 
 
-class Context:
+class Context(StepCalls):
     """One run as its handler sees it. Every thread of the handler may use it."""
 
     def __init__(
@@ -108,6 +112,7 @@ class Context:
         deadline: datetime | None = None,
         clock: Clock | None = None,
         max_log_bytes: int = MAX_LOG_BYTES,
+        keeper: Keeper | None = None,
     ) -> None:
         self.job = job
         """The Job, or None for a direct request."""
@@ -121,6 +126,7 @@ class Context:
         """0 for the first attempt; each automatic retry that counts adds 1."""
         self.deadline = deadline
         """When the timeout of the run ends, or None."""
+        self._keeper = keeper
         self._reports = reports
         self._stop = stop
         self._clock = clock or SystemClock()
@@ -131,6 +137,18 @@ class Context:
             self._ends_at = self._clock.monotonic() + left_s
         self._log_lock = threading.Lock()
         self._log_left = max_log_bytes
+
+    @property
+    def for_plain_calls(self) -> SyncContext:
+        """The same Context for a handler that cannot await."""
+        plain = SyncContext.__new__(SyncContext)
+        plain.__dict__ = self.__dict__
+        return plain
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """Where the run keeps what its chain shall know; None for a direct request."""
+        return self._keeper
 
     @property
     def cancelled(self) -> bool:
@@ -193,3 +211,7 @@ class Context:
                 field=name,
             )
         self._reports.artifact(name, data)
+
+
+class SyncContext(PlainStepCalls, Context):  # type: ignore[misc]
+    """The Context of a handler that is no coroutine: what is awaited elsewhere is a plain call here."""

@@ -23,13 +23,13 @@ MAX_RESULT_BYTES = 10_485_760
 MAX_ERROR_LENGTH = 4000
 
 
-def as_json(value: Any) -> Any:
-    """A handler's return value as JSON: dataclasses, models, enums, times, sets and tuples are converted.
+def as_json(value: Any, place: str = "result", max_bytes: int = MAX_RESULT_BYTES) -> Any:
+    """A value of a handler as JSON: dataclasses, models, enums, times, sets and tuples are converted.
 
     Raises Invalid for what has no plain form, bytes above all: those belong into an artifact.
     """
-    converted = _plain(value, "result", 0)
-    check_json(converted, field="result", max_bytes=MAX_RESULT_BYTES)
+    converted = _plain(value, place, 0)
+    check_json(converted, field=place, max_bytes=max_bytes)
     return converted
 
 

@@ -156,6 +156,7 @@ class Job(Answer):
     scheduled_for: Instant | None
     group_id: Id | None
     sequence: int | None
+    root_id: Id = Field(description="the first job of its chain, or itself")
     retry_of: Id | None
     retry_kind: Literal["auto", "manual"] | None
     retried_by: Id | None

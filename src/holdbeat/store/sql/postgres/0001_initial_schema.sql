@@ -36,7 +36,8 @@ CREATE TABLE jobs (
     effective_priority bigint NOT NULL DEFAULT 0,
     ages_at timestamptz,
     attempt bigint NOT NULL DEFAULT 0,
-    trace text COLLATE "C"
+    trace text COLLATE "C",
+    root_id text COLLATE "C"
 ) WITH (fillfactor = 80);
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
@@ -53,6 +54,7 @@ CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by 
 CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
 CREATE INDEX jobs_manual_retry ON jobs (retry_of) WHERE retry_kind = 'manual';
+CREATE INDEX jobs_chain ON jobs (root_id, id) WHERE root_id IS NOT NULL;
 CREATE INDEX jobs_group ON jobs (group_id, sequence) WHERE group_id IS NOT NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_in_flight ON jobs (schedule_id)
@@ -362,6 +364,19 @@ CREATE TABLE artifacts (
     data bytea,
     created_at timestamptz NOT NULL,
     PRIMARY KEY (run_id, name)
+);
+
+-- The values that the handlers of a chain keep; root_id is the first job of the chain.
+CREATE TABLE steps (
+    root_id text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    value json NOT NULL,
+    size bigint NOT NULL,
+    started_at timestamptz NOT NULL,
+    duration_s double precision NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    kept_at timestamptz NOT NULL,
+    PRIMARY KEY (root_id, name)
 );
 
 CREATE TABLE meta (

@@ -36,7 +36,8 @@ CREATE TABLE jobs (
     effective_priority INTEGER NOT NULL DEFAULT 0,
     ages_at TEXT,
     attempt INTEGER NOT NULL DEFAULT 0,
-    trace TEXT
+    trace TEXT,
+    root_id TEXT
 );
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
@@ -53,6 +54,7 @@ CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by 
 CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
 CREATE INDEX jobs_manual_retry ON jobs (retry_of) WHERE retry_kind = 'manual';
+CREATE INDEX jobs_chain ON jobs (root_id, id) WHERE root_id IS NOT NULL;
 CREATE INDEX jobs_group ON jobs (group_id, sequence) WHERE group_id IS NOT NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_in_flight ON jobs (schedule_id)
@@ -434,6 +436,19 @@ CREATE TABLE artifacts (
     data BLOB,
     created_at TEXT NOT NULL,
     PRIMARY KEY (run_id, name)
+);
+
+-- The values that the handlers of a chain keep; root_id is the first job of the chain.
+CREATE TABLE steps (
+    root_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    started_at TEXT NOT NULL,
+    duration_s REAL NOT NULL,
+    run_id TEXT NOT NULL,
+    kept_at TEXT NOT NULL,
+    PRIMARY KEY (root_id, name)
 );
 
 CREATE TABLE meta (
