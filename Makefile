@@ -14,7 +14,7 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve quick test coverage check format generate verify rules docs release bench bench-time bench-api bench-peers \
-    crash soak constraints clean
+    crash chaos soak constraints clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -107,6 +107,10 @@ bench-peers: setup ## measure Holdbeat beside other Python queues, in one run (A
 
 crash: setup ## the long campaign of killing processes and databases
 	$(BIN)/python -m pytest tests/crash --campaign=long -p no:xdist --timeout=3600 $(ARGS)
+
+MINUTES ?= 10
+chaos: setup ## break real processes and both stores for a while, and judge what they did (MINUTES=n)
+	$(BIN)/python -m tests.chaos.chaos --minutes $(MINUTES) $(ARGS)
 
 soak: setup ## run for a long time under load and look for what grows
 	$(BIN)/python -m benchmarks.soak $(ARGS)

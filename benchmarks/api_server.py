@@ -1,5 +1,5 @@
 """What the API benchmark talks to, each in a process of its own: Holdbeat as `holdbeat serve` runs it, or one empty
-FastAPI route behind the same server with the same settings."""
+Starlette route behind the same server with the same settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import socket
 import sys
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from holdbeat.api.server import http_config
 from holdbeat.app import App
@@ -33,12 +36,11 @@ def serve_holdbeat(port: int, store: str, slots: int) -> int:
 
 def serve_nothing(port: int) -> int:
     """An empty POST route at the same path."""
-    app = FastAPI()
 
-    @app.post("/api/jobs", status_code=201)
-    async def nothing() -> dict[str, str]:
-        return {}
+    async def nothing(request: Request) -> Response:
+        return JSONResponse({}, 201)
 
+    app = Starlette(routes=[Route("/api/jobs", nothing, methods=["POST"])])
     bound = socket.create_server(("127.0.0.1", port), backlog=2048)
     asyncio.run(uvicorn.Server(http_config(app)).serve(sockets=[bound]))
     return 0

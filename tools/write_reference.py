@@ -90,7 +90,7 @@ def operations_page(before: str) -> str:
 
 def cli_page() -> str:
     """Every verb with its arguments and options."""
-    from holdbeat.cli.main import cli
+    from holdbeat.cli.main import EXIT_CODES_TEXT, cli
 
     context = click.Context(cli, info_name="holdbeat", color=False)
     parts = [
@@ -99,8 +99,7 @@ def cli_page() -> str:
         MADE,
         "",
         "Tables for people, `--json` for programs. Verbs that read and steer work on the store itself, or on a server",
-        "with `--server`. Exit codes: 0 done, 1 refused or failed, 2 wrong input or settings, 3 the store refuses,",
-        "4 not found, 5 not available just now, 130 interrupted.",
+        f"with `--server`. {EXIT_CODES_TEXT}",
         "",
     ]
     for name in cli.list_commands(context):
@@ -149,7 +148,7 @@ def openapi() -> dict[str, Any]:
     from holdbeat.api.app import create_api
 
     # Routes are described before any request comes: all that is asked of the service by then are its settings.
-    described: dict[str, Any] = create_api(SimpleNamespace(settings=Settings())).openapi()  # type: ignore[arg-type]
+    described: dict[str, Any] = create_api(SimpleNamespace(settings=Settings())).openapi  # type: ignore[arg-type]
     return described
 
 

@@ -172,7 +172,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     metrics = _metrics(store) if has_api or settings.metrics_port is not None else None
     metrics_server = None if has_api else _metrics_server(settings, metrics)
     recorder = metrics or SILENT
-    supervisor = Supervisor(
+    supervisor = app._supervisor = Supervisor(
         store,
         settings,
         app.job_types,
@@ -182,10 +182,9 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
         more_services=_services(store, settings, recorder) if kind == "serve" else [],
         recorder=recorder,
     )
-    app._supervisor = supervisor
     api = _Api(supervisor, metrics) if has_api and metrics is not None else None
     if api is not None:
-        await api.loop.run(api.server.check_doors())
+        await api.loop.run(api.server.check_access())
     ends = asyncio.Event()
     code = 0
 
@@ -207,6 +206,8 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     await supervisor.start()
     if api is not None:
         await api.start()
+    if metrics_server is not None:
+        metrics_server.start()
     await ends.wait()
     log.info("shutting down; a second signal ends the grace")
     if api is not None:
@@ -234,10 +235,7 @@ def _metrics_server(settings: Settings, metrics: Metrics | None) -> MetricsServe
         return None
     from holdbeat.observe.metrics_server import MetricsServer
 
-    server = MetricsServer(settings.metrics_host, settings.metrics_port, metrics.exposition)
-    server.start()
-    log.info("metrics on %s", server.address)
-    return server
+    return MetricsServer(settings.metrics_host, settings.metrics_port, metrics.exposition)
 
 
 def _services(store: PersistenceAdapter, settings: Settings, recorder: Recorder) -> list[Service]:
@@ -255,11 +253,11 @@ class _Api:
     """The API and the dashboard, in an event loop of their own."""
 
     def __init__(self, supervisor: Supervisor, metrics: Metrics) -> None:
-        from holdbeat.api.loop_thread import OwnLoop
+        from holdbeat.api.loop_thread import LoopThread
         from holdbeat.api.server import ApiServer
         from holdbeat.web.pages import install
 
-        self.loop = OwnLoop("holdbeat-api")
+        self.loop = LoopThread("holdbeat-api")
         self.server = ApiServer(
             supervisor,
             add_dashboard=install,

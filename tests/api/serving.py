@@ -160,7 +160,7 @@ class Served:
             ],
         )
         server = ApiServer(self.supervisor, count_legacy_call=self.legacy_calls.append)
-        await server.check_doors()
+        await server.check_access()
         await self.supervisor.start()
         try:
             await server.start()

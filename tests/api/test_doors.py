@@ -132,7 +132,7 @@ def test_a_server_without_keys_is_open_on_loopback_and_closes_with_the_first_key
     eventually(lambda: server.client.get("/api/jobs").status_code == 401)
     for key in server.store.read_sync(list_api_keys):
         server.store.write_sync(revoke_api_key, key.id)
-    server.run(server.server.service.keys._read())  # what a request does once its knowledge of the keys is old
+    server.run(server.server.context.keys._read())  # what a request does once its knowledge of the keys is old
     assert server.client.get("/api/jobs").status_code == 401
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdbeat.api.submitting import MOST_JOBS
+from holdbeat.operations.submitting import MOST_JOBS
 from tests.api.serving import Served, problem_of
 
 LATER = {"max_attempts": 1, "base_delay_s": 3600}

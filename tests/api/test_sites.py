@@ -116,7 +116,7 @@ def test_a_fault_of_the_server_shows_an_id_and_nothing_else(serve: Serve, caplog
     def broken() -> tuple[bytes, str]:
         raise ZeroDivisionError("a secret detail")
 
-    server.server.service.metrics = broken
+    server.server.context.metrics = broken
     found = problem_of(server.client.get("/metrics"), 500, "internal_error")
     assert "secret" not in str(found)
     assert "Traceback" not in str(found)

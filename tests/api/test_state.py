@@ -56,7 +56,7 @@ def test_a_server_whose_store_cannot_write_is_alive_but_not_ready(serve: Serve) 
 def test_the_process_answers_while_its_store_is_away_and_says_nothing_about_the_store(serve: Serve) -> None:
     server = serve(has_worker=False, is_key_needed=True)
     server.store.close()
-    server.server.service.keys._is_stale = True
+    server.server.context.keys._is_stale = True
     assert server.client.get("/healthz").json() == {"status": "ok"}
     assert server.client.head("/healthz").status_code == 200
     said = problem_of(server.client.get("/api/jobs"), 503)
@@ -90,7 +90,7 @@ def test_workers_and_job_types_come_in_pages(served: Served, client: httpx2.Clie
 @pytest.mark.rule("OPS-05")
 def test_metrics_come_from_the_hook(serve: Serve) -> None:
     server = serve(has_worker=False)
-    server.server.service.metrics = lambda: (b"holdbeat_up 1\n", "text/plain; version=0.0.4")
+    server.server.context.metrics = lambda: (b"holdbeat_up 1\n", "text/plain; version=0.0.4")
     answer = server.client.get("/metrics")
     assert (answer.text, answer.headers["content-type"]) == ("holdbeat_up 1\n", "text/plain; version=0.0.4")
 

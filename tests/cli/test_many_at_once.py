@@ -28,9 +28,9 @@ def test_a_dry_run_counts_what_would_be_done(kind: str, request: pytest.FixtureR
     assert "3 jobs will be cancelled. Say --yes" in holdbeat("cancel", *few, code=2).err
     assert holdbeat("cancel", *few, "--yes").lines[-1] == "3 of 3 cancelled."
     ended = (*few, "--status", "CANCELLED")
-    assert holdbeat("retry", *ended, "--dry-run").lines[-1] == "3 would be tried again."
-    assert "3 jobs will be tried again. Say --yes" in holdbeat("retry", *ended, code=2).err
-    assert holdbeat("retry", *ended, "--yes").lines[-1] == "3 of 3 tried again."
+    assert holdbeat("retry", *ended, "--dry-run").lines[-1] == "3 would be retried."
+    assert "3 jobs will be retried. Say --yes" in holdbeat("retry", *ended, code=2).err
+    assert holdbeat("retry", *ended, "--yes").lines[-1] == "3 of 3 retried."
 
 
 @pytest.mark.parametrize("kind", ["holdbeat", "postgres"])

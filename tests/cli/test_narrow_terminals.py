@@ -72,6 +72,7 @@ def look() -> dict[str, Any]:
         "stats": {"jobs": {**counts, "total": 72}, "resources": {f"gpu-{n}": slots for n in range(6)}, "schedules": 40},
         "running": [job(n, status="RUNNING") for n in range(12)],
         "queue": {"items": [job(n, status="QUEUED") for n in range(10)], "paused": []},
+        "direct": [],
         "workers": [worker(n) for n in range(9)],
         "schedules": [schedule(n) for n in range(8)],
     }
@@ -107,6 +108,14 @@ def test_top_shows_all_there_is_where_there_is_room() -> None:
     lines = drawn(fitted_screen(look(), "sqlite:///holdbeat.db", 120, 100), 120, 100)
     assert sum("newsletter" in line for line in lines) == 22
     assert [line for line in lines if line.startswith("… ")] == ["… 2 more", "… 32 more"], "more than it asked for"
+
+
+def test_top_lists_direct_requests_while_there_are_some() -> None:
+    instants = {"requested_at": "2026-11-16T05:01:02.000Z", "granted_at": None, "finished_at": None}
+    one = {"id": "r", "status": "ACTIVE", "type": "story", "resource": "gpu", "outcome": None, **instants}
+    lines = drawn(fitted_screen({**look(), "direct": [one]}, "sqlite:///holdbeat.db", 120, 40), 120, 40)
+    assert "story" in lines[lines.index("DIRECT REQUESTS") + 2]
+    assert "DIRECT REQUESTS" not in drawn(fitted_screen(look(), "sqlite:///holdbeat.db", 120, 40), 120, 40)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])

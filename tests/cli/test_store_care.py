@@ -186,7 +186,7 @@ def test_doctor_says_what_is_in_force_where_it_came_from_and_what_is_wrong(holdb
     assert settings["lease_s"]["origin"] == "default"
     assert {"python", "sqlite", "apsw", "psycopg", "holdbeat"} <= answer["versions"].keys()
     states = {check["name"]: check["state"] for check in answer["checks"]}
-    assert states["doors"] == "wrong" and states["workers"] == "warning"
+    assert states["access"] == "wrong" and states["workers"] == "warning"
     assert {states[name] for name in ("schema", "write", "clock", "disk", "locks", "integrity")} == {"ok"}
     assert all(check["remedy"] for check in answer["checks"] if check["state"] != "ok")
     said = holdbeat("doctor", "--store", holdbeat.store, env={"HOLDBEAT_HOST": "127.0.0.1"}).out

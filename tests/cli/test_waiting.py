@@ -61,7 +61,9 @@ def test_a_client_that_waited_in_vain_is_told_for_which_job(server: Server) -> N
 def test_a_direct_request_says_that_it_waits_and_that_ctrl_c_took_it_back(server: Server) -> None:
     holdbeat = server.command
     said = holdbeat.on_a_terminal("direct", "slow", "--server", server.url, interrupted_at=" s", code=130)
-    assert "slow waits for a slot, or runs" in said and "taken back" in said and "Traceback" not in said
+    assert (
+        "slow waits for a slot, or runs" in said and "direct request is cancelled" in said and "Traceback" not in said
+    )
 
 
 @pytest.mark.rule("OPS-01")

@@ -39,7 +39,11 @@ class FaultProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(self._target)
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:
+                client.close()  # the server is away: so is this line to it
+                continue
             for source, target, is_request in ((client, server, True), (server, client, False)):
                 threading.Thread(target=self._pump, args=(source, target, is_request), daemon=True).start()
 

@@ -390,3 +390,11 @@ def test_a_worker_that_stands_still_in_the_middle_of_a_burst_is_ended_by_the_oth
     assert store.write_sync(claim_slowly) == []
     assert tries == [[job.id], []]
     assert rows(store, "SELECT worker_id FROM leases") == [("quick",)]
+
+
+@pytest.mark.rule("OPS-03")
+def test_a_server_that_goes_away_while_a_store_is_opened_is_said_so(proxy: FaultProxy) -> None:
+    proxy.arm("before the commit arrives")
+    with pytest.raises(StoreDown, match="cannot be reached"):
+        open_at(proxy.url)
+    open_at(proxy.url).close()

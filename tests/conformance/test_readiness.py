@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from holdbeat.domain.clock import ManualClock
-from holdbeat.observe.readiness import Readiness, write_and_claim
+from holdbeat.observe.readiness import Readiness
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.running.trial_claim import write_and_claim
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import OpenStore, claim_all, count, enqueue_one, look, rows
 from tests.conformance.schedule_acts import make

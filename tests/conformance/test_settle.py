@@ -8,16 +8,18 @@ from dataclasses import replace
 import pytest
 
 from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.running.settle import settle
+from holdbeat.store.running.settle import Settled, settle
 from tests.conformance.acts import (
     change,
     claim_one,
     claim_some,
     complete,
     count,
+    enqueue_all,
     enqueue_one,
     events_of,
     fail,
@@ -120,3 +122,19 @@ def test_fences_grow_over_the_whole_store(store: PersistenceAdapter) -> None:
         fences.append(taken.lease.fence)
         fail(store, taken, ErrorKind.REJECTED)
     assert fences == sorted(set(fences))
+
+
+@pytest.mark.rule("LEASE-03")
+def test_two_results_that_carry_each_others_fences_are_both_refused(store: PersistenceAdapter) -> None:
+    enqueue_all(store, [NewJob("a"), NewJob("a")])
+    first, second = claim_some(store, 2)
+    swapped = [
+        replace(settlement(first, Outcome.completed()), fence=second.lease.fence),
+        replace(settlement(second, Outcome.completed()), fence=first.lease.fence),
+    ]
+    assert store.write_sync(settle, swapped) == [Settled.STALE, Settled.STALE]
+    assert count(store, "leases") == 2
+    assert count(store, "jobs", "status = 'RUNNING'") == 2
+    own = [settlement(one, Outcome.completed()) for one in (first, second)]
+    assert store.write_sync(settle, own) == [Settled.ACCEPTED, Settled.ACCEPTED]
+    assert count(store, "leases") == 0

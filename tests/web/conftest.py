@@ -38,7 +38,7 @@ def chromium() -> str:
 def serve_at(url: str, **settings: object) -> Served:
     """A server with the dashboard."""
     served = Served(url, **settings)  # type: ignore[arg-type]
-    install(served.server.app, served.server.service)  # type: ignore[arg-type]
+    install(served.server.app, served.server.context)  # type: ignore[arg-type]
     return served
 
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.web import find_job
+from holdbeat.store.reads import find_jobs
 from tests.api.serving import Served, eventually
 from tests.conformance.acts import enqueue_all, open_at
 from tests.postgres import PostgresServer
@@ -39,7 +39,7 @@ def test_a_job_is_found_by_its_id_its_beginning_and_its_end(
     ids = sorted((job.id for job in jobs), reverse=True)
 
     def found(part: str) -> list[str]:
-        return [job.id for job in store.read_sync(find_job.find_jobs, part)]
+        return [job.id for job in store.read_sync(find_jobs.find_jobs, part)]
 
     assert found(ids[3]) == [ids[3]]
     assert found(f" {ids[3].upper()} ") == [ids[3]]
@@ -47,7 +47,7 @@ def test_a_job_is_found_by_its_id_its_beginning_and_its_end(
     assert found(ids[0][:9]) == ids
     for nonsense in ("", "abc", "%", "____", "crawl", "' OR 1=1", f"{ids[0]}0"):
         assert found(nonsense) == []
-    monkeypatch.setattr(find_job, "NEWEST", 2)
+    monkeypatch.setattr(find_jobs, "NEWEST", 2)
     assert found(ids[3][-8:]) == []
     assert found(ids[1][-8:]) == [ids[1]]
     assert found(ids[3]) == [ids[3]]

@@ -64,7 +64,7 @@ def test_a_schedule_that_cannot_be_planned_is_shown_with_its_reason(served: Serv
         "/api/schedules",
         json={"name": unique("lost"), "cron": "0 3 * * *", "timezone": "Europe/Vienna", "type": "echo"},
     ).json()
-    store = served.server.service.store
+    store = served.server.context.store
     store.write_sync(
         lambda tx: tx.execute(
             "UPDATE schedules SET timezone = 'Mars/Phobos', trouble = 'its zone is gone' WHERE id = :id", id=made["id"]

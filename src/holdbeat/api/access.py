@@ -1,4 +1,4 @@
-"""The doors: what every request passes before any route sees it, and what every answer carries.
+"""Access middleware: the checks of every request before any route sees it, and the headers of every answer.
 
 Guards SEC-02 and SEC-03 in one place, for routes, static files, streams and paths that do not exist alike:
 the name of this server (421), a key (401), the page that a write comes from and the key's scope (403). A request that
@@ -52,19 +52,19 @@ SECURITY_HEADERS: list[tuple[bytes, bytes]] = [
 _NO_STORE = (b"cache-control", b"no-store")
 
 
-Straight = Mapping[str, Mapping[str, Serve]]
+ServedPaths = Mapping[str, Mapping[str, Serve]]
 """For each path without parameters, what serves its methods."""
 
 
 class AccessMiddleware:
-    """What stands around everything that the server offers, as an ASGI application of its own."""
+    """Checks host, key and origin of each request, and passes the allowed ones on."""
 
-    def __init__(self, app: ASGIApp, service: ApiContext, straight: Straight) -> None:
+    def __init__(self, app: ASGIApp, context: ApiContext, served_paths: ServedPaths) -> None:
         self._app = app
-        self.service = self._service = service
-        self._straight = straight
-        self._hosts = HostList(service.settings)
-        self._is_on_loopback = service.settings.is_on_loopback
+        self.context = context
+        self._served_paths = served_paths
+        self._hosts = HostList(context.settings)
+        self._is_on_loopback = context.settings.is_on_loopback
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -80,9 +80,9 @@ class AccessMiddleware:
         try:
             response = await self._refused(scope)
             if response is None:
-                known = self._straight.get(scope["path"])
+                known = self._served_paths.get(scope["path"])
                 if known is not None:
-                    response = await self._go_straight(known, scope, receive, answer.send)
+                    response = await self._serve_known_path(known, scope, receive, answer.send)
             if response is None:
                 await self._app(scope, receive, answer.send)
             else:
@@ -90,7 +90,7 @@ class AccessMiddleware:
         except Exception as error:
             await self._failed(error, scope, receive, answer)
 
-    async def _go_straight(
+    async def _serve_known_path(
         self, known: Mapping[str, Serve], scope: AsgiScope, receive: Receive, send: Send
     ) -> Response | None:
         """Serves a path without parameters, for which no router need search. That keeps words such as `batch` from
@@ -102,7 +102,7 @@ class AccessMiddleware:
         if path.startswith("/api/"):
             return wrong_method(known)
         if path.startswith("/jobs/"):
-            return legacy.told(wrong_method(known), path, self._service)
+            return legacy.deprecated(wrong_method(known), path, self.context)
         return None
 
     async def _refused(self, scope: AsgiScope) -> Response | None:
@@ -141,14 +141,14 @@ class AccessMiddleware:
         if path in ASKS_NOBODY or path.startswith(OPEN_PREFIX):
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
             return
-        keys = self._service.keys
+        keys = self.context.keys
         if not keys.is_fresh:
             await keys.refresh()
         if self._is_on_loopback and not keys.any_exists:
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.ADMIN, None
             return
-        found = await self._key(headers)
-        if found is None:
+        key_and_end = await self._key(headers)
+        if key_and_end is None:
             if path not in OPEN_PATHS:
                 if b"authorization" in headers:
                     raise Unauthorized("This API key is not known here. `holdbeat keys create` makes one.")
@@ -157,7 +157,7 @@ class AccessMiddleware:
                 )
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
             return
-        key, scope[SESSION_ENDS] = found
+        key, scope[SESSION_ENDS] = key_and_end
         scope[KEY_ID] = key.id
         if is_write and path not in OPEN_PATHS and not key.scope.covers(Scope.WRITE):
             raise Forbidden("This key may only read; a change needs one with the scope write.", code="needs_write")
@@ -165,18 +165,18 @@ class AccessMiddleware:
 
     async def _key(self, headers: dict[bytes, bytes]) -> tuple[ApiKey, int | None] | None:
         """The key of a request; if it came as a session, also when that is over."""
-        given = headers.get(b"authorization")
-        if given is not None:
-            scheme, _, token = given.decode("latin-1").partition(" ")
+        authorization = headers.get(b"authorization")
+        if authorization is not None:
+            scheme, _, token = authorization.decode("latin-1").partition(" ")
             # A key in the header that is not known is refused, even beside a session that is.
-            key = await self._service.keys.find(token.strip()) if scheme.lower() == "bearer" and token else None
+            key = await self.context.keys.find(token.strip()) if scheme.lower() == "bearer" and token else None
             return None if key is None else (key, None)
         cookies = headers.get(b"cookie")
-        return await self._service.sessions.key_of(cookies.decode("latin-1")) if cookies is not None else None
+        return await self.context.sessions.key_of(cookies.decode("latin-1")) if cookies is not None else None
 
     def _leads_to_login(self, scope: AsgiScope, headers: dict[bytes, bytes]) -> bool:
         return (
-            self._service.has_dashboard
+            self.context.has_dashboard
             and scope["method"] == "GET"
             and b"authorization" not in headers
             and b"text/html" in headers.get(b"accept", b"")

@@ -1,4 +1,4 @@
-"""What the API is handed: the store, the settings, the engine beside it, and hooks of whoever puts it together."""
+"""What the API needs: the store, the settings, the engine of its process, and hooks for metrics."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdbeat.domain.address import check_url
+from holdbeat.domain.address import OutboundPolicy
 from holdbeat.handlers.outbound import Outbound
 from holdbeat.observe.readiness import Readiness
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from holdbeat.api.event_feed import EventFeed
@@ -29,7 +30,7 @@ def _nothing(path: str) -> None:
 
 @dataclass(slots=True)
 class ApiContext:
-    """One server's worth of things; every request finds its way to them through its route."""
+    """What all requests to one server share."""
 
     store: PersistenceAdapter
     settings: Settings
@@ -55,7 +56,6 @@ class ApiContext:
             is_stopping=lambda: self.is_stopping or self.supervisor.is_stopping,
         )
 
-    def check_target(self, url: object) -> None:
-        """Refuses an address that this server would never call (SEC-04); names are judged when they are called."""
-        if isinstance(url, str):
-            check_url(url, self.outbound.policy)
+    def outbound_policy(self, tx: Transaction) -> OutboundPolicy:
+        """Which addresses this server calls (SEC-04)."""
+        return self.outbound.policy

@@ -45,13 +45,13 @@ def docs_html(document: dict[str, Any]) -> str:
 
 def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
     parameters = "".join(
-        f"<tr><td><code>{escape(each['name'])}</code></td><td>{escape(each['in'])}</td>"
-        f"<td>{escape(each.get('description', ''))}</td></tr>"
-        for each in operation.get("parameters", ())
+        f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{escape(parameter['in'])}</td>"
+        f"<td>{escape(parameter.get('description', ''))}</td></tr>"
+        for parameter in operation.get("parameters", ())
     )
     answers = "".join(
-        f"<tr><td>{escape(status)}</td><td>{escape(said['description'])}</td><td>{_content(said)}</td></tr>"
-        for status, said in operation["responses"].items()
+        f"<tr><td>{escape(status)}</td><td>{escape(response['description'])}</td><td>{_content(response)}</td></tr>"
+        for status, response in operation["responses"].items()
     )
     body = operation.get("requestBody")
     return (
@@ -64,9 +64,9 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
     )
 
 
-def _content(said: dict[str, Any]) -> str:
+def _content(documented: dict[str, Any]) -> str:
     parts = []
-    for media_type, content in said.get("content", {}).items():
+    for media_type, content in documented.get("content", {}).items():
         name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
         link = f'<a href="#schema-{escape(name)}">{escape(name)}</a>' if name else ""
         parts.append(f"{link} <code>{escape(media_type)}</code>")

@@ -80,28 +80,28 @@ class EventFeed:
     async def _read_on(self) -> None:
         while not self._closed.is_set():
             try:
-                found = await self._store.read(read_events, self._head, limit=PAGE)
+                events = await self._store.read(read_events, self._head, limit=PAGE)
             except HoldbeatError as error:
                 log.warning("the event feed cannot read just now: %s", error)
-                found = []
-            if found:
-                self._take(found)
-            if len(found) < PAGE:
+                events = []
+            if events:
+                self._take(events)
+            if len(events) < PAGE:
                 await asyncio.sleep(min(GATHER_MAX_S, GATHER_S + self._listeners * GATHER_S_PER_LISTENER))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await self._woken.wait()
                 self._woken.clear()
 
-    def _take(self, found: Sequence[LoggedEvent]) -> None:
+    def _take(self, events: Sequence[LoggedEvent]) -> None:
         self._texts.clear()
-        for logged in found:
+        for logged in events:
             self._numbers[logged.cursor] = self._first + len(self._entries)
             self._entries.append(_Entry(logged))
         while len(self._entries) > KEPT:
             del self._numbers[self._entries.popleft().cursor]
             self._first += 1
-        self._head = found[-1].cursor
+        self._head = events[-1].cursor
         news, self._news = self._news, asyncio.Event()
         news.set()
 

@@ -1,4 +1,4 @@
-"""The API keys as the doors know them: hashes in memory, at most a second old.
+"""The API keys as the access middleware knows them: hashes in memory, at most a second old.
 
 Guards SEC-02: a key is found by its hash and compared in constant time; a key that was made or revoked in any process
 counts at once where the store's wake-ups reach, and after a second everywhere.
@@ -48,7 +48,7 @@ class KeyRing:
 
     @property
     def any_exists(self) -> bool:
-        """Whether a key was ever made. Revoking the last one does not open the doors again."""
+        """Whether a key was ever made. Revoking the last one does not make the server open again."""
         return self._any_row
 
     @property
@@ -81,15 +81,15 @@ class KeyRing:
         if not self.is_fresh:
             await self.refresh()
         digest = hash_of(key)
-        found = self._by_hash.get(digest)
-        if found is None and self._store.clock.monotonic() - self._read_at > SECOND_LOOK_S:
+        api_key = self._by_hash.get(digest)
+        if api_key is None and self._store.clock.monotonic() - self._read_at > SECOND_LOOK_S:
             async with self._reading:
                 await self._read()
-            found = self._by_hash.get(digest)
-        if found is None or not hmac.compare_digest(found.hash, digest):
+            api_key = self._by_hash.get(digest)
+        if api_key is None or not hmac.compare_digest(api_key.hash, digest):
             return None
-        self._note_use(found.id)
-        return found
+        self._note_use(api_key.id)
+        return api_key
 
     def by_id(self, key_id: str) -> ApiKey | None:
         """A key that still opens something."""

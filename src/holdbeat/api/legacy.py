@@ -13,9 +13,17 @@ from starlette.responses import Response
 
 from holdbeat.api.context import ApiContext
 from holdbeat.api.problem import answer
-from holdbeat.api.request import ApiRequest, checked_fields
+from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import Parameter, Routes, Serve
-from holdbeat.api.schemas.others import (
+from holdbeat.domain.clock import iso
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
+from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.submission import Submission
+from holdbeat.domain.views import redacted_params
+from holdbeat.operations.checks import checked_fields
+from holdbeat.operations.submitting import check_count, guard_shell, submit_job
+from holdbeat.schemas.legacy import (
     LegacyAccepted,
     LegacyBatch,
     LegacyBatchAccepted,
@@ -24,14 +32,6 @@ from holdbeat.api.schemas.others import (
     LegacyJobList,
     LegacyTrigger,
 )
-from holdbeat.api.submitting import check_count, guard_shell, submit_for
-from holdbeat.domain.api_key import Scope
-from holdbeat.domain.clock import iso
-from holdbeat.domain.errors import Invalid
-from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
-from holdbeat.domain.job import Job, JobStatus
-from holdbeat.domain.submission import Submission
-from holdbeat.domain.views import redacted_params
 from holdbeat.store.queue.cancel import cancel_job, roots_of, tip_of
 from holdbeat.store.queue.groups import load_group
 from holdbeat.store.queue.submission import submit_group
@@ -65,20 +65,18 @@ _GROUP_WORDS = {
 @routes.post(
     "/jobs/batch/trigger", body=LegacyBatch, answers={202: LegacyBatchAccepted}, refuses=(409,), deprecated=True
 )
-async def legacy_trigger_batch(call: ApiRequest) -> Response:
+async def legacy_trigger_batch(request: ApiRequest) -> Response:
     """Submit several jobs as one batch. Use POST /api/job-groups instead."""
-    given = await call.fields(("jobs",), required=("jobs",))
-    if not isinstance(given["jobs"], list):
+    requests = (await request.fields(("jobs",), required=("jobs",)))["jobs"]
+    if not isinstance(requests, list):
         raise Invalid("jobs must be a list.", code="invalid_body", field="jobs")
-    check_count(given["jobs"])
+    check_count(requests)
     submissions = []
-    for index, each in enumerate(given["jobs"]):
+    for index, fields in enumerate(requests):
         place = f"jobs[{index}]."
-        submissions.append(
-            Submission.read(checked_fields(each, ("type", "params"), required=("type",), place=place), place=place)
-        )
-    is_admin = call.scope.covers(Scope.ADMIN)
-    group = await call.service.store.write(_submit, submissions, is_admin)
+        checked_fields(fields, ("type", "params"), required=("type",), place=place)
+        submissions.append(Submission.read(fields, place=place))
+    group = await request.context.store.write(_submit, submissions, request.is_admin)
     return answer({"batch_id": group.id}, 202)
 
 
@@ -91,12 +89,11 @@ def _submit(tx: Transaction, submissions: Sequence[Submission], is_admin: bool) 
 @routes.post(
     "/jobs/{type}/trigger", body=LegacyTrigger, body_optional=True, answers={202: LegacyAccepted}, deprecated=True
 )
-async def legacy_trigger(call: ApiRequest) -> Response:
+async def legacy_trigger(request: ApiRequest) -> Response:
     """Submit a job; the body is its params. Use POST /api/jobs instead."""
-    params = await call.object(may_be_empty=True)
-    submission = Submission.read({"type": call.path("type"), "params": params})
-    job = (await submit_for(call, [submission])).jobs[0]
-    return answer({"job_id": job.id, "status": WORDS[job.status]}, 202)
+    params = await request.object(may_be_empty=True)
+    job = await request.run(submit_job, {"type": request.path("type"), "params": params})
+    return answer({"job_id": job["id"], "status": WORDS[JobStatus(job["status"])]}, 202)
 
 
 @routes.get(
@@ -109,26 +106,27 @@ async def legacy_trigger(call: ApiRequest) -> Response:
     ),
     deprecated=True,
 )
-async def legacy_list_jobs(call: ApiRequest) -> Response:
+async def legacy_list_jobs(request: ApiRequest) -> Response:
     """List jobs as their last attempts stand, the newest attempt first. Use GET /api/jobs instead."""
-    word = call.choice("status", WORDS.values())
+    word = request.choice("status", WORDS.values())
     status = next((new for new, old in WORDS.items() if old == word), None)
-    wanted = {"status": status, "type": call.text("type")}
-    found = await call.service.store.read(_tips, wanted, call.limit)
-    return answer({"jobs": [legacy_json(job, root) for job, root in found]})
+    filters = {"status": status, "type": request.text("type")}
+    limit = request.whole("limit", 50, 1, 500)
+    jobs = await request.context.store.read(_tips, filters, limit)
+    return answer({"jobs": [legacy_json(job, root) for job, root in jobs]})
 
 
-def _tips(tx: Transaction, wanted: dict[str, Any], limit: int) -> list[tuple[Job, str]]:
+def _tips(tx: Transaction, filters: dict[str, Any], limit: int | None) -> list[tuple[Job, str]]:
     """The last attempt of each job, with the id that its client was given."""
-    tips = list_jobs(tx, wanted, limit=limit, only_tips=True).items
+    tips = list_jobs(tx, filters, limit=limit, only_tips=True).items
     roots = roots_of(tx, [job.id for job in tips]) if tips else {}
     return [(job, roots.get(job.id, job.id)) for job in tips]
 
 
 @routes.get("/jobs/batch/{id}", answers={200: LegacyBatchStatus}, deprecated=True)
-async def legacy_get_batch(call: ApiRequest) -> Response:
+async def legacy_get_batch(request: ApiRequest) -> Response:
     """Read a batch. Use GET /api/job-groups/{id} instead."""
-    group, jobs = await call.service.store.read(load_group, call.id("batch"))
+    group, jobs = await request.context.store.read(load_group, request.id("batch"))
     tips = [job for job in jobs if job.retried_by is None]
     original = {job.retried_by: job.id for job in jobs if job.retried_by is not None}
 
@@ -144,10 +142,10 @@ async def legacy_get_batch(call: ApiRequest) -> Response:
 
 
 @routes.get("/jobs/{id}", answers={200: LegacyJob}, deprecated=True)
-async def legacy_get_job(call: ApiRequest) -> Response:
+async def legacy_get_job(request: ApiRequest) -> Response:
     """Read a job as its last attempt stands. Use GET /api/jobs/{id} instead."""
-    job_id = call.id("job")
-    return answer(legacy_json(await call.service.store.read(_tip, job_id), job_id))
+    job_id = request.id("job")
+    return answer(legacy_json(await request.context.store.read(_tip, job_id), job_id))
 
 
 def _tip(tx: Transaction, job_id: str) -> Job:
@@ -155,11 +153,11 @@ def _tip(tx: Transaction, job_id: str) -> Job:
 
 
 @routes.post("/jobs/{id}/cancel", answers={200: LegacyJob}, refuses=(400, 409, 413), deprecated=True)
-async def legacy_cancel_job(call: ApiRequest) -> Response:
+async def legacy_cancel_job(request: ApiRequest) -> Response:
     """Cancel a job. Use POST /api/jobs/{id}/cancel instead."""
-    job_id = call.id("job")
-    await call.fields((), may_be_empty=True)
-    return answer(legacy_json(await call.service.store.write(cancel_job, job_id), job_id))
+    job_id = request.id("job")
+    await request.fields((), may_be_empty=True)
+    return answer(legacy_json(await request.context.store.write(cancel_job, job_id), job_id))
 
 
 def legacy_json(job: Job, job_id: str | None = None) -> dict[str, Any]:
@@ -178,18 +176,18 @@ def legacy_json(job: Job, job_id: str | None = None) -> dict[str, Any]:
     }
 
 
-def told(response: Response, path: str, service: ApiContext) -> Response:
-    """An answer of the legacy API, which says that it goes; the call is counted under its path."""
-    service.count_legacy_call(path)
+def deprecated(response: Response, path: str, context: ApiContext) -> Response:
+    """An answer of the legacy API with the headers of a deprecated path; the call is counted under its path."""
+    context.count_legacy_call(path)
     response.headers.update(HEADERS)
     return response
 
 
-def _around(serve: Serve, path: str, service: ApiContext) -> Serve:
-    async def serve_and_tell(request: Request) -> Response:
-        return told(await serve(request), path, service)
+def _around(serve: Serve, path: str, context: ApiContext) -> Serve:
+    async def serve_deprecated(request: Request) -> Response:
+        return deprecated(await serve(request), path, context)
 
-    return serve_and_tell
+    return serve_deprecated
 
 
 routes.wrap(_around)

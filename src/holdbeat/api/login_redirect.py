@@ -11,15 +11,15 @@ LONGEST = 2000
 HOME = "/"
 
 
-def page_of(wanted: str) -> str:
+def page_of(target: str) -> str:
     """The page to lead to: the one that was asked for if it is one of the dashboard, the overview otherwise."""
-    is_plain = len(wanted) <= LONGEST and wanted.isascii() and wanted.isprintable() and "\\" not in wanted
-    is_page = wanted.startswith("/ui/") or wanted == "/docs"
-    return wanted if is_plain and is_page else HOME
+    is_plain = len(target) <= LONGEST and target.isascii() and target.isprintable() and "\\" not in target
+    is_page = target.startswith("/ui/") or target == "/docs"
+    return target if is_plain and is_page else HOME
 
 
-def login_before(wanted: str, *, was_refused: bool = False) -> str:
+def login_before(target: str, *, was_refused: bool = False) -> str:
     """The address of the login that leads on to a page."""
-    page = page_of(wanted)
+    page = page_of(target)
     query = ({"refused": "1"} if was_refused else {}) | ({} if page == HOME else {"next": page})
     return f"/login?{urlencode(query)}" if query else "/login"

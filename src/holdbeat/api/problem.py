@@ -24,6 +24,7 @@ from holdbeat.domain.errors import (
 )
 from holdbeat.domain.params import storable_text
 from holdbeat.engine.direct_execution import WaitedTooLong
+from holdbeat.operations.direct import HandlerFailed, Interrupted
 
 PROBLEM = "application/problem+json"
 JSON = "application/json"
@@ -40,6 +41,7 @@ _STATUS: dict[type[HoldbeatError], int] = {
     Unavailable: 503,
     StoreRefused: 503,
     WaitedTooLong: 504,
+    HandlerFailed: 502,
 }
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 _make_chunks = getattr(json.encoder, "c_make_encoder", None)
@@ -49,25 +51,13 @@ _chunks = _make_chunks and _make_chunks(
 )
 
 
-class HandlerFailed(HoldbeatError):
-    """A direct request's handler did not succeed (HTTP 502)."""
-
-    default_code = "handler_failed"
-
-
-class Interrupted(Unavailable):
-    """A direct request that had begun was ended by a shutdown (HTTP 503). It is not for repeating unseen (DIR-04)."""
-
-    default_code = "interrupted"
-
-
 class Misdirected(HoldbeatError):
     """The request names a host that this server is not (HTTP 421)."""
 
     default_code = "misdirected"
 
 
-_STATUS |= {HandlerFailed: 502, Misdirected: 421}
+_STATUS[Misdirected] = 421
 
 
 def encode(value: Any) -> bytes:

@@ -1,12 +1,12 @@
 """One request as a route sees it: its path, its query, its body, and who sends it.
 
-Guards API-02 and SEC-06 at the door: a query parameter or a field that a route does not name is refused, a body is
-read no further than its limit, and nothing reaches a store that one of the two stores could not keep.
+Guards API-02 and SEC-06: a query parameter or a field that a route does not name is refused, a body is read no further
+than its limit, and nothing reaches a store that one of the two stores could not keep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -14,14 +14,14 @@ from starlette.requests import Request
 
 from holdbeat.api.context import ApiContext
 from holdbeat.domain.api_key import Scope
-from holdbeat.domain.errors import Forbidden, Invalid, Malformed, NotFound, Stale, TooLarge
-from holdbeat.domain.ids import is_id
+from holdbeat.domain.errors import Invalid, Malformed, Stale, TooLarge
 from holdbeat.domain.params import loads_strict
 from holdbeat.domain.schema import near_matches
+from holdbeat.operations.checks import check_id_filter, check_reference, checked_fields, existing_id
+from holdbeat.operations.operation import Operation, OperationContext
+from holdbeat.store.tracing import is_traceparent
 
 MAX_BODY_BYTES = 1_048_576
-DEFAULT_LIMIT = 50
-MAX_LIMIT = 500
 MAX_QUERY_CHARS = 4096
 HEAD_ONLY = "holdbeat.head_only"
 """Marks the scope of a HEAD request, which is otherwise served as a GET."""
@@ -37,14 +37,13 @@ def path_of(raw: bytes) -> str:
 class ApiRequest:
     """A request, with what its route allows it to carry."""
 
-    __slots__ = ("_multiple", "_query", "request", "service")
+    __slots__ = ("_query", "context", "request")
 
     def __init__(
-        self, request: Request, service: ApiContext, query_names: frozenset[str], multiple: frozenset[str]
+        self, request: Request, context: ApiContext, query_names: frozenset[str], multiple: frozenset[str]
     ) -> None:
         self.request = request
-        self.service = service
-        self._multiple = multiple
+        self.context = context
         text = request.scope["query_string"]
         self._query: dict[str, list[str]] = _read_query(text, query_names, multiple) if text else {}
 
@@ -53,8 +52,8 @@ class ApiRequest:
     @property
     def scope(self) -> Scope:
         """What the key of this request may do; everything on a server that is open."""
-        found: Scope = self.request.scope["holdbeat.scope"]
-        return found
+        scope: Scope = self.request.scope["holdbeat.scope"]
+        return scope
 
     @property
     def caller(self) -> str | None:
@@ -62,9 +61,21 @@ class ApiRequest:
         name: str | None = self.request.scope["holdbeat.caller"]
         return name
 
-    def require_admin(self, what: str) -> None:
-        if not self.scope.covers(Scope.ADMIN):
-            raise Forbidden(f"{what} needs a key with the scope admin.", code="needs_admin")
+    @property
+    def is_admin(self) -> bool:
+        return self.scope.covers(Scope.ADMIN)
+
+    @property
+    def operation_context(self) -> OperationContext:
+        """What an operation needs to know about this request."""
+        trace = self.request.headers.get("traceparent")
+        if trace is None or not is_traceparent(trace):
+            trace = None
+        return OperationContext(self.caller, self.is_admin, self.context.outbound_policy, trace)
+
+    async def run(self, operation: Operation, *args: Any, **kwargs: Any) -> Any:
+        """Runs an operation for whoever sent this request."""
+        return await operation.run(self.context.store, self.operation_context, *args, **kwargs)
 
     @property
     def is_head_only(self) -> bool:
@@ -76,32 +87,24 @@ class ApiRequest:
     def path(self, name: str) -> str:
         """A part of the path as it was sent."""
         text: str = self.request.path_params[name].replace(SLASH, "/")
-        if "\x00" in text:
-            raise NotFound("There is no such thing: its name contains the character NUL.")
-        return text
+        return check_reference(text)
 
-    def id(self, what: str) -> str:
+    def id(self, noun: str) -> str:
         """The id in the path; what has not the form of one cannot exist."""
-        text: str = self.request.path_params["id"]
-        if not is_id(text):
-            raise NotFound(f"There is no {what} {text[:100]}.")
-        return text
+        return existing_id(self.request.path_params["id"], noun)
 
     # --- query --------------------------------------------------------------------------------------------
 
     def text(self, name: str) -> str | None:
-        found = self._query.get(name)
-        return found[0] if found else None
+        values = self._query.get(name)
+        return values[0] if values else None
 
     def texts(self, name: str) -> list[str]:
         return self._query.get(name, [])
 
     def id_filter(self, name: str) -> str | None:
         """A filter by id."""
-        text = self.text(name)
-        if text is not None and not is_id(text):
-            raise Invalid(f"{name} must be an id.", code="invalid_id", field=name)
-        return text
+        return check_id_filter(self.text(name), name)
 
     def choice(self, name: str, choices: Iterable[str]) -> str | None:
         """A filter by one word of a vocabulary."""
@@ -111,16 +114,7 @@ class ApiRequest:
             raise Invalid(f"{name} must be one of {', '.join(known)}.", code="unknown_choice", field=name)
         return text
 
-    def choices(self, name: str, choices: Iterable[str]) -> list[str]:
-        """Several words of a vocabulary, the parameter repeated or separated by commas."""
-        known = list(choices)
-        given = [word for text in self.texts(name) for word in text.split(",")]
-        for word in given:
-            if word not in known:
-                raise Invalid(f"{name} must be one of {', '.join(known)}.", code="unknown_choice", field=name)
-        return given
-
-    def whole(self, name: str, default: int, low: int, high: int) -> int:
+    def whole(self, name: str, default: int | None, low: int, high: int) -> int | None:
         text = self.text(name)
         if text is None:
             return default
@@ -128,19 +122,11 @@ class ApiRequest:
             raise Invalid(f"{name} must be a whole number from {low} to {high}.", code="out_of_range", field=name)
         return int(text)
 
-    def flag(self, name: str) -> bool:
+    def flag(self, name: str) -> bool | None:
         text = self.text(name)
         if text is not None and text not in ("true", "false"):
             raise Invalid(f"{name} must be true or false.", code="invalid_flag", field=name)
-        return text == "true"
-
-    @property
-    def limit(self) -> int:
-        return self.whole("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
-
-    @property
-    def cursor(self) -> str | None:
-        return self.text("cursor")
+        return None if text is None else text == "true"
 
     # --- headers ------------------------------------------------------------------------------------------
 
@@ -183,25 +169,6 @@ class ApiRequest:
         if may_be_empty and not raw.strip():
             return {}
         return checked_fields(loads_strict(raw), allowed, required=required)
-
-
-def checked_fields(
-    value: Any, allowed: Iterable[str], *, required: Iterable[str] = (), place: str = ""
-) -> dict[str, Any]:
-    """Refuses what is no object, has a field that is not known, or lacks one that is needed."""
-    if not isinstance(value, dict):
-        what = f"{place.rstrip('.')} must be" if place else "The body must be"
-        raise Invalid(f"{what} a JSON object.", code="invalid_body", field=place.rstrip(".") or None)
-    names = allowed if isinstance(allowed, frozenset | Mapping) else frozenset(allowed)
-    for name in value:
-        if name not in names:
-            close = near_matches(name, names, limit=1)
-            hint = f" Did you mean {close[0]}?" if close else f" Known are: {', '.join(sorted(names)) or 'none'}."
-            raise Invalid(f"There is no field {name[:100]} here.{hint}", code="unknown_field", field=place + name)
-    for name in required:
-        if name not in value:
-            raise Invalid(f"The field {place}{name} is missing.", code="missing_field", field=place + name)
-    return value
 
 
 def _read_query(raw: bytes, names: frozenset[str], multiple: frozenset[str]) -> dict[str, list[str]]:

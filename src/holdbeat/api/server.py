@@ -89,7 +89,7 @@ class PatientlyTimed(H11Protocol):
             self._disarm()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no HTTP. It never comes to the doors, but its answer is like theirs (API-01)."""
+        """Refuses what is no HTTP. The access middleware never sees it, but the answer has the same form (API-01)."""
         refused = problem(
             400, "malformed_request", "This is no HTTP request that can be read; check its first line and its headers."
         )
@@ -171,28 +171,28 @@ class ApiServer:
         keys = KeyRing(store)
         settings = supervisor.settings
         outbound = WatchedOutbound(settings, lambda: store)
-        self.service = ApiContext(store, settings, supervisor, keys, Sessions(store, keys), EventFeed(store), outbound)
+        self.context = ApiContext(store, settings, supervisor, keys, Sessions(store, keys), EventFeed(store), outbound)
         if metrics is not None:
-            self.service.metrics = metrics
+            self.context.metrics = metrics
         if count_legacy_call is not None:
-            self.service.count_legacy_call = count_legacy_call
-        app = create_api(self.service)
+            self.context.count_legacy_call = count_legacy_call
+        app = create_api(self.context)
         if add_dashboard is not None:
-            self.service.has_dashboard = True
-            add_dashboard(app, self.service)
+            self.context.has_dashboard = True
+            add_dashboard(app, self.context)
         self.app: ASGIApp = app
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
         self._ending: asyncio.Future[None] | None = None
 
-    async def check_doors(self) -> None:
+    async def check_access(self) -> None:
         """Refuses to serve beyond this machine without a key (SEC-01), then takes the address, so that a taken port
         is known before anything else has begun."""
-        settings = self.service.settings
+        settings = self.context.settings
         if not settings.is_on_loopback:
-            await self.service.keys.refresh()
-            if not self.service.keys.any_opens:
+            await self.context.keys.refresh()
+            if not self.context.keys.any_opens:
                 raise SettingsError(
                     f"host = {settings.host} can be reached from other machines, and there is no API key yet. Make "
                     "one with `holdbeat keys create`, or serve on 127.0.0.1.",
@@ -204,18 +204,18 @@ class ApiServer:
 
     async def _note_exposure(self) -> None:
         """Tells every worker of the store whether requests may come from other machines (SEC-04)."""
-        store = self.service.store
+        store = self.context.store
         others = await store.read(exposed_servers)
         await store.write(
             note_server,
-            self.service.supervisor.worker.id,
-            is_exposed=not self.service.settings.is_on_loopback,
+            self.context.supervisor.worker.id,
+            is_exposed=not self.context.settings.is_on_loopback,
             dead=[worker_id for worker_id in others if store.is_known_dead(worker_id)],
         )
 
     async def start(self) -> None:
         """Returns once connections are accepted."""
-        await self.check_doors()
+        await self.check_access()
         assert self._socket is not None
         self._server = _Server(http_config(self.app))
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="holdbeat-api")
@@ -233,19 +233,19 @@ class ApiServer:
 
     @property
     def address(self) -> str:
-        host = self.service.settings.host.strip("[]")
+        host = self.context.settings.host.strip("[]")
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def begin_to_stop(self) -> None:
         """Says at `/readyz` that the end is near and ends streams; everything else is answered until `stop`."""
-        self.service.is_stopping = True
-        self._ending = asyncio.ensure_future(self.service.feed.close())
+        self.context.is_stopping = True
+        self._ending = asyncio.ensure_future(self.context.feed.close())
 
     async def stop(self) -> None:
         """Answers what has been asked, then closes. Safe to call twice, and before start."""
-        self.service.is_stopping = True
-        await self.service.feed.close()
-        self.service.keys.close()
+        self.context.is_stopping = True
+        await self.context.feed.close()
+        self.context.keys.close()
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             await self._task
@@ -258,8 +258,8 @@ def _bound(host: str, port: int) -> socket.socket:
     """A listening socket, or the reason why there is none."""
     bare = host.strip("[]")
     try:
-        found = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
         raise SettingsError(f"host = {host} cannot be served on: {error.strerror or error}.", field="host") from error

@@ -55,9 +55,9 @@ class Sessions:
         """The key that the request's cookie stands for, if it is genuine, not over, and the key still opens; and when
         the session is over, in seconds since 1970."""
         for value in _cookie_values(cookie_header):
-            found = await self._key_behind(value)
-            if found is not None:
-                return found
+            key_and_end = await self._key_behind(value)
+            if key_and_end is not None:
+                return key_and_end
         return None
 
     async def _key_behind(self, value: str) -> tuple[ApiKey, int] | None:
@@ -88,9 +88,9 @@ def _cookie_values(header: str) -> list[str]:
 
     Other sites of the same domain can set one of the same name, so a browser may send several.
     """
-    found = []
+    values = []
     for pair in header.split(";"):
         name, _, value = pair.partition("=")
         if name.strip() == COOKIE:
-            found.append(value.strip().strip('"'))
-    return found[:MOST_COOKIES]
+            values.append(value.strip().strip('"'))
+    return values[:MOST_COOKIES]

@@ -1,4 +1,4 @@
-"""Whether who was let in may still be in: the doors ask once, a stream outlives their answer.
+"""Re-checks authorization of open streams: the middleware checks a request once, but a stream lasts longer.
 
 Guards SEC-02 over time: a stream says nothing more once its key is revoked, its session is over, or, if it was opened
 without a key, there is one.
@@ -23,29 +23,29 @@ LOOK_AGAIN_S = 0.5
 
 
 async def while_admitted(
-    service: ApiContext, scope: AsgiScope, messages: AsyncGenerator[bytes, None]
+    context: ApiContext, scope: AsgiScope, messages: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
-    """The messages of a stream, each handed out only while the doors would still let its listener in."""
+    """The messages of a stream, each sent only while its reader still has access."""
     async with aclosing(messages):
         async for message in messages:
-            if not await _is_admitted(service, scope):
+            if not await _is_admitted(context, scope):
                 return
             yield message
 
 
-async def _is_admitted(service: ApiContext, scope: AsgiScope) -> bool:
-    keys = service.keys
+async def _is_admitted(context: ApiContext, scope: AsgiScope) -> bool:
+    keys = context.keys
     while not keys.is_fresh:
         try:
             await keys.refresh()
             break
         except HoldbeatError:
-            # The store does not answer: what is to be said waits until it is known who listens.
-            if service.feed.is_closed:
+            # The store does not answer: messages wait until the key can be checked.
+            if context.feed.is_closed:
                 return False
             await asyncio.sleep(LOOK_AGAIN_S)
     key_id: str | None = scope[KEY_ID]
     if key_id is None:
         return not keys.any_exists
     ends: int | None = scope[SESSION_ENDS]
-    return keys.by_id(key_id) is not None and (ends is None or ends > service.store.clock.now().timestamp())
+    return keys.by_id(key_id) is not None and (ends is None or ends > context.store.clock.now().timestamp())

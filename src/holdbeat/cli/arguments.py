@@ -94,9 +94,9 @@ class Duration(click.ParamType[float]):
         if isinstance(value, float):
             return value
         try:
-            return duration_s(str(value), field=(param.opts[0] if param else "duration"))
-        except Invalid as error:
-            self.fail(error.detail, param, ctx)
+            return duration_s(str(value))
+        except Invalid:
+            self.fail(f"{value!r} is no duration. Write seconds, or a text such as 90s, 10m or 1h30m.", param, ctx)
 
 
 DURATION = Duration()

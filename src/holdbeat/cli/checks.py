@@ -15,9 +15,11 @@ from typing import Any
 from holdbeat.cli.output import span
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import HoldbeatError
+from holdbeat.observe.wording import counted
 from holdbeat.store.access.api_keys import any_key_exists
-from holdbeat.store.maintenance.inspection import schema_state
+from holdbeat.store.maintenance.inspection import schema_state, server_version
 from holdbeat.store.meta import remember
+from holdbeat.store.reads.event_log import last_event_at
 from holdbeat.store.reads.needs_attention import troubled_schedules, unknown_zones
 from holdbeat.store.reads.stats import job_counts
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
@@ -25,7 +27,6 @@ from holdbeat.store.running.shared_limits import disagreement
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.schedules.upcoming import database_time
 from holdbeat.store.sqlite.damage_record import record_path, recorded_damage
-from holdbeat.store.transaction import Transaction
 
 LITTLE_SPACE = 1024**3
 NO_SPACE = 100 * 1024**2
@@ -61,7 +62,7 @@ def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[C
         ("schedules", lambda: _schedules(store)),
         ("slots", lambda: _slots(settings, store)),
         ("recovery", lambda: _recovery(settings, store)),
-        ("doors", lambda: _doors(settings, store)),
+        ("access", lambda: _access(settings, store)),
     ]
     if is_file:
         # Before anything is written: a damaged file is not written to.
@@ -79,24 +80,21 @@ def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[C
             found.append(Check(name, State.WRONG, error.detail))
         except OSError as error:
             found.append(Check(name, State.WRONG, str(error), "Check the rights of this user on the store's folder."))
-    return found, {} if is_file else {"postgresql": store.read_sync(_server_version)}
-
-
-def _server_version(tx: Transaction) -> str:
-    row = tx.one("SELECT current_setting('server_version')")
-    return str(row[0]) if row else "?"
+    return found, {} if is_file else {"postgresql": store.read_sync(server_version)}
 
 
 def _schema(settings: Any) -> Check:
     state = schema_state(settings.store)
     if state.pending:
-        return Check("schema", State.WRONG, f"{len(state.pending)} migrations are pending.", "Run holdbeat migrate.")
+        return Check(
+            "schema", State.WRONG, f"{counted(len(state.pending), 'migration')} pending.", "Run holdbeat migrate."
+        )
     return Check("schema", State.OK, f"{state.engine}, version {state.version}")
 
 
 def _write(store: Any) -> Check:
     began = store.clock.monotonic()
-    store.write_sync(_touch)
+    store.write_sync(remember, "doctor", "1")
     took_s = store.clock.monotonic() - began
     if took_s > 1:
         return Check(
@@ -105,13 +103,9 @@ def _write(store: Any) -> Check:
     return Check("write", State.OK, f"A commit took {1000 * took_s:.1f} ms.")
 
 
-def _touch(tx: Transaction) -> None:
-    remember(tx, "doctor", "1")
-
-
 def _clock(store: Any) -> Check:
     skew_s = (store.read_sync(database_time) - SystemClock().now()).total_seconds()
-    last = store.read_sync(_last_event_at)
+    last = store.read_sync(last_event_at)
     ahead_s = 0.0 if last is None else (last - store.clock.now()).total_seconds()
     worst = max(abs(skew_s), ahead_s)
     if worst < SKEW_WARNING_S:
@@ -124,21 +118,18 @@ def _clock(store: Any) -> Check:
     return Check("clock", State.WARNING if worst < SKEW_WRONG_S else State.WRONG, what, "Set the clocks by NTP.")
 
 
-def _last_event_at(tx: Transaction) -> Any:
-    row = tx.one("SELECT at FROM events ORDER BY id DESC LIMIT 1")
-    return None if row is None else tx.time(row[0])
-
-
 def _workers(store: Any) -> Check:
-    alive = [each for each in store.read_sync(live_workers) if each.slots or each.http_slots]
+    alive = [worker for worker in store.read_sync(live_workers) if worker.slots or worker.http_slots]
     waiting = store.read_sync(job_counts)["QUEUED"]
     if alive:
-        return Check("workers", State.OK, f"{len(alive)} alive, {sum(each.slots for each in alive)} slots")
+        return Check(
+            "workers", State.OK, f"{len(alive)} alive, {counted(sum(worker.slots for worker in alive), 'slot')}"
+        )
     if waiting:
         return Check(
             "workers",
             State.WARNING,
-            f"No worker is alive, and {waiting} jobs wait.",
+            f"No worker is alive, and {counted(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}.",
             "Start holdbeat serve or holdbeat worker.",
         )
     return Check("workers", State.OK, "None is alive, and nothing waits.")
@@ -175,23 +166,23 @@ def _recovery(settings: Any, store: Any) -> Check:
     trouble = store.read_sync(find_trouble, settings.lease_terms, store.known_dead())
     count = len(recovery_units(trouble))
     if not count:
-        return Check("recovery", State.OK, "Nothing waits for repair.")
+        return Check("recovery", State.OK, "Nothing to repair.")
     return Check(
         "recovery",
         State.WARNING,
-        f"{count} things wait for repair.",
+        f"{counted(count, 'item')} to repair.",
         "A live server repairs them; or: holdbeat recover.",
     )
 
 
-def _doors(settings: Any, store: Any) -> Check:
+def _access(settings: Any, store: Any) -> Check:
     has_key = store.read_sync(any_key_exists)
     if settings.is_on_loopback:
-        return Check("doors", State.OK, f"{settings.host}:{settings.port}, reached from this machine alone")
+        return Check("access", State.OK, f"{settings.host}:{settings.port}, reachable from this machine only")
     if has_key:
-        return Check("doors", State.OK, f"{settings.host}:{settings.port}, opened by API keys")
+        return Check("access", State.OK, f"{settings.host}:{settings.port}, protected by API keys")
     return Check(
-        "doors",
+        "access",
         State.WRONG,
         f"host = {settings.host} can be reached by others, and there is no API key.",
         "Run holdbeat keys create --name NAME --scope admin, or set host to 127.0.0.1.",

@@ -106,7 +106,7 @@ def versions_json() -> dict[str, str]:
         "sqlite": apsw.sqlite_lib_version(),
         "platform": platform.platform(),
     }
-    for name in ("psycopg", "fastapi", "uvicorn", "httpx2"):
+    for name in ("psycopg", "starlette", "uvicorn", "httpx2"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

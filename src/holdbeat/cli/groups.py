@@ -20,7 +20,7 @@ STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "PARTIAL", "CANCELLED")
     cls=ListingGroup, epilog=example("holdbeat groups create @group.json", "holdbeat groups list --status RUNNING")
 )
 def groups() -> None:
-    """Several jobs with a common fate."""
+    """Groups of jobs, in sequence or in parallel."""
 
 
 @groups.command(
@@ -31,7 +31,7 @@ def groups() -> None:
 @reaching
 def create(backend: Backend, source: str, as_json: bool) -> None:
     """Submit a group: {mode, jobs: [as for submit], name?, on_failure?}."""
-    show(backend.create_group(json_object(source, what="The group")), lambda each: [each["id"]], as_json=as_json)
+    show(backend.create_group(json_object(source, what="The group")), lambda group: [group["id"]], as_json=as_json)
 
 
 @groups.command("list", epilog=example("holdbeat groups list --status RUNNING --watch"))
@@ -59,15 +59,15 @@ def list_groups(
                 ("id", "status", "name", "mode", "on_failure", "created", "finished"),
                 [
                     (
-                        each["id"],
-                        each["status"],
-                        each["name"],
-                        each["mode"],
-                        each["on_failure"],
-                        instant(each["created_at"]),
-                        instant(each["finished_at"]),
+                        group["id"],
+                        group["status"],
+                        group["name"],
+                        group["mode"],
+                        group["on_failure"],
+                        instant(group["created_at"]),
+                        instant(group["finished_at"]),
                     )
-                    for each in page["items"]
+                    for group in page["items"]
                 ],
             )
         ],

@@ -17,7 +17,7 @@ from holdbeat.cli.output import bar, confirm, show, show_list, shown
 from holdbeat.domain.errors import HoldbeatError, NotFound
 
 if TYPE_CHECKING:
-    from holdbeat.client.types import BulkResult
+    from holdbeat.schemas.jobs import BulkResult
 
 AT_ONCE = 500
 """How many jobs are cancelled in one step."""
@@ -53,11 +53,10 @@ def filters(function: Function) -> Function:
 @WATCH
 @JSON
 @reaching
-def jobs(backend: Backend, watch: float | None, as_json: bool, **given: Any) -> None:
+def jobs(backend: Backend, watch: float | None, as_json: bool, **options: Any) -> None:
     """List jobs, the newest first."""
-    wanted = without_none(given)
     show_list(
-        lambda: backend.list_jobs(**wanted),
+        lambda: backend.list_jobs(**without_none(options)),
         lambda page: [jobs_table(page["items"])],
         as_json=as_json,
         watch=watch,
@@ -66,7 +65,7 @@ def jobs(backend: Backend, watch: float | None, as_json: bool, **given: Any) -> 
 
 @click.command(epilog=example("holdbeat show 01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"))
 @click.argument("job_id", metavar="JOB")
-@click.option("--events", "with_events", is_flag=True, help="Also what the scheduler decided about it.")
+@click.option("--events", "with_events", is_flag=True, help="Also its events.")
 @click.option("--artifact", metavar="NAME", help="Print this artifact of its run, and nothing else.")
 @WATCH
 @JSON
@@ -100,10 +99,10 @@ def show_job(
     epilog=example("holdbeat cancel JOB --reason 'wrong prompt'", "holdbeat cancel --filter --type story --yes")
 )
 @click.argument("job_ids", nargs=-1, metavar="[JOB]...")
-@click.option("--filter", "by_filter", is_flag=True, help="Cancel all that the options below find.")
+@click.option("--filter", "by_filter", is_flag=True, help="Cancel all that match the options below.")
 @filters
 @click.option("--reason", help="Why; it is kept with the job.")
-@click.option("--dry-run", is_flag=True, help="Only say which they would be.")
+@click.option("--dry-run", is_flag=True, help="Only print which they would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JSON
 @reaching
@@ -115,11 +114,11 @@ def cancel(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    """Cancel JOBs, or all that a filter finds. What runs is asked to stop, and stopped when its grace is over."""
-    wanted = _wanted(job_ids, by_filter, given)
-    if wanted is None:
+    """Cancel JOBs, or all that match a filter. A running job is told to stop, and killed when its grace is over."""
+    filter_ = _filter(job_ids, by_filter, options)
+    if filter_ is None:
         for job_id in job_ids:
             if dry_run:
                 show(backend.get_job(job_id), lambda job: [f"{job['id']} {job['status']}"], as_json=as_json)
@@ -127,43 +126,47 @@ def cancel(
                 job = backend.cancel_job(job_id, reason)
                 show(job, lambda job: [f"{job['id']} {_cancelled(job)}"], as_json=as_json)
         return
-    result = backend.cancel_jobs(wanted, dry_run=True)
+    result = backend.cancel_jobs(filter_, dry_run=True)
     if not dry_run:
-        confirm(f"{result['matched']} jobs will be cancelled.", yes=yes)
-        result = _cancel_all(backend, wanted, result["ids"], reason)
-    show(result, lambda each: _bulk(each, "cancelled", dry_run), as_json=as_json)
+        confirm(f"{_jobs(result['matched'])} will be cancelled.", yes=yes)
+        result = _cancel_all(backend, filter_, result["ids"], reason)
+    show(result, lambda outcome: _bulk(outcome, "cancelled", dry_run), as_json=as_json)
 
 
-def _cancel_all(backend: Backend, wanted: Mapping[str, Any], ids: Sequence[str], reason: str | None) -> BulkResult:
+def _cancel_all(backend: Backend, filter_: Mapping[str, Any], ids: Sequence[str], reason: str | None) -> BulkResult:
     """Few are cancelled in one step; many in parts, so that others can write meanwhile and a bar can move."""
     if len(ids) <= AT_ONCE:
-        return backend.cancel_jobs(wanted, reason=reason)
+        return backend.cancel_jobs(filter_, reason=reason)
     cancelled: list[str] = []
     matched = 0
     with bar("Cancel") as told:
         for start in range(0, len(ids), AT_ONCE):
-            part = backend.cancel_jobs({**wanted, "ids": ids[start : start + AT_ONCE]}, reason=reason)
+            part = backend.cancel_jobs({**filter_, "ids": ids[start : start + AT_ONCE]}, reason=reason)
             matched += part["matched"]
             cancelled += part["ids"]
             told(start + AT_ONCE, len(ids))
     return {"matched": matched, "changed": len(cancelled), "ids": cancelled}
 
 
+def _jobs(amount: int) -> str:
+    return "1 job" if amount == 1 else f"{amount} jobs"
+
+
 def _cancelled(job: Mapping[str, Any]) -> str:
-    return "CANCELLED" if job["status"] == "CANCELLED" else f"is asked to stop (it is {job['status']})"
+    return "CANCELLED" if job["status"] == "CANCELLED" else f"is told to stop (it is {job['status']})"
 
 
-def _wanted(job_ids: tuple[str, ...], by_filter: bool, given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _filter(job_ids: tuple[str, ...], by_filter: bool, options: Mapping[str, Any]) -> dict[str, Any] | None:
     """The filter, or None if jobs are named."""
-    wanted = without_none(given)
+    conditions = without_none(options)
     if by_filter:
         if job_ids:
             raise click.UsageError("Name jobs, or use --filter; not both.")
-        if not wanted:
+        if not conditions:
             raise click.UsageError("--filter alone would mean all jobs. Say which, e.g. --filter --type story.")
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
-    if wanted:
-        raise click.UsageError(f"--{min(wanted).replace('_', '-')} is a filter: say --filter to use it.")
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in conditions.items()}
+    if conditions:
+        raise click.UsageError(f"--{min(conditions).replace('_', '-')} is a filter: say --filter to use it.")
     if not job_ids:
         raise click.UsageError("Say which: a JOB, or --filter with options such as --type story.")
     return None
@@ -177,10 +180,10 @@ def _bulk(result: Mapping[str, Any], done: str, dry_run: bool) -> list[Any]:
 
 @click.command(epilog=example("holdbeat retry JOB", "holdbeat retry --filter --status FAILED --type embed --yes"))
 @click.argument("job_ids", nargs=-1, metavar="[JOB]...")
-@click.option("--filter", "by_filter", is_flag=True, help="Retry all that the options below find.")
+@click.option("--filter", "by_filter", is_flag=True, help="Retry all that match the options below.")
 @filters
 @click.option("--error-kind", multiple=True, help="Only runs that failed like this, e.g. timeout; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Only say which they would be.")
+@click.option("--dry-run", is_flag=True, help="Only print which they would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JSON
 @reaching
@@ -191,25 +194,25 @@ def retry(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    """Try JOBs again that failed, were skipped or cancelled: each as a new job at the end of its priority."""
-    wanted = _wanted(job_ids, by_filter, given)
-    if wanted is None and dry_run:
-        wanted = {"ids": list(job_ids)}
-    if wanted is None:
+    """Retry JOBs that failed, were skipped or cancelled: each as a new job at the end of its priority."""
+    filter_ = _filter(job_ids, by_filter, options)
+    if filter_ is None and dry_run:
+        filter_ = {"ids": list(job_ids)}
+    if filter_ is None:
         for job_id in job_ids:
             show(backend.retry_job(job_id), lambda job: [job["id"]], as_json=as_json)
         return
-    result = backend.retry_job_runs(wanted, dry_run=True)
+    result = backend.retry_job_runs(filter_, dry_run=True)
     if not dry_run:
-        confirm(f"{result['matched']} jobs will be tried again.", yes=yes)
-        # In one step, however many: who is tried again meanwhile by somebody else must not be tried twice.
+        confirm(f"{_jobs(result['matched'])} will be retried.", yes=yes)
+        # One transaction, however many: a job that somebody else retries meanwhile must not be retried twice.
         with bar("Retry") as told:
             told(0, 1)
-            result = backend.retry_job_runs(wanted)
+            result = backend.retry_job_runs(filter_)
             told(1, 1)
-    show(result, lambda each: _bulk(each, "tried again", dry_run), as_json=as_json)
+    show(result, lambda outcome: _bulk(outcome, "retried", dry_run), as_json=as_json)
 
 
 @click.command(epilog=example("holdbeat move JOB --to top", "holdbeat move JOB --before OTHER_JOB"))
@@ -225,7 +228,7 @@ def move(backend: Backend, job_id: str, before: str | None, after: str | None, t
         raise click.UsageError("Say where to: one of --before, --after and --to.")
     place: str | int | None = int(to) if to is not None and to.isascii() and to.isdigit() else to
     job = backend.move_job(job_id, before=before, after=after, to=place)
-    show(job, lambda each: [f"{each['id']} is at position {each['position']} of priority {each['priority']}."],
+    show(job, lambda moved: [f"{moved['id']} is at position {moved['position']} of priority {moved['priority']}."],
          as_json=as_json)  # fmt: skip
 
 
@@ -235,7 +238,7 @@ def move(backend: Backend, job_id: str, before: str | None, after: str | None, t
 @JSON
 @reaching
 def explain(backend: Backend, reference: str, watch: float | None, as_json: bool) -> None:
-    """Say why a job, or a direct request, is where it is, and when it will probably start."""
+    """Explain why a job or a direct request waits, runs or ended as it did, and when it will probably start."""
 
     def fetch() -> dict[str, Any]:
         try:
@@ -256,11 +259,11 @@ def explain(backend: Backend, reference: str, watch: float | None, as_json: bool
 @click.command(epilog=example("holdbeat change JOB --priority 20", "holdbeat change JOB --params @params.json"))
 @click.argument("job_id", metavar="JOB")
 @click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first.")
-@click.option("--params", "source", metavar="JSON|@FILE|-", help="All params anew, as a JSON object.")
+@click.option("--params", "source", metavar="JSON|@FILE|-", help="Replace all params, as a JSON object.")
 @click.option(
     "--not-before", type=INSTANT, metavar="INSTANT|none", help="Not before this instant; none: as soon as possible."
 )
-@click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="All labels anew.")
+@click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="Replace all labels.")
 @JSON
 @reaching
 def change(

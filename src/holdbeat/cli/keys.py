@@ -27,7 +27,7 @@ def keys() -> None:
 @JSON
 @on_store(create=True)
 def create(settings: Any, store: Any, name: str | None, scope: str, as_json: bool) -> None:
-    """Make a key and print it, this once."""
+    """Create a key and print it; it is not shown again."""
     from holdbeat.domain.api_key import KEY_BYTES, Scope, new_key
     from holdbeat.store.access.api_keys import create_api_key
 
@@ -47,7 +47,7 @@ def list_keys(settings: Any, store: Any, as_json: bool) -> None:
     """List all keys by their first characters, revoked ones included."""
     from holdbeat.store.access.api_keys import list_api_keys
 
-    items = [_key_json(each) for each in store.read_sync(list_api_keys)]
+    items = [_key_json(key) for key in store.read_sync(list_api_keys)]
     if as_json:
         print_json({"items": items, "next_cursor": None})
         return
@@ -57,15 +57,15 @@ def list_keys(settings: Any, store: Any, as_json: bool) -> None:
             columns,
             [
                 (
-                    each["id"],
-                    each["name"],
-                    each["prefix"],
-                    each["scope"],
-                    instant(each["created_at"]),
-                    instant(each["last_used_at"]),
-                    instant(each["revoked_at"]),
+                    key["id"],
+                    key["name"],
+                    key["prefix"],
+                    key["scope"],
+                    instant(key["created_at"]),
+                    instant(key["last_used_at"]),
+                    instant(key["revoked_at"]),
                 )
-                for each in items
+                for key in items
             ],
         )
     )
@@ -78,7 +78,7 @@ def list_keys(settings: Any, store: Any, as_json: bool) -> None:
 @JSON
 @on_store()
 def revoke(settings: Any, store: Any, key_id: str, as_json: bool) -> None:
-    """End a key at once."""
+    """Revoke a key at once."""
     from holdbeat.store.access.api_keys import revoke_api_key
 
     revoked = _key_json(store.write_sync(revoke_api_key, key_id))

@@ -1,269 +1,176 @@
-"""LocalBackend: the store of this machine through its own verbs, answering in the API's JSON."""
+"""LocalBackend: a store of this machine behind the methods of the client.
+
+A method of the client is the operation of the same name, run in this process. Written out here is only what is no
+single operation: waiting, following, direct requests, artifacts and test calls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.cli.lazy import Lazy
-from holdbeat.cli.local_state import LocalState
-from holdbeat.domain.bounds import check_line
-from holdbeat.domain.errors import Invalid, NotFound
-from holdbeat.domain.views import event_json, group_json, job_json, kept_params, run_json, template_json
+from holdbeat.operations import find_operation
+from holdbeat.operations.operation import Operation, OperationContext
 
 if TYPE_CHECKING:
-    from holdbeat.domain import group as domain_group
-    from holdbeat.domain import submission
-    from holdbeat.domain.job import Job
-    from holdbeat.domain.submission import Submission
-    from holdbeat.store import tracing
-    from holdbeat.store.queue import bulk, cancel, groups, manual_retry, templates
-    from holdbeat.store.queue import edit_job as change
-    from holdbeat.store.queue import move as order
-    from holdbeat.store.queue import submission as submitting
-    from holdbeat.store.reads import event_log, jobs
-    from holdbeat.store.reads import list_jobs as lists
-    from holdbeat.store.running import run_output
+    from holdbeat.domain.address import OutboundPolicy
+    from holdbeat.settings import Settings
+    from holdbeat.store.adapter import PersistenceAdapter
     from holdbeat.store.transaction import Transaction
-else:
-    domain_group, submission = Lazy("holdbeat.domain.group"), Lazy("holdbeat.domain.submission")
-    submitting = Lazy("holdbeat.store.queue.submission")
-    tracing = Lazy("holdbeat.store.tracing")
-    bulk = Lazy("holdbeat.store.queue.bulk")
-    cancel = Lazy("holdbeat.store.queue.cancel")
-    change = Lazy("holdbeat.store.queue.edit_job")
-    event_log = Lazy("holdbeat.store.reads.event_log")
-    groups = Lazy("holdbeat.store.queue.groups")
-    jobs = Lazy("holdbeat.store.reads.jobs")
-    lists = Lazy("holdbeat.store.reads.list_jobs")
-    manual_retry = Lazy("holdbeat.store.queue.manual_retry")
-    order = Lazy("holdbeat.store.queue.move")
-    run_output = Lazy("holdbeat.store.running.run_output")
-    templates = Lazy("holdbeat.store.queue.templates")
+
+POLL_S = 1.0
+PAGE = 500
+CALLER = "command line"
 
 
-def _page(page: Any, shown: Any) -> Any:
-    return {"items": [shown(each) for each in page.items], "next_cursor": page.next_cursor}
+class _Namespace:
+    """`backend.schedules` or `backend.endpoints`."""
+
+    def __init__(self, backend: LocalBackend, name: str) -> None:
+        self._backend = backend
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        return self._backend.method(f"{self._name}.{method}")
+
+    def test(self, reference: str) -> Any:
+        """Calls an endpoint at once."""
+        import asyncio
+
+        from holdbeat.handlers.outbound import Outbound
+        from holdbeat.operations.endpoint_test import test_endpoint
+
+        store = self._backend.store
+        outbound = Outbound(store.read_sync(self._backend.outbound_policy))
+        return asyncio.run(test_endpoint(store, outbound, reference))
 
 
-def _listed(value: str | Sequence[str] | None) -> list[str] | None:
-    if value is None:
-        return None
-    return [value] if isinstance(value, str) else list(value) or None
+class LocalBackend:
+    """A store of this machine, as the blocking client."""
 
+    def __init__(self, store: PersistenceAdapter, settings: Settings) -> None:
+        self.store = store
+        self.settings = settings
+        self.url = store.url
+        self.context = OperationContext(CALLER, True, self.outbound_policy)
+        self.schedules = _Namespace(self, "schedules")
+        self.endpoints = _Namespace(self, "endpoints")
 
-def _bulk(result: bulk.BulkResult) -> Any:
-    return {"matched": result.matched, "changed": result.changed, "ids": result.ids}
+    def __getattr__(self, name: str) -> Any:
+        return self.method(name)
 
+    def method(self, name: str) -> Any:
+        """The operation as a method of the client."""
+        operation = find_operation(name)
+        if operation is None:
+            raise AttributeError(f"there is no operation {name}")
+        return self._method(operation)
 
-def _submission(given: Any, place: str = "") -> Submission:
-    if not isinstance(given, dict):
-        raise Invalid(f"{place.rstrip('.') or 'A job'} must be an object.", code="invalid_body", field=place[:-1])
-    asked = submission.Submission.read(given, place=place)
-    asked.trace = tracing.current_traceparent()
-    return asked
+    def _method(self, operation: Operation) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return operation.run_sync(self.store, self.context, *args, **kwargs)
 
+        return run
 
-class LocalBackend(LocalState):
-    # --- jobs ---------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        self.store.close()
 
-    def submit_job(self, request: Mapping[str, Any]) -> Any:
-        job = self._write(submitting.submit, [_submission(dict(request))]).jobs[0]
-        return job_json(self._read(jobs.load_job, job.id))
+    def outbound_policy(self, tx: Transaction) -> OutboundPolicy:
+        """Which addresses the workers of this store call: as strict as the most exposed server on it (SEC-04)."""
+        from holdbeat.domain.address import OutboundPolicy
+        from holdbeat.store.access.exposed_servers import is_exposed
 
-    def list_jobs(
-        self,
-        *,
-        status: str | Sequence[str] | None = None,
-        type: str | None = None,
-        resource: str | None = None,
-        schedule_id: str | None = None,
-        group_id: str | None = None,
-        template_id: str | None = None,
-        label: str | Sequence[str] | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
-    ) -> Any:
-        filters = {
-            "status": _listed(status), "type": type, "resource": resource, "schedule_id": schedule_id,
-            "group_id": group_id, "template_id": template_id, "label": _listed(label),
-        }  # fmt: skip
-        return _page(self._read(lists.list_jobs, filters, limit=limit, cursor=cursor), job_json)
+        is_private = self.settings.is_on_loopback and not is_exposed(tx)
+        return OutboundPolicy(is_private, self.settings.outbound_allow)
 
-    def get_job(self, job_id: str) -> Any:
-        return job_json(self._read(jobs.load_job, job_id))
+    # --- waiting and following ----------------------------------------------------------------------------
 
-    def update_job(self, job_id: str, changes: Mapping[str, Any]) -> Any:
-        return job_json(self._write(_change, job_id, dict(changes)))
+    def wait_job(self, job_id: str, *, timeout_s: float | None = None, with_retries: bool = True) -> Any:
+        """Waits until the job has ended, and with it every automatic retry; returns the last of them."""
+        clock = self.store.clock
+        until = None if timeout_s is None else clock.monotonic() + timeout_s
+        woken = threading.Event()
+        unsubscribe = self.store.listen(lambda topics: woken.set())
+        try:
+            while True:
+                woken.clear()
+                job = self.get_job(job_id)
+                if job["status"] not in ("QUEUED", "RUNNING"):
+                    if not with_retries or job["retried_by"] is None:
+                        return job
+                    job_id = job["retried_by"]
+                    continue
+                left_s = POLL_S if until is None else min(POLL_S, until - clock.monotonic())
+                if left_s <= 0:
+                    raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s; it goes on")
+                woken.wait(left_s)
+        finally:
+            unsubscribe()
 
-    def cancel_job(self, job_id: str, reason: str | None = None) -> Any:
-        return job_json(self._write(cancel.cancel_job, job_id, _reason(reason)))
+    def follow_logs(self, job_id: str, *, after: int = 0) -> Generator[Any, None, None]:
+        """Lines as they are written, each once, until the run has ended."""
+        from holdbeat.operations.checks import existing_id
+        from holdbeat.operations.jobs import has_whole_log, job_and_lines, line_json
 
-    def cancel_jobs(self, filter: Mapping[str, Any], *, dry_run: bool = False, reason: str | None = None) -> Any:
-        return _bulk(self._write(bulk.cancel_where, filter, _reason(reason), dry_run=dry_run))
+        existing_id(job_id, "job")
+        woken = threading.Event()
+        unsubscribe = self.store.listen(lambda topics: woken.set())
+        try:
+            while True:
+                woken.clear()
+                job, lines = self.store.read_sync(job_and_lines, job_id, after, PAGE)
+                for line in lines:
+                    after = line.sequence
+                    yield line_json(line)
+                if lines:
+                    continue
+                if has_whole_log(job):
+                    return
+                woken.wait(POLL_S)
+        finally:
+            unsubscribe()
 
-    def retry_job(self, job_id: str) -> Any:
-        return job_json(self._write(manual_retry.retry_job, job_id))
+    def events(
+        self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
+    ) -> Generator[Any, None, None]:
+        """Events as they happen, for ever; from the beginning of the log with `after="0"`."""
+        from holdbeat.domain.views import event_json
+        from holdbeat.operations.system import place_of
+        from holdbeat.store.reads.event_log import latest_cursor, read_events
 
-    def retry_job_runs(self, filter: Mapping[str, Any], *, dry_run: bool = False) -> Any:
-        return _bulk(self._write(bulk.retry_where, filter, dry_run=dry_run))
+        place = self.store.read_sync(latest_cursor) if after is None else place_of(after)
+        names = list(name) if name else None
+        woken = threading.Event()
+        unsubscribe = self.store.listen(lambda topics: woken.set())
+        try:
+            while True:
+                woken.clear()
+                events = self.store.read_sync(read_events, place, job_id=job_id, names=names, limit=PAGE)
+                for logged in events:
+                    place = logged.cursor
+                    yield event_json(logged.event)
+                if not events:
+                    woken.wait(POLL_S)
+        finally:
+            unsubscribe()
 
-    def move_job(
-        self, job_id: str, *, before: str | None = None, after: str | None = None, to: str | int | None = None
-    ) -> Any:
-        return job_json(self._write(order.move_job, job_id, before=before, after=after, to=to))
+    # --- what needs more than the store -------------------------------------------------------------------
 
-    def explain_job(self, job_id: str) -> Any:
-        from holdbeat.observe.explain import explain_job
+    def direct(self, type: str, params: Mapping[str, Any] | None = None, *, wait_s: float | None = None) -> Any:
+        """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
+        from holdbeat.cli.local_direct import direct
 
-        return self._read(explain_job, job_id)
-
-    def job_events(self, job_id: str, *, limit: int | None = None) -> Any:
-        return {"items": self._read(_events_of, job_id, limit or 500), "next_cursor": None}
-
-    def reorder_queue(self, job_ids: Sequence[str]) -> Any:
-        return {"items": [job_json(job) for job in self._write(order.reorder, list(job_ids))]}
-
-    # --- runs ---------------------------------------------------------------------------------------------
-
-    def list_job_runs(
-        self,
-        *,
-        status: str | Sequence[str] | None = None,
-        job_id: str | None = None,
-        type: str | None = None,
-        error_kind: str | Sequence[str] | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
-    ) -> Any:
-        filters = {"status": _listed(status), "job_id": job_id, "type": type, "error_kind": _listed(error_kind)}
-        page = self._read(lists.list_runs, filters, limit=limit, cursor=cursor)
-        return _page(page, lambda listed: run_json(listed.run, listed.type))
+        return direct(self.store, self.settings, self.context, type, dict(params or {}), wait_s)
 
     def get_artifact(self, run_id: str, name: str) -> bytes:
-        import json
-        from pathlib import Path
+        import os
 
-        result = self._read(jobs.load_run, run_id).result
-        if name == "result" and result is not None:
-            return json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode()
-        found = self._read(run_output.read_artifact, run_id, name)
-        if found.data is not None:
-            return found.data
-        try:
-            return Path(str(found.path)).read_bytes()
-        except OSError as error:
-            raise NotFound(
-                f"The artifact {name!r} of run {run_id} is recorded, but its file is not there any more."
-            ) from error
+        from holdbeat.engine.supervisor import artifact_folder
+        from holdbeat.operations.runs import find_artifact, open_artifact
 
-    # --- groups -------------------------------------------------------------------------------------------
-
-    def create_group(self, request: Mapping[str, Any]) -> Any:
-        _check_group(request)
-        mode = _choice(domain_group.GroupMode, request["mode"], "mode")
-        on_failure = _choice(domain_group.OnFailure, request.get("on_failure", "stop"), "on_failure")
-        given = request["jobs"]
-        if not isinstance(given, list):
-            raise Invalid("jobs must be a list of jobs.", code="invalid_body", field="jobs")
-        name = request.get("name")
-        members = [_submission(each, f"jobs[{index}].") for index, each in enumerate(given)]
-        made = self._write(
-            submitting.submit_group, None if name is None else check_line(name, "name", 200), mode, on_failure, members
-        )
-        return group_json(*made)
-
-    def list_groups(
-        self,
-        *,
-        status: str | Sequence[str] | None = None,
-        name: str | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
-    ) -> Any:
-        def shown(group: Any) -> Any:
-            return {key: value for key, value in group_json(group, []).items() if key != "jobs"}
-
-        filters = {"status": _listed(status), "name": name}
-        return _page(self._read(lists.list_groups, filters, limit=limit, cursor=cursor), shown)
-
-    def get_group(self, group_id: str) -> Any:
-        return group_json(*self._read(groups.load_group, group_id))
-
-    def cancel_group(self, group_id: str, reason: str | None = None) -> Any:
-        self._write(cancel.cancel_group, group_id, _reason(reason))
-        return self.get_group(group_id)
-
-    # --- templates ----------------------------------------------------------------------------------------
-
-    def create_template(self, request: Mapping[str, Any]) -> Any:
-        return template_json(self._write(templates.create_template, request))
-
-    def list_templates(
-        self,
-        *,
-        type: str | None = None,
-        archived: str | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
-    ) -> Any:
-        wanted: Any = {"true": True, "false": False}.get(archived or "", archived)
-        page = self._read(lists.list_templates, {"type": type, "archived": wanted}, limit=limit, cursor=cursor)
-        return _page(page, template_json)
-
-    def get_template(self, reference: str) -> Any:
-        return template_json(self._read(templates.get_template, reference))
-
-    def update_template(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> Any:
-        return template_json(self._write(_change_template, reference, dict(changes), version))
-
-    def archive_template(self, reference: str, *, version: int | None = None) -> Any:
-        return template_json(self._write(templates.archive_template, reference, version=version))
-
-
-_GROUP = ("name", "mode", "on_failure", "jobs")
-
-
-def _check_group(request: Mapping[str, Any]) -> None:
-    """Refuses a group as a server does, in the same words."""
-    from holdbeat.domain.schema import near_matches
-
-    for field in request:
-        if field not in _GROUP:
-            close = near_matches(field, _GROUP, limit=1)
-            hint = f" Did you mean {close[0]}?" if close else f" Known are: {', '.join(sorted(_GROUP))}."
-            raise Invalid(f"There is no field {field[:100]} here.{hint}", code="unknown_field", field=field)
-    for field in ("mode", "jobs"):
-        if field not in request:
-            raise Invalid(f"The field {field} is missing.", code="missing_field", field=field)
-
-
-def _choice(kind: Any, value: Any, field: str) -> Any:
-    try:
-        return kind(value)
-    except ValueError:
-        raise Invalid(f"{field} must be one of {', '.join(kind)}.", code="unknown_choice", field=field) from None
-
-
-def _reason(reason: str | None) -> str | None:
-    return None if reason is None else check_line(reason, "reason", 500)
-
-
-def _change(tx: Transaction, job_id: str, changes: dict[str, Any]) -> Job:
-    if isinstance(changes.get("params"), dict):
-        job = jobs.load_job(tx, job_id)
-        changes = {**changes, "params": kept_params(changes["params"], job.params)}
-    return change.change_job(tx, job_id, changes)
-
-
-def _change_template(tx: Transaction, reference: str, changes: dict[str, Any], version: int | None) -> Any:
-    if isinstance(changes.get("default_params"), dict):
-        present = templates.get_template(tx, reference)
-        kept = kept_params(changes["default_params"], present.default_params, "default_params")
-        changes = {**changes, "default_params": kept}
-    return templates.patch_template(tx, reference, changes, version=version)
-
-
-def _events_of(tx: Transaction, job_id: str, limit: int) -> list[Any]:
-    jobs.load_job(tx, job_id)
-    return [event_json(logged.event) for logged in event_log.events_of_job(tx, job_id, limit)]
+        data, path, _ = self.store.read_sync(find_artifact, run_id, name)
+        if data is not None:
+            return data
+        with os.fdopen(open_artifact(artifact_folder(self.store, self.settings), path, run_id, name), "rb") as file:
+            return file.read()

@@ -13,26 +13,37 @@ import socket
 from typing import Any
 
 from holdbeat import __version__
-from holdbeat.domain.errors import Conflict, HoldbeatError
+from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.ids import IdSource
-from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.worker import Worker, WorkerKind
-from holdbeat.engine.direct_execution import DirectExecutionHandler, DirectResult
+from holdbeat.engine.direct_execution import DirectExecutionHandler
+from holdbeat.operations.direct import run_direct
+from holdbeat.operations.operation import OperationContext
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.running.workers import beat, register_worker, stop_worker
 
 
 def direct(
-    store: PersistenceAdapter, settings: Settings, type_: str, params: dict[str, Any], wait_s: float | None
+    store: PersistenceAdapter,
+    settings: Settings,
+    context: OperationContext,
+    type_: str,
+    params: dict[str, Any],
+    wait_s: float | None,
 ) -> dict[str, Any]:
     """Runs the type in the next free slot of some worker and answers as the API does."""
-    return _answer(asyncio.run(_request(store, settings, type_, params, wait_s)))
+    return asyncio.run(_request(store, settings, context, type_, params, wait_s))
 
 
 async def _request(
-    store: PersistenceAdapter, settings: Settings, type_: str, params: dict[str, Any], wait_s: float | None
-) -> DirectResult:
+    store: PersistenceAdapter,
+    settings: Settings,
+    context: OperationContext,
+    type_: str,
+    params: dict[str, Any],
+    wait_s: float | None,
+) -> dict[str, Any]:
     owner = IdSource().new(store.clock.now())
     terms = settings.lease_terms
     me = Worker(owner, WorkerKind.CLI, socket.gethostname(), os.getpid(), slots=0, version=__version__)
@@ -51,7 +62,7 @@ async def _request(
 
         staying = asyncio.create_task(stay_known())
         try:
-            return await handler.request(type_, params, wait_s)
+            return await run_direct(handler, context, type_, params, wait_s)
         finally:
             staying.cancel()
             with contextlib.suppress(asyncio.CancelledError, HoldbeatError):
@@ -60,25 +71,3 @@ async def _request(
         with contextlib.suppress(HoldbeatError):
             await store.write(stop_worker, owner)
         store.withdraw_alive(owner)
-
-
-def _answer(result: DirectResult) -> dict[str, Any]:
-    reservation = result.reservation
-    if reservation.outcome in (ReservationOutcome.COMPLETED, ReservationOutcome.SKIPPED):
-        shown = {
-            "reservation_id": reservation.id,
-            "outcome": reservation.outcome,
-            "result": reservation.result,
-            "waited_s": result.waited_s,
-            "ran_s": result.ran_s,
-        }
-        if reservation.outcome is ReservationOutcome.SKIPPED:
-            shown["reason"] = reservation.error
-        return shown
-    if reservation.outcome is ReservationOutcome.CANCELLED:
-        raise Conflict(f"The direct request was cancelled: {reservation.error}.", code="cancelled")
-    raise HoldbeatError(
-        reservation.error or f"The direct request ended {reservation.status}.",
-        code="timeout" if reservation.error_kind == "timeout" else "handler_failed",
-        reservation_id=reservation.id,
-    )

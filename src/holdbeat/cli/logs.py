@@ -1,4 +1,4 @@
-"""Verbs that go on for as long as something happens: logs and watch."""
+"""Verbs that print as things happen: logs and watch."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import click
 
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.options import JSON, example, reaching
-from holdbeat.cli.output import shown
+from holdbeat.cli.output import shown, without_controls
 
 _IDS = ("job", "run", "worker", "group", "schedule")
 
 
 @click.command(epilog=example("holdbeat logs JOB -f"))
 @click.argument("job_id", metavar="JOB")
-@click.option("-f", "--follow", is_flag=True, help="Go on as lines are written, until the run has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Print lines as they are written, until the run has ended.")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only lines after this sequence number.")
-@click.option("--times", is_flag=True, help="Begin each line with its time and stream.")
+@click.option("--times", is_flag=True, help="Start each line with its time and stream.")
 @JSON
 @reaching
 def logs(backend: Backend, job_id: str, follow: bool, after: int, times: bool, as_json: bool) -> None:
     """Print what the handler of a JOB logged; with --json one object to a line."""
 
-    def write(each: Mapping[str, Any]) -> None:
+    def write(line: Mapping[str, Any]) -> None:
         if as_json:
-            click.echo(json.dumps(each, ensure_ascii=False))
+            click.echo(json.dumps(line, ensure_ascii=False))
         else:
-            before = f"{each['at']} {each['stream']} " if times else ""
-            click.echo(before + _printable(str(each["text"])))
+            before = f"{line['at']} {line['stream']} " if times else ""
+            click.echo(before + without_controls(str(line["text"])))
         if follow:
             sys.stdout.flush()
 
@@ -48,19 +48,14 @@ def logs(backend: Backend, job_id: str, follow: bool, after: int, times: bool, a
         after = int(page["next_cursor"])
 
 
-def _printable(text: str) -> str:
-    """A log line as it is, without what would command the terminal."""
-    return "\n".join(shown(line) if not line.replace("\t", "").isprintable() else line for line in text.split("\n"))
-
-
 @click.command(epilog=example("holdbeat watch", "holdbeat watch --job JOB --from-start --json"))
 @click.option("--job", "job_id", metavar="JOB", help="Only events of this job.")
 @click.option("--name", multiple=True, help="Only events of this name, e.g. run.ended; may be repeated.")
-@click.option("--from-start", is_flag=True, help="Begin with all that are kept.")
+@click.option("--from-start", is_flag=True, help="Start with the oldest event that is kept.")
 @JSON
 @reaching
 def watch_events(backend: Backend, job_id: str | None, name: tuple[str, ...], from_start: bool, as_json: bool) -> None:
-    """Print what the scheduler decides, as it happens, until Ctrl-C."""
+    """Print events as they happen, until Ctrl-C."""
     for event in backend.events(after="0" if from_start else None, name=name or None, job_id=job_id):
         if as_json:
             click.echo(json.dumps(event, ensure_ascii=False))

@@ -11,46 +11,64 @@ import click
 from holdbeat import __version__
 from holdbeat.domain.errors import HoldbeatError, Invalid, NotFound, SettingsError, StoreRefused, Unavailable
 
-VERBS: dict[str, tuple[str, str]] = {
-    "serve": ("holdbeat.cli.serve:serve", "Run everything in one process: API, dashboard, trigger, worker."),
-    "worker": ("holdbeat.cli.serve:worker", "Add a worker process."),
-    "demo": ("holdbeat.demo:demo", "Serve an example with work to watch."),
-    "submit": ("holdbeat.cli.submitting:submit", "Submit a job."),
-    "direct": ("holdbeat.cli.submitting:direct", "Run a job type in the next free slot and print its result."),
-    "jobs": ("holdbeat.cli.jobs:jobs", "List jobs."),
-    "show": ("holdbeat.cli.jobs:show_job", "Show a job with its run."),
-    "change": ("holdbeat.cli.jobs:change", "Change a job that is still QUEUED."),
-    "cancel": ("holdbeat.cli.jobs:cancel", "Cancel jobs."),
-    "retry": ("holdbeat.cli.jobs:retry", "Try jobs again."),
-    "move": ("holdbeat.cli.jobs:move", "Move a QUEUED job within its priority."),
-    "explain": ("holdbeat.cli.jobs:explain", "Say why a job or a direct request is where it is."),
-    "logs": ("holdbeat.cli.logs:logs", "Print what a job's handler logged."),
-    "watch": ("holdbeat.cli.logs:watch_events", "Print what the scheduler decides, as it happens."),
-    "queue": ("holdbeat.cli.queue:queue", "Read the queue, reorder it, pause it."),
-    "groups": ("holdbeat.cli.groups:groups", "Jobs with a common fate."),
-    "templates": ("holdbeat.cli.templates:templates", "Named defaults for jobs."),
-    "schedules": ("holdbeat.cli.schedules:schedules", "When jobs are made: cron or interval."),
-    "endpoints": ("holdbeat.cli.schedules:endpoints", "HTTP calls on schedules that adapt."),
-    "webhooks": ("holdbeat.cli.webhooks:webhooks", "Who is told how jobs end."),
-    "deliveries": ("holdbeat.cli.webhooks:deliveries", "Webhook messages."),
-    "reservations": ("holdbeat.cli.reservations:reservations", "Direct requests: list, show, cancel."),
-    "stats": ("holdbeat.cli.system:stats", "The state of the whole in numbers."),
-    "workers": ("holdbeat.cli.system:workers", "List the workers that are alive."),
-    "types": ("holdbeat.cli.system:types", "List the job types that are known."),
-    "top": ("holdbeat.cli.top:top", "Slots, queue, workers and schedules, live."),
-    "doctor": ("holdbeat.cli.doctor:doctor", "Settings and their origin, versions, and what is wrong."),
-    "recover": ("holdbeat.cli.maintenance:recover", "Repair what a dead worker left behind."),
-    "prune": ("holdbeat.cli.maintenance:prune", "Take away what ended long ago."),
-    "backup": ("holdbeat.cli.maintenance:backup", "Copy a SQLite store while it is in use."),
-    "restore": ("holdbeat.cli.maintenance:restore", "Make a backup the store."),
-    "migrate": ("holdbeat.cli.maintenance:migrate", "Bring a store's schema up to date."),
-    "move-store": ("holdbeat.cli.maintenance:move_store", "Move a store from SQLite to PostgreSQL."),
-    "keys": ("holdbeat.cli.keys:keys", "API keys."),
-    "bench": ("holdbeat.bench.command:bench", "Measure this machine."),
-    "version": ("holdbeat.cli.main:version", "Print the version."),
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Run": {
+        "serve": ("holdbeat.cli.serve:serve", "Run everything in one process: API, dashboard, worker."),
+        "worker": ("holdbeat.cli.serve:worker", "Add a worker process."),
+        "demo": ("holdbeat.demo:demo", "Serve an example with work to watch."),
+    },
+    "Work": {
+        "submit": ("holdbeat.cli.submitting:submit", "Submit a job."),
+        "direct": ("holdbeat.cli.submitting:direct", "Run a job type in the next free slot and print its result."),
+        "jobs": ("holdbeat.cli.jobs:jobs", "List jobs."),
+        "show": ("holdbeat.cli.jobs:show_job", "Show a job with its run."),
+        "change": ("holdbeat.cli.jobs:change", "Change a job that is still QUEUED."),
+        "cancel": ("holdbeat.cli.jobs:cancel", "Cancel jobs."),
+        "retry": ("holdbeat.cli.jobs:retry", "Retry jobs."),
+        "move": ("holdbeat.cli.jobs:move", "Move a QUEUED job within its priority."),
+        "explain": ("holdbeat.cli.jobs:explain", "Explain why a job or a direct request waits, runs or ended."),
+        "logs": ("holdbeat.cli.logs:logs", "Print the log of a job."),
+        "queue": ("holdbeat.cli.queue:queue", "List, reorder, pause and resume the queue."),
+        "groups": ("holdbeat.cli.groups:groups", "Groups of jobs, in sequence or in parallel."),
+        "templates": ("holdbeat.cli.templates:templates", "Named defaults for jobs."),
+        "reservations": ("holdbeat.cli.reservations:reservations", "List, show and cancel direct requests."),
+    },
+    "Schedules": {
+        "schedules": ("holdbeat.cli.schedules:schedules", "Create jobs by cron or interval."),
+        "endpoints": ("holdbeat.cli.schedules:endpoints", "Call URLs on adaptive schedules."),
+    },
+    "System": {
+        "top": ("holdbeat.cli.top:top", "Watch slots, queue, direct requests and workers live."),
+        "stats": ("holdbeat.cli.system:stats", "Print counts of jobs, slots, runs and incidents."),
+        "workers": ("holdbeat.cli.system:workers", "List the workers that are alive."),
+        "types": ("holdbeat.cli.system:types", "List the job types that are known."),
+        "watch": ("holdbeat.cli.logs:watch_events", "Print events as they happen."),
+        "webhooks": ("holdbeat.cli.webhooks:webhooks", "URLs that are told how jobs end."),
+        "deliveries": ("holdbeat.cli.webhooks:deliveries", "Webhook messages."),
+        "keys": ("holdbeat.cli.keys:keys", "API keys."),
+        "doctor": ("holdbeat.cli.doctor:doctor", "Print settings with their origin, versions, and what is wrong."),
+    },
+    "Store": {
+        "recover": ("holdbeat.cli.maintenance:recover", "Repair what a dead worker left behind."),
+        "prune": ("holdbeat.cli.maintenance:prune", "Delete old records."),
+        "backup": ("holdbeat.cli.maintenance:backup", "Copy a SQLite store while it is in use."),
+        "restore": ("holdbeat.cli.maintenance:restore", "Replace the store with a backup."),
+        "migrate": ("holdbeat.cli.maintenance:migrate", "Bring a store's schema up to date."),
+        "move-store": ("holdbeat.cli.maintenance:move_store", "Move a store from SQLite to PostgreSQL."),
+    },
+    "Other": {
+        "bench": ("holdbeat.bench.command:bench", "Measure this machine."),
+        "torture": ("holdbeat.torture.command:torture", "Try to break Holdbeat on this machine, and judge it."),
+        "version": ("holdbeat.cli.main:version", "Print the version."),
+    },
 }
-"""Each verb: where it lives, and its one line of help, so that `--help` loads none of them."""
+"""The verbs in the sections of `--help`, each with its place and its one line of help: `--help` loads none of them."""
+VERBS = {name: verb for verbs in SECTIONS.values() for name, verb in verbs.items()}
 
+EXIT_CODES_TEXT = (
+    "Exit codes: 0 done, 1 refused or failed, 2 wrong input or settings, 3 the store cannot be used, 4 not found, "
+    "5 not available just now, 130 interrupted."
+)
 EXIT_CODES = ((Invalid, 2), (SettingsError, 2), (NotFound, 4), (StoreRefused, 3), (Unavailable, 5))
 """What scripts can tell apart; any other refusal is 1."""
 EXIT_BY_STATUS = {400: 2, 413: 2, 422: 2, 404: 4, 503: 5}
@@ -83,8 +101,11 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+        # One width for all sections, so that their columns are aligned.
+        width = max(len(name) for name in VERBS) + 2
+        for title, verbs in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width - 2), line) for name, (_, line) in verbs.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Errors of ours become a sentence and an exit code, not a traceback; so does Ctrl-C."""
@@ -113,17 +134,13 @@ def exit_code(error: HoldbeatError) -> int:
 
 @click.group(
     cls=LazyGroup,
+    help=f"Holdbeat: a job scheduler that never lets go of a job.\n\n{EXIT_CODES_TEXT}",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog='Shell completion: eval "$(_HOLDBEAT_COMPLETE=bash_source holdbeat)" (or zsh_source, fish_source).',
 )
 @click.version_option(__version__, prog_name="holdbeat")
 def cli() -> None:
-    """Holdbeat: a job scheduler that never lets go of a job.
-
-    \b
-    Exit codes: 0 done, 1 refused, 2 not understood, 3 the store must not be used, 4 not found,
-    5 not available just now, 130 interrupted.
-    """
+    """The command `holdbeat`."""
 
 
 @click.command(epilog="\b\nExample:\n  holdbeat version")

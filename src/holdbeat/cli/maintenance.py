@@ -73,7 +73,7 @@ def recover(settings: Any, store: Any, as_json: bool) -> None:
 @JSON
 @on_store()
 def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, as_json: bool) -> None:
-    """Take away what ended long ago: chains, groups, runs, logs, artifacts, deliveries, events.
+    """Delete old records: ended chains, groups, runs, logs, artifacts, deliveries, events.
 
     Servers do this by themselves; what unfinished work needs stays.
     """

@@ -23,10 +23,10 @@ WATCH = click.option(
     flag_value=2.0,
     type=click.FloatRange(min=0.1, max=3600),
     metavar="[SECONDS]",
-    help="Print again and again until Ctrl-C (every 2 s).",
+    help="Repeat until Ctrl-C (every 2 s).",
 )
 LIMIT = click.option("--limit", type=click.IntRange(1, 500), help="How many at most (50).")
-CURSOR = click.option("--cursor", help="Go on where the list before ended.")
+CURSOR = click.option("--cursor", help="Continue a list: the cursor that the page before printed.")
 
 
 class ListingGroup(click.Group):
@@ -49,11 +49,11 @@ def example(*lines: str) -> str:
 def reaching(function: Function) -> Function:
     """Gives the function a Backend: the store or the server that the options name."""
 
-    def reached(obj: Any, /, store: str | None, server: str | None, key: str | None, **given: Any) -> Any:
+    def reached(obj: Any, /, store: str | None, server: str | None, key: str | None, **options: Any) -> Any:
         from holdbeat.cli import backend
 
-        with backend.reached(obj, store, server, key) as found:
-            return function(found, **given)
+        with backend.reached(obj, store, server, key) as connected:
+            return function(connected, **options)
 
     return STORE(SERVER(KEY(_in_the_place_of(function, click.pass_obj(reached)))))
 
@@ -64,7 +64,7 @@ def _in_the_place_of(function: Function, wrapper: Function) -> Function:
 
 
 def say_which_store(settings: Any, store: str | None) -> None:
-    """For verbs that no server offers: says where they work to who has named a server for all others."""
+    """For verbs that only work on a store: says which store, if a server is set for the other verbs."""
     if store is None and os.environ.get("HOLDBEAT_SERVER"):
         from holdbeat.cli.doctor import without_password
 
@@ -78,14 +78,14 @@ def on_store(*, create: bool = False) -> Callable[[Function], Function]:
     """Gives the function the settings and the opened store: for verbs that no server offers."""
 
     def decorated(function: Function) -> Function:
-        def opened(obj: Any, /, store: str | None, **given: Any) -> Any:
+        def opened(obj: Any, /, store: str | None, **options: Any) -> Any:
             settings = obj.settings({"store": store})
             say_which_store(settings, store)
-            found = obj.open_store(settings, create=create)
+            connected = obj.open_store(settings, create=create)
             try:
-                return function(settings, found, **given)
+                return function(settings, connected, **options)
             finally:
-                found.close()
+                connected.close()
 
         return STORE(_in_the_place_of(function, click.pass_obj(opened)))
 

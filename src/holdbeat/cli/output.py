@@ -46,7 +46,16 @@ SHORTEST_ID = 13
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    # JSON escapes most control characters; on a terminal none of the others may remain.
+    click.echo(escaped_json(text) if sys.stdout.isatty() else text)
+
+
+def escaped_json(text: str) -> str:
+    """JSON in which every character that could control a terminal is escaped."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(sign if sign == "\n" or sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)
 
 
 def shown(value: Any) -> str:
@@ -60,6 +69,11 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return one_line(json.dumps(value, ensure_ascii=False)) if isinstance(value, dict | list) else str(value)
+
+
+def without_controls(text: str) -> str:
+    """Text of several lines as it is, without what would control the terminal."""
+    return "\n".join(shown(line) if not line.replace("\t", "").isprintable() else line for line in text.split("\n"))
 
 
 def instant(text: str | None) -> str:

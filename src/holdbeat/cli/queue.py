@@ -18,7 +18,7 @@ from holdbeat.cli.output import instant, show, show_list, shown
     cls=ListingGroup, epilog=example("holdbeat queue list --resource ollama", "holdbeat queue pause --reason 'upgrade'")
 )
 def queue() -> None:
-    """Read the queue in its order, reorder it, pause it."""
+    """List, reorder, pause and resume the queue."""
 
 
 @queue.command("list", epilog=example("holdbeat queue list --watch"))
@@ -47,11 +47,11 @@ def list_queue(
 
 @queue.command("pause", epilog=example("holdbeat queue pause --resource ollama --reason 'model upgrade'"))
 @click.option("--resource", help="Only this resource; without it everything.")
-@click.option("--reason", help="Why; it is shown to whoever asks.")
+@click.option("--reason", help="Why; shown with the pause.")
 @JSON
 @reaching
 def pause(backend: Backend, resource: str | None, reason: str | None, as_json: bool) -> None:
-    """Start no more jobs; what runs goes on, direct requests too."""
+    """Start no more jobs; running jobs go on, and so do direct requests."""
     show(backend.pause_queue(resource, reason=reason), _pauses, as_json=as_json)
     if resource is not None:
         _warn_of_unused(backend, resource)
@@ -59,7 +59,7 @@ def pause(backend: Backend, resource: str | None, reason: str | None, as_json: b
 
 def _warn_of_unused(backend: Backend, resource: str) -> None:
     """A resource may be paused before anything uses it; but if nothing does, it is more likely misspelt."""
-    known = {each["defaults"]["resource"] for each in backend.job_types()["items"]}
+    known = {job_type["defaults"]["resource"] for job_type in backend.job_types()["items"]}
     known |= set(backend.stats()["resources"])
     known |= {name for worker in backend.workers()["items"] for name in worker["resources"] or ()}
     if resource in known or backend.list_jobs(resource=resource, limit=1)["items"]:
@@ -88,9 +88,9 @@ def _pauses(answer: Mapping[str, Any]) -> list[Any]:
     if not answer["paused"]:
         return ["Nothing is paused."]
     return [
-        f"{'everything' if each['resource'] is None else shown(each['resource'])} is paused since "
-        f"{instant(each['paused_at'])}" + (f": {shown(each['reason'])}" if each["reason"] else "")
-        for each in answer["paused"]
+        f"{'everything' if pause['resource'] is None else shown(pause['resource'])} is paused since "
+        f"{instant(pause['paused_at'])}" + (f": {shown(pause['reason'])}" if pause["reason"] else "")
+        for pause in answer["paused"]
     ]
 
 
@@ -99,5 +99,5 @@ def _pauses(answer: Mapping[str, Any]) -> list[Any]:
 @JSON
 @reaching
 def reorder(backend: Backend, job_ids: tuple[str, ...], as_json: bool) -> None:
-    """Let QUEUED JOBs of one priority stand in this order, on the places that they hold together."""
+    """Reorder QUEUED JOBs of one priority: they exchange their places among themselves, in this order."""
     show(backend.reorder_queue(job_ids), lambda answer: [jobs_table(answer["items"])], as_json=as_json)

@@ -19,7 +19,7 @@ STATUSES = ("ACTIVE", "RELEASED", "EXPIRED")
     epilog=example("holdbeat reservations --status ACTIVE", "holdbeat explain RESERVATION"),
 )
 def reservations() -> None:
-    """Direct requests: who waits for the next slot, who has one, and how they ended."""
+    """Direct requests: those that wait for a slot, those that run, and those that have ended."""
 
 
 @reservations.command("list", epilog=example("holdbeat reservations list --status ACTIVE --watch"))
@@ -29,10 +29,10 @@ def reservations() -> None:
 @WATCH
 @JSON
 @reaching
-def list_reservations(backend: Backend, watch: float | None, as_json: bool, **given: Any) -> None:
+def list_reservations(backend: Backend, watch: float | None, as_json: bool, **filters: Any) -> None:
     """List direct requests, the newest first."""
     show_list(
-        lambda: backend.list_reservations(**given),
+        lambda: backend.list_reservations(**filters),
         lambda page: [reservations_table(page["items"])],
         as_json=as_json,
         watch=watch,
@@ -48,7 +48,7 @@ def show_reservation(backend: Backend, reservation_id: str, watch: float | None,
     """Show a direct request: how it stands, or how it ended."""
     show_list(
         lambda: dict(backend.get_reservation(reservation_id)),
-        lambda each: [fields(each)],
+        lambda reservation: [fields(reservation)],
         as_json=as_json,
         watch=watch,
     )
@@ -62,7 +62,11 @@ def show_reservation(backend: Backend, reservation_id: str, watch: float | None,
 def cancel(backend: Backend, reservation_id: str, reason: str | None, as_json: bool) -> None:
     """Cancel a direct request, whether it waits or runs."""
     cancelled = backend.cancel_reservation(reservation_id, reason)
-    show(cancelled, lambda each: [f"{each['id']} {each['outcome'] or each['status']}"], as_json=as_json)
+    show(
+        cancelled,
+        lambda reservation: [f"{reservation['id']} {reservation['outcome'] or reservation['status']}"],
+        as_json=as_json,
+    )
 
 
 def reservations_table(items: Sequence[Mapping[str, Any]]) -> Drawn:
@@ -70,27 +74,27 @@ def reservations_table(items: Sequence[Mapping[str, Any]]) -> Drawn:
         ("id", "status", "type", "resource", "requested", "granted", "finished", "note"),
         [
             (
-                each["id"],
-                each["status"],
-                each["type"],
-                each["resource"],
-                instant(each["requested_at"]),
-                instant(each["granted_at"]),
-                instant(each["finished_at"]),
-                _note(each),
+                reservation["id"],
+                reservation["status"],
+                reservation["type"],
+                reservation["resource"],
+                instant(reservation["requested_at"]),
+                instant(reservation["granted_at"]),
+                instant(reservation["finished_at"]),
+                _note(reservation),
             )
-            for each in items
+            for reservation in items
         ],
     )
 
 
-def _note(each: Mapping[str, Any]) -> str:
+def _note(reservation: Mapping[str, Any]) -> str:
     """What a reader of the list would ask next: how it ended, whether it runs, or when it will start."""
-    if each["outcome"]:
-        why = str(each["error"] or "").strip().partition("\n")[0]
-        return f"{each['outcome']} {shown(why)[:80]}".strip()
-    if each["granted_at"]:
+    if reservation["outcome"]:
+        why = str(reservation["error"] or "").strip().partition("\n")[0]
+        return f"{reservation['outcome']} {shown(why)[:80]}".strip()
+    if reservation["granted_at"]:
         return "has its slot"
-    if each.get("estimated_start"):
-        return f"starts about {instant(each['estimated_start'])}"
+    if reservation.get("estimated_start"):
+        return f"starts about {instant(reservation['estimated_start'])}"
     return ""

@@ -1,4 +1,4 @@
-"""The verbs that Schedules and Endpoints have in common: listed, steered, explained, previewed."""
+"""The verbs that schedules and endpoints share: list, show, enable, pause, trigger, explain, preview."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ Kind = Callable[[Backend], ScheduleBackend]
 
 def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     """The verbs that both nouns have."""
+    for add in (_add_lists, _add_steps, _add_pause_and_hint, _add_trigger_and_explain, _add_occurrences, _add_preview):
+        add(group, noun, kind)
+
+
+def _add_lists(group: click.Group, noun: str, kind: Kind) -> None:
     plural = f"{noun}s"
 
     @group.command("list", epilog=example(f"holdbeat {plural} list --paused"), help=f"List {plural}, newest first.")
@@ -30,9 +35,9 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     @WATCH
     @JSON
     @reaching
-    def list_(backend: Backend, watch: float | None, as_json: bool, **given: Any) -> None:
+    def list_(backend: Backend, watch: float | None, as_json: bool, **filters: Any) -> None:
         show_list(
-            lambda: kind(backend).list(**without_none(given)),
+            lambda: kind(backend).list(**without_none(filters)),
             lambda page: [schedules_table(page["items"])],
             as_json=as_json,
             watch=watch,
@@ -44,7 +49,23 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     @JSON
     @reaching
     def show_one(backend: Backend, name: str, watch: float | None, as_json: bool) -> None:
-        show_list(lambda: dict(kind(backend).get(name)), lambda each: [fields(each)], as_json=as_json, watch=watch)
+        show_list(
+            lambda: dict(kind(backend).get(name)), lambda schedule: [fields(schedule)], as_json=as_json, watch=watch
+        )
+
+    @group.command("delete", epilog=example(f"holdbeat {plural} delete NAME --yes"), help=f"Delete the {noun} NAME.")
+    @NAME
+    @click.option("--yes", is_flag=True, help="Do not ask.")
+    @reaching
+    def delete(backend: Backend, name: str, yes: bool) -> None:
+        methods = kind(backend)
+        schedule = methods.get(name)
+        confirm(f"The {noun} {schedule['name']!r} will be deleted; its jobs stay.", yes=yes)
+        methods.delete(schedule["id"])
+
+
+def _add_steps(group: click.Group, noun: str, kind: Kind) -> None:
+    plural = f"{noun}s"
 
     def add_step(verb: str, sentence: str, step: Callable[[ScheduleBackend, str], Any]) -> None:
         @group.command(verb, epilog=example(f"holdbeat {plural} {verb} NAME"), help=sentence)
@@ -52,31 +73,39 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
         @JSON
         @reaching
         def take(backend: Backend, name: str, as_json: bool) -> None:
-            show(step(kind(backend), name), lambda each: [schedules_table([each])], as_json=as_json)
+            show(step(kind(backend), name), lambda schedule: [schedules_table([schedule])], as_json=as_json)
 
-    add_step("enable", f"Let the {noun} NAME fire again.", lambda each, name: each.enable(name))
-    add_step("disable", f"Let the {noun} NAME fire no more.", lambda each, name: each.disable(name))
-    add_step("resume", f"End the pause of the {noun} NAME.", lambda each, name: each.resume(name))
-    add_step("reset-failures", f"End the backoff of the {noun} NAME.", lambda each, name: each.reset_failures(name))
+    add_step("enable", f"Enable the {noun} NAME.", lambda methods, name: methods.enable(name))
+    add_step("disable", f"Disable the {noun} NAME.", lambda methods, name: methods.disable(name))
+    add_step("resume", f"Resume the {noun} NAME after a pause.", lambda methods, name: methods.resume(name))
+    add_step(
+        "reset-failures",
+        f"Reset the failure count of the {noun} NAME, which ends its backoff.",
+        lambda methods, name: methods.reset_failures(name),
+    )
+
+
+def _add_pause_and_hint(group: click.Group, noun: str, kind: Kind) -> None:
+    plural = f"{noun}s"
 
     @group.command(
         "pause",
         epilog=example(f"holdbeat {plural} pause NAME --reason 'upgrade'"),
-        help=f"Hold the {noun} NAME until an instant, or until somebody resumes it.",
+        help=f"Pause the {noun} NAME until an instant, or until it is resumed.",
     )
     @NAME
-    @click.option("--until", type=INSTANT, help="Resume by itself at this instant.")
+    @click.option("--until", type=INSTANT, help="Resume at this instant.")
     @click.option("--reason", help="Why.")
     @JSON
     @reaching
     def pause(backend: Backend, name: str, until: str | None, reason: str | None, as_json: bool) -> None:
         paused = kind(backend).pause(name, until=until, reason=reason)
-        show(paused, lambda each: [schedules_table([each])], as_json=as_json)
+        show(paused, lambda schedule: [schedules_table([schedule])], as_json=as_json)
 
     @group.command(
         "hint",
         epilog=example(f"holdbeat {plural} hint NAME --interval 30s --ttl 10m --reason 'error rate'"),
-        help=f"Ask the adaptive {noun} NAME for another pace, for a run at a time, or both.",
+        help=f"Ask the adaptive {noun} NAME for another interval, for a run at a time, or both.",
     )
     @NAME
     @click.option("--interval", "interval_s", type=DURATION, help="Run this often for a while.")
@@ -86,14 +115,18 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     @click.option("--clear", is_flag=True, help="Drop its hints instead.")
     @JSON
     @reaching
-    def hint(backend: Backend, name: str, clear: bool, as_json: bool, **given: Any) -> None:
-        each = kind(backend)
-        if clear == bool(without_none(given)):
+    def hint(backend: Backend, name: str, clear: bool, as_json: bool, **options: Any) -> None:
+        methods = kind(backend)
+        if clear == bool(without_none(options)):
             raise click.UsageError("Say --interval, --next-run-at or both; or --clear alone.")
-        changed = each.clear_hints(name) if clear else each.hint(name, **given)
+        changed = methods.clear_hints(name) if clear else methods.hint(name, **options)
         for warning in changed["warnings"]:
             click.echo(warning, err=True)
-        show(changed, lambda each: [schedules_table([each])], as_json=as_json)
+        show(changed, lambda schedule: [schedules_table([schedule])], as_json=as_json)
+
+
+def _add_trigger_and_explain(group: click.Group, noun: str, kind: Kind) -> None:
+    plural = f"{noun}s"
 
     @group.command("trigger", epilog=example(f"holdbeat {plural} trigger NAME"), help=f"Fire the {noun} NAME now.")
     @NAME
@@ -103,7 +136,9 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
         show(kind(backend).trigger(name), lambda job: [job["id"]], as_json=as_json)
 
     @group.command(
-        "explain", epilog=example(f"holdbeat {plural} explain NAME"), help=f"Say why the {noun} NAME runs when it runs."
+        "explain",
+        epilog=example(f"holdbeat {plural} explain NAME"),
+        help=f"Explain why the {noun} NAME runs when it runs.",
     )
     @NAME
     @WATCH
@@ -112,10 +147,14 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     def explain(backend: Backend, name: str, watch: float | None, as_json: bool) -> None:
         show_list(lambda: dict(kind(backend).explain(name)), explanation, as_json=as_json, watch=watch)
 
+
+def _add_occurrences(group: click.Group, noun: str, kind: Kind) -> None:
+    plural = f"{noun}s"
+
     @group.command(
         "occurrences",
         epilog=example(f"holdbeat {plural} occurrences NAME --status missed"),
-        help=f"List the due times of the {noun} NAME and what became of them, the latest first.",
+        help=f"List the due times of the {noun} NAME and their outcomes, the latest first.",
     )
     @NAME
     @click.option("--status", type=click.Choice(["fired", "skipped", "missed", "coalesced", "manual"]))
@@ -124,22 +163,22 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     @WATCH
     @JSON
     @reaching
-    def occurrences(backend: Backend, name: str, watch: float | None, as_json: bool, **given: Any) -> None:
+    def occurrences(backend: Backend, name: str, watch: float | None, as_json: bool, **filters: Any) -> None:
         show_list(
-            lambda: kind(backend).occurrences(name, **given),
+            lambda: kind(backend).occurrences(name, **filters),
             lambda page: [
                 table(
                     ("due", "status", "job_id", "late", "count", "reason"),
                     [
                         (
-                            instant(each["due_at"]),
-                            each["status"],
-                            each["job_id"],
-                            span(each["late_s"]),
-                            each["count"],
-                            each["reason"],
+                            instant(occurrence["due_at"]),
+                            occurrence["status"],
+                            occurrence["job_id"],
+                            span(occurrence["late_s"]),
+                            occurrence["count"],
+                            occurrence["reason"],
                         )
-                        for each in page["items"]
+                        for occurrence in page["items"]
                     ],
                     whole=("job_id",),
                 )
@@ -148,13 +187,18 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
             watch=watch,
         )
 
+
+def _add_preview(group: click.Group, noun: str, kind: Kind) -> None:
+    plural = f"{noun}s"
+    article = "an" if noun[0] in "aeiou" else "a"
+
     @group.command(
         "preview",
         epilog=example(
             f"holdbeat {plural} preview NAME -n 5",
             f"holdbeat {plural} preview --cron '30 2 * * *' --timezone Europe/Vienna",
         ),
-        help=f"Print the next due times of the {noun} NAME, or of a timetable that nobody saved.",
+        help=f"Print the next due times of the {noun} NAME, or of a timetable that is not saved.",
     )
     @click.argument("name", required=False, shell_complete=schedule_names)
     @click.option("-n", type=click.IntRange(1, 1000), help="How many (10).")
@@ -166,31 +210,21 @@ def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     @JSON
     @reaching
     def preview(backend: Backend, name: str | None, n: int | None, as_json: bool, **timetable: Any) -> None:
-        given = without_none(timetable)
-        if (name is None) == (not given):
-            raise click.UsageError(f"Give the NAME of a {noun}, or a timetable: --cron or --interval.")
+        options = without_none(timetable)
+        if (name is None) == (not options):
+            raise click.UsageError(f"Give the NAME of {article} {noun}, or a timetable: --cron or --interval.")
         if name is not None:
-            found = kind(backend).preview(name, n=n)
+            due_times = kind(backend).preview(name, n=n)
         else:
-            found = backend.schedules.preview_timetable(without_none({**given, "n": n}))
-        show(found, _preview, as_json=as_json)
-
-    @group.command("delete", epilog=example(f"holdbeat {plural} delete NAME --yes"), help=f"Delete the {noun} NAME.")
-    @NAME
-    @click.option("--yes", is_flag=True, help="Do not ask.")
-    @reaching
-    def delete(backend: Backend, name: str, yes: bool) -> None:
-        each = kind(backend)
-        found = each.get(name)
-        confirm(f"The {noun} {found['name']!r} will be deleted; its jobs stay.", yes=yes)
-        each.delete(found["id"])
+            due_times = backend.schedules.preview_timetable(without_none({**options, "n": n}))
+        show(due_times, _preview, as_json=as_json)
 
 
-def _preview(found: Any) -> list[Any]:
+def _preview(due_times: Any) -> list[Any]:
     shown: list[Any] = [
-        table(("at", "local", "note"), [(instant(t["at"]), t["local"], t["note"]) for t in found["items"]])
+        table(("at", "local", "note"), [(instant(t["at"]), t["local"], t["note"]) for t in due_times["items"]])
     ]
-    change = found.get("clock_change")
+    change = due_times.get("clock_change")
     if change:
         shown.append(f"The clocks change next at {instant(change['at'])}: {change['before']}, then {change['after']}.")
     return shown
@@ -201,17 +235,17 @@ def schedules_table(items: list[Any]) -> Any:
         ("id", "name", "on", "when", "does", "last run", "next run", "failures", "note"),
         [
             (
-                each["id"],
-                each["name"],
-                each["enabled"],
-                each["cron"] or f"every {span(each['interval_s'])}",
-                each.get("url") or each.get("type") or f"template {each.get('template_id')}",
-                instant(each["last_run_at"]),
-                instant(each["next_run_at"]),
-                each["failure_count"] or "",
-                _note(each),
+                schedule["id"],
+                schedule["name"],
+                schedule["enabled"],
+                schedule["cron"] or f"every {span(schedule['interval_s'])}",
+                schedule.get("url") or schedule.get("type") or f"template {schedule.get('template_id')}",
+                instant(schedule["last_run_at"]),
+                instant(schedule["next_run_at"]),
+                schedule["failure_count"] or "",
+                _note(schedule),
             )
-            for each in items
+            for schedule in items
         ],
         whole=("name",),
         # Every verb takes the name, so the id is what a reader misses least.
@@ -219,9 +253,9 @@ def schedules_table(items: list[Any]) -> Any:
     )
 
 
-def _note(each: Any) -> str:
-    if each.get("trouble"):
-        return f"cannot be planned: {each['trouble']}"
-    if not each["paused_until"]:
+def _note(schedule: Any) -> str:
+    if schedule.get("trouble"):
+        return f"cannot be planned: {schedule['trouble']}"
+    if not schedule["paused_until"]:
         return ""
-    return "paused" if each["paused_indefinitely"] else f"paused until {instant(each['paused_until'])}"
+    return "paused" if schedule["paused_indefinitely"] else f"paused until {instant(schedule['paused_until'])}"

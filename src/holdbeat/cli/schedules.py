@@ -11,7 +11,7 @@ from holdbeat.cli.arguments import DURATION, json_object, json_text, labels, par
 from holdbeat.cli.backend import Backend, ScheduleBackend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.options import JSON, WATCH, Function, ListingGroup, example, reaching
-from holdbeat.cli.output import fields, instant, show, show_list
+from holdbeat.cli.output import fields, instant, show, show_list, span, table
 from holdbeat.cli.schedule_verbs import NAME, add_common
 from holdbeat.cli.string_params import send_as_meant
 
@@ -21,7 +21,7 @@ from holdbeat.cli.string_params import send_as_meant
     epilog=example("holdbeat schedules add nightly story --cron '0 3 * * *'", "holdbeat schedules explain nightly"),
 )
 def schedules() -> None:
-    """When jobs are made: cron or interval."""
+    """Schedules: create jobs by cron or interval."""
 
 
 @click.group(
@@ -31,7 +31,7 @@ def schedules() -> None:
     ),
 )
 def endpoints() -> None:
-    """HTTP calls on schedules that adapt."""
+    """Endpoints: call URLs on adaptive schedules."""
 
 
 def _timing(function: Function) -> Function:
@@ -55,9 +55,9 @@ def _timing(function: Function) -> Function:
     return function
 
 
-def _request(more: str | None, label_words: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
+def _request(more: str | None, label_words: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
     request = json_object(more, what="--fields") if more else {}
-    return {**request, **without_none({**given, "labels": labels(label_words) or None})}
+    return {**request, **without_none({**options, "labels": labels(label_words) or None})}
 
 
 _WORK = (
@@ -123,12 +123,12 @@ def add_schedule(
     more: str | None,
     label_words: tuple[str, ...],
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    """Make a schedule NAME for a job TYPE, or for a --template."""
+    """Create a schedule NAME for a job TYPE, or for a --template."""
     if words and "=" not in words[0]:
-        given["type"], words = words[0], words[1:]
-    request = {**_request(more, label_words, given), **_work(words, source)}
+        options["type"], words = words[0], words[1:]
+    request = {**_request(more, label_words, options), **_work(words, source)}
     show(send_as_meant(backend, words, request, backend.schedules.create), _added, as_json=as_json)
 
 
@@ -148,10 +148,10 @@ def add_endpoint(
     more: str | None,
     label_words: tuple[str, ...],
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    """Make an endpoint NAME that calls a URL."""
-    request = {**_request(more, label_words, given), **_call(headers, body)}
+    """Create an endpoint NAME that calls a URL."""
+    request = {**_request(more, label_words, options), **_call(headers, body)}
     show(backend.endpoints.create(request), _added, as_json=as_json)
 
 
@@ -160,7 +160,7 @@ def add_endpoint(
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @_timing
 @_with(_WORK)
-@click.option("--version", type=int, help="Refuse if somebody has changed it since this version.")
+@click.option("--version", type=int, help="Refuse if it was changed since this version.")
 @JSON
 @reaching
 def edit_schedule(
@@ -172,10 +172,10 @@ def edit_schedule(
     label_words: tuple[str, ...],
     version: int | None,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    """Change the schedule NAME. KEY=VALUE and --params are all its params anew."""
-    changes = {**_request(more, label_words, given), **_work(words, source)}
+    """Change the schedule NAME. KEY=VALUE and --params replace all its params."""
+    changes = {**_request(more, label_words, options), **_work(words, source)}
     _edit(backend.schedules, name, changes, version, as_json)
 
 
@@ -184,7 +184,7 @@ def edit_schedule(
 @click.option("--url", help="Another address.")
 @_timing
 @_with(_CALL)
-@click.option("--version", type=int, help="Refuse if somebody has changed it since this version.")
+@click.option("--version", type=int, help="Refuse if it was changed since this version.")
 @JSON
 @reaching
 def edit_endpoint(
@@ -196,10 +196,10 @@ def edit_endpoint(
     label_words: tuple[str, ...],
     version: int | None,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    """Change the endpoint NAME. --header is all its headers anew."""
-    changes = {**_request(more, label_words, given), **_call(headers, body)}
+    """Change the endpoint NAME. --header replaces all its headers."""
+    changes = {**_request(more, label_words, options), **_call(headers, body)}
     _edit(backend.endpoints, name, changes, version, as_json)
 
 
@@ -210,7 +210,7 @@ def _edit(kind: ScheduleBackend, name: str, changes: dict[str, Any], version: in
     for one, other in (("cron", "interval_s"), ("interval_s", "cron")):
         if one in changes:
             changes.setdefault(other, None)
-    show(kind.update(name, changes, version=version), lambda each: [fields(each)], as_json=as_json)
+    show(kind.update(name, changes, version=version), lambda changed: [fields(changed)], as_json=as_json)
 
 
 def _added(schedule: Any) -> list[Any]:
@@ -226,10 +226,10 @@ add_common(endpoints, "endpoint", lambda backend: backend.endpoints)
 @JSON
 @reaching
 def test(backend: Backend, name: str, as_json: bool) -> None:
-    """Call the endpoint NAME at once; nothing is planned or counted. Exit 1 if the call fails."""
-    said = backend.endpoints.test(name)
-    show(said, lambda each: [fields({**each, **(each.get("result") or {}), "result": None})], as_json=as_json)
-    if not said.get("ok"):
+    """Call the endpoint NAME at once, without an effect on its plan or health. Exit 1 if the call fails."""
+    answer = backend.endpoints.test(name)
+    show(answer, lambda tested: [fields(tested)], as_json=as_json)
+    if not answer["ok"]:
         raise click.exceptions.Exit(1)
 
 
@@ -239,5 +239,24 @@ def test(backend: Backend, name: str, as_json: bool) -> None:
 @JSON
 @reaching
 def health(backend: Backend, name: str, watch: float | None, as_json: bool) -> None:
-    """Show how the endpoint NAME has done over 1, 4 and 24 hours."""
-    show_list(lambda: dict(backend.endpoints.health(name)), lambda each: [fields(each)], as_json=as_json, watch=watch)
+    """Show successes and failures of the endpoint NAME over 1, 4 and 24 hours."""
+    show_list(lambda: dict(backend.endpoints.health(name)), _health, as_json=as_json, watch=watch)
+
+
+def _health(health: dict[str, Any]) -> list[Any]:
+    from holdbeat.observe.wording import counted
+
+    windows = table(
+        ("window", "succeeded", "failed", "mean duration"),
+        [
+            (name, window["successes"], window["failures"], span(window["mean_duration_s"]))
+            for name, window in health["windows"].items()
+        ],
+        whole=("window",),
+    )
+    lines: list[Any] = [windows]
+    if health["streak"]:
+        lines.append(f"The last {counted(health['streak']['length'], 'run')}: {health['streak']['status']}.")
+    if health["last_run"]:
+        lines.append(f"Last run: {health['last_run']['status']} at {instant(health['last_run']['finished_at'])}.")
+    return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from typing import Any
 
@@ -12,7 +13,7 @@ from holdbeat.cli.backend import Backend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.job_tables import job_fields
 from holdbeat.cli.options import JSON, example, reaching
-from holdbeat.cli.output import print_json, say, show, shown
+from holdbeat.cli.output import print_json, say, show, shown, without_controls
 from holdbeat.cli.string_params import send_as_meant
 from holdbeat.cli.waiting import ticking, wait_in_sight
 
@@ -117,6 +118,6 @@ def direct(
     else:
         result = answer["result"]
         if isinstance(result, str):
-            click.echo(result)
+            click.echo(without_controls(result) if sys.stdout.isatty() else result)
         else:
             print_json(result)

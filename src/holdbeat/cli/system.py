@@ -17,7 +17,7 @@ from holdbeat.cli.output import instant, show_list, span, table
 @JSON
 @reaching
 def stats(backend: Backend, watch: float | None, as_json: bool) -> None:
-    """Print jobs, slots, runs of the last hour and incidents in numbers."""
+    """Print counts of jobs, slots, runs of the last hour and incidents."""
     show_list(lambda: dict(backend.stats()), draw_stats, as_json=as_json, watch=watch)
 
 
@@ -40,12 +40,12 @@ def resources_table(resources: Mapping[str, Any]) -> Any:
         [
             (
                 name,
-                "no limit" if each["slots"] is None else each["slots"],
-                each["used"],
-                each["waiting"],
-                span(each["oldest_wait_s"]),
+                "no limit" if figures["slots"] is None else figures["slots"],
+                figures["used"],
+                figures["waiting"],
+                span(figures["oldest_wait_s"]),
             )
-            for name, each in resources.items()
+            for name, figures in resources.items()
         ],
         whole=("resource",),
         leaves=("oldest wait",),
@@ -72,16 +72,16 @@ def workers_table(items: list[Any]) -> Any:
         ("id", "kind", "host", "pid", "slots", "resources", "heartbeat", "note"),
         [
             (
-                each["id"],
-                each["kind"],
-                each["host"],
-                each["pid"],
-                each["slots"],
-                "all" if each["resources"] is None else ", ".join(each["resources"]),
-                instant(each["heartbeat_at"]),
-                "ended" if each["stopped_at"] else "stopping" if each["stopping_at"] else "",
+                worker["id"],
+                worker["kind"],
+                worker["host"],
+                worker["pid"],
+                worker["slots"],
+                "all" if worker["resources"] is None else ", ".join(worker["resources"]),
+                instant(worker["heartbeat_at"]),
+                "ended" if worker["stopped_at"] else "stopping" if worker["stopping_at"] else "",
             )
-            for each in items
+            for worker in items
         ],
         leaves=("heartbeat", "pid", "host", "resources", "kind"),
     )
@@ -99,12 +99,12 @@ def types(backend: Backend, as_json: bool) -> None:
                 ("name", "aliases", "params", "description"),
                 [
                     (
-                        each["name"],
-                        ", ".join(each["aliases"]),
-                        ", ".join(each["schema"].get("properties", {})),
-                        each["description"],
+                        job_type["name"],
+                        ", ".join(job_type["aliases"]),
+                        ", ".join(job_type["schema"].get("properties", {})),
+                        job_type["description"],
                     )
-                    for each in page["items"]
+                    for job_type in page["items"]
                 ],
                 whole=("name",),
             )

@@ -40,9 +40,9 @@ def _fields(function: Function) -> Function:
 
 
 def _request(
-    words: tuple[str, ...], source: str | None, label_words: tuple[str, ...], policy: str | None, given: Any
+    words: tuple[str, ...], source: str | None, label_words: tuple[str, ...], policy: str | None, options: Any
 ) -> dict[str, Any]:
-    request = without_none({**given, "labels": labels(label_words) or None})
+    request = without_none({**options, "labels": labels(label_words) or None})
     if policy is not None:
         request["retry_policy"] = json_object(policy, what="--retry-policy")
     if words or source is not None:
@@ -66,12 +66,12 @@ def add(
     label_words: tuple[str, ...],
     retry_policy: str | None,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    """Make a template NAME for a job TYPE."""
-    request = {"name": name, "type": type_, **_request(words, source, label_words, retry_policy, given)}
+    """Create a template NAME for a job TYPE."""
+    request = {"name": name, "type": type_, **_request(words, source, label_words, retry_policy, options)}
     made = send_as_meant(backend, words, request, backend.create_template, field="default_params")
-    show(made, lambda each: [each["id"]], as_json=as_json)
+    show(made, lambda answer: [answer["id"]], as_json=as_json)
 
 
 @templates.command("list", epilog=example("holdbeat templates list --archived all"))
@@ -99,16 +99,16 @@ def list_templates(
                 ("id", "name", "type", "priority", "resource", "version", "archived", "description"),
                 [
                     (
-                        each["id"],
-                        each["name"],
-                        each["type"],
-                        each["priority"],
-                        each["resource"],
-                        each["version"],
-                        instant(each["archived_at"]),
-                        each["description"],
+                        template["id"],
+                        template["name"],
+                        template["type"],
+                        template["priority"],
+                        template["resource"],
+                        template["version"],
+                        instant(template["archived_at"]),
+                        template["description"],
                     )
-                    for each in page["items"]
+                    for template in page["items"]
                 ],
             )
         ],
@@ -123,7 +123,7 @@ def list_templates(
 @reaching
 def show_template(backend: Backend, template: str, as_json: bool) -> None:
     """Show a TEMPLATE, by its name or id."""
-    show(backend.get_template(template), lambda each: [fields(each)], as_json=as_json)
+    show(backend.get_template(template), lambda answer: [fields(answer)], as_json=as_json)
 
 
 @templates.command("edit", epilog=example("holdbeat templates edit nightly --priority 10"))
@@ -131,7 +131,7 @@ def show_template(backend: Backend, template: str, as_json: bool) -> None:
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--name", help="Another name.")
 @_fields
-@click.option("--version", type=int, help="Refuse if somebody has changed it since this version.")
+@click.option("--version", type=int, help="Refuse if it was changed since this version.")
 @JSON
 @reaching
 def edit(
@@ -143,13 +143,13 @@ def edit(
     retry_policy: str | None,
     version: int | None,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    """Change a TEMPLATE. KEY=VALUE and --params are all its params anew; jobs made from it stay as they are."""
-    changes = _request(words, source, label_words, retry_policy, given)
+    """Change a TEMPLATE. KEY=VALUE and --params replace all its params; jobs made from it stay as they are."""
+    changes = _request(words, source, label_words, retry_policy, options)
     if not changes:
         raise click.UsageError("Say what to change, e.g. --priority 10.")
-    show(backend.update_template(template, changes, version=version), lambda each: [fields(each)], as_json=as_json)
+    show(backend.update_template(template, changes, version=version), lambda answer: [fields(answer)], as_json=as_json)
 
 
 @templates.command("archive", epilog=example("holdbeat templates archive nightly"))
@@ -157,5 +157,5 @@ def edit(
 @JSON
 @reaching
 def archive(backend: Backend, template: str, as_json: bool) -> None:
-    """Make no more jobs from a TEMPLATE; its schedules are disabled."""
-    show(backend.archive_template(template), lambda each: [f"{each['id']} is archived."], as_json=as_json)
+    """Archive a TEMPLATE: no new jobs are made from it, and its schedules are disabled."""
+    show(backend.archive_template(template), lambda answer: [f"{answer['id']} is archived."], as_json=as_json)

@@ -1,4 +1,4 @@
-"""top: one screen of slots, queue, workers and schedules, drawn again and again."""
+"""top: one screen of slots, queue, direct requests, workers and schedules, drawn every second."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from holdbeat.cli.backend import Backend
 from holdbeat.cli.job_tables import queue_table, running_table
 from holdbeat.cli.options import JSON, example, reaching
 from holdbeat.cli.output import Drawn, console, print_json, rich_form, say
+from holdbeat.cli.reservations import reservations_table
 from holdbeat.cli.schedule_verbs import schedules_table
 from holdbeat.cli.system import resources_table, workers_table
 from holdbeat.domain.errors import Unavailable
@@ -25,16 +26,17 @@ if TYPE_CHECKING:
 
 RUNNING_SHOWN = 20
 QUEUE_SHOWN = 10
+DIRECT_SHOWN = 10
 SCHEDULES_SHOWN = 8
 
 
 @click.command(epilog=example("holdbeat top", "holdbeat top --server http://127.0.0.1:7450"))
-@click.option("--every", type=click.FloatRange(0.1, 60), default=1.0, help="Seconds between looks (1).")
-@click.option("--once", is_flag=True, help="Print it once and end.")
+@click.option("--every", type=click.FloatRange(0.1, 60), default=1.0, help="Seconds between updates (1).")
+@click.option("--once", is_flag=True, help="Print it once and exit.")
 @JSON
 @reaching
 def top(backend: Backend, every: float, once: bool, as_json: bool) -> None:
-    """Show slots, queue, workers and schedules live; q or Ctrl-C ends it."""
+    """Show slots, queue, direct requests, workers and schedules, live; q or Ctrl-C ends it."""
     if as_json:
         print_json(_look(backend))
         return
@@ -59,6 +61,7 @@ def _look(backend: Backend) -> dict[str, Any]:
         "stats": backend.stats(),
         "running": backend.list_jobs(status=["RUNNING"], limit=RUNNING_SHOWN)["items"],
         "queue": backend.get_queue(limit=QUEUE_SHOWN),
+        "direct": backend.list_reservations(status="ACTIVE", limit=DIRECT_SHOWN)["items"],
         "workers": backend.workers()["items"],
         "schedules": _next(backend),
     }
@@ -77,14 +80,18 @@ def _counts(look: dict[str, Any]) -> str:
 
 
 def _sections(look: dict[str, Any]) -> list[tuple[str, list[Drawn], int]]:
-    """Each with its title, what is drawn, and how many there are in truth: lists are asked for in parts."""
+    """Each with its title, what is drawn, and how many there are: lists are read in parts."""
     stats = look["stats"]
     # Where work waits comes first, because that is what a short screen must show.
     slots = sorted(stats["resources"].items(), key=lambda item: (-item[1]["waiting"], -item[1]["used"], item[0]))
+    # Most of the time there is no direct request, and then no line is spent on them.
+    direct = look["direct"]
+    direct_section = [("DIRECT REQUESTS", [reservations_table(direct)], len(direct))] if direct else []
     return [
         ("SLOTS", [resources_table(dict(slots))], len(slots)),
         ("RUNNING", [running_table(look["running"])], stats["jobs"].get("RUNNING", 0)),
         ("QUEUE", queue_table(look["queue"]), stats["jobs"].get("QUEUED", 0)),
+        *direct_section,
         ("WORKERS", [workers_table(look["workers"])], len(look["workers"])),
         ("NEXT RUNS", [schedules_table(look["schedules"])], stats["schedules"]),
     ]

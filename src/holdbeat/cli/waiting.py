@@ -1,6 +1,6 @@
-"""Waiting in sight: who waits for a job sees its id and how far it is, and keeps the id when they stop waiting.
+"""Waiting with progress: the terminal shows the job's id and how far it is, and the id again when waiting stops.
 
-Guards what Ctrl-C means: it ends the waiting, never the job. All this is said beside the output, which programs read.
+Guards what Ctrl-C means: it ends the waiting, never the job. All this goes to stderr, since programs read stdout.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from holdbeat.domain.errors import Unavailable
 
 if TYPE_CHECKING:
     from holdbeat.cli.backend import Backend
-    from holdbeat.client.types import Job
+    from holdbeat.schemas.jobs import Job
 
-LOOK_S = 0.5
+POLL_S = 0.5
 INTERRUPTED = 130
 
 
@@ -40,7 +40,7 @@ def wait_in_sight(backend: Backend, job: Job, timeout_s: float | None) -> Job:
         ) from None
     except KeyboardInterrupt:
         click.echo(
-            f"\nNobody waits any more, but job {job_id} goes on.\n"
+            f"\nStopped waiting; job {job_id} goes on.\n"
             f"  See how it is doing:  {_command('show', job_id)}\n"
             f"  Cancel it:            {_command('cancel', job_id)}",
             err=True,
@@ -58,7 +58,7 @@ def _waited(backend: Backend, job_id: str, timeout_s: float | None) -> Job:
     with _one_line() as draw:
         while True:
             passed_s = clock.monotonic() - began
-            left_s = LOOK_S if timeout_s is None else min(LOOK_S, timeout_s - passed_s)
+            left_s = POLL_S if timeout_s is None else min(POLL_S, timeout_s - passed_s)
             if left_s <= 0:
                 raise TimeoutError
             try:
@@ -86,7 +86,7 @@ def ticking(what: str) -> Iterator[None]:
         with _one_line() as draw:
 
             def tick() -> None:
-                while not ends.wait(LOOK_S):
+                while not ends.wait(POLL_S):
                     draw(f"{what}  {span(round(clock.monotonic() - began))}")
 
             drawing = threading.Thread(target=tick, name="holdbeat-ticking", daemon=True)
@@ -97,7 +97,7 @@ def ticking(what: str) -> Iterator[None]:
                 ends.set()
                 drawing.join()
     except KeyboardInterrupt:
-        click.echo("\nNobody waits any more, so the direct request is taken back.", err=True)
+        click.echo("\nStopped waiting; the direct request is cancelled.", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 

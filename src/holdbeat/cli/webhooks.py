@@ -16,7 +16,7 @@ _EVENT = click.option("--event", "events", multiple=True, help="Only this event;
 
 @click.group(cls=ListingGroup, epilog=example("holdbeat webhooks add https://example.org/hook --event job.run.failed"))
 def webhooks() -> None:
-    """Subscriptions: who is told how jobs end."""
+    """Webhook subscriptions: URLs that are told how jobs end."""
 
 
 @webhooks.command("add", epilog=example("holdbeat webhooks add https://example.org/hook --event job.run.failed"))
@@ -28,7 +28,7 @@ def webhooks() -> None:
 def add(backend: Backend, url: str, events: tuple[str, ...], secret: str | None, as_json: bool) -> None:
     """Subscribe a URL. Its secret is printed now, and never again."""
     made = backend.create_webhook(url, events=events or None, secret=secret)
-    show(made, lambda each: [fields({"id": each["id"], "secret": each["secret"]})], as_json=as_json)
+    show(made, lambda webhook: [fields({"id": webhook["id"], "secret": webhook["secret"]})], as_json=as_json)
 
 
 @webhooks.command("list", epilog=example("holdbeat webhooks list"))
@@ -45,9 +45,9 @@ def list_webhooks(backend: Backend, limit: int | None, cursor: str | None, watch
             table(
                 ("id", "url", "events", "enabled", "note"),
                 [
-                    (each["id"], each["url"], ", ".join(each["events"]) or "all", each["enabled"],
-                     each["disabled_reason"])
-                    for each in page["items"]
+                    (webhook["id"], webhook["url"], ", ".join(webhook["events"]) or "all", webhook["enabled"],
+                     webhook["disabled_reason"])
+                    for webhook in page["items"]
                 ],
             )
         ],
@@ -63,12 +63,12 @@ def list_webhooks(backend: Backend, limit: int | None, cursor: str | None, watch
 @click.option("--enable/--disable", "enabled", default=None, help="Switch it on or off.")
 @JSON
 @reaching
-def edit(backend: Backend, webhook_id: str, events: tuple[str, ...], as_json: bool, **given: Any) -> None:
+def edit(backend: Backend, webhook_id: str, events: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Change a WEBHOOK."""
-    changes = without_none({**given, "events": list(events) or None})
+    changes = without_none({**options, "events": list(events) or None})
     if not changes:
         raise click.UsageError("Say what to change: --url, --event, --enable or --disable.")
-    show(backend.update_webhook(webhook_id, changes), lambda each: [fields(each)], as_json=as_json)
+    show(backend.update_webhook(webhook_id, changes), lambda webhook: [fields(webhook)], as_json=as_json)
 
 
 @webhooks.command("rotate", epilog=example("holdbeat webhooks rotate WEBHOOK"))
@@ -79,7 +79,7 @@ def edit(backend: Backend, webhook_id: str, events: tuple[str, ...], as_json: bo
 def rotate(backend: Backend, webhook_id: str, secret: str | None, as_json: bool) -> None:
     """Give a WEBHOOK a new secret, printed once; the old one signs too for a day."""
     changed = backend.rotate_webhook(webhook_id, secret=secret)
-    show(changed, lambda each: [fields({"id": each["id"], "secret": each["secret"]})], as_json=as_json)
+    show(changed, lambda webhook: [fields({"id": webhook["id"], "secret": webhook["secret"]})], as_json=as_json)
 
 
 @webhooks.command("secret", epilog=example("holdbeat webhooks secret", "holdbeat webhooks secret --rotate"))
@@ -88,15 +88,15 @@ def rotate(backend: Backend, webhook_id: str, secret: str | None, as_json: bool)
 @reaching
 def secret(backend: Backend, is_rotated: bool, as_json: bool) -> None:
     """Show the server's own secret, which signs messages to a plain webhook URL."""
-    found = backend.rotate_webhook_secret() if is_rotated else backend.webhook_secret()
-    show(found, lambda each: [fields(each)], as_json=as_json)
+    answer = backend.rotate_webhook_secret() if is_rotated else backend.webhook_secret()
+    show(answer, lambda secret: [fields(secret)], as_json=as_json)
 
 
 @webhooks.command("delete", epilog=example("holdbeat webhooks delete WEBHOOK"))
 @click.argument("webhook_id", metavar="WEBHOOK")
 @reaching
 def delete(backend: Backend, webhook_id: str) -> None:
-    """End a subscription."""
+    """Delete a subscription."""
     backend.delete_webhook(webhook_id)
 
 
@@ -105,7 +105,7 @@ def delete(backend: Backend, webhook_id: str) -> None:
     epilog=example("holdbeat deliveries list --status FAILED", "holdbeat deliveries redeliver DELIVERY"),
 )
 def deliveries() -> None:
-    """Webhook messages on their way, arrived, or given up."""
+    """Webhook messages: pending, delivered or given up."""
 
 
 @deliveries.command("list", epilog=example("holdbeat deliveries list --job JOB"))
@@ -118,24 +118,24 @@ def deliveries() -> None:
 @WATCH
 @JSON
 @reaching
-def list_deliveries(backend: Backend, watch: float | None, as_json: bool, **given: Any) -> None:
+def list_deliveries(backend: Backend, watch: float | None, as_json: bool, **filters: Any) -> None:
     """List messages, the newest first."""
     show_list(
-        lambda: backend.list_deliveries(**given),
+        lambda: backend.list_deliveries(**filters),
         lambda page: [
             table(
                 ("id", "status", "event", "url", "attempts", "next attempt", "last error"),
                 [
                     (
-                        each["id"],
-                        each["status"],
-                        each["event"],
-                        each["url"],
-                        each["attempts"],
-                        instant(each["next_attempt_at"]),
-                        each["last_error"],
+                        delivery["id"],
+                        delivery["status"],
+                        delivery["event"],
+                        delivery["url"],
+                        delivery["attempts"],
+                        instant(delivery["next_attempt_at"]),
+                        delivery["last_error"],
                     )
-                    for each in page["items"]
+                    for delivery in page["items"]
                 ],
             )
         ],
@@ -150,7 +150,7 @@ def list_deliveries(backend: Backend, watch: float | None, as_json: bool, **give
 @reaching
 def show_delivery(backend: Backend, delivery_id: str, as_json: bool) -> None:
     """Show a DELIVERY with its payload."""
-    show(backend.get_delivery(delivery_id), lambda each: [fields(each)], as_json=as_json)
+    show(backend.get_delivery(delivery_id), lambda delivery: [fields(delivery)], as_json=as_json)
 
 
 @deliveries.command("redeliver", epilog=example("holdbeat deliveries redeliver DELIVERY"))
@@ -158,5 +158,5 @@ def show_delivery(backend: Backend, delivery_id: str, as_json: bool) -> None:
 @JSON
 @reaching
 def redeliver(backend: Backend, delivery_id: str, as_json: bool) -> None:
-    """Send a DELIVERY once more, under the same id."""
-    show(backend.redeliver(delivery_id), lambda each: [f"{each['id']} {each['status']}"], as_json=as_json)
+    """Send a DELIVERY again, with the same id."""
+    show(backend.redeliver(delivery_id), lambda delivery: [f"{delivery['id']} {delivery['status']}"], as_json=as_json)

@@ -37,12 +37,12 @@ class MessageReader:
         *lines, self._rest = (self._rest + part).split(b"\n")
         if len(self._rest) > _LONGEST:
             raise ValueError("a line of the stream does not end")
-        found = []
+        messages = []
         for line in lines:
             message = self._line(line.removesuffix(b"\r").decode("utf-8", "replace"))
             if message is not None:
-                found.append(message)
-        return found
+                messages.append(message)
+        return messages
 
     def _line(self, line: str) -> Message | None:
         if not line:

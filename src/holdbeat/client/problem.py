@@ -26,16 +26,18 @@ class ProblemError(HoldbeatError):
     def read(status: int, content: bytes) -> ProblemError:
         """The error that an answer describes; an answer that is no problem+json comes from something in between."""
         try:
-            said = json.loads(content)
+            problem = json.loads(content)
         except ValueError:
-            said = None
-        if not isinstance(said, dict) or not isinstance(said.get("detail"), str):
+            problem = None
+        if not isinstance(problem, dict) or not isinstance(problem.get("detail"), str):
             return ProblemError(
                 f"The server answered {status} without saying why; is this address a Holdbeat server?", status=status
             )
         known = ("type", "title", "status", "detail", "code", "field")
-        more = {name: value for name, value in said.items() if name not in known and name.isidentifier()}
-        return ProblemError(said["detail"], status=status, code=said.get("code"), field=said.get("field"), **more)
+        more = {name: value for name, value in problem.items() if name not in known and name.isidentifier()}
+        return ProblemError(
+            problem["detail"], status=status, code=problem.get("code"), field=problem.get("field"), **more
+        )
 
 
 def _rebuild(detail: str, status: int, code: str, field: str | None, ids: dict[str, Any]) -> ProblemError:

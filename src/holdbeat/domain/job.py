@@ -13,6 +13,9 @@ from typing import Any
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.run import JobRun
 
+SHELL = "shell"
+"""The job type that runs a command; only an admin may make such jobs (SEC-05)."""
+
 
 class JobStatus(StrEnum):
     QUEUED = "QUEUED"

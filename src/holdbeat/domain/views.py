@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from holdbeat.domain.template import JobTemplate
     from holdbeat.domain.webhook import Delivery, Webhook
     from holdbeat.domain.worker import Worker
+
+    class BulkOutcome(Protocol):
+        """How a change of many jobs went."""
+
+        matched: int
+        changed: int
+        ids: list[str]
+
 
 REDACTED = "[redacted]"
 SECRET_HEADERS = frozenset(
@@ -135,6 +143,10 @@ def group_json(group: JobGroup, jobs: list[Job]) -> dict[str, Any]:
         "finished_at": _time(group.finished_at),
         "jobs": [job_json(job) for job in jobs],
     }
+
+
+def bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
+    return {"matched": outcome.matched, "changed": outcome.changed, "ids": outcome.ids}
 
 
 def reservation_json(reservation: Reservation) -> dict[str, Any]:

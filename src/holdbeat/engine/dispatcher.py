@@ -25,6 +25,7 @@ from holdbeat.engine.run_lines import EndedRun, log_ended
 from holdbeat.engine.running import Running, RunningSet, settlement_of
 from holdbeat.engine.slots import Slots
 from holdbeat.engine.unstored_results import UnstoredResults
+from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.running.claim import Vacancy
@@ -95,6 +96,8 @@ class Dispatcher:
         self._changed = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None
         self._turned_at = 0.0
+        self.last_beat_at: Callable[[], float | None] = lambda: None
+        """When the leases were last renewed, on the monotonic clock."""
 
     # --- life --------------------------------------------------------------------------------------------
 
@@ -338,6 +341,12 @@ class Dispatcher:
             entry.task = asyncio.create_task(execution)
 
     async def _execute(self, entry: Running) -> None:
+        lease = entry.claim.lease
+        renewed_at = max(entry.claimed_at, self.last_beat_at() or 0.0)
+        if self._store.clock.monotonic() >= renewed_at + (lease.expires_at - lease.acquired_at).total_seconds():
+            # The process stood still after it had claimed: somebody else may have the slot by now (LEASE-04).
+            log.error("the lease of run %s was over before it began; it is not started", lease.id)
+            entry.stop.set(StopReason.LOST)
         try:
             outcome = await self._executor.execute(entry.claim, entry.stop)
         except asyncio.CancelledError:

@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import threading
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -47,17 +48,25 @@ class RunReports:
         self._logs: list[LogEntry] = []
         self._progress: dict[str, ProgressEntry] = {}
         self._writing = asyncio.Lock()
+        self.on_first: Callable[[], None] = lambda: None
+        """Called from any thread when something waits to be written and nothing did before."""
 
     def of(self, lease: Lease) -> OneRunReports:
         return OneRunReports(self, lease)
 
     def add_log(self, entry: LogEntry) -> None:
         with self._lock:
+            is_first = self.is_empty
             self._logs.append(entry)
+        if is_first:
+            self.on_first()
 
     def add_progress(self, entry: ProgressEntry) -> None:
         with self._lock:
+            is_first = self.is_empty
             self._progress[entry.lease_id] = entry
+        if is_first:
+            self.on_first()
 
     @property
     def is_empty(self) -> bool:

@@ -68,9 +68,10 @@ class ShutdownWatch:
         self._mouth.close()
 
     def _listen(self) -> None:
-        self._ear.settimeout(LOOK_S)
         with self._ear:
             while not self._is_closed and not self._is_over:
+                # Nothing is due before the first signal; `close` ends the wait.
+                self._ear.settimeout(None if self._until is None else LOOK_S)
                 try:
                     with contextlib.suppress(TimeoutError):
                         for number in self._ear.recv(64):

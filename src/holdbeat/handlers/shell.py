@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.job import SHELL
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.schema import Schema, validate
 from holdbeat.handlers.context import Context
@@ -27,7 +28,6 @@ from holdbeat.handlers.process import memory_file
 from holdbeat.handlers.process_group import ProcessGroup, describe_exit, despite_left_behind, note_left_behind
 from holdbeat.handlers.stop import StopSignal
 
-SHELL = "shell"
 SHELL_SCHEMA: Schema = {
     "type": "object",
     "properties": {

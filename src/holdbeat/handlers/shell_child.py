@@ -1,4 +1,4 @@
-"""Becomes a shell job's command: makes the death pact, then replaces itself by it.
+"""Becomes a shell job's command: asks to die with its parent, then replaces itself by the command.
 
 Run as a script without site-packages and without an environment of Python's own, so that it starts quickly.
 If the command cannot be started, it says so on a pipe that a successful start closes.
@@ -14,7 +14,7 @@ import sys
 
 def main(directory: str, parent: str, error_fd: str, cwd: str, *argv: str) -> None:
     sys.path.append(directory)  # last, for some of our modules are named like the standard library's
-    from death_pact import die_with, forget_inherited_signals  # type: ignore[import-not-found]
+    from die_with_parent import die_with, forget_inherited_signals  # type: ignore[import-not-found]
 
     die_with(int(parent))
     forget_inherited_signals()

@@ -5,16 +5,15 @@ Guards the difference between the job's end and the run's: a cancelled job whose
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.run import NEVER_RETRIED_KINDS, ErrorKind
 from holdbeat.observe.explain_running import lease_reasons
 from holdbeat.observe.wording import answer, listed, moment, reason, sentence, span
+from holdbeat.store.reads.chains import chain_of, manual_retry_of, status_and_delay
 from holdbeat.store.transaction import Transaction
-
-CHAIN_MAX = 100
 
 _KINDS = {
     ErrorKind.ERROR: "its handler raised an error",
@@ -88,9 +87,7 @@ def _failed(tx: Transaction, job: Job) -> dict[str, Any]:
 
 def _what_followed(tx: Transaction, job: Job) -> dict[str, Any]:
     if job.retried_by is not None:
-        row = tx.one("SELECT status, not_before FROM jobs WHERE id = :id", id=job.retried_by)
-        status = row[0] if row else "gone"
-        not_before: datetime | None = tx.time(row[1]) if row else None
+        status, not_before = status_and_delay(tx, job.retried_by) or ("gone", None)
         when = ""
         if status == JobStatus.QUEUED and not_before is not None and not_before > tx.now:
             when = f" and may start at {moment(not_before, tx.now)}"
@@ -149,7 +146,7 @@ def _cancelled(tx: Transaction, job: Job) -> list[dict[str, Any]]:
 def chain_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
     """The chain that the job belongs to, if it has more than one link, and whose manual retry it is."""
     reasons = []
-    links = _chain(tx, job)
+    links = chain_of(tx, job.id)
     if len(links) > 1:
         place = next(number for number, link in enumerate(links, 1) if link["job_id"] == job.id)
         detail = (
@@ -157,39 +154,7 @@ def chain_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
             f"{links[-1]['job_id']}, which is {links[-1]['status']}."
         )
         reasons.append(reason("chain", detail, jobs=links))
-    root = tx.one("SELECT retry_kind, retry_of FROM jobs WHERE id = :id", id=links[0]["job_id"])
-    if root is not None and root[0] == "manual":
-        reasons.append(reason("manual_retry", f"Somebody tried job {root[1]} again with it.", job_id=root[1]))
+    original = manual_retry_of(tx, links[0]["job_id"])
+    if original is not None:
+        reasons.append(reason("manual_retry", f"Somebody retried job {original} with it.", job_id=original))
     return reasons
-
-
-def _chain(tx: Transaction, job: Job) -> list[dict[str, Any]]:
-    """The job and its automatic retries, the oldest first."""
-    back = tx.rows(
-        "WITH RECURSIVE chain(id, retry_of, kind, depth) AS ("
-        " SELECT id, retry_of, retry_kind, 0 FROM jobs WHERE id = :id"
-        " UNION ALL SELECT j.id, j.retry_of, j.retry_kind, chain.depth + 1 FROM chain JOIN jobs j"
-        " ON j.id = chain.retry_of WHERE chain.kind = 'auto' AND chain.depth < :most)"
-        " SELECT id FROM chain ORDER BY depth DESC",
-        id=job.id,
-        most=CHAIN_MAX,
-    )
-    onwards = tx.rows(
-        "WITH RECURSIVE chain(id, retried_by, depth) AS ("
-        " SELECT id, retried_by, 0 FROM jobs WHERE id = :id"
-        " UNION ALL SELECT j.id, j.retried_by, chain.depth + 1 FROM chain JOIN jobs j"
-        " ON j.id = chain.retried_by WHERE chain.depth < :most)"
-        " SELECT id FROM chain WHERE depth > 0 ORDER BY depth",
-        id=job.id,
-        most=CHAIN_MAX,
-    )
-    ids = [row[0] for row in back] + [row[0] for row in onwards]
-    found = {
-        row[0]: {"job_id": row[0], "status": row[1], "error_kind": row[2]}
-        for row in tx.rows(
-            "SELECT j.id, j.status, r.error_kind FROM jobs j LEFT JOIN job_runs r ON r.job_id = j.id "
-            "WHERE j.id IN :ids",
-            ids=ids,
-        )
-    }
-    return [found[job_id] for job_id in ids]

@@ -10,11 +10,17 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
 from holdbeat.domain.views import reservation_json
 from holdbeat.observe.explain_waiting import after_the_busy, no_worker, resource_full, workers_busy
-from holdbeat.observe.slot_holders import Holder, holders_of_pool, pool_words
+from holdbeat.observe.slot_holders import pool_words
 from holdbeat.observe.wording import answer, counted, moment, reason, sentence, span
 from holdbeat.store.reads.blockers import Blockers, can_serve
 from holdbeat.store.reads.estimates import estimate_grant
-from holdbeat.store.running.reservations import list_reservations, load_reservation, place_in_line
+from holdbeat.store.reads.lease_holders import Holder, holders_of_pool
+from holdbeat.store.running.reservations import (
+    list_reservations,
+    load_reservation,
+    place_in_line,
+    worker_of_reservation,
+)
 from holdbeat.store.transaction import Transaction
 
 
@@ -120,9 +126,9 @@ def _ended(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
     ]
     if outcome != ReservationOutcome.COMPLETED:
         reasons.append(reason("not_retried", "A direct request is never tried again by anyone."))
-    row = tx.one("SELECT worker_id FROM leases WHERE reservation_id = :id", id=reservation.id)
-    if row is not None:
-        detail = f"Its handler has not ended yet on {row[0]} and still holds its slot."
-        reasons.append(reason("still_running", detail, worker_id=row[0]))
+    worker_id = worker_of_reservation(tx, reservation.id)
+    if worker_id is not None:
+        detail = f"Its handler has not ended yet on {worker_id} and still holds its slot."
+        reasons.append(reason("still_running", detail, worker_id=worker_id))
     summary = " ".join(each["detail"] for each in reasons)
     return answer(reservation.status, summary.replace("It ", f"Direct request {reservation.id} ", 1), reasons)

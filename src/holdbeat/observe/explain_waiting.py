@@ -14,13 +14,7 @@ from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.worker import Worker
-from holdbeat.observe.slot_holders import (
-    Holder,
-    holders_of_pool,
-    holders_on_workers,
-    pool_words,
-    slots_of_pool,
-)
+from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words, slots_of_pool
 from holdbeat.observe.wording import answer, because, counted, listed, moment, reason
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
@@ -31,6 +25,8 @@ from holdbeat.store.reads.estimates import (
     types_ahead,
     waiting_requests,
 )
+from holdbeat.store.reads.lease_holders import Holder, holders_of_pool, holders_on_workers
+from holdbeat.store.reads.predecessors import Predecessor, unfinished_job_of_schedule, unfinished_member
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.transaction import Transaction
 
@@ -87,51 +83,39 @@ def _delayed(tx: Transaction, job: Job) -> list[Reason]:
 
 
 def _group_predecessor(tx: Transaction, job: Job) -> list[Reason]:
-    found = tx.rows(
-        "SELECT j.id, j.sequence, j.status, l.id FROM jobs j LEFT JOIN leases l ON l.job_id = j.id "
-        "WHERE j.group_id = :group_id AND j.sequence < :sequence AND j.retried_by IS NULL "
-        "AND (j.status IN ('QUEUED', 'RUNNING') OR l.id IS NOT NULL "
-        "OR (j.status = 'FAILED' AND NOT j.permanently_failed)) ORDER BY j.sequence, j.id LIMIT 1",
-        group_id=job.group_id,
-        sequence=job.sequence,
-    )
-    if not found:
+    member = unfinished_member(tx, job)
+    if member is None:
         detail = f"An earlier member of its group {job.group_id} must end first."
         return [reason(Blocker.GROUP_PREDECESSOR, detail, group_id=job.group_id)]
-    predecessor, sequence, status, lease = found[0]
-    state = f"{status} and still runs" if lease and status == "CANCELLED" else status
     return [
         reason(
             Blocker.GROUP_PREDECESSOR,
-            f"It is member {(job.sequence or 0) + 1} of the sequential group {job.group_id}; member {sequence + 1}, "
-            f"job {predecessor}, must end first and is {state}.",
+            f"It is member {(job.sequence or 0) + 1} of the sequential group {job.group_id}; member "
+            f"{(member.sequence or 0) + 1}, job {member.job_id}, must end first and is {_state(member)}.",
             group_id=job.group_id,
-            job_id=predecessor,
-            status=status,
+            job_id=member.job_id,
+            status=member.status,
         )
     ]
 
 
+def _state(predecessor: Predecessor) -> str:
+    runs_on = predecessor.has_lease and predecessor.status == "CANCELLED"
+    return f"{predecessor.status} and still runs" if runs_on else predecessor.status
+
+
 def _overlap(tx: Transaction, job: Job) -> list[Reason]:
-    found = tx.rows(
-        "SELECT j.id, j.status, l.id FROM jobs j LEFT JOIN leases l ON l.job_id = j.id "
-        "WHERE j.schedule_id = :schedule_id AND j.id < :id AND (j.status IN ('QUEUED', 'RUNNING') OR l.id IS NOT NULL) "
-        "ORDER BY j.id LIMIT 1",
-        schedule_id=job.schedule_id,
-        id=job.id,
-    )
-    if not found:
+    other = unfinished_job_of_schedule(tx, job)
+    if other is None:
         detail = f"The job before it of the schedule {job.schedule_id} must end first."
         return [reason(Blocker.OVERLAP, detail, schedule_id=job.schedule_id)]
-    other, status, lease = found[0]
-    state = f"{status} and still runs" if lease and status == "CANCELLED" else status
     return [
         reason(
             Blocker.OVERLAP,
-            f"Job {other} of the same schedule must end first and is {state}.",
+            f"Job {other.job_id} of the same schedule must end first and is {_state(other)}.",
             schedule_id=job.schedule_id,
-            job_id=other,
-            status=status,
+            job_id=other.job_id,
+            status=other.status,
         )
     ]
 
@@ -171,10 +155,10 @@ def resource_full(tx: Transaction, work: Job | Reservation) -> list[Reason]:
         reason(
             Blocker.RESOURCE_FULL,
             f"The {taken} {noun} of {pool} {'is' if slots == 1 else 'are'} held by "
-            f"{listed(holder.words(tx.now) for holder in holders)}.",
+            f"{listed(holder_words(holder, tx.now) for holder in holders)}.",
             slots=slots,
             resource=work.resource,
-            holders=[holder.as_dict() for holder in holders],
+            holders=[holder_json(holder) for holder in holders],
         )
     ]
 
@@ -238,10 +222,10 @@ def workers_busy(tx: Transaction, work: Job | Reservation, workers: list[Worker]
     why = reason(
         WORKERS_BUSY,
         f"No worker that can run it has a free slot ({counted(slots, 'slot')} on {counted(len(able), 'worker')}): "
-        f"{listed(holder.words(tx.now) for holder in held)}.",
+        f"{listed(holder_words(holder, tx.now) for holder in held)}.",
         workers=[worker.id for worker in able],
         slots=slots,
-        holders=[holder.as_dict() for holder in held],
+        holders=[holder_json(holder) for holder in held],
     )
     return [why], held
 

@@ -22,8 +22,8 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.lease import Claim, Settlement
 from holdbeat.domain.run import ErrorKind, RunStatus
 from holdbeat.observe.recorder import Recorder
-from holdbeat.observe.store_gauges import StoreGauges, read_gauges
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.reads.gauges import StoreGauges, read_gauges
 from holdbeat.store.transaction import Row
 
 FRESH_S = 1.0

@@ -46,6 +46,7 @@ class MetricsServer:
 
     def start(self) -> None:
         self._thread.start()
+        log.info("metrics on %s", self.address)
 
     def close(self) -> None:
         """Serves no more; a scrape under way may be cut off."""

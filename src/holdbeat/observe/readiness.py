@@ -10,14 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdbeat.domain.clock import iso
-from holdbeat.domain.concurrency import PolicyKind
 from holdbeat.domain.errors import HoldbeatError
-from holdbeat.observe.store_gauges import trigger_lag_s
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.meta import remember
-from holdbeat.store.running.claim import Vacancy, claim
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.reads.gauges import trigger_lag_s
+from holdbeat.store.running.trial_claim import write_and_claim
 
 WITHIN_S = 10.0
 TRIGGER_LAG_MAX_S = 60.0
@@ -92,18 +88,3 @@ class Readiness:
 
 def _check(ok: bool, good: str, bad: str, **figures: Any) -> Check:
     return {"ok": ok, "detail": good if ok else bad, **figures}
-
-
-def write_and_claim(tx: Transaction) -> int:
-    """Writes the instant of the probe over that of the one before, then goes the way of a claim without a free slot.
-
-    It sees what is ready, locks the pools and counts the leases, and returns their number.
-    """
-    remember(tx, "readiness", iso(tx.now))
-    claim(tx, Vacancy("readiness-probe", ()))
-    policy = tx.terms.concurrency
-    if policy.kind is not PolicyKind.UNLIMITED:
-        names = ("*",) if policy.kind is PolicyKind.GLOBAL else tuple(policy.slots)
-        tx.lock_pools({f"pool:{name}" for name in names})
-    row = tx.one("SELECT count(*) FROM leases")
-    return int(row[0]) if row else 0

@@ -10,11 +10,12 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, reservation_json
 from holdbeat.observe.explain import explain_job
 from holdbeat.observe.explain_reservation import explain_reservation
-from holdbeat.store.queue.groups import load_group
+from holdbeat.store.queue.groups import group_name, load_group, member_counts
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.reads.event_log import events_of_job
+from holdbeat.store.reads.find_jobs import NEWEST, find_jobs
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs
 from holdbeat.store.reads.pagination import Page
@@ -25,7 +26,6 @@ from holdbeat.store.running.run_output import list_artifacts
 from holdbeat.store.schedules.schedules import find_schedule
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
-from holdbeat.web.find_job import NEWEST, find_jobs
 from holdbeat.web.forms import offered_types
 from holdbeat.web.request import Ask
 
@@ -78,7 +78,6 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
     explanation = explain_job(tx, job.id)
     links = next((each["jobs"] for each in explanation["reasons"] if each["code"] == "chain"), None)
     chain = [job_json(each) for each in load_jobs(tx, [link["job_id"] for link in links])] if links else [job_json(job)]
-    group = tx.one("SELECT name FROM job_groups WHERE id = :id", id=job.group_id) if job.group_id else None
     schedule = find_schedule(tx, job.schedule_id) if job.schedule_id else None
     template = find_template(tx, job.template_id) if job.template_id else None
     status = job.status
@@ -90,7 +89,7 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "artifacts": list_artifacts(tx, job.run.id) if job.run else [],
         "events": [event_json(each.event) for each in events_of_job(tx, job.id, 200)],
         "deliveries": [delivery_json(each) for each in list_deliveries(tx, job_id=job.id, limit=20).items],
-        "group_name": (group[0] or "unnamed group") if group else None,
+        "group_name": (group_name(tx, job.group_id) or "unnamed group") if job.group_id else None,
         "schedule": schedule,
         "template": template,
         "can_cancel": not status.is_terminal or (status is JobStatus.FAILED and job.retried_by is not None),
@@ -102,17 +101,10 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
 def read_groups(tx: Transaction, ask: Ask) -> dict[str, Any]:
     filters = ask.filters("status", "name")
     page = list_groups(tx, filters, limit=50, cursor=ask.text("cursor"))
-    states: dict[str, dict[str, int]] = {group.id: {} for group in page.items}
-    for group_id, status, amount in tx.rows(
-        "SELECT group_id, status, count(*) FROM jobs WHERE group_id IN :ids AND group_id IS NOT NULL "
-        "AND retried_by IS NULL GROUP BY group_id, status",
-        ids=list(states),
-    ):
-        states[group_id][status] = int(amount)
     return {
         "filters": filters,
         "groups": page.items,
-        "states": states,
+        "states": member_counts(tx, [group.id for group in page.items]),
         "next_cursor": page.next_cursor,
         "statuses": list(GroupStatus),
     }

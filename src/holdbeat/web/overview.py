@@ -14,7 +14,9 @@ from holdbeat.domain.views import job_json, run_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.observe.wording import counted, listed
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.job_types import some_type_names
 from holdbeat.store.queue.pauses import list_pauses
+from holdbeat.store.reads.jobs import has_jobs
 from holdbeat.store.reads.list_jobs import list_runs
 from holdbeat.store.reads.needs_attention import (
     failed_for_good,
@@ -106,8 +108,8 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
         "next": [(each, fires_at(each)) for each in next_schedules(tx) if not each.is_paused(tx.now)],
         "attention": _attention(tx, pauses),
-        "is_new": tx.one("SELECT id FROM jobs LIMIT 1") is None,
-        "job_types": [row[0] for row in tx.rows("SELECT name FROM job_types ORDER BY name LIMIT 5")],
+        "is_new": not has_jobs(tx),
+        "job_types": some_type_names(tx, 5),
     }
 
 

@@ -1,4 +1,4 @@
-"""Direct requests: the next free slot, and an answer in the same breath."""
+"""Routes of direct requests, which run in the next free slot and are answered with the result."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ from collections.abc import Collection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdbeat.api.problem import HandlerFailed, Interrupted, answer
+from holdbeat.api.problem import answer
 from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import CURSOR, LIMIT, Endpoint, Parameter, Routes
-from holdbeat.api.schemas.base import CancelRequest
-from holdbeat.api.schemas.jobs import Explanation
-from holdbeat.api.schemas.others import DirectAnswer, DirectRequest, Reservation, ReservationPage
-from holdbeat.domain.bounds import check_duration_s, check_line
-from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
-from holdbeat.domain.reservation import ReservationOutcome, ReservationStatus
-from holdbeat.domain.run import ErrorKind
-from holdbeat.domain.views import reservation_json
-from holdbeat.engine.direct_execution import DirectResult, WaitedTooLong
-from holdbeat.handlers.shell import SHELL
-from holdbeat.observe.explain_reservation import explain_reservation, reservation_with_estimate, reservations_page
-from holdbeat.store.running.reservations import cancel_reservation
+from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.reservation import ReservationStatus
+from holdbeat.operations import reservations
+from holdbeat.operations.direct import run_direct as run
+from holdbeat.schemas.base import CancelRequest, Page
+from holdbeat.schemas.jobs import Explanation
+from holdbeat.schemas.system import DirectAnswer, DirectRequest, Reservation
 
 routes = Routes("direct")
 REFUSES = (409, 502, 504)
@@ -36,16 +31,16 @@ class ClientGone(HoldbeatError):
 
 
 @routes.post("/api/direct/{type}", body=DirectRequest, body_optional=True, answers={200: DirectAnswer}, refuses=REFUSES)
-async def run_direct(call: ApiRequest) -> Response:
+async def run_direct(request: ApiRequest) -> Response:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
-    return await direct(call, call.path("type"))
+    return await direct(request, request.path("type"))
 
 
 def mapped(path: str, type_: str, taken: Collection[str] = ()) -> Endpoint:
-    """What serves an extra path that the settings map to a type (DIR-05), under a name that is not taken yet."""
+    """Serves an extra path that the settings map to a type (DIR-05), under a name that is not taken yet."""
 
-    async def run_mapped(call: ApiRequest) -> Response:
-        return await direct(call, type_)
+    async def run_mapped(request: ApiRequest) -> Response:
+        return await direct(request, type_)
 
     name = "run_direct" + "".join(sign if sign.isalnum() else "_" for sign in path)
     while name in taken:
@@ -55,22 +50,14 @@ def mapped(path: str, type_: str, taken: Collection[str] = ()) -> Endpoint:
     return run_mapped
 
 
-async def direct(call: ApiRequest, type_: str) -> Response:
+async def direct(request: ApiRequest, type_: str) -> Response:
     """A direct request, cancelled when its client goes away."""
-    check_line(type_, "type", 200)
-    if type_ == SHELL:
-        call.require_admin("A direct shell request")
-    given = await call.fields(("params", "wait_s"), may_be_empty=True)
-    params = given.get("params")
-    if params is None:
-        params = {}
-    if not isinstance(params, dict):
-        raise Invalid("params must be an object.", code="invalid_params", field="params")
-    wait_s = given.get("wait_s")
-    if wait_s is not None:
-        check_duration_s(wait_s, "wait_s", 0, 86_400)
-    work = asyncio.ensure_future(call.service.supervisor.direct.request(type_, params, wait_s))
-    gone = asyncio.ensure_future(_disconnected(call.request))
+    fields = await request.fields(("params", "wait_s"), may_be_empty=True)
+    handler = request.context.supervisor.direct
+    work = asyncio.ensure_future(
+        run(handler, request.operation_context, type_, fields.get("params"), fields.get("wait_s"))
+    )
+    gone = asyncio.ensure_future(_disconnected(request.request))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
@@ -78,7 +65,7 @@ async def direct(call: ApiRequest, type_: str) -> Response:
             with contextlib.suppress(asyncio.CancelledError, HoldbeatError):
                 await work
             raise ClientGone("The client went away.")
-        return _answer(await work)
+        return answer(await work)
     finally:
         gone.cancel()
         work.cancel()
@@ -90,84 +77,21 @@ async def _disconnected(request: Request) -> None:
         continue
 
 
-def _answer(result: DirectResult) -> Response:
-    reservation = result.reservation
-    match reservation.outcome:
-        case ReservationOutcome.COMPLETED | ReservationOutcome.SKIPPED:
-            shown = {
-                "reservation_id": reservation.id,
-                "outcome": reservation.outcome,
-                "result": reservation.result,
-                "waited_s": result.waited_s,
-                "ran_s": result.ran_s,
-            }
-            if reservation.outcome is ReservationOutcome.SKIPPED:
-                shown["reason"] = reservation.error
-            return answer(shown)
-        case ReservationOutcome.FAILED if reservation.error_kind == ErrorKind.INTERRUPTED:
-            raise Interrupted(
-                f"The server shut down while this ran: {reservation.error} It may have had effects; look before you "
-                "send it again.",
-                reservation_id=reservation.id,
-                error_kind=reservation.error_kind,
-            )
-        case ReservationOutcome.FAILED:
-            raise HandlerFailed(
-                reservation.error or "The handler failed.",
-                code="timeout" if reservation.error_kind == "timeout" else "handler_failed",
-                reservation_id=reservation.id,
-                error_kind=reservation.error_kind,
-            )
-        case ReservationOutcome.CANCELLED:
-            raise Conflict(
-                f"The direct request was cancelled: {reservation.error}.",
-                code="cancelled",
-                reservation_id=reservation.id,
-            )
-    raise WaitedTooLong(
-        f"The reservation {reservation.id} is {reservation.status}; send the request again.",
-        code="expired",
-        reservation_id=reservation.id,
-    )
-
-
-@routes.get(
-    "/api/reservations",
-    answers={200: ReservationPage},
+routes.operation(
+    "GET", "/api/reservations", reservations.list_reservations, name="list_direct_reservations",
+    answers={200: Page[Reservation]},
     parameters=(
         Parameter("status", "Only reservations of this status.", {"enum": list(ReservationStatus)}),
         LIMIT,
         CURSOR,
     ),
-)
-async def list_direct_reservations(call: ApiRequest) -> Response:
-    """List reservations, the newest first."""
-    status = call.choice("status", ReservationStatus)
-    wanted = None if status is None else ReservationStatus(status)
-    return answer(await call.service.store.read(reservations_page, wanted, call.limit, call.cursor))
-
-
-@routes.get("/api/reservations/{id}", answers={200: Reservation})
-async def get_reservation(call: ApiRequest) -> Response:
-    """Read one reservation."""
-    return answer(await call.service.store.read(reservation_with_estimate, call.id("reservation")))
-
-
-@routes.get("/api/reservations/{id}/explain", answers={200: Explanation})
-async def explain_direct_reservation(call: ApiRequest) -> Response:
-    """Say why a direct request waits, runs, or how it ended, and when it will probably start."""
-    return answer(await call.service.store.read(explain_reservation, call.id("reservation")))
-
-
-@routes.post(
-    "/api/reservations/{id}/cancel", body=CancelRequest, body_optional=True, answers={200: Reservation}, refuses=(409,)
-)
-async def cancel_direct_reservation(call: ApiRequest) -> Response:
-    """Cancel a direct request, whether it waits or runs."""
-    reservation_id = call.id("reservation")
-    given = await call.fields(("reason",), may_be_empty=True)
-    reason = given.get("reason")
-    if reason is not None:
-        check_line(reason, "reason", 500)
-    cancelled = await call.service.store.write(cancel_reservation, reservation_id, reason)
-    return answer({**reservation_json(cancelled), "estimated_start": None})
+)  # fmt: skip
+routes.operation("GET", "/api/reservations/{id}", reservations.get_reservation, answers={200: Reservation})
+routes.operation(
+    "GET", "/api/reservations/{id}/explain", reservations.explain_reservation, name="explain_direct_reservation",
+    answers={200: Explanation},
+)  # fmt: skip
+routes.operation(
+    "POST", "/api/reservations/{id}/cancel", reservations.cancel_reservation, name="cancel_direct_reservation",
+    body=CancelRequest, body_optional=True, answers={200: Reservation}, refuses=(409,),
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Health for people and machines that watch."""
+"""Liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from starlette.responses import Response
 from holdbeat.api.problem import answer, problem
 from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import Routes
-from holdbeat.api.schemas.others import Health, Readiness
+from holdbeat.schemas.system import Health, Readiness
 
 routes = Routes("health")
 
 
 @routes.get("/healthz", answers={200: Health})
-async def get_health(call: ApiRequest) -> Response:
-    """Say that this process answers; nothing more is claimed."""
+async def get_health(request: ApiRequest) -> Response:
+    """Liveness: this process answers. Nothing else is checked."""
     return answer({"status": "ok"})
 
 
 @routes.get("/readyz", answers={200: Readiness})
-async def get_readiness(call: ApiRequest) -> Response:
-    """Prove that this server can do its work: a write, a claim, schedules on time, a worker that beats."""
-    checks = (await call.service.readiness.probe())["checks"]
+async def get_readiness(request: ApiRequest) -> Response:
+    """Readiness: checks a write, a claim, that schedules are on time, and that a worker sends heartbeats."""
+    checks = (await request.context.readiness.probe())["checks"]
     failed = [check["detail"] for check in checks.values() if not check["ok"]]
     if failed:
         sentence = f"This server is not ready. {' '.join(failed)}"
@@ -32,7 +32,7 @@ async def get_readiness(call: ApiRequest) -> Response:
 
 
 @routes.get("/metrics", answers={200: "text/plain"})
-async def get_metrics(call: ApiRequest) -> Response:
+async def get_metrics(request: ApiRequest) -> Response:
     """Read the metrics in the text format of Prometheus."""
-    text, media_type = await asyncio.to_thread(call.service.metrics)
+    text, media_type = await asyncio.to_thread(request.context.metrics)
     return Response(text, 200, {"Content-Type": media_type})

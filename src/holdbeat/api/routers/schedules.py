@@ -1,47 +1,100 @@
-"""Schedules, and the preview of timetables that nobody saved yet."""
+"""Routes of schedules and endpoints: the same for both, under two paths."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from starlette.responses import Response
 
 from holdbeat.api.problem import answer
 from holdbeat.api.request import ApiRequest
-from holdbeat.api.routers.schedule_routes import Kind, add_routes
-from holdbeat.api.routes import ID_OR_NAME, Routes
-from holdbeat.api.schemas.schedules import (
+from holdbeat.api.routes import CURSOR, ID_OR_NAME, IF_MATCH, LIMIT, TEXT, Parameter, Routes
+from holdbeat.domain.occurrence import OccurrenceStatus
+from holdbeat.operations import endpoint_test
+from holdbeat.operations.kinds import methods_of
+from holdbeat.schemas.base import Page
+from holdbeat.schemas.schedules import (
+    BulkResumeRequest,
+    Endpoint,
+    EndpointChange,
+    EndpointHealth,
+    EndpointRequest,
+    EndpointTest,
+    HintRequest,
+    Occurrence,
     Preview,
     PreviewRequest,
     Schedule,
     ScheduleChange,
-    SchedulePage,
+    ScheduleExplanation,
+    SchedulePauseRequest,
     ScheduleRequest,
-)
-from holdbeat.domain.bounds import check_duration_s, check_line, check_whole_number
-from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
-from holdbeat.domain.views import preview_json, schedule_json
-from holdbeat.store.schedules.schedule_reports import preview_timetable
-
-routes = Routes("schedules", path_id=ID_OR_NAME)
-_KIND = Kind(
-    "schedule", "/api/schedules", False, schedule_json, Schedule, SchedulePage, ScheduleRequest, ScheduleChange
+    TriggeredJob,
 )
 
+schedule_routes = Routes("schedules", path_id=ID_OR_NAME)
+endpoint_routes = Routes("endpoints", path_id=ID_OR_NAME)
 
-@routes.post("/api/schedules/preview", body=PreviewRequest, answers={200: Preview})
-async def preview_schedule_timetable(call: ApiRequest) -> Response:
-    """Show the next due times of a cron expression or an interval before it is saved, gaps and folds marked."""
-    given = await call.fields(("cron", "interval_s", "timezone", "dst", "after", "n"))
-    if given.get("cron") is not None:
-        check_line(given["cron"], "cron", 256)
-    if given.get("interval_s") is not None:
-        check_duration_s(given["interval_s"], "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
-    for name in ("timezone", "dst"):
-        if given.get(name) is not None:
-            check_line(given[name], name, 200)
-    if given.get("n") is not None:
-        check_whole_number(given["n"], "n", 1, 1000)
-    fires = await call.service.store.read(preview_timetable, given)
-    return answer(preview_json(fires))
+_FLAGS = [
+    Parameter(name, f"Only those that are {name}, or not.", {"type": "boolean"})
+    for name in ("enabled", "adaptive", "paused")
+]
+_WORK = [Parameter(name, f"Only those with this {name}.", TEXT) for name in ("type", "template_id")]
+_ORDER = Parameter(
+    "order", "newest first, or those that run next first.", {"type": "string", "enum": ["newest", "next_run"]}
+)
+_STATUS = Parameter("status", "Only these outcomes.", {"enum": list(OccurrenceStatus)}, is_multiple=True)
+_COUNT = Parameter("n", "How many.", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 10})
 
 
-add_routes(routes, _KIND)
+def _add(routes: Routes, namespace: str, schema: Any, request: Any, change: Any, filters: list[Parameter]) -> None:
+    """Declares the routes that schedules and endpoints share."""
+    methods = methods_of(namespace)
+    path, one = f"/api/{namespace}", f"/api/{namespace}/{{id}}"
+    add = routes.operation
+    add("POST", f"{path}/preview", methods["preview_timetable"], body=PreviewRequest, answers={200: Preview})
+    add("POST", path, methods["create"], body=request, answers={201: schema}, refuses=(409,))
+    add("GET", path, methods["list"], answers={200: Page[schema]}, parameters=(*filters, _ORDER, LIMIT, CURSOR))
+    add("GET", one, methods["get"], answers={200: schema})
+    add(
+        "PATCH", one, methods["update"], body=change, answers={200: schema}, refuses=(409, 412),
+        parameters=(IF_MATCH,),
+    )  # fmt: skip
+    add("DELETE", one, methods["delete"], answers={204: None}, refuses=(412,), parameters=(IF_MATCH,))
+    for step in ("enable", "disable", "resume", "reset-failures"):
+        method = methods[step.replace("-", "_")]
+        add("POST", f"{one}/{step}", method, answers={200: schema}, refuses=(400, 409, 413))
+    add(
+        "POST", f"{one}/pause", methods["pause"], body=SchedulePauseRequest, body_optional=True,
+        answers={200: schema}, refuses=(409,),
+    )  # fmt: skip
+    add(
+        "POST", f"{path}/resume", methods["resume_many"], body=BulkResumeRequest, body_optional=True,
+        answers={200: Page[schema]}, refuses=(404,),
+    )  # fmt: skip
+    add("POST", f"{one}/hints", methods["hint"], body=HintRequest, answers={200: schema}, refuses=(409,))
+    add("DELETE", f"{one}/hints", methods["clear_hints"], answers={200: schema}, refuses=(409,))
+    add("POST", f"{one}/trigger", methods["trigger"], answers={201: TriggeredJob}, refuses=(400, 409, 413))
+    add(
+        "GET", f"{one}/occurrences", methods["occurrences"], answers={200: Page[Occurrence]},
+        parameters=(_STATUS, LIMIT, CURSOR),
+    )  # fmt: skip
+    add("GET", f"{one}/explain", methods["explain"], answers={200: ScheduleExplanation})
+    add("GET", f"{one}/preview", methods["preview"], answers={200: Preview}, parameters=(_COUNT,))
+
+
+_add(schedule_routes, "schedules", Schedule, ScheduleRequest, ScheduleChange, [*_FLAGS, *_WORK])
+_add(endpoint_routes, "endpoints", Endpoint, EndpointRequest, EndpointChange, _FLAGS)
+
+endpoint_routes.operation(
+    "GET", "/api/endpoints/{id}/health", methods_of("endpoints")["health"], answers={200: EndpointHealth}
+)
+
+
+@endpoint_routes.post("/api/endpoints/{id}/test", answers={200: EndpointTest}, refuses=(400, 413))
+async def test_endpoint(request: ApiRequest) -> Response:
+    """Call an endpoint at once and show what came back; neither its plan nor its health change."""
+    reference = request.path("id")
+    await request.fields((), may_be_empty=True)
+    context = request.context
+    return answer(await endpoint_test.test_endpoint(context.store, context.outbound, reference))

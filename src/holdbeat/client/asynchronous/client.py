@@ -10,14 +10,13 @@ from holdbeat.client.asynchronous.jobs import AsyncJobs
 from holdbeat.client.asynchronous.schedules import AsyncEndpoints, AsyncSchedules
 from holdbeat.client.asynchronous.transport import segment
 from holdbeat.client.messages import COMMENT
-from holdbeat.client.types import (
+from holdbeat.schemas.base import JsonObject, Page
+from holdbeat.schemas.jobs import Explanation
+from holdbeat.schemas.system import (
     Delivery,
     DirectAnswer,
     Event,
-    Explanation,
     JobType,
-    JsonObject,
-    Page,
     Reservation,
     Stats,
     Webhook,
@@ -58,8 +57,8 @@ class AsyncClient(AsyncJobs):
         body: dict[str, Any] = {"params": dict(params or {})}
         if wait_s is not None:
             body["wait_s"] = wait_s
-        said: DirectAnswer = await self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
-        return said
+        answer: DirectAnswer = await self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
+        return answer
 
     async def list_reservations(
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
@@ -71,20 +70,20 @@ class AsyncClient(AsyncJobs):
 
     async def get_reservation(self, reservation_id: str) -> Reservation:
         """Reads one direct request."""
-        found: Reservation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
-        return found
+        answer: Reservation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
+        return answer
 
     async def explain_reservation(self, reservation_id: str) -> Explanation:
         """Says why a direct request waits or runs, or how it ended."""
-        said: Explanation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
-        return said
+        answer: Explanation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
+        return answer
 
     async def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
         """Cancels a direct request that waits or runs."""
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
         body = {} if reason is None else {"reason": reason}
-        found: Reservation = await self.call("POST", path, body=body)
-        return found
+        answer: Reservation = await self.call("POST", path, body=body)
+        return answer
 
     # --- webhooks -----------------------------------------------------------------------------------------
 
@@ -107,8 +106,8 @@ class AsyncClient(AsyncJobs):
 
     async def get_webhook(self, webhook_id: str) -> Webhook:
         """Reads one webhook, without its secret."""
-        found: Webhook = await self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
-        return found
+        answer: Webhook = await self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
+        return answer
 
     async def update_webhook(
         self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None
@@ -134,8 +133,8 @@ class AsyncClient(AsyncJobs):
 
     async def webhook_secret(self) -> WebhookSecret:
         """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
-        found: WebhookSecret = await self.call("GET", "/api/webhooks/secret")
-        return found
+        answer: WebhookSecret = await self.call("GET", "/api/webhooks/secret")
+        return answer
 
     async def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
         """Makes a new secret for the server. For a day messages are signed with the old one too."""
@@ -158,13 +157,13 @@ class AsyncClient(AsyncJobs):
 
     async def get_delivery(self, delivery_id: str) -> Delivery:
         """Reads one webhook message and its attempts."""
-        found: Delivery = await self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
-        return found
+        answer: Delivery = await self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
+        return answer
 
     async def redeliver(self, delivery_id: str) -> Delivery:
         """Sends a webhook message once more, with the same id."""
-        found: Delivery = await self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
-        return found
+        answer: Delivery = await self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
+        return answer
 
     # --- the state of the whole ---------------------------------------------------------------------------
 
@@ -211,13 +210,13 @@ class AsyncClient(AsyncJobs):
 
     async def health(self) -> JsonObject:
         """Asks whether the server's process answers; needs no key."""
-        said: JsonObject = await self.call("GET", "/healthz")
-        return said
+        answer: JsonObject = await self.call("GET", "/healthz")
+        return answer
 
     async def readiness(self) -> JsonObject:
         """Checks that the server can do its work; raises ProblemError with the status 503 if it cannot."""
-        said: JsonObject = await self.call("GET", "/readyz", is_repeatable=False)
-        return said
+        answer: JsonObject = await self.call("GET", "/readyz", is_repeatable=False)
+        return answer
 
     async def metrics(self) -> str:
         """Reads the metrics in the text format of Prometheus."""

@@ -11,14 +11,13 @@ from holdbeat.client.blocking.jobs import Jobs
 from holdbeat.client.blocking.schedules import Endpoints, Schedules
 from holdbeat.client.blocking.transport import segment
 from holdbeat.client.messages import COMMENT
-from holdbeat.client.types import (
+from holdbeat.schemas.base import JsonObject, Page
+from holdbeat.schemas.jobs import Explanation
+from holdbeat.schemas.system import (
     Delivery,
     DirectAnswer,
     Event,
-    Explanation,
     JobType,
-    JsonObject,
-    Page,
     Reservation,
     Stats,
     Webhook,
@@ -59,8 +58,8 @@ class Client(Jobs):
         body: dict[str, Any] = {"params": dict(params or {})}
         if wait_s is not None:
             body["wait_s"] = wait_s
-        said: DirectAnswer = self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
-        return said
+        answer: DirectAnswer = self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
+        return answer
 
     def list_reservations(
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
@@ -72,20 +71,20 @@ class Client(Jobs):
 
     def get_reservation(self, reservation_id: str) -> Reservation:
         """Reads one direct request."""
-        found: Reservation = self.call("GET", f"/api/reservations/{segment(reservation_id)}")
-        return found
+        answer: Reservation = self.call("GET", f"/api/reservations/{segment(reservation_id)}")
+        return answer
 
     def explain_reservation(self, reservation_id: str) -> Explanation:
         """Says why a direct request waits or runs, or how it ended."""
-        said: Explanation = self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
-        return said
+        answer: Explanation = self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
+        return answer
 
     def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
         """Cancels a direct request that waits or runs."""
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
         body = {} if reason is None else {"reason": reason}
-        found: Reservation = self.call("POST", path, body=body)
-        return found
+        answer: Reservation = self.call("POST", path, body=body)
+        return answer
 
     # --- webhooks -----------------------------------------------------------------------------------------
 
@@ -106,8 +105,8 @@ class Client(Jobs):
 
     def get_webhook(self, webhook_id: str) -> Webhook:
         """Reads one webhook, without its secret."""
-        found: Webhook = self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
-        return found
+        answer: Webhook = self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
+        return answer
 
     def update_webhook(self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None) -> Webhook:
         """Changes `url`, `events` or `enabled` of a webhook.
@@ -131,8 +130,8 @@ class Client(Jobs):
 
     def webhook_secret(self) -> WebhookSecret:
         """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
-        found: WebhookSecret = self.call("GET", "/api/webhooks/secret")
-        return found
+        answer: WebhookSecret = self.call("GET", "/api/webhooks/secret")
+        return answer
 
     def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
         """Makes a new secret for the server. For a day messages are signed with the old one too."""
@@ -155,13 +154,13 @@ class Client(Jobs):
 
     def get_delivery(self, delivery_id: str) -> Delivery:
         """Reads one webhook message and its attempts."""
-        found: Delivery = self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
-        return found
+        answer: Delivery = self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
+        return answer
 
     def redeliver(self, delivery_id: str) -> Delivery:
         """Sends a webhook message once more, with the same id."""
-        found: Delivery = self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
-        return found
+        answer: Delivery = self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
+        return answer
 
     # --- the state of the whole ---------------------------------------------------------------------------
 
@@ -206,13 +205,13 @@ class Client(Jobs):
 
     def health(self) -> JsonObject:
         """Asks whether the server's process answers; needs no key."""
-        said: JsonObject = self.call("GET", "/healthz")
-        return said
+        answer: JsonObject = self.call("GET", "/healthz")
+        return answer
 
     def readiness(self) -> JsonObject:
         """Checks that the server can do its work; raises ProblemError with the status 503 if it cannot."""
-        said: JsonObject = self.call("GET", "/readyz", is_repeatable=False)
-        return said
+        answer: JsonObject = self.call("GET", "/readyz", is_repeatable=False)
+        return answer
 
     def metrics(self) -> str:
         """Reads the metrics in the text format of Prometheus."""

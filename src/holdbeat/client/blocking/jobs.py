@@ -9,27 +9,26 @@ from contextlib import closing
 from typing import Any
 
 from holdbeat.client.blocking.transport import Transport, segment
-from holdbeat.client.types import (
+from holdbeat.schemas.base import Items, Page
+from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
-    Event,
     Explanation,
-    Items,
+    GroupSummary,
     Job,
     JobGroup,
-    JobGroupWithJobs,
     JobRun,
     JobTemplate,
     LogLine,
-    Page,
-    Pauses,
-    Queue,
+    PauseList,
+    QueuePage,
 )
+from holdbeat.schemas.system import Event
 
 
-def _given(**fields: Any) -> dict[str, Any]:
-    """What a method was given of its own parameters. What a caller names himself goes as it is: null can mean
-    something, as in `cancel_grace_s`."""
+def _sent(**fields: Any) -> dict[str, Any]:
+    """The named arguments that are not None. A caller who passes a whole request may send null: it can mean something,
+    as in `cancel_grace_s`."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -47,7 +46,7 @@ class Jobs(Transport):
 
     def submit(self, type: str | None = None, params: Mapping[str, Any] | None = None, **fields: Any) -> Job:
         """Submits a job: `submit("story", {"prompt": "a fox"}, priority=5)` or `submit(template="nightly")`."""
-        return self.submit_job({**_given(type=type, params=params), **fields})
+        return self.submit_job({**_sent(type=type, params=params), **fields})
 
     def submit_job(self, request: Mapping[str, Any]) -> Job:
         """Submits a job. Without an idempotency key it gets one, so that a lost answer cannot make a second job."""
@@ -101,12 +100,12 @@ class Jobs(Transport):
 
     def cancel_job(self, job_id: str, reason: str | None = None) -> Job:
         """Cancels a job: one that waits never runs, the handler of one that runs is told to stop."""
-        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/cancel", body=_given(reason=reason))
+        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/cancel", body=_sent(reason=reason))
         return job
 
     def cancel_jobs(self, filter: Mapping[str, Any], *, dry_run: bool = False, reason: str | None = None) -> BulkResult:
         """Cancels every unfinished job that the filter finds."""
-        body = {"filter": filter, "dry_run": dry_run, **_given(reason=reason)}
+        body = {"filter": filter, "dry_run": dry_run, **_sent(reason=reason)}
         result: BulkResult = self.call("POST", "/api/jobs/cancel", body=body, is_repeatable=dry_run)
         return result
 
@@ -119,14 +118,14 @@ class Jobs(Transport):
         self, job_id: str, *, before: str | None = None, after: str | None = None, to: str | int | None = None
     ) -> Job:
         """Moves a QUEUED job within its priority; `to` is top, bottom or an index."""
-        body = _given(before=before, after=after, to=to)
+        body = _sent(before=before, after=after, to=to)
         job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/move", body=body)
         return job
 
     def explain_job(self, job_id: str) -> Explanation:
         """Says why a job waits or failed, and when it will probably start."""
-        said: Explanation = self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
-        return said
+        answer: Explanation = self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
+        return answer
 
     def job_events(self, job_id: str, *, limit: int | None = None, cursor: str | None = None) -> Page[Event]:
         """Lists what the scheduler decided about a job, in order."""
@@ -156,9 +155,11 @@ class Jobs(Transport):
 
     # --- logs ---------------------------------------------------------------------------------------------
 
-    def get_logs(self, job_id: str, *, after: int | None = None, limit: int | None = None) -> Page[LogLine]:
+    def get_logs(
+        self, job_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[LogLine]:
         """Reads the log of a job; `after` is the number of the last line that is known already."""
-        query = {"after": after, "limit": limit}
+        query = {"after": after, "limit": limit, "cursor": cursor}
         page: Page[LogLine] = self.call("GET", f"/api/jobs/{segment(job_id)}/logs", query=query)
         return page
 
@@ -174,10 +175,12 @@ class Jobs(Transport):
 
     # --- the queue ----------------------------------------------------------------------------------------
 
-    def get_queue(self, *, resource: str | None = None, limit: int | None = None, cursor: str | None = None) -> Queue:
+    def get_queue(
+        self, *, resource: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> QueuePage:
         """Lists the queue in the order in which it will be claimed."""
         query = {"resource": resource, "limit": limit, "cursor": cursor}
-        queue: Queue = self.call("GET", "/api/queue", query=query)
+        queue: QueuePage = self.call("GET", "/api/queue", query=query)
         return queue
 
     def reorder_queue(self, job_ids: Sequence[str]) -> Items[Job]:
@@ -185,15 +188,15 @@ class Jobs(Transport):
         jobs: Items[Job] = self.call("POST", "/api/queue/reorder", body={"job_ids": list(job_ids)}, is_repeatable=True)
         return jobs
 
-    def pause_queue(self, resource: str | None = None, *, reason: str | None = None) -> Pauses:
+    def pause_queue(self, resource: str | None = None, *, reason: str | None = None) -> PauseList:
         """Starts no more jobs, of one resource or of all. Running jobs go on."""
-        body = _given(resource=resource, reason=reason)
-        pauses: Pauses = self.call("POST", "/api/queue/pause", body=body, is_repeatable=True)
+        body = _sent(resource=resource, reason=reason)
+        pauses: PauseList = self.call("POST", "/api/queue/pause", body=body, is_repeatable=True)
         return pauses
 
-    def resume_queue(self, resource: str | None = None) -> Pauses:
+    def resume_queue(self, resource: str | None = None) -> PauseList:
         """Ends the pause of one resource, or the pause of all."""
-        pauses: Pauses = self.call("POST", "/api/queue/resume", body=_given(resource=resource), is_repeatable=True)
+        pauses: PauseList = self.call("POST", "/api/queue/resume", body=_sent(resource=resource), is_repeatable=True)
         return pauses
 
     # --- runs ---------------------------------------------------------------------------------------------
@@ -239,9 +242,9 @@ class Jobs(Transport):
 
     # --- groups -------------------------------------------------------------------------------------------
 
-    def create_group(self, request: Mapping[str, Any]) -> JobGroupWithJobs:
+    def create_group(self, request: Mapping[str, Any]) -> JobGroup:
         """Submits several jobs as a group: `{mode, jobs, name?, on_failure?}`."""
-        group: JobGroupWithJobs = self.call("POST", "/api/job-groups", body=request)
+        group: JobGroup = self.call("POST", "/api/job-groups", body=request)
         return group
 
     def list_groups(
@@ -251,21 +254,21 @@ class Jobs(Transport):
         name: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
-    ) -> Page[JobGroup]:
+    ) -> Page[GroupSummary]:
         """Lists groups, the newest first."""
         query = {"status": status, "name": name, "limit": limit, "cursor": cursor}
-        page: Page[JobGroup] = self.call("GET", "/api/job-groups", query=query)
+        page: Page[GroupSummary] = self.call("GET", "/api/job-groups", query=query)
         return page
 
-    def get_group(self, group_id: str) -> JobGroupWithJobs:
+    def get_group(self, group_id: str) -> JobGroup:
         """Reads a group and its jobs."""
-        group: JobGroupWithJobs = self.call("GET", f"/api/job-groups/{segment(group_id)}")
+        group: JobGroup = self.call("GET", f"/api/job-groups/{segment(group_id)}")
         return group
 
-    def cancel_group(self, group_id: str, reason: str | None = None) -> JobGroupWithJobs:
+    def cancel_group(self, group_id: str, reason: str | None = None) -> JobGroup:
         """Cancels every unfinished job of a group."""
-        body = _given(reason=reason)
-        group: JobGroupWithJobs = self.call("POST", f"/api/job-groups/{segment(group_id)}/cancel", body=body)
+        body = _sent(reason=reason)
+        group: JobGroup = self.call("POST", f"/api/job-groups/{segment(group_id)}/cancel", body=body)
         return group
 
     # --- templates ----------------------------------------------------------------------------------------

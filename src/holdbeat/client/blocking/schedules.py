@@ -1,82 +1,101 @@
 # Made from asynchronous/schedules.py by tools/unasync.py: change that one, then run `python -m tools.unasync`.
-"""Schedules and Endpoints: the same methods on two roads."""
+"""Schedules and Endpoints: the same methods under two paths."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from holdbeat.client.blocking.transport import Transport, segment
-from holdbeat.client.types import DueTime, Items, JsonObject, Occurrence, Page, Schedule
+from holdbeat.schemas.base import Page
+from holdbeat.schemas.schedules import (
+    Endpoint,
+    EndpointHealth,
+    EndpointTest,
+    Occurrence,
+    Preview,
+    Schedule,
+    ScheduleExplanation,
+    TriggeredJob,
+)
+
+S = TypeVar("S")
 
 
-class Schedules:
-    """`client.schedules`; a schedule is named by its id or its name."""
+class ScheduleMethods(Generic[S]):
+    """What schedules and endpoints share; each is named by its id or its name."""
 
-    road = "/api/schedules"
+    base_path: str
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     def _path(self, reference: str, *parts: str) -> str:
-        return "/".join([self.road, segment(reference), *parts])
+        return "/".join([self.base_path, segment(reference), *parts])
 
     def _post(self, reference: str, verb: str, **fields: Any) -> Any:
         body = {name: value for name, value in fields.items() if value is not None}
         return self._transport.call("POST", self._path(reference, verb), body=body)
 
-    def create(self, request: Mapping[str, Any]) -> Schedule:
+    def create(self, request: Mapping[str, Any]) -> S:
         """Makes a schedule: `{name, type or template, cron or interval_s, ...}`."""
-        made: Schedule = self._transport.call("POST", self.road, body=request)
+        made: S = self._transport.call("POST", self.base_path, body=request)
         return made
 
-    def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[Schedule]:
+    def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[S]:
         """Lists schedules. Filters: enabled, adaptive, paused, type, template_id; order: newest or next_run."""
         query = {**filters, "limit": limit, "cursor": cursor}
-        page: Page[Schedule] = self._transport.call("GET", self.road, query=query)
+        page: Page[S] = self._transport.call("GET", self.base_path, query=query)
         return page
 
-    def get(self, reference: str) -> Schedule:
+    def get(self, reference: str) -> S:
         """Reads one schedule."""
-        found: Schedule = self._transport.call("GET", self._path(reference))
-        return found
+        answer: S = self._transport.call("GET", self._path(reference))
+        return answer
 
-    def update(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> Schedule:
+    def update(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> S:
         """Changes a schedule and plans it again at once; jobs that it made stay as they are.
 
         With `version` the change is refused if somebody else changed it since.
         """
         headers = {} if version is None else {"If-Match": f'"{version}"'}
-        changed: Schedule = self._transport.call("PATCH", self._path(reference), body=changes, headers=headers)
+        changed: S = self._transport.call("PATCH", self._path(reference), body=changes, headers=headers)
         return changed
 
-    def delete(self, reference: str) -> None:
+    def delete(self, reference: str, *, version: int | None = None) -> None:
         """Deletes a schedule. Its jobs and the record of its due times stay."""
-        self._transport.call("DELETE", self._path(reference), is_repeatable=False)
+        headers = {} if version is None else {"If-Match": f'"{version}"'}
+        self._transport.call("DELETE", self._path(reference), headers=headers, is_repeatable=False)
 
-    def enable(self, reference: str) -> Schedule:
+    def enable(self, reference: str) -> S:
         """Lets a schedule fire again, from now on."""
-        changed: Schedule = self._post(reference, "enable")
+        changed: S = self._post(reference, "enable")
         return changed
 
-    def disable(self, reference: str) -> Schedule:
+    def disable(self, reference: str) -> S:
         """Lets a schedule fire no more."""
-        changed: Schedule = self._post(reference, "disable")
+        changed: S = self._post(reference, "disable")
         return changed
 
-    def pause(self, reference: str, *, until: str | None = None, reason: str | None = None) -> Schedule:
+    def pause(self, reference: str, *, until: str | None = None, reason: str | None = None) -> S:
         """Pauses a schedule until an instant, or until `resume`."""
-        changed: Schedule = self._post(reference, "pause", until=until, reason=reason)
+        changed: S = self._post(reference, "pause", until=until, reason=reason)
         return changed
 
-    def resume(self, reference: str) -> Schedule:
+    def resume(self, reference: str) -> S:
         """Ends the pause of a schedule."""
-        changed: Schedule = self._post(reference, "resume")
+        changed: S = self._post(reference, "resume")
         return changed
 
-    def reset_failures(self, reference: str) -> Schedule:
+    def resume_many(self, ids: Sequence[str] | None = None) -> Page[S]:
+        """Ends the pauses of many, spread over a minute; without `ids` of all."""
+        body = {} if ids is None else {"ids": [*ids]}
+        page: Page[S] = self._transport.call("POST", f"{self.base_path}/resume", body=body)
+        return page
+
+    def reset_failures(self, reference: str) -> S:
         """Ends the backoff of an adaptive schedule."""
-        changed: Schedule = self._post(reference, "reset-failures")
+        changed: S = self._post(reference, "reset-failures")
         return changed
 
     def hint(
@@ -87,60 +106,71 @@ class Schedules:
         next_run_at: str | None = None,
         ttl_s: float | None = None,
         reason: str | None = None,
-    ) -> Schedule:
+    ) -> S:
         """Asks an adaptive schedule for another interval, for a run at an instant, or both."""
-        changed: Schedule = self._post(
+        changed: S = self._post(
             reference, "hints", interval_s=interval_s, next_run_at=next_run_at, ttl_s=ttl_s, reason=reason
         )
         return changed
 
-    def clear_hints(self, reference: str) -> Schedule:
+    def clear_hints(self, reference: str) -> S:
         """Removes the hints of an adaptive schedule."""
-        changed: Schedule = self._transport.call("DELETE", self._path(reference, "hints"))
+        changed: S = self._transport.call("DELETE", self._path(reference, "hints"))
         return changed
 
-    def trigger(self, reference: str) -> JsonObject:
+    def trigger(self, reference: str) -> TriggeredJob:
         """Fires a schedule now, whatever its timetable says."""
-        fired: JsonObject = self._post(reference, "trigger")
+        fired: TriggeredJob = self._post(reference, "trigger")
         return fired
 
     def occurrences(
-        self, reference: str, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
+        self,
+        reference: str,
+        *,
+        status: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
     ) -> Page[Occurrence]:
         """Lists the due times of a schedule and what became of each, the latest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
         page: Page[Occurrence] = self._transport.call("GET", self._path(reference, "occurrences"), query=query)
         return page
 
-    def explain(self, reference: str) -> JsonObject:
+    def explain(self, reference: str) -> ScheduleExplanation:
         """Says why a schedule fires when it does, or why it does not."""
-        said: JsonObject = self._transport.call("GET", self._path(reference, "explain"))
-        return said
+        answer: ScheduleExplanation = self._transport.call("GET", self._path(reference, "explain"))
+        return answer
 
-    def preview(self, reference: str, *, n: int | None = None) -> Items[DueTime]:
+    def preview(self, reference: str, *, n: int | None = None) -> Preview:
         """Lists the next due times of a schedule."""
-        times: Items[DueTime] = self._transport.call("GET", self._path(reference, "preview"), query={"n": n})
+        times: Preview = self._transport.call("GET", self._path(reference, "preview"), query={"n": n})
         return times
 
-    def preview_timetable(self, timetable: Mapping[str, Any]) -> Items[DueTime]:
+    def preview_timetable(self, timetable: Mapping[str, Any]) -> Preview:
         """Lists the next due times of a timetable that is not saved: `{cron or interval_s, timezone?, dst?, n?}`."""
-        path = f"{self.road}/preview"
-        times: Items[DueTime] = self._transport.call("POST", path, body=timetable, is_repeatable=True)
+        path = f"{self.base_path}/preview"
+        times: Preview = self._transport.call("POST", path, body=timetable, is_repeatable=True)
         return times
 
 
-class Endpoints(Schedules):
-    """`client.endpoints`: the methods of schedules, and two more."""
+class Schedules(ScheduleMethods[Schedule]):
+    """`client.schedules`."""
 
-    road = "/api/endpoints"
+    base_path = "/api/schedules"
 
-    def test(self, reference: str) -> JsonObject:
-        """Calls the endpoint at once. Its plan, counters and health stay as they are."""
+
+class Endpoints(ScheduleMethods[Endpoint]):
+    """`client.endpoints`."""
+
+    base_path = "/api/endpoints"
+
+    def test(self, reference: str) -> EndpointTest:
+        """Calls the endpoint at once; plan, counters and health stay as they are."""
         path = self._path(reference, "test")
-        said: JsonObject = self._transport.call("POST", path, timeout_s=None)
-        return said
+        answer: EndpointTest = self._transport.call("POST", path, timeout_s=None)
+        return answer
 
-    def health(self, reference: str) -> JsonObject:
+    def health(self, reference: str) -> EndpointHealth:
         """Reads how an endpoint did over the last 1, 4 and 24 hours."""
-        said: JsonObject = self._transport.call("GET", self._path(reference, "health"))
-        return said
+        answer: EndpointHealth = self._transport.call("GET", self._path(reference, "health"))
+        return answer

@@ -38,11 +38,11 @@ def segment(text: str) -> str:
     return {".": "%2E", "..": "%2E%2E"}.get(quoted, quoted)
 
 
-def query_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Query parameters without those that were not given; truth values as the API writes them."""
+def query_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Query parameters without None; booleans as the API writes them."""
     return {
         name: str(value).lower() if isinstance(value, bool) else value
-        for name, value in given.items()
+        for name, value in values.items()
         if value is not None
     }
 

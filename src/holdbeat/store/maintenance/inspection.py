@@ -112,3 +112,9 @@ def old_rows(tx: Transaction, before: datetime) -> int:
     """About how many rows retention could take away; some of them may have to stay."""
     counts = ", ".join(f"(SELECT count(*) FROM {source})" for source in _OLD)
     return sum(int(count) for count in tx.rows(f"SELECT {counts}", before=before)[0])
+
+
+def server_version(tx: Transaction) -> str:
+    """The version of the PostgreSQL server."""
+    row = tx.one("SELECT current_setting('server_version')")
+    return str(row[0]) if row else "?"

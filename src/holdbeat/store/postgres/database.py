@@ -98,23 +98,22 @@ class Link:
 def open_database(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
     """Migrates the schema and reads the types of its columns."""
     try:
-        connection = connect(url)
+        with contextlib.closing(connect(url)) as connection:
+            migrate(connection, create=create, at=iso(clock.now()))
+            if isinstance(clock, OffsetClock):
+                asked = clock.monotonic()
+                row = connection.execute("SELECT clock_timestamp()").fetchone()
+                assert row is not None
+                clock.sample(row[0], asked=asked, answered=clock.monotonic())
+            types: dict[str, dict[str, str]] = {}
+            for table, column, kind in connection.execute(
+                "SELECT table_name, column_name, udt_name FROM information_schema.columns "
+                "WHERE table_schema = ANY(current_schemas(false))"
+            ):
+                types.setdefault(table, {})[column] = kind
+            return types
     except psycopg.OperationalError as error:
         raise StoreDown(f"The database cannot be reached ({error}). Check --store and that the server runs.") from error
-    with contextlib.closing(connection):
-        migrate(connection, create=create, at=iso(clock.now()))
-        if isinstance(clock, OffsetClock):
-            asked = clock.monotonic()
-            row = connection.execute("SELECT clock_timestamp()").fetchone()
-            assert row is not None
-            clock.sample(row[0], asked=asked, answered=clock.monotonic())
-        types: dict[str, dict[str, str]] = {}
-        for table, column, kind in connection.execute(
-            "SELECT table_name, column_name, udt_name FROM information_schema.columns "
-            "WHERE table_schema = ANY(current_schemas(false))"
-        ):
-            types.setdefault(table, {})[column] = kind
-        return types
 
 
 def migrate(connection: psycopg.Connection[Row], *, create: bool, at: str) -> None:

@@ -166,3 +166,21 @@ def _move_on(tx: Transaction, group: JobGroup, status: GroupStatus, outbox: Outb
     if status.is_terminal:
         tx.record(events.GROUP_FINISHED, group_id=group.id, status=status)
         outbox.tell_group(group.id)
+
+
+def group_name(tx: Transaction, group_id: str) -> str | None:
+    """The name of a group; None if it has none, or is gone."""
+    row = tx.one("SELECT name FROM job_groups WHERE id = :id", id=group_id)
+    return None if row is None else row[0]
+
+
+def member_counts(tx: Transaction, group_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """For each group the number of its jobs by status; of a chain the last attempt counts."""
+    counts: dict[str, dict[str, int]] = {group_id: {} for group_id in group_ids}
+    for group_id, status, amount in tx.rows(
+        "SELECT group_id, status, count(*) FROM jobs WHERE group_id IN :ids AND group_id IS NOT NULL "
+        "AND retried_by IS NULL GROUP BY group_id, status",
+        ids=list(group_ids),
+    ):
+        counts[group_id][status] = int(amount)
+    return counts

@@ -137,3 +137,8 @@ def _parsed(text: str) -> Any:
 
 def _type_of(tx: Transaction, row: Row) -> AnnouncedType:
     return AnnouncedType(row[0], _parsed(row[1]), _parsed(row[2]), tuple(_parsed(row[3])), row[4], tx.time(row[5]))
+
+
+def some_type_names(tx: Transaction, limit: int) -> list[str]:
+    """The first names of job types, in the database's order."""
+    return [row[0] for row in tx.rows("SELECT name FROM job_types ORDER BY name LIMIT :limit", limit=limit)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain.errors import Invalid
@@ -241,3 +241,9 @@ def _refused(text: str) -> Invalid:
         code="invalid_cursor",
         field="after",
     )
+
+
+def last_event_at(tx: Transaction) -> datetime | None:
+    """When the newest event happened."""
+    row = tx.one("SELECT at FROM events ORDER BY id DESC LIMIT 1")
+    return None if row is None else tx.time(row[0])

@@ -62,3 +62,15 @@ def load_run(tx: Transaction, run_id: str) -> JobRun:
     if row is None:
         raise NotFound(f"There is no job run {run_id}.", run_id=run_id)
     return run_of(tx, row)
+
+
+def load_run_and_type(tx: Transaction, run_id: str) -> tuple[JobRun, str | None]:
+    """One JobRun by its id, with the type of its Job where it is recorded."""
+    run = load_run(tx, run_id)
+    row = tx.one("SELECT type FROM job_runs WHERE id = :id", id=run_id)
+    return run, (str(row[0]) if row and row[0] else None)
+
+
+def has_jobs(tx: Transaction) -> bool:
+    """Whether the store holds any job."""
+    return tx.one("SELECT id FROM jobs LIMIT 1") is not None

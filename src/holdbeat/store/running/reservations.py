@@ -198,3 +198,9 @@ def _release(tx: Transaction, reservation: Reservation, why: str) -> Reservation
 
 def _unknown(reservation_id: str) -> NotFound:
     return NotFound(f"There is no reservation {reservation_id}.", reservation_id=reservation_id)
+
+
+def worker_of_reservation(tx: Transaction, reservation_id: str) -> str | None:
+    """The worker that holds a slot for it; None if none does."""
+    row = tx.one("SELECT worker_id FROM leases WHERE reservation_id = :id", id=reservation_id)
+    return None if row is None else str(row[0])

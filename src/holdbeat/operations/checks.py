@@ -1,0 +1,111 @@
+"""Checks of plain arguments that several operations share, and the form of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from holdbeat.domain.bounds import check_line
+from holdbeat.domain.errors import Forbidden, Invalid, NotFound
+from holdbeat.domain.ids import is_id
+from holdbeat.domain.schema import near_matches
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def existing_id(text: str, noun: str) -> str:
+    """An id that can exist; what has not the form of one cannot."""
+    if not is_id(text):
+        raise NotFound(f"There is no {noun} {text[:100]}.")
+    return text
+
+
+def check_reference(text: str) -> str:
+    """An id or a name."""
+    if "\x00" in text:
+        raise NotFound("There is no such thing: its name contains the character NUL.")
+    return text
+
+
+def check_id_filter(value: str | None, field: str) -> str | None:
+    if value is not None and not is_id(value):
+        raise Invalid(f"{field} must be an id.", code="invalid_id", field=field)
+    return value
+
+
+def check_reason(reason: Any) -> str | None:
+    return None if reason is None else check_line(reason, "reason", 500)
+
+
+def check_flag(value: Any, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise Invalid(f"{field} must be true or false.", code="invalid_flag", field=field)
+    return value
+
+
+def check_object(value: Any, field: str, code: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Invalid(f"{field} must be an object.", code=code, field=field)
+    return value
+
+
+def check_texts(value: Any, field: str, what: str, most: int) -> list[str]:
+    """A list of texts."""
+    if not isinstance(value, list | tuple) or len(value) > most or not all(isinstance(item, str) for item in value):
+        raise Invalid(
+            f"{field} must be a list of {what}.", code=f"invalid_{field.rpartition('_')[2][:-1]}", field=field
+        )
+    return list(value)
+
+
+def check_choice(kind: type[Choice], value: Any, field: str) -> Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        raise Invalid(f"{field} must be one of {', '.join(kind)}.", code="unknown_choice", field=field) from None
+
+
+def check_choices(value: str | Sequence[str] | None, known: Collection[str], field: str) -> list[str] | None:
+    """Words of a vocabulary; None if there are none."""
+    words = several(value)
+    for word in words or ():
+        if word not in known:
+            raise Invalid(f"{field} must be one of {', '.join(known)}.", code="unknown_choice", field=field)
+    return words
+
+
+def several(value: str | Sequence[str] | None) -> list[str] | None:
+    """One word, several of them, or several in one text, separated by commas; None if there are none."""
+    if value is None:
+        return None
+    texts = [value] if isinstance(value, str) else value
+    return [word for text in texts for word in text.split(",")] or None
+
+
+def checked_fields(
+    value: Any, allowed: Iterable[str], *, required: Iterable[str] = (), place: str = ""
+) -> dict[str, Any]:
+    """Refuses what is no object, has a field that is not known, or lacks one that is needed."""
+    if not isinstance(value, dict):
+        what = f"{place.rstrip('.')} must be" if place else "The body must be"
+        raise Invalid(f"{what} a JSON object.", code="invalid_body", field=place.rstrip(".") or None)
+    names = allowed if isinstance(allowed, frozenset | Mapping) else frozenset(allowed)
+    for name in value:
+        if name not in names:
+            close = near_matches(name, names, limit=1)
+            hint = f" Did you mean {close[0]}?" if close else f" Known are: {', '.join(sorted(names)) or 'none'}."
+            raise Invalid(f"There is no field {name[:100]} here.{hint}", code="unknown_field", field=place + name)
+    for name in required:
+        if name not in value:
+            raise Invalid(f"The field {place}{name} is missing.", code="missing_field", field=place + name)
+    return value
+
+
+def needs_admin(what: str) -> Forbidden:
+    return Forbidden(f"{what} needs a key with the scope admin.", code="needs_admin")
+
+
+def page_json(page: Any, item_json: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """A page of the store as JSON."""
+    return {"items": [item_json(item) for item in page.items], "next_cursor": page.next_cursor}

@@ -1,0 +1,70 @@
+"""Operations on job groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.bounds import check_line
+from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
+from holdbeat.domain.views import group_json
+from holdbeat.operations import checks
+from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.store.queue import cancel
+from holdbeat.store.queue.groups import load_group
+from holdbeat.store.reads import list_jobs as job_lists
+
+if TYPE_CHECKING:
+    from holdbeat.store.transaction import Transaction
+
+
+@writes
+def create_group(tx: Transaction, context: OperationContext, request: Mapping[str, Any]) -> Any:
+    """Submit several jobs as a group: one after the other, or side by side."""
+    from holdbeat.operations.submitting import guard_shell, read_submissions
+    from holdbeat.store.queue.submission import submit_group
+
+    fields = checks.checked_fields(request, ("name", "mode", "on_failure", "jobs"), required=("mode", "jobs"))
+    name = fields.get("name")
+    mode = checks.check_choice(GroupMode, fields["mode"], "mode")
+    on_failure = checks.check_choice(OnFailure, fields.get("on_failure", OnFailure.STOP), "on_failure")
+    if name is not None:
+        check_line(name, "name", 200)
+    submissions = read_submissions(context, fields["jobs"])
+    if not context.is_admin:
+        guard_shell(tx, submissions)
+    return group_json(*submit_group(tx, name, mode, on_failure, submissions))
+
+
+@reads
+def list_groups(
+    tx: Transaction,
+    context: OperationContext,
+    *,
+    status: str | Sequence[str] | None = None,
+    name: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Any:
+    """List groups without their jobs, the newest first."""
+    filters = {"status": checks.check_choices(status, list(GroupStatus), "status"), "name": name}
+    return checks.page_json(job_lists.list_groups(tx, filters, limit=limit, cursor=cursor), _summary_json)
+
+
+@reads
+def get_group(tx: Transaction, context: OperationContext, group_id: str) -> Any:
+    """Read a group with all its jobs, retries included."""
+    return group_json(*load_group(tx, checks.existing_id(group_id, "job group")))
+
+
+@writes
+def cancel_group(tx: Transaction, context: OperationContext, group_id: str, reason: str | None = None) -> Any:
+    """Cancel every unfinished job of a group."""
+    cancel.cancel_group(tx, checks.existing_id(group_id, "job group"), checks.check_reason(reason))
+    return group_json(*load_group(tx, group_id))
+
+
+def _summary_json(group: JobGroup) -> dict[str, Any]:
+    summary = group_json(group, [])
+    del summary["jobs"]
+    return summary

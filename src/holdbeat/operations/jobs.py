@@ -1,0 +1,188 @@
+"""Operations on jobs: list, edit while queued, cancel, retry, move, explain, read logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.bounds import check_whole_number
+from holdbeat.domain.clock import iso
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import SHELL
+from holdbeat.domain.views import bulk_json, event_json, job_json, kept_params
+from holdbeat.operations.checks import (
+    check_flag,
+    check_object,
+    check_reason,
+    checked_fields,
+    existing_id,
+    needs_admin,
+    page_json,
+    several,
+)
+from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.store.queue import bulk, cancel, edit_job, manual_retry, move
+from holdbeat.store.reads import list_jobs as job_lists
+from holdbeat.store.reads.event_log import events_of_job
+from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.reads.pagination import Cursors, Page
+from holdbeat.store.running.run_output import LogLine, read_logs
+
+if TYPE_CHECKING:
+    from holdbeat.domain.job import Job
+    from holdbeat.store.transaction import Transaction
+
+LOG_PAGE = 500
+EVENT_PAGE = 500
+LAST_LINE = 2**62
+
+
+@reads
+def list_jobs(
+    tx: Transaction,
+    context: OperationContext,
+    *,
+    status: str | Sequence[str] | None = None,
+    type: str | None = None,
+    resource: str | None = None,
+    schedule_id: str | None = None,
+    group_id: str | None = None,
+    template_id: str | None = None,
+    label: str | Sequence[str] | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Any:
+    """List jobs, the newest first."""
+    filters = {
+        "status": several(status), "type": type, "resource": resource, "schedule_id": schedule_id,
+        "group_id": group_id, "template_id": template_id,
+        "label": [label] if isinstance(label, str) else list(label) if label else None,
+    }  # fmt: skip
+    return page_json(job_lists.list_jobs(tx, filters, limit=limit, cursor=cursor), job_json)
+
+
+@reads
+def get_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
+    """Read one job, with its run."""
+    return job_json(load_job(tx, existing_id(job_id, "job")))
+
+
+@writes
+def update_job(tx: Transaction, context: OperationContext, job_id: str, changes: Mapping[str, Any]) -> Any:
+    """Change priority, params, not_before or labels of a job that is still QUEUED."""
+    changes = checked_fields(changes, edit_job.CHANGEABLE)
+    job = load_job(tx, existing_id(job_id, "job"))
+    if job.type == SHELL and not context.is_admin:
+        raise needs_admin("Changing a shell job")
+    if job.type == "http" and isinstance(changes.get("params"), dict):
+        changes = {**changes, "params": kept_params(changes["params"], job.params)}
+    return job_json(edit_job.change_job(tx, job_id, changes))
+
+
+@writes
+def cancel_job(tx: Transaction, context: OperationContext, job_id: str, reason: str | None = None) -> Any:
+    """Cancel a job, or the retry that stands for it now; the answer shows which."""
+    return job_json(cancel.cancel_job(tx, existing_id(job_id, "job"), check_reason(reason)))
+
+
+@writes
+def cancel_jobs(
+    tx: Transaction,
+    context: OperationContext,
+    filter: Mapping[str, Any],
+    *,
+    dry_run: bool = False,
+    reason: str | None = None,
+) -> Any:
+    """Cancel every unfinished job that matches a filter."""
+    filters = check_object(filter, "filter", "invalid_filter")
+    is_dry_run = check_flag(dry_run, "dry_run")
+    return bulk_json(bulk.cancel_where(tx, filters, check_reason(reason), dry_run=is_dry_run))
+
+
+@writes
+def retry_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
+    """Retry a job that failed, was skipped or was cancelled: a new job at the end of its priority."""
+    return job_json(manual_retry.retry_job(tx, existing_id(job_id, "job")))
+
+
+@writes
+def move_job(
+    tx: Transaction,
+    context: OperationContext,
+    job_id: str,
+    *,
+    before: str | None = None,
+    after: str | None = None,
+    to: str | int | None = None,
+) -> Any:
+    """Move a QUEUED job within its priority."""
+    for name, value in (("before", before), ("after", after)):
+        if value is not None and not isinstance(value, str):
+            raise Invalid(f"{name} must be the id of a job.", code="invalid_id", field=name)
+    return job_json(move.move_job(tx, existing_id(job_id, "job"), before=before, after=after, to=to))
+
+
+@reads
+def explain_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
+    """Explain why a job waits, runs or ended as it did, and when it will probably start."""
+    from holdbeat.observe.explain import explain_job as explain
+
+    return explain(tx, existing_id(job_id, "job"))
+
+
+@reads
+def job_events(
+    tx: Transaction, context: OperationContext, job_id: str, *, limit: int | None = None, cursor: str | None = None
+) -> Any:
+    """List what the scheduler decided about a job, in order."""
+    count = check_whole_number(EVENT_PAGE if limit is None else limit, "limit", 1, EVENT_PAGE)
+    load_job(tx, existing_id(job_id, "job"))
+    cursors = Cursors("job_events", {"job_id": job_id})
+    last = cursors.read(cursor, int)
+    events = [logged.event for logged in events_of_job(tx, job_id, count + 1, after=last[0] if last else 0)]
+    page = events[:count]
+    return page_json(Page(page, cursors.write(page[-1].id) if len(events) > count else None), event_json)
+
+
+@reads
+def get_logs(
+    tx: Transaction,
+    context: OperationContext,
+    job_id: str,
+    *,
+    after: int | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Any:
+    """Read what a job's handler logged."""
+    start = check_whole_number(0 if after is None else after, "after", 0, LAST_LINE)
+    if cursor is not None:
+        if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 20 and int(cursor) <= LAST_LINE):
+            raise Invalid(f"cursor must be a whole number from 0 to {LAST_LINE}.", code="out_of_range", field="cursor")
+        start = max(start, int(cursor))
+    count = check_whole_number(LOG_PAGE if limit is None else limit, "limit", 1, LOG_PAGE)
+    _, lines = job_and_lines(tx, existing_id(job_id, "job"), start, count)
+    next_cursor = str(lines[-1].sequence) if len(lines) == count else None
+    return {"items": [line_json(line) for line in lines], "next_cursor": next_cursor}
+
+
+def job_and_lines(tx: Transaction, job_id: str, after: int, limit: int) -> tuple[Job, list[LogLine]]:
+    """A job and the next lines of its log: for those who follow it until the job has ended."""
+    job = load_job(tx, job_id)
+    return job, read_logs(tx, job.run.id, after, limit) if job.run else []
+
+
+def has_whole_log(job: Job) -> bool:
+    """Whether no more lines can come: a run writes its last line before it ends."""
+    return job.status.is_terminal and (job.run is None or job.run.status is not None)
+
+
+def line_json(line: LogLine) -> dict[str, Any]:
+    """One entry of the log, without the line break at its end."""
+    return {
+        "sequence": line.sequence,
+        "at": iso(line.at),
+        "stream": line.stream,
+        "text": line.text.removesuffix("\n"),
+    }

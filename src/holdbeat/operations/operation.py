@@ -1,0 +1,121 @@
+"""How an operation is declared and run, in a program with an event loop or without."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from holdbeat.domain.address import OutboundPolicy
+    from holdbeat.store.adapter import PersistenceAdapter
+    from holdbeat.store.transaction import Transaction
+
+Mode = Literal["read", "write", "steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperationContext:
+    """Who asks, and what of the deployment decides about the answer."""
+
+    caller: str | None
+    """The name of the key, for the record."""
+    is_admin: bool
+    """Whether shell jobs and secrets are allowed (SEC-05)."""
+    outbound_policy: Callable[[Transaction], OutboundPolicy]
+    """Which addresses this deployment calls (SEC-04)."""
+    traceparent: str | None = None
+    """The trace that a submitted job continues."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One transaction of an operation in several steps."""
+
+    verb: Callable[..., Any]
+    args: tuple[Any, ...]
+    read_only: bool = False
+
+
+Steps = Generator[Step, Any, Any]
+
+
+class Operation:
+    """A function of a transaction, a context and plain arguments that returns the JSON answer.
+
+    An operation of the mode `steps` is a generator without a transaction: it yields Steps. Submitting needs that: the
+    store merges the waiting submissions of many clients into one commit, and reads and renders none of them while the
+    others wait.
+    """
+
+    def __init__(self, function: Callable[..., Any], mode: Mode, extra: tuple[Any, ...] = ()) -> None:
+        self._function = function
+        self._extra = extra
+        self.mode = mode
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    def bound(self, *extra: Any, name: str, doc: str) -> Operation:
+        """The same with further leading arguments."""
+        operation = Operation(self._function, self.mode, extra)
+        operation.__name__, operation.__doc__ = name, doc
+        return operation
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The plain arguments: those of the client's method."""
+        leading = len(self._extra) + (1 if self.mode == "steps" else 2)
+        every = list(inspect.signature(self._function).parameters.items())
+        return dict(every[leading:])
+
+    def __call__(self, tx: Transaction, context: OperationContext, *args: Any, **kwargs: Any) -> Any:
+        """Runs within a transaction that somebody else opened."""
+        return self._function(tx, context, *self._extra, *args, **kwargs)
+
+    async def run(self, store: PersistenceAdapter, context: OperationContext, *args: Any, **kwargs: Any) -> Any:
+        """Runs in a transaction of its own."""
+        if self.mode == "read":
+            return await store.read(self._function, context, *self._extra, *args, **kwargs)
+        if self.mode == "write":
+            return await store.write(self._function, context, *self._extra, *args, **kwargs)
+        steps: Steps = self._function(context, *args, **kwargs)
+        result = None
+        try:
+            while True:
+                step = steps.send(result)
+                run = store.read if step.read_only else store.write
+                result = await run(step.verb, *step.args)
+        except StopIteration as end:
+            return end.value
+
+    def run_sync(self, store: PersistenceAdapter, context: OperationContext, *args: Any, **kwargs: Any) -> Any:
+        """`run` for programs without an event loop."""
+        if self.mode == "read":
+            return store.read_sync(self._function, context, *self._extra, *args, **kwargs)
+        if self.mode == "write":
+            return store.write_sync(self._function, context, *self._extra, *args, **kwargs)
+        steps: Steps = self._function(context, *args, **kwargs)
+        result = None
+        try:
+            while True:
+                step = steps.send(result)
+                run = store.read_sync if step.read_only else store.write_sync
+                result = run(step.verb, *step.args)
+        except StopIteration as end:
+            return end.value
+
+
+def reads(function: Callable[..., Any]) -> Operation:
+    """Declares an operation that only reads."""
+    return Operation(function, "read")
+
+
+def writes(function: Callable[..., Any]) -> Operation:
+    """Declares an operation that is one transaction."""
+    return Operation(function, "write")
+
+
+def in_steps(function: Callable[..., Steps]) -> Operation:
+    """Declares an operation that yields its transactions."""
+    return Operation(function, "steps")

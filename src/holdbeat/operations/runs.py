@@ -1,0 +1,100 @@
+"""Operations on job runs, and their artifacts."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.errors import NotFound
+from holdbeat.domain.run import ErrorKind
+from holdbeat.domain.views import bulk_json, job_json, run_json
+from holdbeat.operations.checks import check_choices, check_flag, check_object, existing_id, page_json
+from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.store.queue import bulk, manual_retry
+from holdbeat.store.reads.jobs import load_run, load_run_and_type
+from holdbeat.store.reads.list_jobs import list_runs
+from holdbeat.store.running.run_output import read_artifact
+
+if TYPE_CHECKING:
+    from holdbeat.store.transaction import Transaction
+
+BYTES = "application/octet-stream"
+RUN_STATUSES = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED")
+
+
+@reads
+def list_job_runs(
+    tx: Transaction,
+    context: OperationContext,
+    *,
+    status: str | Sequence[str] | None = None,
+    job_id: str | None = None,
+    type: str | None = None,
+    error_kind: str | Sequence[str] | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Any:
+    """List runs, the newest first."""
+    filters = {
+        "status": check_choices(status, RUN_STATUSES, "status"),
+        "error_kind": check_choices(error_kind, list(ErrorKind), "error_kind"),
+        "job_id": job_id,
+        "type": type,
+    }
+    page = list_runs(tx, filters, limit=limit, cursor=cursor)
+    return page_json(page, lambda listed: run_json(listed.run, listed.type))
+
+
+@reads
+def get_job_run(tx: Transaction, context: OperationContext, run_id: str) -> Any:
+    """Read one run."""
+    run, type_ = load_run_and_type(tx, existing_id(run_id, "job run"))
+    # Params of a run whose type is not known are shown as those of the type with secrets.
+    return run_json(run, type_ or "http")
+
+
+@writes
+def retry_job_run(tx: Transaction, context: OperationContext, run_id: str) -> Any:
+    """Retry the job of a run that failed or was skipped."""
+    return job_json(manual_retry.retry_run(tx, existing_id(run_id, "job run")))
+
+
+@writes
+def retry_job_runs(
+    tx: Transaction, context: OperationContext, filter: Mapping[str, Any], *, dry_run: bool = False
+) -> Any:
+    """Retry every job that matches a filter among those that failed or were skipped."""
+    filters = check_object(filter, "filter", "invalid_filter")
+    return bulk_json(bulk.retry_where(tx, filters, dry_run=check_flag(dry_run, "dry_run")))
+
+
+def find_artifact(tx: Transaction, run_id: str, name: str) -> tuple[bytes | None, str | None, str]:
+    """The content of an artifact or the path of its file, and its media type; `result` is what the handler returned."""
+    run = load_run(tx, existing_id(run_id, "job run"))
+    if name == "result" and run.result is not None:
+        content = json.dumps(run.result, ensure_ascii=False, separators=(",", ":"))
+        return content.encode("utf-8", "replace"), None, "application/json"
+    artifact = read_artifact(tx, run_id, name)
+    return artifact.data, artifact.path, BYTES
+
+
+def open_artifact(folder: Path | None, path: str | None, run_id: str, name: str) -> int:
+    """Opens an artifact's file for reading: a plain file that really lies within the folder, and no link."""
+    missing = NotFound(f"The artifact {name!r} of run {run_id} is recorded, but its file is not there any more.")
+    if folder is None or path is None:
+        raise missing
+    file = Path(path)
+    try:
+        if file.is_symlink() or not file.resolve(strict=True).is_relative_to(folder.resolve(strict=True)):
+            raise missing
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        raise missing from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise missing
+    return descriptor

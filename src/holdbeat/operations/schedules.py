@@ -1,0 +1,177 @@
+"""Operations that change schedules and endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.address import check_url
+from holdbeat.domain.job import SHELL
+from holdbeat.domain.views import job_json, occurrence_json
+from holdbeat.operations import checks
+from holdbeat.operations.kinds import Kind
+from holdbeat.operations.operation import OperationContext, writes
+from holdbeat.store.queue.templates import find_template
+from holdbeat.store.schedules import manual_fire, schedules
+
+if TYPE_CHECKING:
+    from holdbeat.store.transaction import Transaction
+
+MOST_RESUMED = 10_000
+
+
+# --- create, edit, delete -------------------------------------------------------------------------------------
+
+
+@writes
+def create_schedule(tx: Transaction, context: OperationContext, kind: Kind, request: Mapping[str, Any]) -> Any:
+    """Create a schedule."""
+    _check_target(tx, context, kind, request)
+    _guard_shell(tx, context, request)
+    return kind.json(schedules.create_schedule(tx, request, endpoint=kind.is_endpoint))
+
+
+@writes
+def update_schedule(
+    tx: Transaction,
+    context: OperationContext,
+    kind: Kind,
+    reference: str,
+    changes: Mapping[str, Any],
+    *,
+    version: int | None = None,
+) -> Any:
+    """Change a schedule; its next run is planned again at once. Jobs that it made stay as they are."""
+    _check_target(tx, context, kind, changes)
+    _guard_present(tx, context, kind, reference)
+    _guard_shell(tx, context, changes)
+    changed = schedules.patch_schedule(tx, reference, changes, version=version, endpoint=kind.is_endpoint)
+    return kind.json(changed)
+
+
+@writes
+def delete_schedule(
+    tx: Transaction, context: OperationContext, kind: Kind, reference: str, *, version: int | None = None
+) -> None:
+    """Delete a schedule; its jobs and the record of its due times stay."""
+    _guard_present(tx, context, kind, reference)
+    schedules.delete_schedule(tx, reference, version=version, endpoint=kind.is_endpoint)
+
+
+def _check_target(tx: Transaction, context: OperationContext, kind: Kind, fields: Mapping[str, Any]) -> None:
+    """Refuses an address that this deployment would never call (SEC-04); names are judged when they are called."""
+    url = fields.get("url")
+    if kind.is_endpoint and isinstance(url, str):
+        check_url(url, context.outbound_policy(tx))
+
+
+def _guard_present(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> None:
+    present = schedules.get_schedule(tx, checks.check_reference(reference), endpoint=kind.is_endpoint, locked=True)
+    _guard_shell(tx, context, {"type": present.type, "template": present.template_id})
+
+
+def _guard_shell(tx: Transaction, context: OperationContext, fields: Mapping[str, Any]) -> None:
+    """Refuses a shell schedule of somebody without an admin key (SEC-05)."""
+    if context.is_admin:
+        return
+    is_shell = fields.get("type") == SHELL
+    for name in ("template", "template_id"):
+        reference = fields.get(name)
+        template = find_template(tx, reference) if isinstance(reference, str) else None
+        is_shell = is_shell or (template is not None and template.type == SHELL)
+    if is_shell:
+        raise checks.needs_admin("Making or changing a shell schedule")
+
+
+# --- enable, pause, hint, trigger ---------------------------------------------------------------------------
+
+
+@writes
+def enable_schedule(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
+    """Enable a schedule: it fires again from now on."""
+    reference = checks.check_reference(reference)
+    return kind.json(schedules.enable_schedule(tx, reference, endpoint=kind.is_endpoint))
+
+
+@writes
+def disable_schedule(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
+    """Disable a schedule: it fires no more until it is enabled."""
+    reference = checks.check_reference(reference)
+    return kind.json(schedules.disable_schedule(tx, reference, endpoint=kind.is_endpoint))
+
+
+@writes
+def pause_schedule(
+    tx: Transaction,
+    context: OperationContext,
+    kind: Kind,
+    reference: str,
+    *,
+    until: str | None = None,
+    reason: str | None = None,
+) -> Any:
+    """Pause a schedule until an instant, or until somebody resumes it."""
+    reference = checks.check_reference(reference)
+    return kind.json(schedules.pause_schedule(tx, reference, until, reason, endpoint=kind.is_endpoint))
+
+
+@writes
+def resume_schedule(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
+    """End the pause of a schedule."""
+    reference = checks.check_reference(reference)
+    return kind.json(schedules.resume_schedule(tx, reference, endpoint=kind.is_endpoint))
+
+
+@writes
+def resume_schedules(tx: Transaction, context: OperationContext, kind: Kind, ids: Sequence[str] | None = None) -> Any:
+    """End the pauses of many schedules, spread over a minute."""
+    chosen = None if ids is None else checks.check_texts(ids, "ids", "ids", MOST_RESUMED)
+    resumed = schedules.resume_schedules(tx, chosen, endpoint=kind.is_endpoint)
+    return {"items": [kind.json(schedule) for schedule in resumed], "next_cursor": None}
+
+
+@writes
+def reset_schedule_failures(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
+    """Reset the failure count of an adaptive schedule, which ends its backoff."""
+    reference = checks.check_reference(reference)
+    return kind.json(schedules.reset_failure_count(tx, reference, endpoint=kind.is_endpoint))
+
+
+@writes
+def hint_schedule(
+    tx: Transaction,
+    context: OperationContext,
+    kind: Kind,
+    reference: str,
+    *,
+    interval_s: float | None = None,
+    next_run_at: str | None = None,
+    ttl_s: float | None = None,
+    reason: str | None = None,
+) -> Any:
+    """Ask an adaptive schedule for another interval, for a run at a time, or both."""
+    changed = schedules.set_hints(
+        tx,
+        checks.check_reference(reference),
+        interval_s=interval_s,
+        next_run_at=next_run_at,
+        ttl_s=ttl_s,
+        reason=reason,
+        endpoint=kind.is_endpoint,
+    )
+    return kind.json(changed)
+
+
+@writes
+def clear_schedule_hints(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
+    """Drop the hints of an adaptive schedule."""
+    reference = checks.check_reference(reference)
+    return kind.json(schedules.clear_hints(tx, reference, endpoint=kind.is_endpoint))
+
+
+@writes
+def trigger_schedule(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
+    """Fire a schedule now, also while it is paused or disabled."""
+    reference = checks.check_reference(reference)
+    occurrence, job = manual_fire.trigger_schedule(tx, reference, endpoint=kind.is_endpoint)
+    return {**job_json(job), "occurrence": occurrence_json(occurrence)}

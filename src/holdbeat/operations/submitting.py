@@ -1,0 +1,110 @@
+"""Operations that submit jobs, and the guard of shell jobs.
+
+Guards SEC-05: who has no admin key runs shell templates as they are, and makes no shell job of his own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import SHELL
+from holdbeat.domain.submission import Submission
+from holdbeat.domain.views import job_json
+from holdbeat.operations.checks import needs_admin
+from holdbeat.operations.operation import OperationContext, Step, Steps, in_steps
+from holdbeat.store.queue.enqueue import Enqueued
+from holdbeat.store.queue.submission import submit
+from holdbeat.store.queue.templates import find_template
+from holdbeat.store.reads.jobs import load_job, load_jobs
+from holdbeat.store.tracing import current_traceparent
+from holdbeat.store.transaction import Transaction
+
+MOST_JOBS = 10_000
+
+
+class Submitted(dict[str, Any]):
+    """The answer to a submission, and whether it made a job."""
+
+    is_new: bool = True
+
+
+@in_steps
+def submit_job(context: OperationContext, request: Mapping[str, Any]) -> Steps:
+    """Submit a job.
+
+    201 if it is new; 200 if its idempotency key found the job that was there already.
+    """
+    submission = read_submission(context, request)
+    enqueued = yield submit_step(context, [submission])
+    job = enqueued.jobs[0]
+    if enqueued.known:
+        # It may have run since.
+        job = yield Step(load_job, (job.id,), read_only=True)
+    answer = Submitted(job_json(job))
+    answer.is_new = not enqueued.known
+    return answer
+
+
+@in_steps
+def submit_jobs(context: OperationContext, requests: Sequence[Mapping[str, Any]]) -> Steps:
+    """Submit several jobs in one transaction: all or none."""
+    enqueued = yield submit_step(context, read_submissions(context, requests))
+    jobs = enqueued.jobs
+    if enqueued.known:
+        known_jobs = yield Step(load_jobs, (sorted(enqueued.known),), read_only=True)
+        known = {job.id: job for job in known_jobs}
+        jobs = [known.get(job.id, job) for job in jobs]
+    answer = Submitted({"items": [job_json(job) for job in jobs]})
+    answer.is_new = enqueued.any_new
+    return answer
+
+
+def read_submission(context: OperationContext, request: Any, *, place: str = "") -> Submission:
+    """One job of a request."""
+    if not isinstance(request, dict):
+        raise Invalid(
+            f"{place.rstrip('.') or 'The body'} must be a JSON object.", code="invalid_body", field=place[:-1] or None
+        )
+    submission = Submission.read(request, place=place)
+    submission.trace = context.traceparent or current_traceparent()
+    return submission
+
+
+def read_submissions(context: OperationContext, requests: Any) -> list[Submission]:
+    """The jobs of a batch or a group."""
+    if not isinstance(requests, list | tuple):
+        raise Invalid("jobs must be a list of jobs.", code="invalid_body", field="jobs")
+    check_count(requests)
+    return [read_submission(context, request, place=f"jobs[{index}].") for index, request in enumerate(requests)]
+
+
+def check_count(jobs: Sequence[Any]) -> None:
+    """Refuses more jobs than one transaction may hold."""
+    if len(jobs) > MOST_JOBS:
+        raise Invalid(f"jobs may hold at most {MOST_JOBS:,} jobs; send several requests.", field="jobs")
+
+
+def submit_step(context: OperationContext, submissions: Sequence[Submission]) -> Step:
+    """Stores jobs on behalf of the caller: all or none."""
+    is_guarded = not context.is_admin and any(
+        submission.template is not None or submission.type == SHELL for submission in submissions
+    )
+    return Step(_guarded_submit if is_guarded else submit, (submissions,))
+
+
+def _guarded_submit(tx: Transaction, submissions: Sequence[Submission]) -> Enqueued:
+    guard_shell(tx, submissions)
+    return submit(tx, submissions)
+
+
+def guard_shell(tx: Transaction, submissions: Sequence[Submission]) -> None:
+    """Refuses shell jobs of somebody without an admin key, except templates run as they are."""
+    for submission in submissions:
+        if submission.type == SHELL and submission.template is None:
+            raise needs_admin("Making a shell job")
+        if submission.template is not None and submission.own.get("params"):
+            template = find_template(tx, submission.template)
+            if template is not None and template.type == SHELL:
+                raise needs_admin("Giving params to a shell template")

@@ -1,0 +1,88 @@
+"""Operations that read the state of the whole: figures, workers, job types, events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.clock import iso
+from holdbeat.domain.views import event_json, worker_json
+from holdbeat.operations.checks import check_id_filter, page_json
+from holdbeat.operations.operation import OperationContext, reads
+from holdbeat.store.queue.job_types import AnnouncedType, list_types
+from holdbeat.store.reads.event_log import read_events
+from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.reads.stats import stats as read_stats
+from holdbeat.store.running.workers import list_workers
+
+if TYPE_CHECKING:
+    from holdbeat.store.transaction import Transaction
+
+BEGINNING = "0"
+"""The place before all events that are kept."""
+
+
+@reads
+def stats(tx: Transaction, context: OperationContext) -> Any:
+    """Read counts of jobs, resources, runs and workers."""
+    return read_stats(tx)
+
+
+@reads
+def workers(
+    tx: Transaction,
+    context: OperationContext,
+    *,
+    all: bool | None = None,
+    limit: int | None = 500,
+    cursor: str | None = None,
+) -> Any:
+    """List the workers that are alive."""
+    return page_json(list_workers(tx, has_ended_too=bool(all), limit=limit, cursor=cursor), worker_json)
+
+
+@reads
+def job_types(tx: Transaction, context: OperationContext, *, limit: int | None = 500, cursor: str | None = None) -> Any:
+    """List the job types that were announced, with the schemas of their params."""
+    count = check_limit(limit)
+    cursors = Cursors("job_types")
+    last = cursors.read(cursor, str)
+    # Sorted here: databases have orders of their own.
+    types = sorted(list_types(tx), key=lambda announced: announced.name)
+    left = [announced for announced in types if last is None or announced.name > last[0]]
+    page = left[:count]
+    return page_json(Page(page, cursors.write(page[-1].name) if len(left) > count else None), _type_json)
+
+
+@reads
+def list_events(
+    tx: Transaction,
+    context: OperationContext,
+    *,
+    after: str | None = None,
+    name: Sequence[str] | None = None,
+    job_id: str | None = None,
+    limit: int | None = None,
+) -> Any:
+    """List events, the oldest first."""
+    count = check_limit(limit)
+    names = sorted(set(name)) if name else None
+    events = read_events(tx, place_of(after), job_id=check_id_filter(job_id, "job_id"), names=names, limit=count)
+    next_cursor = events[-1].cursor if len(events) == count else None
+    return {"items": [event_json(logged.event) for logged in events], "next_cursor": next_cursor}
+
+
+def place_of(after: str | None) -> str | None:
+    """Where to start reading, as the event log takes it."""
+    return None if after == BEGINNING else after
+
+
+def _type_json(announced: AnnouncedType) -> dict[str, Any]:
+    return {
+        "name": announced.name,
+        "description": announced.description,
+        "aliases": list(announced.aliases),
+        "schema": announced.schema,
+        "defaults": announced.defaults,
+        "announced_at": None if announced.announced_at is None else iso(announced.announced_at),
+    }

@@ -1,0 +1,81 @@
+"""Operations on job templates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import SHELL
+from holdbeat.domain.views import kept_params, template_json
+from holdbeat.operations.checks import check_reference, checked_fields, needs_admin, page_json
+from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.schemas.jobs import TemplateRequest
+from holdbeat.store.queue import templates
+from holdbeat.store.reads import list_jobs as job_lists
+
+if TYPE_CHECKING:
+    from holdbeat.store.transaction import Transaction
+
+_FIELDS = tuple(TemplateRequest.__annotations__)
+_ARCHIVED: dict[str | None, Any] = {None: None, "true": True, "false": False, "all": "all"}
+
+
+@writes
+def create_template(tx: Transaction, context: OperationContext, request: Mapping[str, Any]) -> Any:
+    """Create a template."""
+    fields = checked_fields(request, _FIELDS, required=("name", "type"))
+    if fields["type"] == SHELL and not context.is_admin:
+        raise needs_admin("Making a shell template")
+    return template_json(templates.create_template(tx, fields))
+
+
+@reads
+def list_templates(
+    tx: Transaction,
+    context: OperationContext,
+    *,
+    type: str | None = None,
+    archived: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Any:
+    """List templates, the newest first."""
+    if archived not in _ARCHIVED:
+        raise Invalid("archived must be one of true, false, all.", code="unknown_choice", field="archived")
+    filters = {"type": type, "archived": _ARCHIVED[archived]}
+    return page_json(job_lists.list_templates(tx, filters, limit=limit, cursor=cursor), template_json)
+
+
+@reads
+def get_template(tx: Transaction, context: OperationContext, reference: str) -> Any:
+    """Read a template by its id or its name."""
+    return template_json(templates.get_template(tx, check_reference(reference)))
+
+
+@writes
+def update_template(
+    tx: Transaction,
+    context: OperationContext,
+    reference: str,
+    changes: Mapping[str, Any],
+    *,
+    version: int | None = None,
+) -> Any:
+    """Change a template. Jobs that were made from it stay as they are."""
+    changes = checked_fields(changes, _FIELDS)
+    template = templates.get_template(tx, check_reference(reference))
+    if SHELL in (template.type, changes.get("type")) and not context.is_admin:
+        raise needs_admin("Changing a shell template")
+    if template.type == "http" and isinstance(changes.get("default_params"), dict):
+        kept = kept_params(changes["default_params"], template.default_params, "default_params")
+        changes = {**changes, "default_params": kept}
+    return template_json(templates.patch_template(tx, reference, changes, version=version))
+
+
+@writes
+def archive_template(tx: Transaction, context: OperationContext, reference: str, *, version: int | None = None) -> Any:
+    """Archive a template: no new jobs are made from it, and its schedules are disabled."""
+    if templates.get_template(tx, check_reference(reference)).type == SHELL and not context.is_admin:
+        raise needs_admin("Archiving a shell template")
+    return template_json(templates.archive_template(tx, reference, version=version))

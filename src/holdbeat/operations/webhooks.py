@@ -1,0 +1,142 @@
+"""Operations on webhooks, their secrets and their deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.address import check_url
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.submission import check_webhook_url
+from holdbeat.domain.views import REDACTED, delivery_json, webhook_json
+from holdbeat.domain.webhook import DeliveryStatus
+from holdbeat.operations import checks
+from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.store.webhooks import deliveries, subscriptions
+
+if TYPE_CHECKING:
+    from holdbeat.store.transaction import Transaction
+
+
+@writes
+def create_webhook(
+    tx: Transaction,
+    context: OperationContext,
+    url: str,
+    *,
+    events: Sequence[str] | None = None,
+    secret: str | None = None,
+) -> Any:
+    """Subscribe to events. The answer shows the secret, once."""
+    check_url(check_webhook_url(url, "url"), context.outbound_policy(tx))
+    webhook = subscriptions.create_webhook(tx, url, _check_events(events), _check_secret(secret))
+    return webhook_json(webhook, with_secret=True)
+
+
+@reads
+def list_webhooks(
+    tx: Transaction, context: OperationContext, *, limit: int | None = None, cursor: str | None = None
+) -> Any:
+    """List subscriptions, the newest first."""
+    return checks.page_json(subscriptions.list_webhooks(tx, limit=limit, cursor=cursor), webhook_json)
+
+
+@reads
+def get_webhook(tx: Transaction, context: OperationContext, webhook_id: str) -> Any:
+    """Read one subscription."""
+    return webhook_json(subscriptions.load_webhook(tx, checks.existing_id(webhook_id, "webhook")))
+
+
+@writes
+def update_webhook(
+    tx: Transaction,
+    context: OperationContext,
+    webhook_id: str,
+    changes: Mapping[str, Any],
+    *,
+    version: int | None = None,
+) -> Any:
+    """Change url, events or enabled of a subscription."""
+    checks.existing_id(webhook_id, "webhook")
+    changes = dict(checks.checked_fields(changes, ("url", "events", "enabled", "secret")))
+    if changes.pop("secret", REDACTED) != REDACTED:
+        raise Invalid("A secret is not changed but rotated: use …/rotate.", code="use_rotate", field="secret")
+    if "url" in changes:
+        check_url(check_webhook_url(changes["url"], "url"), context.outbound_policy(tx))
+    if "events" in changes:
+        changes["events"] = _check_events(changes["events"])
+    checks.check_flag(changes.get("enabled", True), "enabled")
+    return webhook_json(subscriptions.patch_webhook(tx, webhook_id, changes, version))
+
+
+@writes
+def delete_webhook(tx: Transaction, context: OperationContext, webhook_id: str) -> None:
+    """End a subscription."""
+    subscriptions.delete_webhook(tx, checks.existing_id(webhook_id, "webhook"))
+
+
+@writes
+def rotate_webhook(tx: Transaction, context: OperationContext, webhook_id: str, *, secret: str | None = None) -> Any:
+    """Give a subscription a new secret, shown once; the old one signs too for 24 h."""
+    checks.existing_id(webhook_id, "webhook")
+    return webhook_json(subscriptions.rotate_webhook(tx, webhook_id, _check_secret(secret)), with_secret=True)
+
+
+@writes
+def webhook_secret(tx: Transaction, context: OperationContext) -> Any:
+    """Read the secret that signs messages to a plain `webhook_url`. It needs a key with the scope admin."""
+    if not context.is_admin:
+        raise checks.needs_admin("Reading the server's own secret")
+    # A write: the first reader makes the secret.
+    return subscriptions.server_secret_json(subscriptions.server_secret(tx))
+
+
+@writes
+def rotate_webhook_secret(tx: Transaction, context: OperationContext, *, secret: str | None = None) -> Any:
+    """Give the server a new secret for messages to a plain `webhook_url`; the old one signs too for 24 h."""
+    if not context.is_admin:
+        raise checks.needs_admin("Rotating the server's own secret")
+    return subscriptions.server_secret_json(subscriptions.rotate_server_secret(tx, _check_secret(secret)))
+
+
+@reads
+def list_deliveries(
+    tx: Transaction,
+    context: OperationContext,
+    *,
+    job_id: str | None = None,
+    status: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Any:
+    """List messages that are pending, delivered or given up; the newest first."""
+    page = deliveries.list_deliveries(
+        tx,
+        job_id=checks.check_id_filter(job_id, "job_id"),
+        status=None if status is None else checks.check_choice(DeliveryStatus, status, "status"),
+        limit=limit,
+        cursor=cursor,
+    )
+    return checks.page_json(page, delivery_json)
+
+
+@reads
+def get_delivery(tx: Transaction, context: OperationContext, delivery_id: str) -> Any:
+    """Read one message."""
+    return delivery_json(deliveries.load_delivery(tx, checks.existing_id(delivery_id, "delivery")))
+
+
+@writes
+def redeliver(tx: Transaction, context: OperationContext, delivery_id: str) -> Any:
+    """Send a message once more, under the same id."""
+    return delivery_json(deliveries.redeliver(tx, checks.existing_id(delivery_id, "delivery")))
+
+
+def _check_events(events: Any) -> list[str]:
+    return [] if events is None else checks.check_texts(events, "events", "names of events", 10_000)
+
+
+def _check_secret(secret: Any) -> str | None:
+    if secret is not None and not isinstance(secret, str):
+        raise Invalid("secret must be a text.", code="invalid_secret", field="secret")
+    return secret

@@ -1,0 +1,53 @@
+"""The legacy API under `/jobs`."""
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from holdbeat.schemas.base import Id, Instant, JsonObject, Keywords, open_object, request
+
+
+@open_object
+@request(prompt="a fox")
+class LegacyTrigger(TypedDict):
+    """The params of the job."""
+
+
+@request(type="story", params={"prompt": "a fox"})
+class LegacyBatchJob(TypedDict):
+    type: str
+    params: NotRequired[JsonObject | None]
+
+
+@request(jobs=[{"type": "story", "params": {"prompt": "a fox"}}, Keywords({"type": "story"})])
+class LegacyBatch(TypedDict):
+    jobs: Annotated[list[LegacyBatchJob], Keywords({"minItems": 1})]
+
+
+class LegacyAccepted(TypedDict):
+    job_id: Id
+    status: str
+
+
+class LegacyBatchAccepted(TypedDict):
+    batch_id: Id
+
+
+class LegacyJob(TypedDict):
+    job_id: Id
+    type: str
+    params: JsonObject
+    status: Literal["queued", "running", "succeeded", "failed", "cancelled", "skipped"]
+    result: Any
+    error: str | None
+    created_at: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+
+
+class LegacyJobList(TypedDict):
+    jobs: list[LegacyJob]
+
+
+class LegacyBatchStatus(TypedDict):
+    batch_id: Id
+    status: Literal["queued", "running", "succeeded", "partial", "failed"]
+    jobs: list[LegacyJob]

@@ -1,0 +1,188 @@
+"""Direct requests, webhooks, workers, events, figures, health and sessions."""
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from holdbeat.schemas.base import Id, Instant, JsonObject, Keywords, Url, change, open_object, request
+
+# --- direct requests ----------------------------------------------------------------------------------------
+
+
+@request(params={"prompt": "a fox"}, wait_s=60)
+class DirectRequest(TypedDict, total=False):
+    params: JsonObject | None
+    wait_s: Annotated[
+        Annotated[float, Keywords({"minimum": 0, "maximum": 86_400})] | None,
+        Keywords({"description": "How long to wait for a slot; at most the server's direct_wait_s."}),
+    ]
+
+
+class DirectAnswer(TypedDict):
+    reservation_id: Id
+    outcome: Literal["COMPLETED", "SKIPPED"]
+    result: Any
+    waited_s: float
+    ran_s: float
+    reason: NotRequired[Annotated[str | None, Keywords({"default": None, "description": "Why it was skipped."})]]
+
+
+class Reservation(TypedDict):
+    id: Id
+    type: str
+    resource: str
+    status: Literal["ACTIVE", "RELEASED", "EXPIRED"]
+    requested_at: Instant
+    granted_at: Instant | None
+    finished_at: Instant | None
+    expires_at: Instant
+    owner: str | None
+    outcome: Literal["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"] | None
+    error: str | None
+    estimated_start: Annotated[Instant | None, Keywords({"description": "Of one that waits, where it can be known."})]
+
+
+# --- webhooks -----------------------------------------------------------------------------------------------
+
+WebhookEvent = Literal[
+    "job.run.completed",
+    "job.run.failed",
+    "job.run.skipped",
+    "job.cancelled",
+    "job.permanently_failed",
+    "group.finished",
+]
+SecretText = Annotated[
+    str | None, Keywords({"description": "`whsec_` and 24 to 64 bytes in base64; made if left out."})
+]
+
+
+@request(url="https://example.org/hook", events=["job.run.failed", "job.permanently_failed"])
+class WebhookRequest(TypedDict):
+    """Where to tell of which events."""
+
+    url: Url
+    events: NotRequired[
+        Annotated[list[WebhookEvent] | None, Keywords({"description": "Left out or empty: all of them."})]
+    ]
+    secret: NotRequired[SecretText]
+
+
+@change(events=["job.run.failed"], enabled=True)
+class WebhookChange(TypedDict, total=False):
+    """What to change; what is left out stays. A secret is not changed but rotated."""
+
+    url: Url
+    events: list[WebhookEvent] | None
+    enabled: bool
+    secret: Literal["[redacted]"]
+
+
+@request(secret="whsec_" + "AbCd" * 11 + "AA==")
+class RotateRequest(TypedDict, total=False):
+    secret: SecretText
+
+
+class WebhookSecret(TypedDict):
+    secret: str
+    previous_secret: Annotated[str | None, Keywords({"description": "Signs too, for 24 h after a rotation."})]
+    rotated_at: Instant | None
+
+
+class Webhook(TypedDict):
+    id: Id
+    url: str
+    events: list[str]
+    secret: Annotated[str, Keywords({"description": "Shown when it is made or rotated; a mark afterwards."})]
+    enabled: bool
+    disabled_reason: str | None
+    rotated_at: Instant | None
+    version: int
+    created_at: Instant
+
+
+class Delivery(TypedDict):
+    id: Id
+    webhook_id: Id | None
+    job_id: Id | None
+    group_id: Id | None
+    event: str
+    url: str
+    payload: JsonObject
+    status: Literal["PENDING", "DELIVERED", "FAILED"]
+    attempts: int
+    next_attempt_at: Instant | None
+    created_at: Instant
+    delivered_at: Instant | None
+    last_status_code: int | None
+    last_error: str | None
+
+
+# --- workers, job types, events, figures --------------------------------------------------------------------
+
+
+class Worker(TypedDict):
+    id: str
+    kind: str
+    host: str
+    pid: int
+    slots: int
+    http_slots: int
+    types: list[str]
+    resources: list[str] | None
+    version: str
+    started_at: Instant | None
+    heartbeat_at: Instant | None
+    expires_at: Instant | None
+    stopping_at: Instant | None
+    stopped_at: Instant | None
+
+
+class JobType(TypedDict):
+    name: str
+    description: str | None
+    aliases: list[str]
+    schema: JsonObject
+    defaults: JsonObject
+    announced_at: Instant | None
+
+
+class Event(TypedDict):
+    id: int
+    name: str
+    at: Instant
+    job_id: str | None
+    run_id: str | None
+    worker_id: str | None
+    group_id: str | None
+    schedule_id: str | None
+    data: JsonObject
+
+
+@open_object
+class Stats(TypedDict):
+    jobs: dict[str, int]
+    resources: dict[str, JsonObject]
+    runs: dict[str, dict[str, int]]
+    workers: int
+    zombies_recovered: int
+    stale_results: int
+    schedules: int
+
+
+class Health(TypedDict):
+    status: Literal["ok"]
+
+
+@open_object
+class Check(TypedDict):
+    ok: bool
+    detail: str
+
+
+class Readiness(TypedDict):
+    ready: Literal[True]
+    checks: dict[str, Check]
+
+
+@request(key="hb_a-key-from-holdbeat-keys-create")
+class LoginRequest(TypedDict):
+    key: str

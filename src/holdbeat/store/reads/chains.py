@@ -1,0 +1,54 @@
+"""The chain of a job: the job and its automatic retries."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from holdbeat.store.transaction import Transaction
+
+CHAIN_MAX = 100
+
+
+def chain_of(tx: Transaction, job_id: str) -> list[dict[str, Any]]:
+    """The job and its automatic retries, the oldest first: {job_id, status, error_kind}."""
+    back = tx.rows(
+        "WITH RECURSIVE chain(id, retry_of, kind, depth) AS ("
+        " SELECT id, retry_of, retry_kind, 0 FROM jobs WHERE id = :id"
+        " UNION ALL SELECT j.id, j.retry_of, j.retry_kind, chain.depth + 1 FROM chain JOIN jobs j"
+        " ON j.id = chain.retry_of WHERE chain.kind = 'auto' AND chain.depth < :most)"
+        " SELECT id FROM chain ORDER BY depth DESC",
+        id=job_id,
+        most=CHAIN_MAX,
+    )
+    onwards = tx.rows(
+        "WITH RECURSIVE chain(id, retried_by, depth) AS ("
+        " SELECT id, retried_by, 0 FROM jobs WHERE id = :id"
+        " UNION ALL SELECT j.id, j.retried_by, chain.depth + 1 FROM chain JOIN jobs j"
+        " ON j.id = chain.retried_by WHERE chain.depth < :most)"
+        " SELECT id FROM chain WHERE depth > 0 ORDER BY depth",
+        id=job_id,
+        most=CHAIN_MAX,
+    )
+    ids = [row[0] for row in back] + [row[0] for row in onwards]
+    links = {
+        row[0]: {"job_id": row[0], "status": row[1], "error_kind": row[2]}
+        for row in tx.rows(
+            "SELECT j.id, j.status, r.error_kind FROM jobs j LEFT JOIN job_runs r ON r.job_id = j.id "
+            "WHERE j.id IN :ids",
+            ids=ids,
+        )
+    }
+    return [links[link_id] for link_id in ids]
+
+
+def manual_retry_of(tx: Transaction, job_id: str) -> str | None:
+    """The job that somebody retried by hand with this one; None if nobody did."""
+    row = tx.one("SELECT retry_of FROM jobs WHERE id = :id AND retry_kind = 'manual'", id=job_id)
+    return None if row is None else row[0]
+
+
+def status_and_delay(tx: Transaction, job_id: str) -> tuple[str, datetime | None] | None:
+    """The status of a job and before when it must not start; None if it is gone."""
+    row = tx.one("SELECT status, not_before FROM jobs WHERE id = :id", id=job_id)
+    return None if row is None else (row[0], tx.time(row[1]))

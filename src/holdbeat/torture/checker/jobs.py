@@ -1,0 +1,122 @@
+"""Checks about jobs and their runs: nothing lost, nothing run behind anyone's back, nothing left over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from holdbeat.torture.checker.history import ENDED, History, Row, Violation
+
+CUT_SHORT = frozenset({"crash", "lost", "interrupted", "timeout", "cancelled"})
+"""Why a run may be FAILED on record although its handler returned: the result came too late."""
+
+
+def acknowledged_jobs_end(history: History) -> Iterator[Violation]:
+    """Every job that was acknowledged is there and has ended, and so has the last of its automatic retries."""
+    for row in history.acknowledged:
+        job_id = row["job"]
+        job: Row | None = history.job.get(job_id)
+        if job is None:
+            if job_id not in history.may_be_gone:
+                yield Violation("lost", job_id, f"job {job_id} was acknowledged and is not in the store")
+            continue
+        seen = {job_id}
+        while job is not None and job["retried_by"] is not None and job["retried_by"] not in seen:
+            seen.add(job["retried_by"])
+            following = history.job.get(job["retried_by"])
+            if following is None and job["retried_by"] not in history.may_be_gone:
+                yield Violation("lost", job_id, f"the retry {job['retried_by']} of job {job['id']} is not in the store")
+            job = following
+        if job is not None and job["status"] not in ENDED:
+            yield Violation("lost", job_id, f"job {job_id} was acknowledged and {job['id']} is still {job['status']}")
+
+
+def cancels_hold(history: History) -> Iterator[Violation]:
+    """A job whose cancel was acknowledged stays CANCELLED; one that had not begun never begins."""
+    for row in history.cancelled:
+        job = history.job.get(row["job"])
+        if job is not None and job["status"] != "CANCELLED":
+            yield Violation("cancel", row["job"], f"the cancel of {row['job']} was acknowledged; it is {job['status']}")
+    never = {row["job"]: row["monotonic"] for row in history.cancelled if row.get("was_queued")}
+    for start in history.starts:
+        if start["job"] in never:
+            yield Violation("cancel", start["job"], f"job {start['job']} was cancelled while it waited, and began")
+
+
+def keys_name_one_job(history: History) -> Iterator[Violation]:
+    """One idempotency key, one job: in the store and in the answers."""
+    stored = Counter(job["idempotency_key"] for job in history.jobs if job["idempotency_key"])
+    for key, count in stored.items():
+        if count > 1:
+            yield Violation("key", key, f"{count} jobs have the key {key}")
+    answered: dict[str, str] = {}
+    for row in history.acknowledged:
+        key = row.get("key")
+        if key is not None and answered.setdefault(key, row["job"]) != row["job"]:
+            yield Violation("key", key, f"the key {key} was answered with {answered[key]} and with {row['job']}")
+
+
+def starts_are_on_record(history: History) -> Iterator[Violation]:
+    """What handlers saw begin are the runs on record, each once, under the fence that it was given."""
+    of_jobs = [row for row in history.starts if row["job"] is not None]
+    for run_id, count in Counter(row["run"] for row in of_jobs).items():
+        if count > 1:
+            yield Violation("start", run_id, f"run {run_id} was begun {count} times")
+    for job_id, count in Counter(row["job"] for row in of_jobs).items():
+        if count > 1:
+            yield Violation("start", job_id, f"job {job_id} was begun {count} times")
+    for row in of_jobs:
+        if row["job"] in history.may_be_gone:
+            continue
+        run = history.run.get(row["run"])
+        if run is None:
+            yield Violation("start", row["run"], f"run {row['run']} of job {row['job']} began and is not on record")
+        elif (run["fence"], run["job_id"]) != (row["fence"], row["job"]):
+            sentence = f"run {row['run']} began as {row['job']}/{row['fence']}, not {run['job_id']}/{run['fence']}"
+            yield Violation("start", row["run"], sentence)
+    for run in history.runs:
+        yield from _executed_as_recorded(history, run)
+
+
+def _executed_as_recorded(history: History, run: Row) -> Iterator[Violation]:
+    end = history.end_of.get(run["id"])
+    if run["status"] == "COMPLETED" and (end is None or end["how"] != "returned"):
+        seen = "never began" if run["id"] not in history.started else "did not return"
+        yield Violation("start", run["id"], f"run {run['id']} is COMPLETED, and its handler {seen}")
+    elif run["status"] == "FAILED" and end is not None and end["how"] == "returned":
+        if run["error_kind"] not in CUT_SHORT:
+            yield Violation("start", run["id"], f"run {run['id']} returned and is FAILED ({run['error_kind']})")
+    elif run["status"] == "FAILED" and run["error_kind"] == "error" and run["id"] not in history.started:
+        yield Violation("start", run["id"], f"run {run['id']} is FAILED by an error of a handler that never began")
+
+
+def fences_are_unique(history: History) -> Iterator[Violation]:
+    """No two runs have the same fence; 0 is the fence of runs that were never executed."""
+    for fence, count in Counter(run["fence"] for run in history.runs if run["fence"]).items():
+        if count > 1:
+            yield Violation("fence", str(fence), f"the fence {fence} was given out {count} times")
+
+
+def nothing_is_left_over(history: History) -> Iterator[Violation]:
+    """Once all work is done nothing is under way any more, and what belongs together agrees."""
+    for job in history.jobs:
+        if job["status"] not in ENDED:
+            yield Violation("leftover", job["id"], f"job {job['id']} is {job['status']}")
+        run = history.run_of.get(job["id"])
+        if run is None or run["status"] is None or run["status"] == job["status"]:
+            continue
+        if not (job["status"] == "CANCELLED" and run["error_kind"] == "cancelled"):
+            yield Violation("leftover", job["id"], f"job {job['id']} is {job['status']}, and its run {run['status']}")
+    for run in history.runs:
+        if run["status"] is None:
+            yield Violation("leftover", run["id"], f"run {run['id']} has no end")
+        if run["job_id"] not in history.job and run["job_id"] not in history.may_be_gone:
+            yield Violation("leftover", run["id"], f"run {run['id']} has no job")
+    for lease in history.leases:
+        yield Violation("leftover", lease["id"], f"the lease {lease['id']} is held by nobody")
+    for reservation in history.reservations:
+        if reservation["status"] == "ACTIVE":
+            yield Violation("leftover", reservation["id"], f"the direct request {reservation['id']} is ACTIVE")
+    for group in history.groups:
+        if group["status"] in ("QUEUED", "RUNNING"):
+            yield Violation("leftover", group["id"], f"the group {group['id']} is {group['status']}")

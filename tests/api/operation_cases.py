@@ -1,0 +1,416 @@
+"""The calls by which every operation is compared over HTTP and on a store, and how their outcomes are compared."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holdbeat.api.problem import status_of
+from holdbeat.client import Client, ProblemError
+from holdbeat.domain.errors import HoldbeatError
+from tests.api.serving import FAR, open_gate
+
+UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
+NO_SUCH = "nonsense"
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|\+00:00)")
+_CLOCK_TIME = re.compile(r"(\d{4}-\d{2}-\d{2} )?\d{2}:\d{2}(:\d{2})?( UTC|Z)?")
+_AMOUNT = re.compile(r"\d+(\.\d+)? (ms|s|m|h|minutes?|seconds?)\b")
+VARIES = frozenset(
+    {
+        "fence", "worker_id", "owner", "heartbeat_at", "lease_expires_at", "waited_s", "ran_s", "duration_s", "pid",
+        "secret", "previous_secret", "paused_by", "by", "idempotency_key", "oldest_wait_s", "next_cursor", "mean_s",
+        "estimated_start", "host", "version_of", "resources", "memory",
+    }
+)  # fmt: skip
+"""Fields whose values differ between two servers, or between two moments."""
+
+
+class World:
+    """One of the two ways, with the ids of what was made in it."""
+
+    def __init__(self, backend: Client) -> None:
+        self.backend = backend
+        self.known: dict[str, Any] = {}
+        self._ids: dict[str, str] = {}
+
+    def outcome(self, call: Callable[[World], Any]) -> Any:
+        """What a call gave, in a form in which two worlds can be compared."""
+        try:
+            return "answer", self._plain(call(self))
+        except ProblemError as error:
+            return "refusal", error.status, error.code, self._plain(error.detail), error.field
+        except HoldbeatError as error:
+            return "refusal", status_of(error), error.code, self._plain(error.detail), error.field
+
+    def _plain(self, value: Any, name: str = "") -> Any:
+        if name in ("idempotency_key", "paused_by") or (name in VARIES and value is not None):
+            return f"<{name}>"
+        if isinstance(value, dict):
+            return {key: self._plain(part, key) for key, part in value.items()}
+        if isinstance(value, list):
+            return [self._plain(part) for part in value]
+        if isinstance(value, str):
+            text = _ID.sub(lambda found: self._ids.setdefault(found[0], f"<id {len(self._ids)}>"), value)
+            text = _CLOCK_TIME.sub("<time>", _INSTANT.sub("<instant>", text))
+            return _AMOUNT.sub("<amount>", text)
+        return value
+
+
+Call = Callable[[World], Any]
+
+
+def keep(name: str, call: Call) -> Call:
+    """The call; what it gave is kept under a name for those that follow."""
+
+    def kept(world: World) -> Any:
+        world.known[name] = call(world)
+        return world.known[name]
+
+    return kept
+
+
+def id_of(name: str) -> Callable[[World], str]:
+    return lambda world: str(world.known[name]["id"])
+
+
+def submit(type_: str, **fields: Any) -> Call:
+    return lambda world: world.backend.submit_job({"type": type_, **fields})
+
+
+def run(type_: str, **fields: Any) -> Call:
+    """Submits a job and waits until it has ended."""
+    return lambda world: world.backend.wait_job(submit(type_, **fields)(world)["id"], timeout_s=30)
+
+
+def on(name: str, method: str, *args: Any, **kwargs: Any) -> Call:
+    """A method whose first argument is the id of what was kept under a name."""
+    return lambda world: _method(world, method)(id_of(name)(world), *args, **kwargs)
+
+
+def ask(method: str, *args: Any, **kwargs: Any) -> Call:
+    return lambda world: _method(world, method)(*args, **kwargs)
+
+
+def _method(world: World, name: str) -> Any:
+    method: Any = world.backend
+    for part in name.split("."):
+        method = getattr(method, part)
+    return method
+
+
+def cases() -> list[tuple[str, Call]]:
+    """The calls in their order, each with the operation that it is about."""
+    return [
+        *_jobs(),
+        *_runs(),
+        *_queue(),
+        *_groups(),
+        *_templates(),
+        *_schedules(),
+        *_webhooks(),
+        *_direct(),
+        *_system(),
+    ]
+
+
+def _jobs() -> list[tuple[str, Call]]:
+    return [
+        ("submit_job", keep("later", submit("echo", params={"x": 2}, not_before=FAR, labels={"a": "b"}))),
+        ("submit_job", submit("echo", idempotency_key="same", not_before=FAR)),
+        ("submit_job", submit("echo", idempotency_key="same", not_before=FAR)),
+        ("submit_job", submit("echo", idempotency_key="same", not_before=FAR, priority=9)),
+        ("submit_job", submit("ecko")),
+        ("submit_job", submit("echo", colour=1)),
+        ("submit_job", submit("echo", params={"x": "text"})),
+        ("submit_jobs", ask("submit_jobs", [{"type": "echo", "not_before": FAR, "labels": {"batch": "1"}}] * 2)),
+        ("submit_jobs", ask("submit_jobs", [{"type": "echo"}, {"type": "ecko"}])),
+        ("submit_jobs", ask("submit_jobs", [])),
+        ("list_jobs", ask("list_jobs", label="a=b", status="QUEUED", limit=5)),
+        ("list_jobs", ask("list_jobs", status=["QUEUED", "RUNNING"], type="echo")),
+        ("list_jobs", ask("list_jobs", status="queued")),
+        ("list_jobs", ask("list_jobs", cursor=NO_SUCH)),
+        ("list_jobs", ask("list_jobs", label="nosign")),
+        ("list_jobs", ask("list_jobs", limit=501)),
+        ("get_job", on("later", "get_job")),
+        ("get_job", ask("get_job", NO_SUCH)),
+        ("get_job", ask("get_job", UNKNOWN)),
+        ("update_job", on("later", "update_job", {"priority": 7, "params": {"x": 3}})),
+        ("update_job", on("later", "update_job", {"priority": 101})),
+        ("update_job", on("later", "update_job", {"prioriti": 1})),
+        ("update_job", on("later", "update_job", {"params": {"x": 1, "headers": {"Authorization": "[redacted]"}}})),
+        ("move_job", on("later", "move_job", to="top")),
+        ("move_job", on("later", "move_job", to="sideways")),
+        ("move_job", on("later", "move_job", before=NO_SUCH)),
+        ("explain_job", on("later", "explain_job")),
+        ("explain_job", ask("explain_job", UNKNOWN)),
+        ("wait_job", keep("ended", run("draw"))),
+        ("job_events", on("ended", "job_events")),
+        ("job_events", on("ended", "job_events", limit=2)),
+        ("job_events", on("ended", "job_events", limit=0)),
+        ("get_logs", on("ended", "get_logs")),
+        ("get_logs", on("ended", "get_logs", after=1, limit=1)),
+        ("get_logs", on("ended", "get_logs", cursor="x")),
+        ("get_logs", ask("get_logs", UNKNOWN)),
+        ("follow_logs", lambda world: list(world.backend.follow_logs(id_of("ended")(world), after=1))),
+        ("cancel_job", on("later", "cancel_job", "not needed")),
+        ("cancel_job", on("later", "cancel_job", "not needed")),
+        ("cancel_job", on("later", "cancel_job", "two\nlines")),
+        ("cancel_jobs", ask("cancel_jobs", {"label": "batch=1"}, dry_run=True)),
+        ("cancel_jobs", ask("cancel_jobs", {"label": "batch=1"}, reason="all")),
+        ("cancel_jobs", ask("cancel_jobs", {})),
+        ("cancel_jobs", ask("cancel_jobs", {"colour": 1})),
+        ("retry_job", on("later", "retry_job")),
+        ("retry_job", on("ended", "retry_job")),
+    ]
+
+
+def _runs() -> list[tuple[str, Call]]:
+    def run_of(name: str, method: str, *args: Any) -> Call:
+        return lambda world: _method(world, method)(world.known[name]["run"]["id"], *args)
+
+    return [
+        ("wait_job", keep("failed", run("fail"))),
+        ("list_job_runs", ask("list_job_runs", type="fail", status="FAILED", error_kind=["error", "crash", "timeout"])),
+        ("list_job_runs", ask("list_job_runs", status="failed")),
+        ("list_job_runs", ask("list_job_runs", error_kind="none")),
+        ("get_job_run", run_of("failed", "get_job_run")),
+        ("get_job_run", ask("get_job_run", UNKNOWN)),
+        ("get_artifact", run_of("ended", "get_artifact", "picture.bin")),
+        ("get_artifact", run_of("ended", "get_artifact", "result")),
+        ("get_artifact", run_of("ended", "get_artifact", "nothing")),
+        ("retry_job_runs", ask("retry_job_runs", {"type": "fail"}, dry_run=True)),
+        ("retry_job_runs", ask("retry_job_runs", {"colour": 1})),
+        ("retry_job_run", run_of("failed", "retry_job_run")),
+        ("retry_job_run", run_of("ended", "retry_job_run")),
+    ]
+
+
+def _queue() -> list[tuple[str, Call]]:
+    def reordered(world: World) -> Any:
+        ids = [submit("echo", not_before=FAR, priority=42)(world)["id"] for _ in range(2)]
+        return world.backend.reorder_queue(ids[::-1])
+
+    return [
+        ("reorder_queue", reordered),
+        ("reorder_queue", ask("reorder_queue", [UNKNOWN])),
+        ("reorder_queue", ask("reorder_queue", [NO_SUCH])),
+        ("pause_queue", ask("pause_queue", "narrow", reason="new model")),
+        ("pause_queue", ask("pause_queue", "narrow", reason="two\nlines")),
+        ("get_queue", ask("get_queue", resource="default")),
+        ("get_queue", ask("get_queue", cursor=NO_SUCH)),
+        ("resume_queue", ask("resume_queue", "narrow")),
+        ("resume_queue", ask("resume_queue", "a\nb")),
+    ]
+
+
+def _groups() -> list[tuple[str, Call]]:
+    members = [{"type": "echo", "not_before": FAR}, {"type": "echo", "not_before": FAR}]
+    return [
+        ("create_group", keep("group", ask("create_group", {"name": "g", "mode": "sequential", "jobs": members}))),
+        ("create_group", ask("create_group", {"mode": "zigzag", "jobs": members})),
+        ("create_group", ask("create_group", {"mode": "parallel"})),
+        ("create_group", ask("create_group", {"mode": "parallel", "job": members})),
+        ("create_group", ask("create_group", {"mode": "parallel", "jobs": 1})),
+        ("create_group", ask("create_group", {"mode": "parallel", "jobs": [1]})),
+        ("list_groups", ask("list_groups", name="g", status=["QUEUED"])),
+        ("list_groups", ask("list_groups", status="queued")),
+        ("get_group", on("group", "get_group")),
+        ("get_group", ask("get_group", NO_SUCH)),
+        ("cancel_group", on("group", "cancel_group", "enough")),
+        ("cancel_group", on("group", "cancel_group", "enough")),
+        ("cancel_group", on("group", "cancel_group", "")),
+    ]
+
+
+def _templates() -> list[tuple[str, Call]]:
+    request = {"name": "t", "type": "http", "default_params": {"url": "http://x/", "headers": {"Authorization": "s"}}}
+    kept = {"default_params": {"url": "http://y/", "headers": {"Authorization": "[redacted]"}}}
+    return [
+        ("create_template", keep("template", ask("create_template", request))),
+        ("create_template", ask("create_template", request)),
+        ("create_template", ask("create_template", {"name": "u"})),
+        ("create_template", ask("create_template", {"name": "u", "type": "echo", "colour": 1})),
+        ("list_templates", ask("list_templates", type="http")),
+        ("list_templates", ask("list_templates", archived="maybe")),
+        ("get_template", ask("get_template", "t")),
+        ("get_template", ask("get_template", NO_SUCH)),
+        ("update_template", on("template", "update_template", kept, version=1)),
+        ("update_template", on("template", "update_template", {"priority": 3}, version=1)),
+        ("update_template", on("template", "update_template", {"colour": 3})),
+        ("archive_template", on("template", "archive_template", version=9)),
+        ("archive_template", on("template", "archive_template")),
+        ("archive_template", on("template", "archive_template")),
+    ]
+
+
+def _schedules() -> list[tuple[str, Call]]:
+    schedule = {"name": "s", "type": "echo", "interval_s": 9e6, "adaptive": True}
+    endpoint = {"name": "e", "url": "http://127.0.0.1:1/", "interval_s": 9e6, "headers": {"Authorization": "s"}}
+    calls: list[tuple[str, Call]] = []
+    for kind, request in (("schedules", schedule), ("endpoints", endpoint)):
+        name = str(request["name"])
+
+        def add(method: str, *args: Any, kind: str = kind, **kwargs: Any) -> None:
+            calls.append((f"{kind}.{method}", ask(f"{kind}.{method}", *args, **kwargs)))
+
+        add("create", request)
+        add("create", request)
+        add("create", {"name": "other", "interval_s": 60})
+        add("create", {**request, "name": "other", "colour": 1})
+        add("list", order="next_run", enabled=True)
+        add("list", order="sideways")
+        add("list", cursor=NO_SUCH)
+        add("get", name)
+        add("get", NO_SUCH)
+        add("update", name, {"interval_s": 8e6}, version=1)
+        add("update", name, {"interval_s": 8e6}, version=1)
+        add("update", name, {"interval_s": 0})
+        add("disable", name)
+        add("enable", name)
+        add("pause", name, until=FAR, reason="night")
+        add("pause", name, until="tomorrow")
+        add("resume", name)
+        add("pause", name)
+        add("resume_many", [NO_SUCH])
+        add("resume_many", ["s" if kind == "schedules" else "e"])
+        add("resume_many", [1])
+        add("hint", name, interval_s=60, ttl_s=900, reason="slow")
+        add("hint", name)
+        add("hint", name, next_run_at="tomorrow")
+        add("clear_hints", name)
+        add("reset_failures", name)
+        add("trigger", name)
+        for method in ("disable", "enable", "resume", "clear_hints", "reset_failures", "trigger", "explain"):
+            add(method, NO_SUCH)
+        add("occurrences", name, status=["manual"])
+        add("occurrences", name, status="manually")
+        add("explain", name)
+        add("preview", name, n=2)
+        add("preview", name, n=0)
+        add("preview_timetable", {"cron": "30 2 * * *", "timezone": "Europe/Vienna", "after": FAR, "n": 2})
+        add("preview_timetable", {"cron": "nonsense"})
+        add("preview_timetable", {"cron": "@daily", "colour": 1})
+    calls += [
+        ("endpoints.create", ask("endpoints.create", {**endpoint, "name": "f", "url": "ftp://127.0.0.1/"})),
+        ("endpoints.health", lambda world: sorted(world.backend.endpoints.health("e"))),
+        ("endpoints.health", ask("endpoints.health", NO_SUCH)),
+        ("endpoints.test", ask("endpoints.test", "e")),
+        ("endpoints.test", ask("endpoints.test", NO_SUCH)),
+        ("schedules.delete", ask("schedules.delete", "s", version=77)),
+        ("schedules.delete", ask("schedules.delete", "s")),
+        ("schedules.delete", ask("schedules.delete", "s")),
+        ("endpoints.delete", ask("endpoints.delete", "e")),
+        ("endpoints.delete", ask("endpoints.delete", "e")),
+    ]
+    return calls
+
+
+def _webhooks() -> list[tuple[str, Call]]:
+    url = "http://127.0.0.1:1/hook"
+
+    def delivered(method: str) -> Call:
+        def call(world: World) -> Any:
+            job = run("echo", webhook_url=url)(world)
+            delivery = world.backend.list_deliveries(job_id=job["id"])["items"][0]
+            answer = _method(world, method)(delivery["id"])
+            return {name: answer[name] for name in ("webhook_id", "job_id", "event", "url")}
+
+        return call
+
+    return [
+        ("create_webhook", keep("webhook", ask("create_webhook", url, events=["group.finished"]))),
+        ("create_webhook", ask("create_webhook", "nonsense")),
+        ("create_webhook", ask("create_webhook", url, events=["group.ended"])),
+        ("create_webhook", ask("create_webhook", url, secret="short")),
+        ("list_webhooks", ask("list_webhooks")),
+        ("list_webhooks", ask("list_webhooks", cursor=NO_SUCH)),
+        ("get_webhook", on("webhook", "get_webhook")),
+        ("get_webhook", ask("get_webhook", UNKNOWN)),
+        ("update_webhook", on("webhook", "update_webhook", {"enabled": False}, version=1)),
+        ("update_webhook", on("webhook", "update_webhook", {"enabled": False}, version=1)),
+        ("update_webhook", on("webhook", "update_webhook", {"enabled": 1})),
+        ("update_webhook", on("webhook", "update_webhook", {"secret": "mine"})),
+        ("update_webhook", on("webhook", "update_webhook", {"colour": 1})),
+        ("rotate_webhook", on("webhook", "rotate_webhook")),
+        ("rotate_webhook", on("webhook", "rotate_webhook", secret="short")),
+        ("webhook_secret", ask("webhook_secret")),
+        ("rotate_webhook_secret", ask("rotate_webhook_secret")),
+        ("rotate_webhook_secret", ask("rotate_webhook_secret", secret="short")),
+        ("delete_webhook", on("webhook", "delete_webhook")),
+        ("delete_webhook", on("webhook", "delete_webhook")),
+        ("get_delivery", delivered("get_delivery")),
+        ("get_delivery", ask("get_delivery", NO_SUCH)),
+        ("redeliver", ask("redeliver", UNKNOWN)),
+        ("list_deliveries", ask("list_deliveries", job_id=UNKNOWN)),
+        ("list_deliveries", ask("list_deliveries", job_id=NO_SUCH)),
+        ("list_deliveries", ask("list_deliveries", status="SENT")),
+    ]
+
+
+def cancelled_while_waiting(world: World) -> Any:
+    """A direct request that waits for a slot which a job holds, and how its client hears that it was cancelled."""
+    gate = f"gate of {id(world)}"
+    submit("narrow_hold", params={"gate": gate})(world)
+    heard: list[Any] = []
+    waiting = threading.Thread(
+        target=lambda: heard.append(world.outcome(ask("direct", "narrow_hold", {"gate": gate}, wait_s=60)))
+    )
+    waiting.start()
+    try:
+        while not (active := world.backend.list_reservations(status="ACTIVE")["items"]):
+            time.sleep(0.02)
+        cancelled = world.backend.cancel_reservation(active[0]["id"], "too late")
+    finally:
+        waiting.join(30)
+        open_gate(gate)
+    return {"outcome": cancelled["outcome"], "error": cancelled["error"], "heard": heard}
+
+
+def _direct() -> list[tuple[str, Call]]:
+    return [
+        ("cancel_reservation", cancelled_while_waiting),
+        ("direct", keep("direct", ask("direct", "echo", {"x": 5}))),
+        ("direct", ask("direct", "skip")),
+        ("direct", ask("direct", "fail")),
+        ("direct", ask("direct", "impatient", {"gate": "never"})),
+        ("direct", ask("direct", "ecko")),
+        ("direct", ask("direct", "echo", {"x": "text"})),
+        ("direct", ask("direct", "echo", wait_s=-1)),
+        ("list_reservations", ask("list_reservations", status="RELEASED", limit=1)),
+        ("list_reservations", ask("list_reservations", status="released")),
+        ("get_reservation", lambda world: world.backend.get_reservation(world.known["direct"]["reservation_id"])),
+        ("get_reservation", ask("get_reservation", UNKNOWN)),
+        (
+            "explain_reservation",
+            lambda world: world.backend.explain_reservation(world.known["direct"]["reservation_id"]),
+        ),
+        ("explain_reservation", ask("explain_reservation", NO_SUCH)),
+        ("cancel_reservation", lambda world: world.backend.cancel_reservation(world.known["direct"]["reservation_id"])),
+        ("cancel_reservation", ask("cancel_reservation", UNKNOWN, "two\nlines")),
+    ]
+
+
+def _system() -> list[tuple[str, Call]]:
+    def first_event(world: World) -> Any:
+        events = world.backend.events(after="0")
+        try:
+            return next(iter(events))["name"]
+        finally:
+            events.close()
+
+    return [
+        ("stats", lambda world: sorted(world.backend.stats())),
+        ("workers", lambda world: [worker["kind"] for worker in world.backend.workers()["items"] if worker["slots"]]),
+        ("workers", ask("workers", limit=0)),
+        ("job_types", ask("job_types")),
+        ("job_types", ask("job_types", limit=2)),
+        ("job_types", ask("job_types", cursor=NO_SUCH)),
+        ("list_events", lambda world: [e["name"] for e in world.backend.list_events(after="0", limit=3)["items"]]),
+        ("list_events", ask("list_events", job_id=NO_SUCH)),
+        ("list_events", ask("list_events", after=NO_SUCH)),
+        ("events", lambda world: isinstance(first_event(world), str)),
+    ]

@@ -1,0 +1,40 @@
+"""What a caller of PostgreSQL waits for: each question that must be answered before the next is a round trip."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from holdbeat.domain.submission import Submission
+from holdbeat.store.postgres.transaction import PostgresTransaction
+from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.queue.submission import submit
+from tests.conformance.acts import open_at
+
+
+@pytest.mark.rule("QUE-06", "DEC-005")
+def test_a_single_submission_asks_one_question_before_it_writes_in_its_callers_thread(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_at(postgres_url)
+    store.write_sync(announce, [AnnouncedType("a"), AnnouncedType("urgent", defaults={"priority": 7})])
+    asked: list[int] = []
+    synchronise = PostgresTransaction._synchronise
+
+    def counted(tx: PostgresTransaction) -> None:
+        asked.append(threading.get_ident())
+        synchronise(tx)
+
+    monkeypatch.setattr(PostgresTransaction, "_synchronise", counted)
+    (job,) = store.write_sync(submit, [Submission(type="a")]).jobs
+    assert asked == [threading.get_ident()]
+    assert (job.priority, job.position) == (0, 100)
+    asked.clear()
+    # The priority is only known with the type: the position that came along is not used, and another is asked for.
+    (urgent,) = store.write_sync(submit, [Submission(type="urgent")]).jobs
+    assert len(asked) == 2
+    assert (urgent.priority, urgent.position) == (7, 100)
+    (last,) = store.write_sync(submit, [Submission(type="a")]).jobs
+    assert last.position > job.position
+    store.close()
