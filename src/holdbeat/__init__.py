@@ -24,6 +24,7 @@ __all__ = [
     "JobHandle",
     "PermanentFailure",
     "RetryPolicy",
+    "SignalTimeout",
     "Skip",
     "SyncContext",
     "__version__",
@@ -37,6 +38,7 @@ _HOMES = {
     "Cancelled": "holdbeat.handlers.context",
     "Context": "holdbeat.handlers.context",
     "PermanentFailure": "holdbeat.handlers.context",
+    "SignalTimeout": "holdbeat.handlers.waits",
     "Skip": "holdbeat.handlers.context",
     "SyncContext": "holdbeat.handlers.context",
     "HoldbeatError": "holdbeat.domain.errors",
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from holdbeat.domain.errors import HoldbeatError
     from holdbeat.domain.job import RetryPolicy
     from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, Skip, SyncContext
+    from holdbeat.handlers.waits import SignalTimeout
     from holdbeat.job_handle import JobHandle
 
 

@@ -49,3 +49,26 @@ def large(ctx: SyncContext, path: str) -> int:
     if ctx.attempt == 0:
         raise RuntimeError("after the large step")
     return len(value)
+
+
+def waiter(ctx: SyncContext, path: str) -> Any:
+    """A step, a sleep, a wait and another step."""
+    note(path, "call")
+    ctx.step("one", note, path, "one")
+    ctx.sleep(0.2)
+    try:
+        answer = ctx.wait_for("go", timeout=60)
+    except Exception as error:
+        return repr(error)
+    return [ctx.step("two", note, path, "two"), answer]
+
+
+async def async_waiter(ctx: Context, path: str) -> Any:
+    note(path, "call")
+    await ctx.step("one", note, path, "one")
+    await ctx.sleep(0.2)
+    try:
+        answer = await ctx.wait_for("go", timeout=60)
+    except Exception as error:
+        return repr(error)
+    return [await ctx.step("two", note, path, "two"), answer]

@@ -18,7 +18,7 @@ from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.engine.run_keeper import RunKeeper
 from holdbeat.engine.run_reports import RunReports
-from holdbeat.handlers.context import Context
+from holdbeat.handlers.context import DEFAULT_SUSPEND_S, Context
 from holdbeat.handlers.handler import Handler
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.observe.tracing import RunSpan, running
@@ -34,11 +34,13 @@ class Executor:
         clock: Clock,
         *,
         on_overdue: Callable[[Claim], None] = lambda claim: None,
+        suspend_s: float = DEFAULT_SUSPEND_S,
     ) -> None:
         self._handlers = handlers
         self._reports = reports
         self._clock = clock
         self._on_overdue = on_overdue
+        self._suspend_s = suspend_s
 
     def execute(self, claim: Claim, stop: StopSignal) -> Coroutine[Any, Any, Outcome]:
         """Runs what was claimed to its end."""
@@ -77,6 +79,7 @@ class Executor:
             deadline=deadline,
             clock=self._clock,
             keeper=RunKeeper(self._reports.store, lease, claim.job, stop) if claim.job is not None else None,
+            suspend_s=self._suspend_s,
         )
         try:
             outcome = await handler.run(context, work.params, stop)

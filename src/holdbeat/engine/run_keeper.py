@@ -17,6 +17,7 @@ from holdbeat.handlers.context import Cancelled
 from holdbeat.handlers.steps import Request
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.durable.signals import SignalWait, give_up_waiting, look_for_signal
 from holdbeat.store.durable.steps import LeaseGone, StepEntry, keep_step, kept_values
 
 
@@ -64,7 +65,18 @@ class RunKeeper:
                     from_iso(request["started_at"]), float(request["duration_s"]),
                 )  # fmt: skip
                 return False, keep_step, entry, lambda kept: None if kept == text else kept
+            case "signal":
+                return True, look_for_signal, self._signal_wait(request), _as_it_is
+            case "give_up":
+                return False, give_up_waiting, self._signal_wait(request), _as_it_is
         raise Invalid(f"A handler cannot ask for {request['do']!r}.")
+
+    def _signal_wait(self, request: Request) -> SignalWait:
+        lease = self._lease
+        return SignalWait(
+            lease.id, lease.worker_id, lease.fence, self._job.chain_id, request["key"], request["name"],
+            int(request["number"]),
+        )  # fmt: skip
 
 
 def _as_it_is(result: Any) -> Any:

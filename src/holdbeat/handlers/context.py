@@ -21,11 +21,14 @@ from holdbeat.domain.job import Job
 from holdbeat.domain.params import storable_text
 from holdbeat.handlers.step_calls import PlainStepCalls, StepCalls
 from holdbeat.handlers.stop import StopSignal
+from holdbeat.handlers.wait_calls import PlainWaitCalls, WaitCalls
 
 if TYPE_CHECKING:
     from holdbeat.handlers.steps import Keeper
 
 MAX_LOG_BYTES = 1_048_576
+DEFAULT_SUSPEND_S = 5.0
+"""A handler that waits for less does so in place; for longer, its run ends meanwhile."""
 TRUNCATED = "[output truncated]\n"
 _ARTIFACT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")
 
@@ -97,7 +100,7 @@ def _attempt(report: Callable[[], None]) -> None:
         logging.getLogger(__name__).exception("A report of a running handler was lost.")
 
 
-class Context(StepCalls):
+class Context(StepCalls, WaitCalls):
     """One run as its handler sees it. Every thread of the handler may use it."""
 
     def __init__(
@@ -113,6 +116,7 @@ class Context(StepCalls):
         clock: Clock | None = None,
         max_log_bytes: int = MAX_LOG_BYTES,
         keeper: Keeper | None = None,
+        suspend_s: float = DEFAULT_SUSPEND_S,
     ) -> None:
         self.job = job
         """The Job, or None for a direct request."""
@@ -127,6 +131,7 @@ class Context(StepCalls):
         self.deadline = deadline
         """When the timeout of the run ends, or None."""
         self._keeper = keeper
+        self._suspend_s = suspend_s
         self._reports = reports
         self._stop = stop
         self._clock = clock or SystemClock()
@@ -149,6 +154,11 @@ class Context(StepCalls):
     def keeper(self) -> Keeper | None:
         """Where the run keeps what its chain shall know; None for a direct request."""
         return self._keeper
+
+    @property
+    def suspend_s(self) -> float:
+        """From which wait on the run ends while it waits."""
+        return self._suspend_s
 
     @property
     def cancelled(self) -> bool:
@@ -213,5 +223,5 @@ class Context(StepCalls):
         self._reports.artifact(name, data)
 
 
-class SyncContext(PlainStepCalls, Context):  # type: ignore[misc]
+class SyncContext(PlainStepCalls, PlainWaitCalls, Context):  # type: ignore[misc]
     """The Context of a handler that is no coroutine: what is awaited elsewhere is a plain call here."""

@@ -18,6 +18,7 @@ from holdbeat.domain.params import MAX_DEPTH, check_json, storable_text
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.handlers.context import PermanentFailure, Skip
 from holdbeat.handlers.to_json import simpler
+from holdbeat.handlers.waits import Suspended
 
 MAX_RESULT_BYTES = 10_485_760
 MAX_ERROR_LENGTH = 4000
@@ -93,6 +94,9 @@ def outcome_of_error(error: BaseException) -> Outcome:
     An exception group counts as Skip or PermanentFailure if all that is in it is.
     """
     leaves = _leaves(error)
+    suspended = [leaf for leaf in leaves if isinstance(leaf, Suspended)]
+    if suspended and all(isinstance(leaf, Suspended) or type(leaf).__name__ == "CancelledError" for leaf in leaves):
+        return Outcome.continued(tuple(suspended[0].waits))
     if all(isinstance(leaf, Skip) for leaf in leaves):
         return Outcome.skipped(storable_text("; ".join(_message(leaf) for leaf in leaves), MAX_ERROR_LENGTH))
     if all(isinstance(leaf, PermanentFailure) for leaf in leaves):

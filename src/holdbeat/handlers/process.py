@@ -24,6 +24,7 @@ from typing import Any
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.params import storable_text
 from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
+from holdbeat.domain.waits import Wait
 from holdbeat.handlers.context import Cancelled, Context
 from holdbeat.handlers.handler import stopped_before_start
 from holdbeat.handlers.job_message import job_message
@@ -112,6 +113,7 @@ class ProcessHandler:
             "job": None if ctx.job is None else job_message(ctx.job),
             "run_id": ctx.run_id,
             "fence": ctx.fence,
+            "suspend_s": ctx.suspend_s,
             "deadline": None if ctx.deadline is None else ctx.deadline.isoformat(),
             "remaining_s": ctx.remaining_s,
             "scratch": str(scratch),
@@ -195,6 +197,7 @@ class _Talk:
                     result=message["result"],
                     error=message["error"],
                     error_kind=ErrorKind(message["error_kind"]) if message["error_kind"] else None,
+                    waits=tuple(Wait.of(wait) for wait in message["waits"]),
                 )
                 self.on_outcome()
 

@@ -51,6 +51,7 @@ def main(init_fd: str, messages_fd: str, replies_fd: str) -> NoReturn:
             "result": outcome.result,
             "error": outcome.error,
             "error_kind": outcome.error_kind,
+            "waits": [wait.message() for wait in outcome.waits],
         }
     )
     sys.exit(0)
@@ -79,6 +80,7 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
         job=None if init["job"] is None else job_of(init["job"]),
         deadline=deadline,
         keeper=None if init["job"] is None else pipe,
+        suspend_s=init["suspend_s"],
     )
     try:
         try:

@@ -24,6 +24,7 @@ class StepState:
     _keeper: Keeper | None
     _clock: Clock
     _stop: StopSignal
+    _suspend_s: float
 
     def checkpoint(self) -> None:
         raise NotImplementedError

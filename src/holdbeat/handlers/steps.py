@@ -18,9 +18,11 @@ from typing import Any, Protocol
 from holdbeat.domain.clock import Clock, iso
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, Invalid
-from holdbeat.domain.steps import MAX_STEP_BYTES, check_step_name, numbered
+from holdbeat.domain.steps import MAX_STEP_BYTES, RESERVED, check_step_name, numbered
+from holdbeat.domain.waits import Wait
 from holdbeat.handlers.outcome import as_json
 from holdbeat.handlers.threads import in_own_thread
+from holdbeat.handlers.waits import Suspended
 
 Request = dict[str, Any]
 """What a handler asks of the store, as JSON: `do` says what, the other members are its arguments."""
@@ -74,10 +76,17 @@ class Steps:
         self._lock = threading.Lock()
         self._open: set[str] = set()
         self._used: dict[str, int] = {}
+        self._taken: dict[str, int] = {}
+        self._waits: list[Wait] = []
+        self._is_suspended = False
+        self._ended: asyncio.Event | None = None
+        """Set when a step ends, where a wait of the same event loop waits for that."""
 
     def begin(self, name: str) -> str:
-        """The key of this use of the name."""
+        """The key of this use of the name. After the run was suspended it begins nothing any more."""
         with self._lock:
+            if self._is_suspended:
+                raise Suspended(self._waits)
             if name in self._open:
                 raise Conflict(
                     f"Two steps named {name!r} are open at once, and a later attempt could not tell them apart. Give "
@@ -86,12 +95,66 @@ class Steps:
                     step=name,
                 )
             self._open.add(name)
-            self._used[name] = number = self._used.get(name, 0) + 1
-        return numbered(name, number)
+            return self._key(name)
 
     def end(self, name: str) -> None:
         with self._lock:
             self._open.discard(name)
+        if self._ended is not None:
+            self._ended.set()
+
+    def number(self, name: str) -> str:
+        """The key of a use of the name that need not end before the next begins."""
+        with self._lock:
+            if self._is_suspended:
+                raise Suspended(self._waits)
+            return self._key(name)
+
+    def _key(self, name: str) -> str:
+        self._used[name] = number = self._used.get(name, 0) + 1
+        return numbered(name, number)
+
+    def load(self) -> dict[str, str]:
+        """What the chain has kept, read when it is first needed."""
+        if self._kept is None:
+            assert self._keeper is not None
+            self._kept = self._keeper.ask({"do": "kept"})
+        return self._kept
+
+    async def load_async(self) -> dict[str, str]:
+        if self._kept is None:
+            assert self._keeper is not None
+            self._kept = await self._keeper.ask_async({"do": "kept"})
+        return self._kept
+
+    # --- waits ------------------------------------------------------------------------------------------
+
+    def kept_wait(self, key: str) -> dict[str, Any] | None:
+        """How a wait stands that began in an earlier run."""
+        text = (self._kept or {}).get(key)
+        return None if text is None else json.loads(text)
+
+    def signals_taken(self, name: str) -> int:
+        return self._taken.get(name, 0)
+
+    def take_signal(self, name: str) -> None:
+        self._taken[name] = self._taken.get(name, 0) + 1
+
+    def add_wait(self, wait: Wait) -> None:
+        """Notes a wait for which the run will be suspended; parallel ones are waited for together."""
+        self._waits.append(wait)
+
+    async def others_ended(self) -> None:
+        """Waits for the steps that are open beside a wait: what they did would be lost with the run."""
+        await asyncio.sleep(0)
+        while any(not name.startswith(RESERVED) for name in self._open):
+            self._ended = asyncio.Event()
+            await self._ended.wait()
+
+    def suspended(self) -> Suspended:
+        with self._lock:
+            self._is_suspended = True
+            return Suspended(self._waits)
 
     # --- in a thread or a process -----------------------------------------------------------------------
 
@@ -99,11 +162,9 @@ class Steps:
         """The kept value, or that of the call once it is kept. `wait` sleeps and raises if the run shall end."""
         key = self.begin(check_step_name(name))
         try:
-            if self._kept is None:
-                assert self._keeper is not None
-                self._kept = self._keeper.ask({"do": "kept"})
-            if key in self._kept:
-                return json.loads(self._kept[key])
+            kept = self.load()
+            if key in kept:
+                return json.loads(kept[key])
             if options.timeout_s is not None:
                 raise _no_timeout(name)
             began = self._clock.now()
@@ -133,11 +194,9 @@ class Steps:
         """The same for an event loop; a plain function is called in a thread of its own."""
         key = self.begin(check_step_name(name))
         try:
-            if self._kept is None:
-                assert self._keeper is not None
-                self._kept = await self._keeper.ask_async({"do": "kept"})
-            if key in self._kept:
-                return json.loads(self._kept[key])
+            kept = await self.load_async()
+            if key in kept:
+                return json.loads(kept[key])
             if options.timeout_s is not None and not is_async:
                 raise _no_timeout(name)
             began = self._clock.now()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdbeat.store.transaction import Transaction
 
 BYTES = "application/octet-stream"
-RUN_STATUSES = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED")
+RUN_STATUSES = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CONTINUED")
 
 
 @reads

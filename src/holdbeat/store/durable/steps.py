@@ -96,7 +96,7 @@ def list_steps(tx: Transaction, root_id: str) -> list[Step]:
     """The steps of a chain in the order in which they were kept."""
     found = tx.rows(
         "SELECT name, value, size, started_at, duration_s, run_id FROM steps WHERE root_id = :id "
-        "ORDER BY kept_at, started_at, name",
+        "AND name NOT LIKE '$%' ORDER BY kept_at, started_at, name",
         id=root_id,
     )
     return [Step(row[0], json.loads(row[1]), row[2], tx.instant(row[3]), row[4], row[5]) for row in found]
