@@ -57,7 +57,8 @@ async def generate(ctx: Context, prompt: str, expected_words: int) -> str:
 async def story(ctx: Context, prompt: str, words: int = 500) -> dict[str, Any]:
     """Writes a story."""
     text = await generate(ctx, f"Write a story of {words} words about {prompt}.", words)
-    ctx.artifact("story.txt", text)
+    await ctx.artifact("story.txt", text)
+    ctx.progress(1.0, "written")
     return {"text": text, "words": len(text.split())}
 
 
@@ -66,4 +67,6 @@ async def research(ctx: Context, question: str) -> dict[str, Any]:
     """Answers a question in two passes: what to look at, then the answer."""
     outline = await generate(ctx, f"List what one must know to answer: {question}", 200)
     ctx.log("outline written")
-    return {"outline": outline, "answer": await generate(ctx, f"{question}\nConsider:\n{outline}", 400)}
+    answer = await generate(ctx, f"{question}\nConsider:\n{outline}", 400)
+    ctx.progress(1.0, "answered")
+    return {"outline": outline, "answer": answer}

@@ -36,6 +36,7 @@ MEANINGS = {
     "slots": "how many jobs one worker process runs at once",
     "http_slots": "how many calls on the resource `http` one worker process makes at once",
     "concurrency": "limits over all workers: `resources:…`, `per_type:…`, `global:N`, `unlimited`",
+    "limits": "further limits over all workers: a table `[limits.NAME]` each",
     "lease_s": "how long a claim is good without a heartbeat",
     "heartbeat_s": "how often leases are renewed; must be shorter than the lease",
     "grace_s": "how long recovery waits beyond the end of a lease",

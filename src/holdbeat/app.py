@@ -16,14 +16,16 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from holdbeat.app_hooks import AppHooks
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.ids import IdSource
+from holdbeat.domain.limit import limit_of
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.template import JobTemplate
@@ -31,6 +33,7 @@ from holdbeat.engine.supervisor import Supervisor, announcement
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.http_handler import http_job_type
 from holdbeat.handlers.job_type import JobType
+from holdbeat.handlers.middleware import attach
 from holdbeat.handlers.shell import shell_job_type
 from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle
@@ -71,7 +74,7 @@ class DirectFailed(HoldbeatError):
     default_code = "direct_failed"
 
 
-class App(JobTypeRegistry):
+class App(AppHooks, JobTypeRegistry):
     """Registers job types, enqueues jobs and runs them.
 
     `store` is `sqlite:///file.db` or `postgresql://…`; without it the settings decide (`holdbeat.toml`, HOLDBEAT_STORE,
@@ -106,8 +109,38 @@ class App(JobTypeRegistry):
             built_in.append(shell_job_type(allowed=True))
         return own + built_in
 
-    def _types_changed(self) -> None:
+    def _types_changed(self, added: JobType) -> None:
         self._is_announced = False
+        if added.function is not None:
+            attach(added.function, self._middleware)
+
+    def limit(
+        self,
+        name: str,
+        *,
+        resource: str | None = None,
+        type: str | None = None,
+        slots: int | None = None,
+        rate: Mapping[str, Any] | None = None,
+        per_partition: bool = False,
+        fair: bool = False,
+    ) -> None:
+        """Declares a limit for all workers of the store, stored when this App starts to run.
+
+        It covers the work of the resource and of the type; with neither, everything. Settings (`[limits.NAME]`) with
+        the same name go before it, and so does what an operator has set.
+        """
+        values = {
+            "resource": resource, "type": type, "slots": slots, "rate": rate, "per_partition": per_partition,
+            "fair": fair,
+        }  # fmt: skip
+        declared = {key: value for key, value in values.items() if value}
+        if slots is not None:
+            declared["slots"] = slots
+        limit_of(name, declared)
+        self.settings = self.settings.with_changes(limits={name: declared, **self.settings.limits})
+        if self._store is not None:
+            self._store.terms.limits = self.settings.declared_limits
 
     # --- the store ---------------------------------------------------------------------------------------
 
@@ -135,7 +168,7 @@ class App(JobTypeRegistry):
 
     def _opened(self) -> PersistenceAdapter:
         if self._store is None:
-            terms = StoreTerms(IdSource(), self.settings.concurrency_policy, self.settings.aging_s)
+            terms = StoreTerms(IdSource(), self.settings.declared_limits, self.settings.aging_s)
             self._store = open_store(self.settings.store, terms, clock=self._clock)
         return self._store
 
@@ -360,11 +393,12 @@ class App(JobTypeRegistry):
             more_services=[
                 ScheduleTrigger.for_settings(store, self.settings),
                 WebhookService.for_settings(store, self.settings),
+                *self.hook_services(store),
             ],
         )
         self._supervisor = supervisor
-        await supervisor.start()
         try:
+            await supervisor.start()
             yield self
         finally:
             await supervisor.stop()

@@ -18,7 +18,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,15 @@ def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | N
                 await asyncio.sleep(seconds * pace / len(steps) / 5)
         ctx.progress(1.0, "done")
 
+    _add_work(app, work, dice)
+    _add_editor(app, dice)
+    return app
+
+
+Work = Callable[[Context, float, list[str]], Awaitable[None]]
+
+
+def _add_work(app: App, work: Work, dice: random.Random) -> None:
     @app.job(resource="gpu", timeout="10m", retries=2)
     async def story(ctx: Context, prompt: str, chapters: int = 4) -> dict[str, Any]:
         """Write a story, chapter by chapter. Takes the only gpu."""
@@ -97,6 +106,8 @@ def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | N
             case 1:
                 raise Skip(f"{month} is closed already")
 
+
+def _add_editor(app: App, dice: random.Random) -> None:
     @app.job(resource="desk", retries=0)
     async def editor(ctx: Context) -> None:
         """Bring a little more work, and now and then a direct request: this keeps the demo alive."""
@@ -117,8 +128,6 @@ def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | N
         if dice.random() < 0.5:
             answer = await app.direct("title", prompt=dice.choice(SUBJECTS), wait_s=30)
             ctx.log(f"a person at the keyboard was told: {answer}")
-
-    return app
 
 
 def fill(app: App, page_url: str) -> None:

@@ -24,7 +24,7 @@ class JobTypeRegistry:
         self._by_function: dict[Any, JobType] = {}
         self._lock = threading.RLock()
 
-    def _types_changed(self) -> None:
+    def _types_changed(self, added: JobType) -> None:
         """Called under the lock when a type was added."""
 
     @overload
@@ -45,6 +45,7 @@ class JobTypeRegistry:
         cancel_grace: Duration | None = 10.0,
         labels: Mapping[str, str] | None = None,
         webhook_url: str | None = None,
+        partition: str | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
@@ -79,7 +80,7 @@ class JobTypeRegistry:
                 self._types[name] = job_type
             if job_type.function is not None:
                 self._by_function[job_type.function] = job_type
-            self._types_changed()
+            self._types_changed(job_type)
 
     def type_name(self, target: Callable[..., Any] | str) -> str:
         """The job type's name for a registered function or a name."""

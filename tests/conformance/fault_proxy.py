@@ -24,13 +24,24 @@ class FaultProxy:
         self._cut: Cut | None = None
         self._lock = threading.Lock()
         self.cuts = 0
+        self._passes = threading.Event()
+        self._passes.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def arm(self, cut: Cut) -> None:
         with self._lock:
             self._cut = cut
 
+    def swallow(self) -> None:
+        """From now on nothing arrives and nothing is refused: connections stay open and silent."""
+        self._passes.clear()
+
+    def deliver(self) -> None:
+        """Ends `swallow`; what was held back arrives."""
+        self._passes.set()
+
     def close(self) -> None:
+        self._passes.set()
         self._listener.close()
 
     def _accept(self) -> None:
@@ -50,6 +61,7 @@ class FaultProxy:
     def _pump(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                self._passes.wait()
                 if self._cuts_here(data, is_request):
                     break
                 target.sendall(data)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 
 from holdbeat import App, Context
@@ -63,3 +65,20 @@ async def unsubscribe(ctx: Context, diary: str) -> None:
 async def quick(ctx: Context, diary: str, number: int) -> int:
     note(diary, "did", number, ctx.run_id, ctx.fence)
     return number
+
+
+NOTE_TIMES = """
+import sys, time
+while True:
+    with open(sys.argv[1], "a") as file:
+        file.write(f"{sys.argv[2]} {time.monotonic()}\\n")
+    time.sleep(0.05)
+"""
+
+
+@app.job(isolation="process")
+def delegate(ctx: Context, diary: str, is_session: bool) -> None:
+    """Has a process of its own that starts another, in its session or in a new one, and waits for it."""
+    note(diary, "begun", ctx.run_id, time.monotonic())
+    argv = [sys.executable, "-c", NOTE_TIMES, diary, f"step {ctx.run_id}"]
+    subprocess.run(argv, start_new_session=is_session)

@@ -73,7 +73,13 @@ class Field:
         return self.app.store
 
     def start(
-        self, verb: str = "worker", *flags: str, ready: bool = True, program: str = "holdbeat", **settings: Any
+        self,
+        verb: str = "worker",
+        *flags: str,
+        ready: bool = True,
+        program: str = "holdbeat",
+        program_app: str = "tests.crash.jobs:app",
+        **settings: Any,
     ) -> Process:
         """Starts a process, and waits until it is on record as a worker."""
         environment = {
@@ -86,7 +92,7 @@ class Field:
         log = self.folder / f"process-{len(self._processes)}.log"
         with log.open("wb") as stream:
             popen = subprocess.Popen(
-                [sys.executable, "-m", program, verb, "tests.crash.jobs:app", "--store", self.url, *flags],
+                [sys.executable, "-m", program, verb, program_app, "--store", self.url, *flags],
                 cwd=ROOT, env=environment, stdout=stream, stderr=stream,
             )  # fmt: skip
         process = Process(popen, log)

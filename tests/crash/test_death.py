@@ -214,3 +214,27 @@ def test_a_jump_of_the_wall_clock_neither_kills_nor_doubles_live_work(sqlite_gro
     assert done.status is JobStatus.COMPLETED
     assert len(ground.noted("begun")) == 1
     assert "zombie.found" not in event_names(ground.store)
+
+
+@pytest.mark.rule("REC-01")
+def test_a_worker_that_died_is_written_down_as_stopped_on_both_stores(ground: Field) -> None:
+    doomed = ground.start(**SHORT_LEASE)
+    ground.start(**SHORT_LEASE)
+    (worker_id,) = rows(ground.store, "SELECT id FROM workers WHERE pid = :pid", pid=doomed.pid)[0]
+    doomed.kill()
+    stopped = "SELECT data FROM events WHERE name = 'worker.stopped' AND worker_id = :id"
+    (data,) = eventually(lambda: rows(ground.store, stopped, id=worker_id))[0]
+    assert "its process died" in str(data) or "its heartbeat stopped" in str(data)
+    assert value(ground.store, "SELECT count(*) FROM workers WHERE stopped_at IS NULL") == 1
+
+
+@pytest.mark.rule("REC-01", "LEASE-04")
+def test_a_worker_that_was_only_frozen_is_alive_again_with_its_next_beat(postgres_url: str, tmp_path: Path) -> None:
+    with field(postgres_url, tmp_path) as ground:
+        frozen = ground.start(**SHORT_LEASE)
+        ground.start(**SHORT_LEASE)
+        frozen.send(signal.SIGSTOP)
+        living = "SELECT count(*) FROM workers WHERE stopped_at IS NULL"
+        eventually(lambda: value(ground.store, living) == 1)
+        frozen.send(signal.SIGCONT)
+        eventually(lambda: value(ground.store, living) == 2)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 import time
 from pathlib import Path
+
+from holdbeat import Context
 
 
 def polite(mark: str) -> None:
@@ -25,3 +28,17 @@ def unsubscribe(mark: str) -> None:
     while True:
         with contextlib.suppress(BaseException):
             time.sleep(60)
+
+
+def reports_on(ctx: Context, diary: str) -> None:
+    """Notes the time again and again and reports all that can be reported; hears nothing but SIGKILL."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    number = 0
+    while True:
+        with open(diary, "a") as file:
+            file.write(f"{time.monotonic()}\n")
+        number += 1
+        ctx.log("line", number)
+        ctx.progress(0.5, f"step {number}")
+        threading.Thread(target=ctx.artifact, args=("file", str(number)), daemon=True).start()
+        time.sleep(0.05)

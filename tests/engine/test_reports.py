@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from holdbeat.domain.errors import Invalid, Unavailable
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import Lease, LeaseTerms
 from holdbeat.domain.run import ErrorKind
+from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.store.recovery.recover_leases import recover_lease
 from holdbeat.store.running.claim import Vacancy, claim
@@ -153,4 +155,44 @@ async def test_words_are_kept_however_the_engine_fails_to_write_them(store_url: 
     await reports.flush()
     assert rows(app.store, "SELECT text FROM run_logs") == [("before",)]
     assert reports.is_empty
+    app.close()
+
+
+@pytest.mark.rule("EXE-03")
+async def test_files_of_artifacts_are_their_owners_whatever_the_umask(store_url: str, tmp_path: Path) -> None:
+    app = App(store_url)
+    lease = _held_run(app)
+    folder = tmp_path / "store.db-artifacts"
+    before = os.umask(0)
+    try:
+        RunReports(app.store, folder).of(lease).artifact("model", b"one")
+        modes = {path.stat().st_mode & 0o777 for path in (folder, folder / lease.id)}
+        assert modes == {0o700}
+        assert [file.stat().st_mode & 0o777 for file in (folder / lease.id).iterdir()] == [0o600]
+        folder.chmod(0o777)  # as an older version left it
+        RunReports(app.store, folder).of(lease).artifact("model", b"two")
+        assert folder.stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+    app.close()
+
+
+@pytest.mark.rule("QUE-07")
+async def test_folders_of_runs_that_the_store_does_not_know_are_removed_after_a_day(
+    store_url: str, tmp_path: Path
+) -> None:
+    app = App(store_url)
+    lease = _held_run(app)
+    folder = tmp_path / "store.db-artifacts"
+    RunReports(app.store, folder).of(lease).artifact("model", b"one")
+    names = {name: folder / name for name in (lease.id, app.store.terms.ids.new(app.store.clock.now()), "a-stranger")}
+    young = folder / app.store.terms.ids.new(app.store.clock.now())
+    for one in (*names.values(), young):
+        one.mkdir(exist_ok=True)
+        (one / "file").write_text("content")
+    for one in names.values():
+        os.utime(one, (0, 0))
+    retention = Retention(app.store, 30, folder)
+    await retention.step()
+    assert {path.name for path in folder.iterdir()} == {lease.id, "a-stranger", young.name}
     app.close()

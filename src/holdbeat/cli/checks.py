@@ -17,13 +17,13 @@ from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.observe.wording import counted
 from holdbeat.store.access.api_keys import any_key_exists
+from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.maintenance.inspection import schema_state, server_version
 from holdbeat.store.meta import remember
 from holdbeat.store.reads.event_log import last_event_at
 from holdbeat.store.reads.needs_attention import troubled_schedules, unknown_zones
 from holdbeat.store.reads.stats import job_counts
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
-from holdbeat.store.running.shared_limits import disagreement
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.schedules.upcoming import database_time
 from holdbeat.store.sqlite.damage_record import record_path, recorded_damage
@@ -69,7 +69,7 @@ def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[C
         looks[:0] = [("damage", lambda: _damage(store))]
         if not quick:
             looks[:0] = [("integrity", lambda: _integrity(store))]
-        looks += [("disk", lambda: _disk(store)), ("locks", lambda: _locks(store))]
+        looks += [("disk", lambda: _disk(store)), ("log", lambda: _log(store)), ("locks", lambda: _locks(store))]
     found: list[Check] = []
     for name, look in looks:
         if name == "write" and any(check.name == "integrity" and check.state is State.WRONG for check in found):
@@ -136,14 +136,10 @@ def _workers(store: Any) -> Check:
 
 
 def _slots(settings: Any, store: Any) -> Check:
-    """By what the slots are counted: the store was opened with the terms of its workers."""
-    if (different := store.read_sync(disagreement)) is not None:
-        said, _, remedy = different.rpartition(". ")
-        return Check("slots", State.WARNING, f"{said}.", remedy)
-    in_force = store.terms.concurrency
-    if in_force == settings.concurrency_policy:
-        return Check("slots", State.OK, f"{in_force}")
-    return Check("slots", State.OK, f"{in_force} by its workers; the settings here say {settings.concurrency}")
+    """The limits in force, which all workers go by."""
+    limits = store.read_sync(limits_in_force)
+    slots = [f"{limit.name}={limit.slots}" for limit in limits if limit.slots is not None]
+    return Check("slots", State.OK, ", ".join(slots) or "Nothing is limited.")
 
 
 def _schedules(store: Any) -> Check:
@@ -198,6 +194,15 @@ def _disk(store: Any) -> Check:
     if usage.free < LITTLE_SPACE or usage.free < size:
         return Check("disk", State.WARNING, said, "Free some space, or prune with a shorter retention_days.")
     return Check("disk", State.OK, said)
+
+
+def _log(store: Any) -> Check:
+    """Whether the write-ahead log can be emptied: a reader that does not end keeps it growing."""
+    trouble = store.log_trouble()
+    if trouble is None:
+        return Check("log", State.OK, f"The write-ahead log has {store.log_bytes() / 1024**2:.1f} MiB.")
+    detail, _, remedy = trouble.rpartition(". ")
+    return Check("log", State.WARNING, f"{detail}.", remedy)
 
 
 def _locks(store: Any) -> Check:

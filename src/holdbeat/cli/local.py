@@ -170,8 +170,9 @@ class LocalBackend:
         from holdbeat.engine.supervisor import artifact_folder
         from holdbeat.operations.runs import find_artifact, open_artifact
 
-        data, path, _ = self.store.read_sync(find_artifact, run_id, name)
-        if data is not None:
-            return data
-        with os.fdopen(open_artifact(artifact_folder(self.store, self.settings), path, run_id, name), "rb") as file:
+        artifact = self.store.read_sync(find_artifact, run_id, name)
+        if artifact.data is not None:
+            return artifact.data
+        folder = artifact_folder(self.store, self.settings)
+        with os.fdopen(open_artifact(folder, artifact, run_id, name), "rb") as file:
             return file.read()

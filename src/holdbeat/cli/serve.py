@@ -10,7 +10,7 @@ import click
 
 from holdbeat.cli.options import example
 from holdbeat.cli.output import shown
-from holdbeat.observe.logs import configure
+from holdbeat.observe.logs import configure_process
 
 OPTIONS = (
     click.option("--store", help="Where jobs are kept: sqlite:///file.db or postgresql://…"),
@@ -41,10 +41,18 @@ def serve(obj: Any, /, app: str | None, no_worker: bool, no_api: bool, **flags: 
 
     APP is module:name of your App, e.g. example:app.
     """
-    loaded = obj.load_app(app, flags)
-    configure(loaded.settings.log_level, loaded.settings.log_format)
+    loaded = _loaded(obj, app, flags)
     _greet(loaded.settings, app, has_worker=not no_worker, has_api=not no_api)
     sys.exit(obj.serve(loaded, has_worker=not no_worker, has_api=not no_api))
+
+
+def _loaded(obj: Any, app: str | None, flags: dict[str, Any]) -> Any:
+    """The App, with its log set up: as far as it is known before the module is loaded, which may print, and after."""
+    early = obj.settings({name: value for name, value in flags.items() if value is not None})
+    configure_process(early.log_level, early.log_format)
+    loaded = obj.load_app(app, flags)
+    configure_process(loaded.settings.log_level, loaded.settings.log_format)
+    return loaded
 
 
 def _greet(settings: Any, app: str | None, *, has_worker: bool, has_api: bool) -> None:
@@ -88,8 +96,7 @@ def worker(obj: Any, /, app: str | None, resources: str | None, processes: int |
     if only == []:
         raise click.UsageError("--resources names none, so this worker would run nothing. Name some, e.g. --resources "
                                "gpu,mail, or leave it out to run jobs on all.")  # fmt: skip
-    loaded = obj.load_app(app, flags)
-    configure(loaded.settings.log_level, loaded.settings.log_format)
+    loaded = _loaded(obj, app, flags)
     if processes is not None:
         sys.exit(obj.supervise(_child_commands(processes, app, resources, flags, loaded.settings.metrics_port)))
     sys.exit(obj.serve(loaded, has_api=False, kind="worker", resources=only))

@@ -12,6 +12,7 @@
     ├── Unavailable        try again later: no worker, shutting down, store busy         (HTTP 503)
     │   ├── StoreBusy      the store is locked by somebody else beyond the time limit
     │   └── StoreDown      the store cannot be reached or cannot write just now
+    ├── ArtifactChanged    the file of an artifact is not what was recorded              (HTTP 500)
     ├── StoreRefused       the store must not be used: corrupt, replaced, newer, read-only
     └── SettingsError      a setting is unknown or impossible
 
@@ -87,6 +88,10 @@ class StoreBusy(Unavailable):
 
 class StoreDown(Unavailable):
     default_code = "store_down"
+
+
+class ArtifactChanged(HoldbeatError):
+    default_code = "artifact_changed"
 
 
 class StoreRefused(HoldbeatError):

@@ -154,6 +154,8 @@ class Job:
     """How many links lead back to the root of the chain."""
     trace: str | None = None
     """W3C traceparent of the submission, so that the run's span can link to it."""
+    partition: str = ""
+    """By which limits may count it, such as a customer; empty if it has none."""
     root_id: str | None = None
     """The first job of the chain; None for that job itself."""
     waits: list[dict[str, Any]] | None = None
@@ -213,5 +215,6 @@ class NewJob:
     hold: Hold | None = None
     """Only a gate decides this ahead; otherwise it follows from `not_before`."""
     trace: str | None = None
+    partition: str = ""
     root_id: str | None = None
     waits: list[dict[str, Any]] | None = None

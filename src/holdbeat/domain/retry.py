@@ -88,6 +88,7 @@ def automatic_retry(job: Job, not_before: datetime | None) -> NewJob:
         retry_kind="auto",
         attempt=job.attempt + 1,
         trace=job.trace,
+        partition=job.partition,
         root_id=job.chain_id,
     )
 

@@ -137,6 +137,7 @@ _READERS: dict[str, Any] = {
     "idempotency_key": _key,
     "webhook_url": check_webhook_url,
     "labels": lambda value, field: check_labels(value),
+    "partition": lambda value, field: check_line(value, field, LONGEST_NAME),
 }
 _MERGED = ("priority", "resource", "timeout_s", "webhook_url", "labels")
 
@@ -276,4 +277,23 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         scheduled_for=schedule.get("scheduled_for"),
         hold=submission.hold,
         trace=submission.trace,
+        partition=_partition(submission, params, below),
+    )
+
+
+def _partition(submission: Submission, params: Mapping[str, Any], below: Sequence[Layer]) -> str:
+    """What the submission says, or the value of the param that its type names; empty for a param that is not given."""
+    own: str | None = submission.own.get("partition")
+    if own is not None:
+        return own
+    name = next((layer["partition_by"] for layer in below if layer.get("partition_by")), None)
+    value = None if name is None else params.get(name)
+    if value is None:
+        return ""
+    if isinstance(value, bool | int | str):
+        return str(value)[:LONGEST_NAME]
+    raise Invalid(
+        f"The param {name} names the partition of this job, so it must be a text or a whole number.",
+        code="invalid_partition",
+        field=f"params.{name}",
     )

@@ -130,6 +130,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "attempt": job.attempt,
         "manual_retries": list(job.manual_retries),
         "progress": job.progress,
+        "partition": job.partition or None,
     }
 
 

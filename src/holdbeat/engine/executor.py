@@ -19,6 +19,7 @@ from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.engine.run_keeper import RunKeeper
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.handlers.context import DEFAULT_SUSPEND_S, Context
+from holdbeat.handlers.current_run import log_failure
 from holdbeat.handlers.handler import Handler
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.observe.tracing import RunSpan, running
@@ -61,7 +62,7 @@ class Executor:
                 ErrorKind.REJECTED, f"This worker has no handler for the job type {work.type!r} any more."
             )
         lease = claim.lease
-        reports = self._reports.of(lease)
+        reports = self._reports.of(lease, stop)
         deadline = None
         alarm: asyncio.TimerHandle | None = None
         if work.timeout_s is not None:
@@ -93,6 +94,8 @@ class Executor:
             # It held the event loop beyond its deadline, so that the alarm could not go off before it returned.
             self._time_is_up(claim, stop)
             outcome = stop.verdict(outcome)
+        context.finish_output()
+        log_failure(context, outcome)
         if not reports.any_made:
             return outcome
         artifacts = await reports.finish()

@@ -2,6 +2,8 @@
 
 Guards LEASE-02 and LEASE-04: a handler that blocks the event loop does not lose its lease; and a worker that cannot
 renew its leases in time, by its own monotonic clock, stops its handlers before somebody else may start them again.
+This thread waits for no answer of the store and for no event loop when it does so: it sets the stop signals itself,
+and those send processes their signals.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ JUMP_S = 2.0
 class Heartbeat:
     """Beats every `heartbeat_s`; sooner after a failure. `tell` and `on_unknown` are called from its thread.
 
-    `on_unknown` is for leases that two successive beats kept alive and that are not among the `known`: a claim that
-    was committed after the worker had ceased to wait for it, which nobody would execute. One beat alone may only have
-    been quicker than the claim's answer.
+    `on_unknown` is called for leases that two successive beats kept alive and that are not among the `known`: a claim
+    that was committed after the worker had ceased to wait for it, which nobody would execute. One beat alone may only
+    have been quicker than the claim's answer.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class Heartbeat:
         for lease_id in held.keys() - answer.held:
             if lease_id in self._running:
                 log.warning("the lease of run %s is gone; its handler is stopped", lease_id)
-                self._tell(lease_id, StopReason.LOST)
+                self._stop_lost(held[lease_id])
         for lease_id in answer.cancelled:
             self._tell(lease_id, StopReason.CANCELLED)
         before, self._unknown = self._unknown, answer.held - known - self._known()
@@ -122,16 +124,22 @@ class Heartbeat:
     def stop_the_overdue(self) -> list[str]:
         """Stops handlers whose lease has run out by this machine's own reckoning."""
         now = self._clock.monotonic()
-        overdue = [
-            lease_id
+        overdue = {
+            lease_id: entry
             for lease_id, entry in dict(self._running).items()
             if entry.stop.reason is not StopReason.LOST
             and now >= max(entry.claimed_at, self.last_beat_at or entry.claimed_at) + self._terms.lease_s
-        ]
-        for lease_id in overdue:
+        }
+        for lease_id, entry in overdue.items():
+            self._stop_lost(entry)
             log.error("the lease of run %s could not be renewed in time; its handler is stopped", lease_id)
-            self._tell(lease_id, StopReason.LOST)
-        return overdue
+        return list(overdue)
+
+    def _stop_lost(self, entry: Running) -> None:
+        """Stops a handler from this thread. A process is killed while nobody else may have its work yet."""
+        grace_s = entry.cancel_grace_s
+        bound_s = self._terms.grace_s / 2
+        entry.stop.set(StopReason.LOST, grace_s=bound_s if grace_s is None else min(grace_s, bound_s))
 
     def _loop(self) -> None:
         reached = True
@@ -148,6 +156,7 @@ class Heartbeat:
         while (left_s := until - self._clock.monotonic()) > 0:
             if self._stopped.wait(min(LOOK_S, left_s)):
                 return True
+            self.stop_the_overdue()
             if abs(self._apart() - apart) > JUMP_S:
                 log.warning("the wall clock jumped by %+.1f s; beating at once", self._apart() - apart)
                 return False

@@ -1,7 +1,7 @@
-"""What handlers say while they run: progress, logs and artifacts, kept apart from the run and fenced by the lease.
+"""What handlers report while they run: progress, logs and artifacts, stored apart from the run and fenced by the lease.
 
-Progress and log lines are gathered and written a few times a second for all runs together; before a run is settled,
-what it said last is on disk. A report of a lost lease is dropped by the store, not by us (LEASE-03): so each version of
+Progress and log lines are collected and written a few times a second for all runs together; before a run is settled,
+its last ones are on disk. A report of a lost lease is dropped by the store, not by us (LEASE-03): so each version of
 an artifact is a file of its own, and the one on record is not touched before the store has taken another.
 """
 
@@ -16,11 +16,13 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.lease import Lease
+from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.artifact_files import make_private
 from holdbeat.store.running.run_output import (
     ArtifactEntry,
     LogEntry,
@@ -30,6 +32,10 @@ from holdbeat.store.running.run_output import (
     progress,
     replace_artifact,
 )
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.work import Work
+
+T = TypeVar("T")
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -39,7 +45,7 @@ IN_STORE_MAX = 10 * 1024 * 1024
 
 
 class RunReports:
-    """Gathers the reports of all runs of this process."""
+    """Collects the reports of all runs of this process."""
 
     def __init__(self, store: PersistenceAdapter, artifact_dir: Path | None) -> None:
         self.store = store
@@ -51,8 +57,8 @@ class RunReports:
         self.on_first: Callable[[], None] = lambda: None
         """Called from any thread when something waits to be written and nothing did before."""
 
-    def of(self, lease: Lease) -> OneRunReports:
-        return OneRunReports(self, lease)
+    def of(self, lease: Lease, stop: StopSignal | None = None) -> OneRunReports:
+        return OneRunReports(self, lease, stop or StopSignal())
 
     def add_log(self, entry: LogEntry) -> None:
         with self._lock:
@@ -73,9 +79,9 @@ class RunReports:
         return not self._logs and not self._progress
 
     async def flush(self) -> int:
-        """Writes what has been gathered; what could not be written is kept for the next time."""
+        """Writes what was collected; what could not be written is kept for the next time."""
         async with self._writing:
-            logs, steps = self._gathered()
+            logs, steps = self._take_collected()
             try:
                 if steps:
                     await self.store.write(progress, list(steps.values()))
@@ -90,14 +96,14 @@ class RunReports:
             return len(logs) + len(steps)
 
     def flush_sync(self) -> None:
-        """`flush` from a thread, for the last words of a process whose event loop stands still."""
-        logs, steps = self._gathered()
+        """`flush` from a thread, for the end of a process whose event loop is blocked."""
+        logs, steps = self._take_collected()
         if steps:
             self.store.write_sync(progress, list(steps.values()))
         if logs:
             self.store.write_sync(append_logs, logs)
 
-    def _gathered(self) -> tuple[list[LogEntry], dict[str, ProgressEntry]]:
+    def _take_collected(self) -> tuple[list[LogEntry], dict[str, ProgressEntry]]:
         with self._lock:
             logs, self._logs = self._logs, []
             steps, self._progress = self._progress, {}
@@ -107,26 +113,27 @@ class RunReports:
 class OneRunReports:
     """The Reports of one run, called from whatever thread its handler uses."""
 
-    def __init__(self, all_reports: RunReports, lease: Lease) -> None:
+    def __init__(self, all_reports: RunReports, lease: Lease, stop: StopSignal) -> None:
         self._all = all_reports
         self._lease = lease
+        self._stop = stop
         self._lines = 0
-        self._said = False
-        self._kept: dict[str, Any] = {}
+        self._has_reported = False
+        self._artifacts: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     def _now(self) -> datetime:
         return self._all.store.clock.now()
 
     def progress(self, fraction: float | None, message: str | None) -> None:
-        self._said = True
+        self._has_reported = True
         lease = self._lease
         self._all.add_progress(ProgressEntry(lease.id, lease.worker_id, lease.fence, fraction, message, self._now()))
 
     def log(self, stream: str, text: str) -> None:
         lease = self._lease
         with self._lock:
-            self._said = True
+            self._has_reported = True
             self._lines += 1
             entry = LogEntry(lease.id, lease.worker_id, lease.fence, self._lines, stream, text, self._now())
             self._all.add_log(entry)
@@ -159,46 +166,73 @@ class OneRunReports:
         try:
             if path is not None:
                 _write_private(path, content)
-            replaced = self._all.store.write_sync(replace_artifact, entry)
+            replaced = self._ask(replace_artifact, entry, read_only=False)
         except BaseException:
             if path is not None:
-                self._take_back(path)
+                self._remove_unrecorded(path)
             raise
         if replaced is None:
             if path is not None:
                 _remove(path)
-            raise Invalid(f"The artifact {name} was refused: the lease of this run is gone.", code="lease_lost")
+            raise _lease_lost(f"The artifact {name} was refused: the lease of this run is gone.")
         for old in replaced:
             _remove(Path(old))
         with self._lock:
-            self._kept[name] = {"size": len(content), "sha256": digest}
+            self._artifacts[name] = {"size": len(content), "sha256": digest}
 
-    def _take_back(self, path: Path) -> None:
-        """Removes a file that was not recorded. Who cannot learn whether it was leaves it where it is."""
+    def _remove_unrecorded(self, path: Path) -> None:
+        """Removes a file that was not recorded. If the store cannot say whether it was, the file stays."""
         try:
-            recorded = [artifact.path for artifact in self._all.store.read_sync(list_artifacts, self._lease.id)]
+            artifacts = self._ask(list_artifacts, self._lease.id, read_only=True)
         except Exception:
             return
-        if str(path) not in recorded:
+        if str(path) not in {artifact.path for artifact in artifacts}:
             _remove(path)
+
+    def _ask(self, verb: Callable[[Transaction, Any], T], argument: object, *, read_only: bool) -> T:
+        """The store's answer, waited for in a thread; not beyond the loss of the lease, whatever the store does."""
+        work = Work(verb, (argument,), {})
+        assert work.future is not None
+        over = threading.Event()
+
+        def on_stop() -> None:
+            if self._stop.reason is StopReason.LOST:
+                over.set()
+
+        unsubscribe = self._stop.subscribe(on_stop)
+        try:
+            work.future.add_done_callback(lambda _: over.set())
+            self._all.store.submit(work, read_only=read_only)
+            over.wait()
+        finally:
+            unsubscribe()
+        if not work.future.done():
+            work.future.cancel()  # what the store has not begun, it will not begin
+            raise _lease_lost("The lease of this run was lost while the store did not answer.")
+        answer: T = work.future.result()
+        return answer
 
     @property
     def any_made(self) -> bool:
         """Whether the run reported anything: most do not."""
-        return self._said or bool(self._kept)
+        return self._has_reported or bool(self._artifacts)
 
     async def finish(self) -> dict[str, Any]:
-        """Sees to it that everything the run said is written, and returns its artifacts."""
-        if self._said:
+        """Writes what the run still has to report, and returns its artifacts."""
+        if self._has_reported:
             try:
                 await self._all.flush()
             except Exception as error:
                 log.warning("the last lines of run %s are still to be written: %s", self._lease.id, error)
-        return self._kept
+        return self._artifacts
+
+
+def _lease_lost(sentence: str) -> Invalid:
+    return Invalid(sentence, code="lease_lost")
 
 
 def _remove(path: Path) -> None:
-    """A file that stays although nobody needs it is no reason to fail the work; retention finds it."""
+    """A file that nobody needs any more is no reason to fail the work; retention removes it."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -207,7 +241,8 @@ def _remove(path: Path) -> None:
 
 def _write_private(path: Path, content: bytes) -> None:
     """Writes a file that only this user can read, whole or not at all."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent.parent)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600)

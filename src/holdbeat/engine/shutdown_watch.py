@@ -1,9 +1,9 @@
-"""ShutdownWatch: hears the signals that end a process, and sees to its end even while the event loop stands still.
+"""ShutdownWatch: receives the signals that end a process, and ends it even while the event loop is blocked.
 
-Guards CON-003 against a handler that blocks the loop in which a shutdown happens. The signals are heard by a thread; it
-hands them to the loop, and as long as the loop answers, the Supervisor does the rest. If it does not answer, the thread
-keeps to the same order: the grace, then the handlers are told, then their own grace; then it settles what is left as
-`interrupted` and ends the process.
+Guards CON-003 against a handler that blocks the loop in which a shutdown happens. A thread receives the signals and
+hands them to the loop; as long as the loop answers, the Supervisor does the rest. If it does not answer, the thread
+keeps to the same order: the grace, then the handlers are told to end, then their own grace; then it settles what is
+left as `interrupted` and ends the process.
 """
 
 from __future__ import annotations
@@ -26,66 +26,66 @@ log = logging.getLogger("holdbeat.engine")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LOOK_S = 0.2
 BLOCKED_S = 2.0
-"""A loop that has not answered for this long stands still."""
+"""A loop that has not answered for this long is blocked."""
 
 
 class ShutdownWatch:
-    """`told` is called in the event loop for every signal; `end` is how the process is ended if the loop cannot."""
+    """`on_signal` is called in the event loop for every signal; `end` ends the process if the loop cannot."""
 
     def __init__(
-        self, supervisor: Supervisor, told: Callable[[], None], *, end: Callable[[int], object] = os._exit
+        self, supervisor: Supervisor, on_signal: Callable[[], None], *, end: Callable[[int], object] = os._exit
     ) -> None:
         self._supervisor = supervisor
-        self._told = told
+        self._on_signal = on_signal
         self._end = end
         self._monotonic = supervisor.store.clock.monotonic
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ear, self._mouth = socket.socketpair()
-        self._mouth.setblocking(False)
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
         self._is_closed = False
         self._is_over = False
         self._until: float | None = None
-        """When the patience ends: first the shutdown's grace, then that of the handlers."""
-        self._has_told = False
+        """When the grace ends: first that of the shutdown, then that of the handlers."""
+        self._has_told_handlers = False
         self._asked_at: float | None = None
         """Since when the loop owes an answer."""
 
     def obey_signals(self) -> None:
-        """Begins to listen. Only in the main thread, and with the event loop running in it."""
+        """Begins to receive signals. Only in the main thread, and with the event loop running in it."""
         self._loop = asyncio.get_running_loop()
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)
             signal.siginterrupt(number, False)
         # Written to by the interpreter the moment a signal arrives, whatever the main thread is doing.
-        signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
-        threading.Thread(target=self._listen, name="holdbeat-signals", daemon=True).start()
+        signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._receive_loop, name="holdbeat-signals", daemon=True).start()
 
     def close(self) -> None:
-        """The shutdown is over; signals that still come are heard by nobody and do no harm."""
+        """The shutdown is over; signals that still come are ignored."""
         self._is_closed = True
         if self._loop is not None:
             signal.set_wakeup_fd(-1)
-        self._mouth.close()
+        self._sender.close()
 
-    def _listen(self) -> None:
-        with self._ear:
+    def _receive_loop(self) -> None:
+        with self._receiver:
             while not self._is_closed and not self._is_over:
                 # Nothing is due before the first signal; `close` ends the wait.
-                self._ear.settimeout(None if self._until is None else LOOK_S)
+                self._receiver.settimeout(None if self._until is None else LOOK_S)
                 try:
                     with contextlib.suppress(TimeoutError):
-                        for number in self._ear.recv(64):
+                        for number in self._receiver.recv(64):
                             if number in SIGNALS:
-                                self.hear()
+                                self.receive()
                     self.look()
                 except Exception:
-                    log.exception("the watch over the shutdown stumbled; it goes on")
+                    log.exception("the shutdown watch failed; it goes on")
 
-    def hear(self) -> None:
-        """A signal: the first one begins the shutdown, each other one ends the patience of the moment."""
+    def receive(self) -> None:
+        """A signal: the first one begins the shutdown, each other one ends the grace under way."""
         grace_s = self._supervisor.settings.shutdown_grace_s if self._until is None else 0.0
         self._until = self._monotonic() + grace_s
-        self._call(self._told)
+        self._call(self._on_signal)
 
     def look(self) -> None:
         """Does what is due, if the loop does not do it."""
@@ -99,8 +99,8 @@ class ShutdownWatch:
         if now < self._until or now - asked_at < BLOCKED_S:
             return
         dispatcher = self._supervisor.dispatcher
-        if not self._has_told:
-            self._has_told = True
+        if not self._has_told_handlers:
+            self._has_told_handlers = True
             self._until = now + dispatcher.running.longest_cancel_grace_s + KILL_MARGIN_S
             log.warning("a handler blocks the event loop; what runs is told to end")
             dispatcher.running.tell_all(StopReason.INTERRUPTED)

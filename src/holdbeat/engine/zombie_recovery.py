@@ -6,6 +6,7 @@ so that several recoverers act once and one failure leaves the others.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,15 +17,19 @@ from holdbeat.domain.errors import StoreRefused, Unavailable
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.engine.service import Service
+from holdbeat.handlers.marked_processes import kill_marked
+from holdbeat.handlers.threads import in_own_thread
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.postgres.sessions import end_standing_sessions
-from holdbeat.store.recovery.recover import SilentLease, bury_worker, find_trouble, recovery_units
+from holdbeat.store.recovery.recover import SilentLease, bury_worker, end_silent_worker, find_trouble, recovery_units
 from holdbeat.store.running.reservations import late_reservations
 
 log = logging.getLogger("holdbeat.engine")
 
 DEATH_WATCH_S = 1.0
 """How often the kernel is asked for dead workers, where it can tell."""
+KILL_WITHIN_S = 2.0
+"""How long recovery looks for processes of lost runs before it gives their slots away all the same."""
 THOROUGH_S = 300.0
 """How often states are looked for that only a hand can have written."""
 
@@ -49,6 +54,7 @@ class ZombieRecovery(Service):
         self._late: dict[str, tuple[datetime, float]] = {}
         """Leases seen late: their last heartbeat, and since when on the monotonic clock."""
         self._late_reservations: dict[str, float] = {}
+        self._silent_workers: dict[str, float] = {}
 
     async def step(self) -> int:
         """A full look if it is time for one, or if somebody has died; else nothing."""
@@ -92,6 +98,25 @@ class ZombieRecovery(Service):
             if one not in late or now - self._late_reservations[one] >= self._terms.heartbeat_s
         ]
 
+    def _workers_silent_for_long(self, workers: list[str]) -> list[str]:
+        """The same for workers without leases."""
+        now = self.store.clock.monotonic()
+        self._silent_workers = {worker_id: self._silent_workers.get(worker_id, now) for worker_id in workers}
+        return [
+            worker_id for worker_id, since in self._silent_workers.items() if now - since >= self._terms.heartbeat_s
+        ]
+
+    async def _kill_processes(self, run_ids: list[str]) -> None:
+        """Ends what runs have left on this machine, before others may have their slots."""
+        try:
+            async with asyncio.timeout(KILL_WITHIN_S):
+                killed = await in_own_thread(lambda: kill_marked(run_ids), name="holdbeat-kill")
+        except TimeoutError:
+            log.warning("recovery goes on, though not all processes of %d lost runs could be looked for", len(run_ids))
+            return
+        if killed:
+            log.warning("recovery killed %d processes that lost runs had left on this machine", killed)
+
     async def recover(self, dead: frozenset[str] = frozenset(), *, thorough: bool = True) -> int:
         """Repairs everything that can be found now. Returns how many things were repaired."""
         if standing := await self.store.read(end_standing_sessions):
@@ -102,13 +127,16 @@ class ZombieRecovery(Service):
             trouble,
             leases=self._silent_for_long(trouble.leases),
             reservations=self._late_for_long(trouble.reservations, late),
+            silent_workers=self._workers_silent_for_long(trouble.silent_workers),
         )
+        if trouble.leases:
+            await self._kill_processes([lease.lease_id for lease in trouble.leases])
         repaired = 0
         still_there = set(trouble.workers)
         for verb, arguments in recovery_units(trouble):
             try:
                 if await self.store.write(verb, *arguments):
-                    repaired += 1
+                    repaired += verb is not end_silent_worker  # which is a note, and repairs nothing
                     if verb is bury_worker:
                         still_there.discard(str(arguments[0]))
             except (StoreRefused, Unavailable):

@@ -20,16 +20,18 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job
 from holdbeat.domain.params import storable_text
 from holdbeat.handlers.step_calls import PlainStepCalls, StepCalls
-from holdbeat.handlers.stop import StopSignal
+from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.handlers.wait_calls import PlainWaitCalls, WaitCalls
 
 if TYPE_CHECKING:
+    from holdbeat.handlers.artifact_writes import ArtifactWrite, ArtifactWrites
     from holdbeat.handlers.steps import Keeper
 
 MAX_LOG_BYTES = 1_048_576
 DEFAULT_SUSPEND_S = 5.0
 """A handler that waits for less does so in place; for longer, its run ends meanwhile."""
 TRUNCATED = "[output truncated]\n"
+_LINE_LIMIT = 8192
 _ARTIFACT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")
 
 
@@ -142,6 +144,11 @@ class Context(StepCalls, WaitCalls):
             self._ends_at = self._clock.monotonic() + left_s
         self._log_lock = threading.Lock()
         self._log_left = max_log_bytes
+        self._artifact_writes: ArtifactWrites | None = None
+        self._pieces: dict[str, str] | None = None
+        """Of each stream the beginning of a line that is not complete yet."""
+        self.traceback: str | None = None
+        """Of the exception that ended the handler."""
 
     @property
     def for_plain_calls(self) -> SyncContext:
@@ -203,12 +210,35 @@ class Context(StepCalls, WaitCalls):
                 self._log_left = 0
         _attempt(lambda: self._reports.log(stream, storable_text(text)))
 
+    def write_piece(self, stream: str, text: str) -> str:
+        """Adds text that comes in pieces, as print writes it, line by line. Returns the lines that are complete."""
+        with self._log_lock:
+            if self._pieces is None:
+                self._pieces = {}
+            lines, newline, rest = (self._pieces.get(stream, "") + text).rpartition("\n")
+            if len(rest) > _LINE_LIMIT:
+                lines, newline, rest = lines + newline + rest, "\n", ""
+            self._pieces[stream] = rest
+        if newline:
+            self.write_log(stream, lines + newline)
+        return lines + newline
+
+    def finish_output(self) -> None:
+        """Writes what was printed without an end of line."""
+        for stream, text in (self._pieces or {}).items():
+            self.write_log(stream, text)
+
     @property
     def is_log_full(self) -> bool:
         return self._log_left <= 0
 
-    def artifact(self, name: str, data: bytes | str | Path) -> None:
-        """Stores a file with the run: bytes, text (as UTF-8), or the content of the file at a Path."""
+    def artifact(self, name: str, data: bytes | str | Path) -> ArtifactWrite:
+        """Stores a file with the run: bytes, text (as UTF-8), or the content of the file at a Path.
+
+        In a thread it returns when the artifact is stored. In an event loop it returns at once, because the loop must
+        not wait for the store: `await` it to know that it is stored. The run does not end before it is, and fails if
+        it could not be and nobody awaited it.
+        """
         check_artifact_name(name)
         if isinstance(data, str):
             data = data.encode()
@@ -220,7 +250,33 @@ class Context(StepCalls, WaitCalls):
                 code="invalid_artifact",
                 field=name,
             )
-        self._reports.artifact(name, data)
+        import asyncio  # here, because the processes of most runs need none
+
+        from holdbeat.handlers.artifact_writes import ArtifactWrite, ArtifactWrites
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._write_artifact(name, data)
+            return ArtifactWrite()
+        content = data.read_bytes() if isinstance(data, Path) else data
+        if self._artifact_writes is None:
+            self._artifact_writes = ArtifactWrites()
+        return self._artifact_writes.begin(lambda: self._write_artifact(name, content))
+
+    def _write_artifact(self, name: str, data: bytes | Path) -> None:
+        try:
+            if self._stop.reason is not StopReason.LOST:
+                self._reports.artifact(name, data)
+                return
+        except Invalid:
+            if self._stop.reason is not StopReason.LOST:
+                raise
+        raise Cancelled(f"told to end: {self._stop.reason}")
+
+    async def artifacts_written(self) -> BaseException | None:
+        """Waits for the artifacts that were handed over. Returns a failure that the handler did not wait for."""
+        return None if self._artifact_writes is None else await self._artifact_writes.finish()
 
 
 class SyncContext(PlainStepCalls, PlainWaitCalls, Context):  # type: ignore[misc]

@@ -13,11 +13,13 @@ from functools import partial
 from types import CoroutineType, coroutine
 from typing import Any
 
-from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
 from holdbeat.handlers.context import Context
+from holdbeat.handlers.current_run import current_run
 from holdbeat.handlers.handler import bound, stopped_before_start
 from holdbeat.handlers.job_type import JobType
-from holdbeat.handlers.outcome import describe, outcome_of_error, outcome_of_value, traceback_text
+from holdbeat.handlers.middleware import call_async, call_plain, middleware_of
+from holdbeat.handlers.outcome import describe, failed_with, outcome_of_error, outcome_of_value
 from holdbeat.handlers.stop import StopSignal
 from holdbeat.handlers.threads import in_own_thread
 
@@ -33,6 +35,7 @@ class AsyncHandler:
         self._job_type = job_type
         assert job_type.function is not None
         self._function = job_type.function
+        self._middleware = middleware_of(job_type.function)
 
     async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
         kwargs = stopped_before_start(stop) or bound(self._job_type, params, ctx)
@@ -42,10 +45,15 @@ class AsyncHandler:
         assert task is not None
         cancels_before = task.cancelling()
         unsubscribe: Callable[[], None] | None = None
+        token = current_run.set(ctx)
         try:
             # SystemExit and KeyboardInterrupt must be caught in here: a task hands them to the event loop,
             # and that would end the worker.
-            called = self._function(**kwargs)
+            called: Any
+            if self._middleware:
+                called = call_async(self._middleware, ctx, lambda: self._function(**kwargs))
+            else:
+                called = self._function(**kwargs)
             if type(called) is CoroutineType:
                 # Most of what a stop needs is only needed by a function that waits for something.
                 try:
@@ -60,15 +68,17 @@ class AsyncHandler:
                 value = await called
             outcome = outcome_of_value(value)
         except BaseException as error:
-            outcome = outcome_of_error(error)
-            if not stop.is_set and outcome.error_kind is ErrorKind.ERROR:
-                ctx.write_log("stderr", traceback_text(error))
+            outcome = failed_with(ctx, error)
             del error
         finally:
+            current_run.reset(token)
             if unsubscribe is not None:
                 unsubscribe()
         if task.cancelling() > cancels_before:
             await _forget_cancels(task, cancels_before)
+        failure = await ctx.artifacts_written()
+        if failure is not None and outcome.status is not RunStatus.FAILED:
+            outcome = outcome_of_error(failure)
         return stop.verdict(outcome)
 
 
@@ -133,23 +143,23 @@ class ThreadHandler:
         self._job_type = job_type
         assert job_type.function is not None
         self._function = job_type.function
+        self._middleware = middleware_of(job_type.function)
 
     async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
         kwargs = stopped_before_start(stop) or bound(self._job_type, params, ctx)
         if isinstance(kwargs, Outcome):
             return kwargs
         try:
-            outcome = await in_own_thread(lambda: _call(self._function, kwargs, ctx, stop), name=f"run-{ctx.run_id}")
+            outcome = await in_own_thread(lambda: self._call(kwargs, ctx), name=f"run-{ctx.run_id}")
         except Exception as error:
             return Outcome.failed(ErrorKind.ERROR, f"No thread could be started for it: {describe(error)}")
         return stop.verdict(outcome)
 
-
-def _call(function: Callable[..., Any], kwargs: dict[str, Any], ctx: Context, stop: StopSignal) -> Outcome:
-    try:
-        return outcome_of_value(function(**kwargs))
-    except BaseException as error:
-        outcome = outcome_of_error(error)
-        if not stop.is_set and outcome.error_kind is ErrorKind.ERROR:
-            ctx.write_log("stderr", traceback_text(error))
-        return outcome
+    def _call(self, kwargs: dict[str, Any], ctx: Context) -> Outcome:
+        current_run.set(ctx)  # in the context of this thread alone
+        try:
+            if self._middleware:
+                return outcome_of_value(call_plain(self._middleware, ctx, lambda: self._function(**kwargs)))
+            return outcome_of_value(self._function(**kwargs))
+        except BaseException as error:
+            return failed_with(ctx, error)

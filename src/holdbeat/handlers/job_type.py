@@ -91,6 +91,8 @@ class JobType:
     cancel_grace_s: float | None = DEFAULT_CANCEL_GRACE_S
     labels: dict[str, str] = field(default_factory=dict)
     webhook_url: str | None = None
+    partition: str | None = None
+    """The param whose value is the partition of each job."""
     description: str = ""
     handler: Handler | None = None
     context_name: str | None = None
@@ -118,6 +120,7 @@ class JobType:
         cancel_grace: float | str | timedelta | None = DEFAULT_CANCEL_GRACE_S,
         labels: Mapping[str, str] | None = None,
         webhook_url: str | None = None,
+        partition: str | None = None,
     ) -> JobType:
         """Makes a job type of a function; `cancel_grace=None` means that it is never killed.
 
@@ -138,6 +141,12 @@ class JobType:
                 field=name,
             )
         parameters = _parameters(function, called, name)
+        if partition is not None and partition not in parameters.shapes:
+            raise Invalid(
+                f"Job type {name} has no param {partition} that could name the partition of a job.",
+                code="bad_job_type",
+                field="partition",
+            )
         return JobType(
             name=name,
             function=function,
@@ -152,6 +161,7 @@ class JobType:
             cancel_grace_s=None if cancel_grace is None else duration_s(cancel_grace, field="cancel_grace"),
             labels=check_labels(dict(labels or {})),
             webhook_url=None if webhook_url is None else check_webhook_url(webhook_url),
+            partition=partition,
             description=(inspect.getdoc(bare) or "").partition("\n\n")[0],
             context_name=parameters.context_name,
             target=Target.of(function, name) if isolation == "process" else None,

@@ -16,7 +16,7 @@ from uuid import UUID
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import MAX_DEPTH, check_json, storable_text
 from holdbeat.domain.run import ErrorKind, Outcome
-from holdbeat.handlers.context import PermanentFailure, Skip
+from holdbeat.handlers.context import Context, PermanentFailure, Skip
 from holdbeat.handlers.to_json import simpler
 from holdbeat.handlers.waits import Suspended
 
@@ -114,6 +114,15 @@ def describe(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         text += " [" + "; ".join(describe(leaf) for leaf in _leaves(error)[:5]) + "]"
     return storable_text(text, MAX_ERROR_LENGTH)
+
+
+def failed_with(ctx: Context, error: BaseException) -> Outcome:
+    """`outcome_of_error`, with the traceback kept unless the handler was told to end or the error says why."""
+    outcome = outcome_of_error(error)
+    if not ctx.cancelled and outcome.error_kind is ErrorKind.ERROR:
+        ctx.traceback = traceback_text(error)
+        ctx.write_log("stderr", ctx.traceback)
+    return outcome
 
 
 def traceback_text(error: BaseException) -> str:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import secrets
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from holdbeat.domain.params import storable_text
 from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
 from holdbeat.domain.waits import Wait
 from holdbeat.handlers.context import Cancelled, Context
+from holdbeat.handlers.current_run import log_output
 from holdbeat.handlers.handler import stopped_before_start
 from holdbeat.handlers.job_message import job_message
 from holdbeat.handlers.job_type import JobType
@@ -66,8 +69,7 @@ class ProcessHandler:
         with contextlib.ExitStack() as cleanup:
             talk = _Talk(ctx)
             logs = [
-                LogPipe(lambda text, stream=stream: ctx.write_log(stream, text), lambda: ctx.is_log_full)  # type: ignore[misc]
-                for stream in ("stdout", "stderr")
+                LogPipe(partial(write_output, ctx, stream), lambda: ctx.is_log_full) for stream in ("stdout", "stderr")
             ]
             outputs = [_opened(cleanup, Output(log.feed)) for log in logs]
             messages = _opened(cleanup, Output(talk.feed))
@@ -117,7 +119,14 @@ class ProcessHandler:
             "deadline": None if ctx.deadline is None else ctx.deadline.isoformat(),
             "remaining_s": ctx.remaining_s,
             "scratch": str(scratch),
+            "log_level": min(logging.INFO, logging.getLogger().getEffectiveLevel()),
         }
+
+
+def write_output(ctx: Context, stream: str, text: str) -> None:
+    """Adds what a process printed to its run's log and to the log of the worker."""
+    ctx.write_log(stream, text)
+    log_output(ctx, stream, text)
 
 
 def _opened(cleanup: contextlib.ExitStack, output: Output) -> Output:
@@ -184,6 +193,9 @@ class _Talk:
         match message["kind"]:
             case "progress":
                 self._ctx.progress(message["fraction"], message["message"])
+            case "record":
+                self._ctx.write_log("log", message["text"])
+                log_output(self._ctx, message["name"], message["text"], message["level"])
             case "log":
                 self._ctx.write_log(message["stream"], message["text"])
             case "artifact":
@@ -192,6 +204,7 @@ class _Talk:
             case "ask":
                 self._keeping.add(asyncio.create_task(self._ask(message["id"], message["request"])))
             case "outcome" if self.outcome is None:
+                self._ctx.traceback = message["traceback"]
                 self.outcome = Outcome(
                     status=RunStatus(message["status"]),
                     result=message["result"],
@@ -205,7 +218,7 @@ class _Talk:
         error: str | None = None
         try:
             await in_own_thread(lambda: self._ctx.artifact(name, path), name="artifact")
-        except Exception as failure:
+        except (Exception, Cancelled) as failure:
             error = storable_text(str(failure) or describe(failure), MAX_ERROR_LENGTH)
         await self._reply({"id": number, "error": error})
 

@@ -20,9 +20,12 @@ from datetime import datetime
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdbeat.handlers.die_with_parent import die_with, forget_inherited_signals
+
+if TYPE_CHECKING:
+    from holdbeat.handlers.context import Context
 
 _MAIN = "__holdbeat_main__"
 """The name under which a script is imported: not `__main__`, so that it does not start a second worker."""
@@ -51,6 +54,7 @@ def main(init_fd: str, messages_fd: str, replies_fd: str) -> NoReturn:
             "result": outcome.result,
             "error": outcome.error,
             "error_kind": outcome.error_kind,
+            "traceback": pipe.traceback,
             "waits": [wait.message() for wait in outcome.waits],
         }
     )
@@ -58,14 +62,14 @@ def main(init_fd: str, messages_fd: str, replies_fd: str) -> NoReturn:
 
 
 def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
-    # Imported after the death pact is made, which must not wait for them.
+    # Imported after die_with, which must not wait for them.
     from holdbeat.domain.clock import SystemClock, seconds
     from holdbeat.domain.run import ErrorKind, Outcome
     from holdbeat.handlers.context import Context
     from holdbeat.handlers.handler import bound
     from holdbeat.handlers.job_message import job_of
     from holdbeat.handlers.job_type import JobType
-    from holdbeat.handlers.outcome import outcome_of_error, outcome_of_value, traceback_text
+    from holdbeat.handlers.outcome import failed_with, outcome_of_value, traceback_text
 
     deadline = None
     if init["deadline"] is not None:
@@ -82,6 +86,7 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
         keeper=None if init["job"] is None else pipe,
         suspend_s=init["suspend_s"],
     )
+    _log_to(pipe, init["log_level"])
     try:
         try:
             function = _find(init)
@@ -95,16 +100,61 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
             return kwargs
         ctx.checkpoint()
         if job_type.is_async:
-            return outcome_of_value(stopper.run_coroutine(lambda: function(**kwargs)))
+            return outcome_of_value(stopper.run_coroutine(lambda: _awaited(function, kwargs, ctx)))
         with stopper.raising():
-            value = function(**kwargs)
+            value = _called(function, kwargs, ctx)
         return outcome_of_value(value)
     except BaseException as error:
         stopper.is_raising = False
-        outcome = outcome_of_error(error)
-        if not stopper.stop.is_set and outcome.error_kind is ErrorKind.ERROR:
-            ctx.write_log("stderr", traceback_text(error))
-        return outcome
+        return failed_with(ctx, error)
+    finally:
+        pipe.traceback = ctx.traceback
+
+
+def _log_to(pipe: _Pipe, level: int) -> None:
+    """Sends the worker all log records of this process, unless the handler's module decides otherwise."""
+    import logging
+
+    from holdbeat.handlers.current_run import record_text
+
+    class PipeHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            pipe.send({"kind": "record", "name": record.name, "level": record.levelno, "text": record_text(record)})
+
+    root = logging.getLogger()
+    root.addHandler(PipeHandler())
+    root.setLevel(level)
+
+
+def _called(function: Callable[..., Any], kwargs: dict[str, Any], ctx: Context) -> Any:
+    if not _has_middleware(function):
+        return function(**kwargs)
+    from holdbeat.handlers.middleware import call_plain, middleware_of
+
+    return call_plain(middleware_of(function), ctx, lambda: function(**kwargs))
+
+
+def _has_middleware(function: Callable[..., Any]) -> bool:
+    """Whether the module of the handler has an App with middleware; without one, nothing is loaded for it."""
+    middleware = sys.modules.get("holdbeat.handlers.middleware")
+    return middleware is not None and bool(middleware.middleware_of(function))
+
+
+async def _awaited(function: Callable[..., Any], kwargs: dict[str, Any], ctx: Context) -> Any:
+    """What the handler returns, once its artifacts are stored."""
+    failure: BaseException | None = None
+    try:
+        if _has_middleware(function):
+            from holdbeat.handlers.middleware import call_async, middleware_of
+
+            value = await call_async(middleware_of(function), ctx, lambda: function(**kwargs))
+        else:
+            value = await function(**kwargs)
+    finally:
+        failure = await ctx.artifacts_written()
+    if failure is not None:
+        raise failure
+    return value
 
 
 def _find(init: dict[str, Any]) -> Callable[..., Any]:
@@ -144,6 +194,7 @@ class _Pipe:
         self.is_sending = False
         """In the main thread, where signals are handled."""
         self.after_sending: Callable[[], None] | None = None
+        self.traceback: str | None = None
 
     def send(self, message: dict[str, Any]) -> None:
         if os.getpid() != self._pid:

@@ -3,7 +3,9 @@
 Guards CAN-03 and EXE-02: when `wait` returns, the command has ended, its group is dead, every process that
 still carries the run's mark is dead, and its output was read to the end without being kept in memory.
 
-A descendant that both left the session and wiped its environment escapes: finding it would need a cgroup.
+The same is done by others if the worker itself dies: by the watcher at once, and by recovery on the same machine
+before it gives the slot away. A descendant that both left the session and cleared its environment escapes them all:
+finding it would need a cgroup.
 """
 
 from __future__ import annotations
@@ -12,24 +14,24 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
+from holdbeat.handlers.marked_processes import RUN_MARK, kill_marked, marked
 from holdbeat.handlers.output import Output
+from holdbeat.handlers.run_watcher import watcher
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.handlers.threads import in_own_thread
-
-RUN_MARK = "HOLDBEAT_RUN_ID"
-"""In the environment of every process of a run: how its strays are found."""
+from holdbeat.handlers.timers import Timer, Timers, monotonic
 
 _DRAIN_S = 1.0
-_SWEEPS = 20
 _LEAVE_S = 0.5
 """How long the processes of a command that has ended may take to notice it, as the trackers of multiprocessing do."""
 _LOOK_S = 0.02
+_timers = Timers()
 
 
 class ProcessGroup:
@@ -39,8 +41,8 @@ class ProcessGroup:
         self._process = process
         self._run_id = run_id
         self._outputs = outputs
-        self._loop = asyncio.get_running_loop()
-        self._kill_timer: asyncio.TimerHandle | None = None
+        self._lock = threading.RLock()
+        self._kill_timer: Timer | None = None
         self._is_told = False
         self.was_killed = False
         """Whether we, and nobody else, sent it SIGKILL."""
@@ -70,6 +72,7 @@ class ProcessGroup:
             pass_fds=pass_fds,
             start_new_session=True,
         )
+        watcher.add(run_id, process.pid)
         for output in (stdout, stderr):
             output.begin()
         return ProcessGroup(process, run_id, (stdout, stderr))
@@ -78,14 +81,10 @@ class ProcessGroup:
         """The exit code (negative: the signal that ended it), once nothing of the run is left.
 
         A stop sends SIGTERM, to the whole group or to the command alone, and SIGKILL to the group after the
-        stop's grace.
+        stop's grace: from the thread that sets it and from the timers' thread, so that a blocked event loop delays
+        neither (LEASE-04).
         """
-
-        def on_stop() -> None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._obey, stop, tell_group)
-
-        unsubscribe = stop.subscribe(on_stop)
+        unsubscribe = stop.subscribe(lambda: self._obey(stop, tell_group))
         try:
             while True:
                 try:
@@ -97,44 +96,63 @@ class ProcessGroup:
                     self.kill()
         finally:
             unsubscribe()
-            if self._kill_timer is not None:
-                self._kill_timer.cancel()
+            with self._lock:
+                if self._kill_timer is not None:
+                    self._kill_timer.cancel()
         with contextlib.suppress(RuntimeError, MemoryError, OSError):  # no thread, no memory, no descriptors
             leave_s = 0.0 if self.was_killed or stop.is_set else _LEAVE_S
             self.left_behind = await in_own_thread(
                 lambda: _clean_up(self._process.pid, self._run_id, leave_s), name="clean-up"
             )
         _signal_group(self._process.pid, signal.SIGKILL)
+        watcher.remove(self._run_id)
         for output in self._outputs:
             await output.end(_DRAIN_S)
         return code
 
     def _obey(self, stop: StopSignal, tell_group: bool) -> None:
+        with self._lock:
+            if not self._is_told and self._is_running:
+                self._is_told = True
+                if tell_group:
+                    _signal_group(self._process.pid, signal.SIGTERM)
+                else:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(self._process.pid, signal.SIGTERM)
+            if stop.grace_s is not None:
+                self.kill_after(stop.grace_s)
+
+    @property
+    def _is_running(self) -> bool:
+        """Whether the command's process id is still its own; asked in any thread, and without collecting its end."""
         if self._process.returncode is not None:
-            return
-        if not self._is_told:
-            self._is_told = True
-            if tell_group:
-                _signal_group(self._process.pid, signal.SIGTERM)
-            else:
-                with contextlib.suppress(ProcessLookupError):
-                    self._process.send_signal(signal.SIGTERM)
-        if stop.grace_s is not None:
-            self.kill_after(stop.grace_s)
+            return False
+        try:
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return True
 
     def kill_after(self, delay_s: float) -> None:
         """Kills the group later, unless it ends before; an earlier appointment stands."""
-        at = self._loop.time() + delay_s
-        if self._kill_timer is not None:
-            if self._kill_timer.when() <= at:
-                return
-            self._kill_timer.cancel()
-        self._kill_timer = self._loop.call_at(at, self.kill)
+        at = monotonic() + delay_s
+        with self._lock:
+            if self._kill_timer is not None:
+                if self._kill_timer.at <= at:
+                    return
+                self._kill_timer.cancel()
+            self._kill_timer = _timers.call_at(at, self._kill_all)
+
+    def _kill_all(self) -> None:
+        """Kills the group and, without waiting for the event loop, whatever left the group and has the run's mark."""
+        self.kill()
+        kill_marked([self._run_id])
 
     def kill(self) -> None:
-        if self._process.returncode is None:
-            self.was_killed = True
-            _signal_group(self._process.pid, signal.SIGKILL)
+        with self._lock:
+            if self._is_running:
+                self.was_killed = True
+                _signal_group(self._process.pid, signal.SIGKILL)
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
@@ -148,48 +166,15 @@ def _clean_up(group: int, run_id: str, leave_s: float) -> int:
     Those left the group by setsid, as daemons do. Several looks, because one that forks may be between them.
     Returns how many there were when the time was over.
     """
-    mark = f"{RUN_MARK}={run_id}".encode()
-    left = len(_marked(mark))
+    left = len(marked([run_id]))
     for _ in range(round(leave_s / _LOOK_S)):
         if not left:
             break
         time.sleep(_LOOK_S)
-        left = len(_marked(mark))
+        left = len(marked([run_id]))
     _signal_group(group, signal.SIGKILL)
-    for _ in range(_SWEEPS):
-        if sum(_kill_marked(pid, mark) for pid in _marked(mark)) == 0:
-            break
+    kill_marked([run_id])
     return left
-
-
-def _marked(mark: bytes) -> list[int]:
-    if not hasattr(os, "pidfd_open"):  # not Linux
-        return []
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal() and _has_mark(int(entry), mark)]
-
-
-def _has_mark(pid: int, mark: bytes) -> bool:
-    try:
-        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # gone, a zombie, or somebody else's
-        return False
-
-
-def _kill_marked(pid: int, mark: bytes) -> bool:
-    try:
-        fd = os.pidfd_open(pid)
-    except OSError:
-        return False
-    try:
-        # Read once more now that the pidfd holds on to the process: its number may just have changed hands.
-        if not _has_mark(pid, mark):
-            return False
-        signal.pidfd_send_signal(fd, signal.SIGKILL)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
 
 
 def note_left_behind(count: int) -> str:

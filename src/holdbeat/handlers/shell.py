@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from holdbeat.handlers.handler import stopped_before_start
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outcome import describe
 from holdbeat.handlers.output import LogPipe, Output
-from holdbeat.handlers.process import memory_file
+from holdbeat.handlers.process import memory_file, write_output
 from holdbeat.handlers.process_group import ProcessGroup, describe_exit, despite_left_behind, note_left_behind
 from holdbeat.handlers.stop import StopSignal
 
@@ -92,8 +93,9 @@ class ShellHandler:
     async def _run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
         command = ["/bin/sh", "-c", params["argv"]] if params.get("shell") else params["argv"]
         with contextlib.ExitStack() as cleanup:
-            stdout = LogPipe(lambda text: ctx.write_log("stdout", text), lambda: ctx.is_log_full)
-            stderr = LogPipe(lambda text: ctx.write_log("stderr", text), lambda: ctx.is_log_full)
+            stdout, stderr = (
+                LogPipe(partial(write_output, ctx, stream), lambda: ctx.is_log_full) for stream in ("stdout", "stderr")
+            )
             refusal = bytearray()
             outputs = []
             for take in (stdout.feed, stderr.feed, refusal.extend):

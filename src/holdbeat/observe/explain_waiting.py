@@ -17,6 +17,8 @@ from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.worker import Worker
 from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words, slots_of_pool
 from holdbeat.observe.wording import answer, because, counted, listed, moment, reason
+from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
 from holdbeat.store.reads.estimates import (
@@ -180,6 +182,29 @@ def resource_full(tx: Transaction, work: Job | Reservation) -> list[Reason]:
     ]
 
 
+def rate_limited(tx: Transaction, work: Job | Reservation) -> list[Reason]:
+    """A rate permits no start now: which one, and when the next may be."""
+    at = Blockers(tx).capacity.next_start(work.resource, work.type, work.partition)
+    if at is None:
+        return []
+    limits = [
+        pool.limit for pool in limits_in_force(tx).covering(work.resource, work.type) if pool.limit.rate is not None
+    ]
+    rates = [(limit.name, limit.rate) for limit in limits if limit.rate is not None]
+    names = " and ".join(f"{name} ({rate.count} in {rate.per_s:g} s)" for name, rate in rates)
+    of = f" of the partition {work.partition}" if work.partition and any(each.per_partition for each in limits) else ""
+    until = instant_of(tx, at)
+    return [
+        reason(
+            Blocker.RATE_LIMITED,
+            f"The rate of the limit {names} is used up; the next start{of} may be at {moment(until, tx.now)}.",
+            limits=[limit.name for limit in limits],
+            partition=work.partition or None,
+            until=until,
+        )
+    ]
+
+
 def _reservation_waiting(tx: Transaction, job: Job) -> list[Reason]:
     waiting = waiting_requests(tx, job)
     if not waiting:
@@ -271,6 +296,7 @@ _EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {
     Blocker.WAITING: _waiting,
     Blocker.PAUSED: _paused,
     Blocker.RESOURCE_FULL: resource_full,
+    Blocker.RATE_LIMITED: rate_limited,
     Blocker.RESERVATION_WAITING: _reservation_waiting,
     Blocker.NO_WORKER: no_worker,
 }

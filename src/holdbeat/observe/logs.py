@@ -1,7 +1,8 @@
 """Log lines: one JSON object or one line of text for each record, whatever the record contains.
 
 Guards F12 and SEC-07: no text of others can begin a second line or send the terminal a command, and nothing that looks
-like a secret is written. Only the logger `holdbeat` is touched; the root belongs to the program around us.
+like a secret is written. `configure` touches only the logger `holdbeat`, because the root belongs to the program around
+us; `configure_process` is for processes that are Holdbeat's own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, TextIO
@@ -19,7 +22,9 @@ from holdbeat.domain.log_text import one_line
 from holdbeat.observe.log_writer import QueuedHandler
 from holdbeat.observe.redaction import without_secrets
 
-FIELDS: Final = ("event", "job", "run", "worker", "fence", "group", "schedule", "data")
+FIELDS: Final = (
+    "event", "job", "run", "worker", "fence", "group", "schedule", "type", "error_kind", "source", "data",
+)  # fmt: skip
 """What our records carry beside their message."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
@@ -35,8 +40,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": without_secrets(_message(record)),
         }
-        given = record.__dict__
-        line.update((name, _clean(given[name])) for name in FIELDS if given.get(name) is not None)
+        line.update((name, _clean(value)) for name, value in _fields(record))
         exception = _exception(self, record)
         if exception:
             line["exception"] = without_secrets(exception)
@@ -51,11 +55,7 @@ class TextFormatter(logging.Formatter):
         words = [_at(record), f"{record.levelname:<7}", record.name, self._text(record)]
         # An event's message has its fields in it already.
         if not hasattr(record, "event"):
-            words += [
-                f"{name}={one_line(str(_clean(record.__dict__[name])))}"
-                for name in FIELDS
-                if record.__dict__.get(name) is not None
-            ]
+            words += [f"{name}={one_line(str(_clean(value)))}" for name, value in _fields(record)]
         lines = [" ".join(words)]
         exception = _exception(self, record)
         if exception:
@@ -90,9 +90,71 @@ def configure(level: str = "info", format: str = "text", stream: TextIO | None =
     return handler
 
 
+def configure_process(level: str = "info", format: str = "text", stream: TextIO | None = None) -> None:
+    """`configure` for a process of Holdbeat's own, where the log is also that of handlers and libraries.
+
+    Their records are written in the same format: all of a run, and warnings of anybody. A program that has set up its
+    own handlers keeps them. With the format json nothing else reaches the stream: what is printed becomes a record.
+    """
+    ours = configure(level, format, stream or sys.__stderr__)
+    assert isinstance(ours, QueuedHandler)
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        if isinstance(handler, QueuedHandler) or (format == "json" and _writes_to_terminal(handler)):
+            root.removeHandler(handler)
+    if not root.handlers:
+        handler = QueuedHandler(ours.stream)
+        handler.setFormatter(ours.formatter)
+        handler.addFilter(lambda record: hasattr(record, "holdbeat_run") or record.levelno >= logging.WARNING)
+        root.addHandler(handler)
+        root.setLevel(min(logging.WARNING, logging.getLevelName(level.upper())))
+    if format == "json":
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream is not None and not isinstance(stream, LogStream):
+                setattr(sys, name, LogStream(stream, name))
+
+
+def _writes_to_terminal(handler: logging.Handler) -> bool:
+    return isinstance(handler, logging.StreamHandler) and handler.stream in (
+        sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__,
+    )  # fmt: skip
+
+
+class LogStream:
+    """Stands for sys.stdout or sys.stderr where the log is JSON: each line that is written becomes a record."""
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._lock = threading.Lock()
+        self._line = ""
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            logging.getLogger("holdbeat.output").info("%s", line, extra={"source": self._name})
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 @lru_cache(maxsize=4)
 def _iso(created: float) -> str:
     return iso(datetime.fromtimestamp(created, UTC))
+
+
+def _fields(record: logging.LogRecord) -> list[tuple[str, Any]]:
+    """The known fields of a record; those of a handler's own records have the names that `handler_output` gave them."""
+    values = record.__dict__
+    pairs = [(name, values.get(f"holdbeat_{name}", values.get(name))) for name in FIELDS]
+    return [(name, value) for name, value in pairs if value is not None]
 
 
 def _at(record: logging.LogRecord) -> str:

@@ -80,25 +80,7 @@ class Metrics(Recorder):
             buckets=LATENCY_BUCKETS,
             registry=registry,
         )
-        self._by_event = {
-            events.LEASE_EXPIRED: Counter(
-                "holdbeat_lease_expiries", "Leases that ran out and were recovered.", registry=registry
-            ),
-            events.STALE_RESULT: Counter(
-                "holdbeat_stale_results",
-                "Results that came after the lease was gone, and were refused.",
-                registry=registry,
-            ),
-            events.ZOMBIE_FOUND: Counter(
-                "holdbeat_zombies_recovered", "Runs whose worker was gone, ended by recovery.", registry=registry
-            ),
-            events.CLOCK_JUMPED: Counter(
-                "holdbeat_clock_jumps", "Jumps of the wall clock, or skew against the database.", registry=registry
-            ),
-            events.RUN_OVERDUE: Counter(
-                "holdbeat_runs_overdue", "Runs that went on after their timeout.", registry=registry
-            ),
-        }
+        self._by_event = _event_counters(registry)
         self._start_at_zero()
         local = local_clock or SystemClock()
         skew = Gauge("holdbeat_clock_skew_seconds", "The store's clock minus this machine's.", registry=registry)
@@ -185,6 +167,8 @@ class _StoreCollector(Collector):
         yield GaugeMetricFamily(
             "holdbeat_store_up", "Whether the store could be read.", value=0 if gauges is None else 1
         )
+        if (log_bytes := self._store.log_bytes()) is not None:
+            yield GaugeMetricFamily("holdbeat_store_log_bytes", "Size of SQLite's write-ahead log.", value=log_bytes)
         if gauges is not None:
             yield from _families(gauges)
 
@@ -231,3 +215,26 @@ def _families(gauges: StoreGauges) -> Iterator[Metric]:
         ("holdbeat_deliveries_pending", "Webhook deliveries on their way.", gauges.deliveries_pending),
     ):
         yield GaugeMetricFamily(metric, help_, value=value)
+
+
+def _event_counters(registry: CollectorRegistry) -> dict[str, Counter]:
+    """Counters of Events that this process committed."""
+    return {
+        events.LEASE_EXPIRED: Counter(
+            "holdbeat_lease_expiries", "Leases that ran out and were recovered.", registry=registry
+        ),
+        events.STALE_RESULT: Counter(
+            "holdbeat_stale_results",
+            "Results that came after the lease was gone, and were refused.",
+            registry=registry,
+        ),
+        events.ZOMBIE_FOUND: Counter(
+            "holdbeat_zombies_recovered", "Runs whose worker was gone, ended by recovery.", registry=registry
+        ),
+        events.CLOCK_JUMPED: Counter(
+            "holdbeat_clock_jumps", "Jumps of the wall clock, or skew against the database.", registry=registry
+        ),
+        events.RUN_OVERDUE: Counter(
+            "holdbeat_runs_overdue", "Runs that went on after their timeout.", registry=registry
+        ),
+    }

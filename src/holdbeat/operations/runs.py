@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdbeat.domain.errors import NotFound
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.views import bulk_json, job_json, run_json
 from holdbeat.operations.checks import check_choices, check_flag, check_object, existing_id, page_json
 from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.store.artifact_files import changed
 from holdbeat.store.queue import bulk, manual_retry
 from holdbeat.store.reads.jobs import load_run, load_run_and_type
 from holdbeat.store.reads.list_jobs import list_runs
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from holdbeat.store.transaction import Transaction
 
 BYTES = "application/octet-stream"
+CHUNK = 256 * 1024
 RUN_STATUSES = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CONTINUED")
 
 
@@ -72,22 +75,31 @@ def retry_job_runs(
     return bulk_json(bulk.retry_where(tx, filters, dry_run=check_flag(dry_run, "dry_run")))
 
 
-def find_artifact(tx: Transaction, run_id: str, name: str) -> tuple[bytes | None, str | None, str]:
-    """The content of an artifact or the path of its file, and its media type; `result` is what the handler returned."""
+class ArtifactContent(NamedTuple):
+    """The content of an artifact, or the path of its file with the checksum that it had when it was stored."""
+
+    data: bytes | None
+    path: str | None
+    sha256: str
+    media_type: str
+
+
+def find_artifact(tx: Transaction, run_id: str, name: str) -> ArtifactContent:
+    """Finds an artifact of a run; `result` is what the handler returned."""
     run = load_run(tx, existing_id(run_id, "job run"))
     if name == "result" and run.result is not None:
         content = json.dumps(run.result, ensure_ascii=False, separators=(",", ":"))
-        return content.encode("utf-8", "replace"), None, "application/json"
+        return ArtifactContent(content.encode("utf-8", "replace"), None, "", "application/json")
     artifact = read_artifact(tx, run_id, name)
-    return artifact.data, artifact.path, BYTES
+    return ArtifactContent(artifact.data, artifact.path, artifact.sha256, BYTES)
 
 
-def open_artifact(folder: Path | None, path: str | None, run_id: str, name: str) -> int:
-    """Opens an artifact's file for reading: a plain file that really lies within the folder, and no link."""
+def open_artifact(folder: Path | None, artifact: ArtifactContent, run_id: str, name: str) -> int:
+    """Opens an artifact's file for reading: a plain file in the folder, no link, unchanged since it was stored."""
     missing = NotFound(f"The artifact {name!r} of run {run_id} is recorded, but its file is not there any more.")
-    if folder is None or path is None:
+    if folder is None or artifact.path is None:
         raise missing
-    file = Path(path)
+    file = Path(artifact.path)
     try:
         if file.is_symlink() or not file.resolve(strict=True).is_relative_to(folder.resolve(strict=True)):
             raise missing
@@ -97,4 +109,16 @@ def open_artifact(folder: Path | None, path: str | None, run_id: str, name: str)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise missing
+    if _checksum(descriptor) != artifact.sha256:
+        os.close(descriptor)
+        raise changed(run_id, name)
     return descriptor
+
+
+def _checksum(descriptor: int) -> str:
+    digest = hashlib.sha256()
+    offset = 0
+    while piece := os.pread(descriptor, CHUNK, offset):
+        digest.update(piece)
+        offset += len(piece)
+    return digest.hexdigest()

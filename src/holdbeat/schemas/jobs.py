@@ -58,6 +58,7 @@ class JobRequest(TypedDict, total=False):
     idempotency_key: Annotated[str, Keywords({"minLength": 1, "maxLength": 255})] | None
     webhook_url: Url | None
     labels: Labels | None
+    partition: Annotated[Name | None, Keywords({"description": "Limits may count by it, e.g. a customer."})]
 
 
 @request(
@@ -214,6 +215,7 @@ class Job(TypedDict):
     attempt: int
     manual_retries: list[Id]
     progress: Progress | None
+    partition: str | None
 
 
 @open_object

@@ -239,6 +239,14 @@ class PersistenceAdapter(ABC):
     def is_known_dead(self, worker_id: str) -> bool:
         """Whether the worker's process is certainly gone. False means only that nobody can tell."""
 
+    def log_bytes(self) -> int | None:
+        """The size of the store's write-ahead log, where it has one of its own."""
+        return None
+
+    def log_trouble(self) -> str | None:
+        """What is wrong with that log, and what to do; None if nothing is."""
+        return None
+
     @abstractmethod
     def known_dead(self) -> frozenset[str]:
         """All workers that announced themselves, did not withdraw, and whose processes are certainly gone."""

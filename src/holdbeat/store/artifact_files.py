@@ -10,6 +10,7 @@ from pathlib import Path
 
 import apsw
 
+from holdbeat.domain.errors import ArtifactChanged
 from holdbeat.store.maintenance.whole_files import make_file, sync
 
 
@@ -29,6 +30,26 @@ def artifacts_of(path: str) -> Path:
 
 class Changed(OSError):
     """A file has not the content that was recorded of it."""
+
+
+def changed(run_id: str, name: str) -> ArtifactChanged:
+    """What somebody hears who asks for an artifact whose file has another checksum than the recorded one."""
+    return ArtifactChanged(
+        f"The file of the artifact {name!r} of run {run_id} was changed after it was stored. It is not handed out. "
+        "Restore it from a backup, and look who may write to its folder.",
+        run_id=run_id,
+    )
+
+
+def make_private(folder: Path) -> None:
+    """Makes the folder of artifacts so that only this user can enter it, whatever the umask; mends one that is open.
+
+    A folder that somebody chose by `artifact_dir` is left as it is if it is there.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if folder.name.endswith("-artifacts") and status.st_uid == os.geteuid() and status.st_mode & 0o077:
+        folder.chmod(0o700)
 
 
 def place_of(folder: Path, run_id: str, name: str) -> Path:
@@ -61,7 +82,8 @@ def copy_checked(file: Path, goal: Path, sha256: str) -> None:
     """Copies a file, unless that is done already; refused (an OSError) if it has not this checksum."""
     if goal.is_file() and checksum(goal) == sha256:
         return
-    goal.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(goal.parent.parent)
+    goal.parent.mkdir(mode=0o700, exist_ok=True)
     part = goal.with_name(f".{goal.name}.{os.getpid()}.part")
     try:
         make_file(str(part))

@@ -26,7 +26,12 @@ def open_store(url: str, terms: StoreTerms, *, clock: Clock | None = None, creat
     if path is not None:
         from holdbeat.store.sqlite.store import SqliteStore
 
-        return SqliteStore(path, terms, clock=clock, create=create)
+        try:
+            return SqliteStore(path, terms, clock=clock, create=create)
+        except OSError as error:
+            from holdbeat.store.sqlite.errors import translated_os
+
+            raise translated_os(error, path) from error
     if url.startswith(("postgresql://", "postgres://")):
         try:
             from holdbeat.store.postgres.store import PostgresStore

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdbeat.domain.concurrency import PolicyKind
 from holdbeat.domain.group import GroupStatus
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, reservation_json
 from holdbeat.observe.explain import explain_job
 from holdbeat.observe.explain_reservation import explain_reservation
+from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.queue.groups import group_name, load_group, member_counts
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
@@ -59,8 +59,7 @@ def read_jobs(tx: Transaction, ask: Ask) -> dict[str, Any]:
     page = Page(find_jobs(tx, part), None) if part else list_jobs(tx, filters, limit=50, cursor=ask.text("cursor"))
     types = list_types(tx)
     resources = {each.defaults.get("resource", "default") for each in types}
-    if tx.terms.concurrency.kind is PolicyKind.RESOURCES:
-        resources |= set(tx.terms.concurrency.slots)
+    resources |= limits_in_force(tx).resources
     return {
         "filters": filters,
         "part": part,

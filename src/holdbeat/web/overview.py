@@ -29,7 +29,6 @@ from holdbeat.store.reads.needs_attention import (
 )
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
-from holdbeat.store.running.shared_limits import disagreement
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
@@ -107,7 +106,7 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "failures": failures,
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
         "next": [(each, fires_at(each)) for each in next_schedules(tx) if not each.is_paused(tx.now)],
-        "attention": _attention(tx, pauses),
+        "attention": _attention(tx, pauses, ask.service.store.log_trouble()),
         "is_new": not has_jobs(tx),
         "job_types": some_type_names(tx, 5),
     }
@@ -118,7 +117,7 @@ def _is_idle(resource: dict[str, Any]) -> bool:
     return not (resource["used"] or resource["waiting"] or resource["paused"])
 
 
-def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
+def _attention(tx: Transaction, pauses: list[Any], log_trouble: str | None) -> list[dict[str, Any]]:
     """Everything that a person should look at, what is worst first."""
     since = tx.now - LATELY
     found: list[dict[str, Any]] = []
@@ -128,8 +127,8 @@ def _attention(tx: Transaction, pauses: list[Any]) -> list[dict[str, Any]]:
             {"kind": kind, "text": text, "link": link, "detail": detail, "at": None if at is None else iso(at)}
         )
 
-    if (different := disagreement(tx)) is not None:
-        note("limits", "Workers go by different limits", "/ui/workers", different)
+    if log_trouble is not None:
+        note("log", "The store's write-ahead log grows", "/ui/workers", log_trouble)
     for each in unserved(tx):
         text = f"No worker for {each.type}"
         note(

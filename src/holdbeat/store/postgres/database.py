@@ -6,10 +6,11 @@ import contextlib
 import logging
 
 import psycopg
+from psycopg import errors as pg
 from psycopg.types.string import TextLoader
 
 from holdbeat.domain.clock import Clock, OffsetClock, iso
-from holdbeat.domain.errors import StoreDown, StoreRefused
+from holdbeat.domain.errors import HoldbeatError, StoreBusy, StoreDown, StoreRefused
 from holdbeat.store.migrate import TABLE, pending
 from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes
@@ -98,22 +99,51 @@ class Link:
 def open_database(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
     """Migrates the schema and reads the types of its columns."""
     try:
-        with contextlib.closing(connect(url)) as connection:
-            migrate(connection, create=create, at=iso(clock.now()))
-            if isinstance(clock, OffsetClock):
-                asked = clock.monotonic()
-                row = connection.execute("SELECT clock_timestamp()").fetchone()
-                assert row is not None
-                clock.sample(row[0], asked=asked, answered=clock.monotonic())
-            types: dict[str, dict[str, str]] = {}
-            for table, column, kind in connection.execute(
-                "SELECT table_name, column_name, udt_name FROM information_schema.columns "
-                "WHERE table_schema = ANY(current_schemas(false))"
-            ):
-                types.setdefault(table, {})[column] = kind
-            return types
-    except psycopg.OperationalError as error:
-        raise StoreDown(f"The database cannot be reached ({error}). Check --store and that the server runs.") from error
+        return _open_database(url, create=create, clock=clock)
+    except psycopg.Error as error:
+        raise _why_not_opened(error) from error
+
+
+def _why_not_opened(error: psycopg.Error) -> HoldbeatError | psycopg.Error:
+    match error:
+        case pg.ReadOnlySqlTransaction():
+            return StoreRefused(
+                f"The database only reads ({error}). Name one that writes: the primary, not a standby, and a user "
+                "whose default_transaction_read_only is off.",
+                code="store_read_only",
+            )
+        case pg.InsufficientPrivilege():
+            return StoreRefused(
+                f"The database refused this user ({error}). Grant it CREATE on the schema and the rights on Holdbeat's "
+                "tables.",
+                code="store_read_only",
+            )
+        case pg.QueryCanceled():
+            return StoreBusy(
+                f"The database did not answer in time while the store was opened ({error}). Look for what holds locks "
+                "there, then start again.",
+                code="statement_timeout",
+            )
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            return StoreDown(f"The database cannot be reached ({error}). Check --store and that the server runs.")
+    return error
+
+
+def _open_database(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
+    with contextlib.closing(connect(url)) as connection:
+        migrate(connection, create=create, at=iso(clock.now()))
+        if isinstance(clock, OffsetClock):
+            asked = clock.monotonic()
+            row = connection.execute("SELECT clock_timestamp()").fetchone()
+            assert row is not None
+            clock.sample(row[0], asked=asked, answered=clock.monotonic())
+        types: dict[str, dict[str, str]] = {}
+        for table, column, kind in connection.execute(
+            "SELECT table_name, column_name, udt_name FROM information_schema.columns "
+            "WHERE table_schema = ANY(current_schemas(false))"
+        ):
+            types.setdefault(table, {})[column] = kind
+        return types
 
 
 def migrate(connection: psycopg.Connection[Row], *, create: bool, at: str) -> None:

@@ -20,7 +20,7 @@ import psycopg
 from psycopg import errors as pg
 
 from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
-from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown, StoreRefused
+from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
 from holdbeat.store.adapter import Listener, PersistenceAdapter
 from holdbeat.store.forks import forked
 from holdbeat.store.migrate import REFUSING_TRIGGERS
@@ -373,6 +373,12 @@ class PostgresStore(PersistenceAdapter):
                 return StoreDown(f"The database's disk is full; nothing was stored ({error}).", code="disk_full")
             case pg.ReadOnlySqlTransaction():
                 return StoreDown(f"The database only reads just now; nothing was stored ({error}).", code="read_only")
+            case pg.QueryCanceled():
+                return StoreBusy(
+                    f"The database did not finish this within its statement timeout; nothing was stored ({error}). "
+                    "Look for what holds locks or loads it, then try again.",
+                    code="statement_timeout",
+                )
             case _ if isinstance(error, _LOST):
                 return StoreDown(f"The database cannot be reached; nothing was stored ({error}). Try again.")
         return error

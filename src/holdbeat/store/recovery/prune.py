@@ -60,6 +60,7 @@ def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
     prune_occurrences(tx, before, limit, gone)
     prune_events(tx, before, limit, gone)
     prune_workers(tx, before, limit, gone)
+    prune_rates(tx, before, limit, gone)
     if gone.paths:
         gone.note = f"{_FILES}{tx.terms.ids.new(tx.now)}"
         remember(tx, gone.note, json.dumps(gone.paths))
@@ -72,6 +73,16 @@ def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
     """Files that were to be deleted when a process died; each list with its note."""
     found = tx.rows("SELECT key, value FROM meta WHERE key LIKE :like ORDER BY key", like=f"{_FILES}%")
     return [(row[0], json.loads(row[1])) for row in found]
+
+
+def known_runs(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
+    """Which of these runs the store knows: on record, executed now, or with artifacts."""
+    found = tx.rows(
+        "SELECT id FROM job_runs WHERE id IN :ids UNION SELECT id FROM leases WHERE id IN :ids "
+        "UNION SELECT run_id FROM artifacts WHERE run_id IN :ids",
+        ids=list(run_ids),
+    )
+    return {row[0] for row in found}
 
 
 def forget_files(tx: Transaction, note: str) -> None:
@@ -229,3 +240,16 @@ def _take_output(tx: Transaction, run_ids: Iterable[str], gone: Pruned) -> None:
     tx.execute("DELETE FROM progress WHERE run_id IN :ids", ids=ids)
     paths = tx.rows("DELETE FROM artifacts WHERE run_id IN :ids RETURNING path", ids=ids)
     gone.paths += [row[0] for row in paths if row[0]]
+
+
+def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+    """Takes away the instants of rates that lie behind: without one, a rate permits as much."""
+    gone = gone if gone is not None else Pruned()
+    rows = tx.rows(
+        "DELETE FROM rates WHERE (key, partition) IN "
+        "(SELECT key, partition FROM rates WHERE due < :before LIMIT :limit) RETURNING key",
+        before=before.timestamp(),
+        limit=limit,
+    )
+    gone.add("rates", len(rows))
+    return gone

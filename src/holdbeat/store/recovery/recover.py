@@ -53,6 +53,8 @@ class Trouble:
     """Adaptive, with neither a plan nor an unfinished job."""
     workers: list[str] = field(default_factory=list)
     """Known to be dead and not yet written down as such."""
+    silent_workers: list[str] = field(default_factory=list)
+    """Not heard of for longer than their leases and the grace, where nothing else tells of a death."""
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     dead_workers: frozenset[str] = frozenset()
 
@@ -65,6 +67,7 @@ class Trouble:
             or self.groups
             or self.schedules
             or self.workers
+            or self.silent_workers
         )
 
 
@@ -94,6 +97,8 @@ def find_trouble(
         )
         if dead
         else [],
+        # SQLite knows the living from the dead by their locks, and one that only stands still is alive.
+        silent_workers=[] if tx.dialect == "sqlite" else _ids(tx, _SILENT_WORKERS, limit=_silent_before(tx, terms)),
         terms=terms,
         dead_workers=dead,
     )
@@ -114,17 +119,35 @@ def recovery_units(trouble: Trouble) -> list[RecoveryUnit]:
     units += [(step_group, (group_id,)) for group_id in trouble.groups]
     units += [(replan_orphan, (schedule_id,)) for schedule_id in trouble.schedules]
     units += [(bury_worker, (worker_id,)) for worker_id in trouble.workers]
+    units += [(end_silent_worker, (worker_id, trouble.terms)) for worker_id in trouble.silent_workers]
     return units
 
 
 def bury_worker(tx: Transaction, worker_id: str) -> bool:
     """Writes down that a worker is dead, once nothing is left of it that recovery still has to find by its death."""
+    return not _has_work(tx, worker_id) and stop_worker(tx, worker_id, "its process died")
+
+
+def _has_work(tx: Transaction, worker_id: str) -> bool:
     left = tx.one(
         "SELECT 1 FROM leases WHERE worker_id = :id "
         "UNION ALL SELECT 1 FROM direct_reservations WHERE status = 'ACTIVE' AND owner = :id LIMIT 1",
         id=worker_id,
     )
-    return left is None and stop_worker(tx, worker_id, "its process died")
+    return left is not None
+
+
+_SILENT_WORKERS = "SELECT id FROM workers WHERE stopped_at IS NULL AND expires_at < :limit"
+
+
+def _silent_before(tx: Transaction, terms: LeaseTerms) -> datetime:
+    return tx.now - timedelta(seconds=terms.grace_s)
+
+
+def end_silent_worker(tx: Transaction, worker_id: str, terms: LeaseTerms) -> bool:
+    """Writes down that a worker is gone; should it have been frozen only, its next heartbeat takes that back."""
+    silent = tx.one(f"{_SILENT_WORKERS} AND id = :id", limit=_silent_before(tx, terms), id=worker_id)
+    return silent is not None and not _has_work(tx, worker_id) and stop_worker(tx, worker_id, "its heartbeat stopped")
 
 
 def _ids(tx: Transaction, sql: str, /, **params: Any) -> list[str]:
@@ -140,7 +163,7 @@ def _undecided(tx: Transaction) -> str:
 def _silent_leases(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> list[SilentLease]:
     found = tx.rows(
         "SELECT id, worker_id, heartbeat_at FROM leases WHERE expires_at < :limit OR worker_id IN :dead ORDER BY id",
-        limit=tx.now - timedelta(seconds=terms.grace_s),
+        limit=_silent_before(tx, terms),
         dead=sorted(dead),
     )
     return [

@@ -16,7 +16,7 @@ from holdbeat.store.transaction import Transaction
 
 _LEASE_COLUMNS = (
     "id", "job_id", "reservation_id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at",
-    "expires_at",
+    "expires_at", "partition",
 )  # fmt: skip
 
 
@@ -63,9 +63,9 @@ def grant(tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, in
             [
                 (
                     lease.id, None, lease.reservation_id, lease.worker_id, lease.slot, lease.resource, lease.type,
-                    lease.fence, lease.acquired_at, lease.heartbeat_at, lease.expires_at,
+                    lease.fence, lease.acquired_at, lease.heartbeat_at, lease.expires_at, reservation.partition,
                 )
-                for lease in (claim.lease for claim in claims)
+                for lease, reservation in ((claim.lease, claim.reservation) for claim in claims) if reservation
             ],
         )  # fmt: skip
         tx.wake(Topic.DIRECT)
@@ -111,7 +111,9 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen) -> list[Claim]:
         job.worker_id, job.heartbeat_at, job.lease_expires_at = worker_id, now, expires_at
         claims.append(Claim(lease, job))
         runs.append((run_id, job_id, type_, resource, template_id, row[_PARAMS], worker_id, slot, fence, now))
-        leases.append((run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at))
+        leases.append(
+            (run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at, job.partition)
+        )
         if group_id:
             groups.add(group_id)
         note((events.JOB_CLAIMED, now, job_id, run_id, worker_id, group_id, job.schedule_id, f'{{"fence":{fence}}}'))

@@ -63,7 +63,7 @@ def beat(tx: Transaction, worker_id: str, terms: LeaseTerms) -> Beat:
     """Extends all leases of a worker, and its own row, and tells it how its work stands."""
     expires_at = terms.expiry(tx.now)
     tx.execute(
-        "UPDATE workers SET heartbeat_at = :now, expires_at = :expires_at WHERE id = :id",
+        "UPDATE workers SET heartbeat_at = :now, expires_at = :expires_at, stopped_at = NULL WHERE id = :id",
         id=worker_id,
         now=tx.now,
         expires_at=expires_at,

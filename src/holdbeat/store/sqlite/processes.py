@@ -110,8 +110,14 @@ class WorkerLocks:
     def withdraw(self, worker_id: str) -> None:
         path = str(self._folder / worker_id)
         # In this order: an unlocked file that still has its name means a death.
-        with contextlib.suppress(FileNotFoundError):
+        try:
             os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning(
+                "the sign of life %s could not be removed (%s); recovery takes its worker for dead", path, error
+            )
         descriptor = self._held.pop(worker_id, None)
         if descriptor is not None:
             os.close(descriptor)

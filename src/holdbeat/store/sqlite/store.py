@@ -8,41 +8,52 @@ writes: the writer thread, or a thread that would only have waited for it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apsw
 
 from holdbeat.domain.clock import Clock, SystemClock
-from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
+from holdbeat.domain.errors import HoldbeatError, StoreRefused
 from holdbeat.store.adapter import Listener, PersistenceAdapter
 from holdbeat.store.forks import forked
 from holdbeat.store.sqlite import file as sqlite_file
+from holdbeat.store.sqlite import log_growth
+from holdbeat.store.sqlite.batch import Batch, no_transaction, store_closed, write_interrupted_itself
 from holdbeat.store.sqlite.damage_record import record_damage
-from holdbeat.store.sqlite.file import BUSY_TIMEOUT_MS, MEMORY, FileIdentity, connect, open_file, translated
+from holdbeat.store.sqlite.errors import BUSY_TIMEOUT_MS, translated, translated_os
+from holdbeat.store.sqlite.file import (
+    MEMORY,
+    FileIdentity,
+    keep_deleted_log,
+    open_file,
+    own_transaction,
+)
 from holdbeat.store.sqlite.processes import Wakeups, WorkerLocks, WriteLock
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.topics import Topic
-from holdbeat.store.transaction import Row, StoreTerms, Transaction
-from holdbeat.store.work import Coalesced, Work, reply
+from holdbeat.store.transaction import StoreTerms, Transaction
+from holdbeat.store.work import Work, reply
 
 if TYPE_CHECKING:
     from holdbeat.store.artifact_files import Copied
     from holdbeat.store.maintenance.backup import Progress
 
+log = logging.getLogger("holdbeat.store")
+
 SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
 
 BATCH_POLLS, BATCH_POLL_S = 5, 0.0001
-"""While callers come in crowds, the first of a crowd waits so often and so long for as many as came last time. A commit
-costs the same for one as for thirty, and without it the writer began one as soon as it saw the first."""
+"""Group commit: before committing, poll so often and so long until as many writes are queued as in the last batch. A
+commit costs the same for one write as for thirty."""
 
 READERS = 2
 STILL_WITHIN_S = 15.0
@@ -75,7 +86,7 @@ class SqliteStore(PersistenceAdapter):
         self._reading: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._write_lock = threading.Lock()
         self._writing_threads: set[int] = set()
-        """Threads that hold the pen or are about to: what interrupts one of them must not wait for it."""
+        """Threads that hold the write lock or are about to: what interrupts one of them must not wait for it."""
         self._reader_locks = [threading.Lock() for _ in range(readers)]
         """Each held by its reader while that reads."""
         self._locks_held_for_fork: list[threading.Lock] = []
@@ -120,17 +131,17 @@ class SqliteStore(PersistenceAdapter):
         if self._refused is not None:
             _fail([work], self._refused)
         elif self._closed:
-            _fail([work], _closed_store())
+            _fail([work], store_closed())
         elif read_only and self.path != MEMORY:
             self._reading.put(work)
         elif work.future is not None and threading.get_ident() in self._writing_threads:
-            _fail([work], _interrupted_itself())
+            _fail([work], write_interrupted_itself())
         else:
             self._writing.put(work)
 
     def write_waiting(self, work: Work) -> None:
         if threading.get_ident() in self._writing_threads:
-            raise _interrupted_itself()
+            raise write_interrupted_itself()
         if self._refused is not None or self._closed or not self._write_here(work):
             self.submit(work, read_only=False)
 
@@ -139,34 +150,21 @@ class SqliteStore(PersistenceAdapter):
             raise self._refused
         self._check_file()
         if not isinstance(connection, apsw.Connection) or not connection.in_transaction:
-            raise HoldbeatError(
-                "To enqueue inside your own transaction on SQLite, hand in the connection of `with app.connection() as "
-                "connection:`, or an apsw connection to the store's file on which BEGIN IMMEDIATE was executed.",
-                code="no_transaction",
-            )
+            raise no_transaction()
         return self._transaction(connection, self.clock.now())
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[apsw.Connection]:
         if self._refused is not None or self._closed:
-            raise self._refused or _closed_store()
+            raise self._refused or store_closed()
         if self.path == MEMORY:
             raise HoldbeatError(
                 "A store in memory has no file for tables of your own. Name a file for the store.", code="no_file"
             )
         self._check_file()
-        try:
-            connection = connect(self.path)
-        except apsw.Error as error:
-            raise translated(error, self.path) from error
-        try:
-            _execute(connection, "BEGIN IMMEDIATE", self.path)
+        with own_transaction(self.path) as connection:
             yield connection
-            if connection.in_transaction:
-                _execute(connection, "COMMIT", self.path)
-                self._wake(frozenset({"ready", "events"}))
-        finally:
-            connection.close(True)  # rolls back what was not committed
+        self._wake(frozenset({Topic.READY, Topic.EVENTS}))
 
     def _check_file(self) -> None:
         """Refuses a file that is not the one we opened, or that something else in this process has open, too."""
@@ -186,7 +184,10 @@ class SqliteStore(PersistenceAdapter):
 
     def announce_alive(self, worker_id: str) -> None:
         if self._life is not None:
-            self._life.announce(worker_id)
+            try:
+                self._life.announce(worker_id)
+            except OSError as error:
+                raise translated_os(error, self.path) from error
 
     def withdraw_alive(self, worker_id: str) -> None:
         if self._life is not None:
@@ -208,7 +209,11 @@ class SqliteStore(PersistenceAdapter):
         for thread in self._threads:
             thread.join()
         with self._write_lock:
-            self._connection.close()
+            try:
+                self._connection.close()
+            except apsw.Error as error:
+                # All that was reported as stored is in the file or in its log, which the next process reads.
+                log.warning("the store was not closed in order: %s", translated(error, self.path))
         if self._watch is not None:
             self._watch.end()
         if isinstance(self._turn, WriteLock):
@@ -264,14 +269,13 @@ class SqliteStore(PersistenceAdapter):
         return backup(self.path, target, progress)
 
     def integrity_problems(self) -> list[str]:
-        try:
-            connection = connect(self.path)
-            try:
-                return sqlite_file.integrity_problems(connection)
-            finally:
-                connection.close()
-        except apsw.Error as error:
-            raise translated(error, self.path) from error
+        return sqlite_file.file_problems(self.path)
+
+    def log_bytes(self) -> int | None:
+        return None if self.path == MEMORY else log_growth.log_bytes(self.path)
+
+    def log_trouble(self) -> str | None:
+        return None if self.path == MEMORY else log_growth.log_trouble(self.path)
 
     @property
     def refused(self) -> HoldbeatError | None:
@@ -282,11 +286,11 @@ class SqliteStore(PersistenceAdapter):
 
     def _write_loop(self) -> None:
         last = False
-        company = 0
+        last_batch = 0
         while not last:
             waiting = [self._writing.get()]
             for _ in range(BATCH_POLLS):
-                if self._writing.qsize() + 1 >= company:
+                if self._writing.qsize() + 1 >= last_batch:
                     break
                 time.sleep(BATCH_POLL_S)
             with contextlib.suppress(queue.Empty):
@@ -294,7 +298,7 @@ class SqliteStore(PersistenceAdapter):
                     waiting.append(self._writing.get_nowait())
             last = None in waiting
             works = [work for work in waiting if work is not None and work.begin()]
-            company = len(works)
+            last_batch = len(works)
             if works:
                 with self._write_lock:
                     self._commit(works)
@@ -309,7 +313,7 @@ class SqliteStore(PersistenceAdapter):
             with self._write_lock:
                 try:
                     if self._closed:
-                        _fail([work], _closed_store())
+                        _fail([work], store_closed())
                     elif work.begin():
                         self._commit([work])
                 except BaseException:
@@ -330,17 +334,20 @@ class SqliteStore(PersistenceAdapter):
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")  # a second Ctrl-C came while the first was answered
                 self._connection.execute("BEGIN IMMEDIATE")
-                done, wakes, committed = self._run_all(works)
+                batch = Batch(
+                    self._connection, self.path, self._transaction, self.clock.now(), is_alone=len(works) == 1
+                )
+                batch.run(works)
                 self._connection.execute("COMMIT")
         except Exception as error:
             self._give_up(works, error)
             return
         # First whoever can begin something: a caller who has the interpreter's lock back does not soon give it away.
-        if wakes:
-            self._wake(frozenset(wakes))
-        reply(done)
-        if committed:
-            self.witnessed(committed)
+        if batch.wakes:
+            self._wake(frozenset(batch.wakes))
+        reply(batch.answers)
+        if batch.committed:
+            self.witnessed(batch.committed)
 
     def _wake(self, topics: frozenset[str]) -> None:
         if self._doorbell is not None:
@@ -350,75 +357,27 @@ class SqliteStore(PersistenceAdapter):
     def _give_up(self, works: list[Work], error: Exception) -> None:
         """Nothing of this transaction is stored; everyone in it hears why."""
         self._roll_back()
-        answer: Exception = translated(error, self.path) if isinstance(error, apsw.Error) else error
+        answer: Exception = error
+        if isinstance(error, apsw.Error):
+            answer = translated(error, self.path)
+        elif isinstance(error, OSError):
+            answer = translated_os(error, self.path)
         if isinstance(answer, StoreRefused):
             self._refused = answer
-            self._see_to_the_log(answer)
+            self._record_refusal(answer)
         _fail(works, answer)
         if self._refused is not None:
             self.tell(frozenset({Topic.REFUSED}))
 
-    def _see_to_the_log(self, refusal: StoreRefused) -> None:
-        """Moves what is only in a deleted log, which we still hold open, into the file: it was reported as stored.
-
-        A log that somebody else has begun in its place is theirs: it is not touched, not even in the end.
-        """
+    def _record_refusal(self, refusal: StoreRefused) -> None:
         record_damage(self.path, refusal, self.clock.now())
-        with contextlib.suppress(apsw.Error):
-            if refusal.code == "log_deleted" and self._identity.is_log_only_ours():
-                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            elif refusal.code in ("log_deleted", "log_replaced"):
-                for connection in (self._connection, *self._reader_connections):
-                    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        keep_deleted_log(refusal, self._identity, (self._connection, *self._reader_connections))
 
     def _roll_back(self) -> None:
         with contextlib.suppress(apsw.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         self._turn.__exit__(None, None, None)
-
-    def _run_all(self, works: list[Work]) -> tuple[list[tuple[Work, Any]], set[str], list[Row]]:
-        done: list[tuple[Work, Any]] = []
-        wakes: set[str] = set()
-        committed: list[Row] = []
-        now = self.clock.now()
-        coalesced: dict[Coalesced[Any, Any], list[Work]] = {}
-        for work in works:
-            if isinstance(work.verb, Coalesced):
-                coalesced.setdefault(work.verb, []).append(work)
-        alone = len(works) == 1
-
-        def unit(call: Callable[[Transaction], Any]) -> Any:
-            tx = self._transaction(self._connection, now)
-            if not alone:
-                self._connection.execute("SAVEPOINT unit")
-            try:
-                result = call(tx)
-                tx.write_events()
-            except Exception as error:
-                if alone or not self._connection.in_transaction:
-                    raise
-                self._connection.execute("ROLLBACK TO unit")
-                result = translated(error, self.path) if isinstance(error, apsw.Error) else error
-                if isinstance(result, StoreRefused | StoreDown):
-                    raise result from error
-            else:
-                wakes.update(tx.wakes)
-                committed.extend(tx.written)
-            if not alone:
-                self._connection.execute("RELEASE unit")
-            return result
-
-        for verb, calls in coalesced.items():
-            results = unit(partial(_many, verb, [call.args[0] for call in calls]))
-            if isinstance(results, Exception):
-                # One call spoiled it for all that were done together: now each on its own.
-                results = [results] if len(calls) == 1 else [unit(call.run) for call in calls]
-            done.extend(zip(calls, results, strict=True))
-        for work in works:
-            if not isinstance(work.verb, Coalesced):
-                done.append((work, unit(work.run)))
-        return done, wakes, committed
 
     # --- the readers -------------------------------------------------------------------------------------
 
@@ -442,7 +401,7 @@ class SqliteStore(PersistenceAdapter):
                     # Not for ever: who waits for this answer may be a signal handler that interrupted a writer.
                     if self._write_lock.acquire(timeout=STILL_WITHIN_S):
                         try:
-                            self._see_to_the_log(answer)
+                            self._record_refusal(answer)
                         finally:
                             self._write_lock.release()
                 reply([(work, answer)])
@@ -453,29 +412,5 @@ class SqliteStore(PersistenceAdapter):
         connection.close()
 
 
-def _many(verb: Coalesced[Any, Any], batches: list[Any], tx: Transaction) -> list[Any]:
-    return verb.many(tx, batches)
-
-
 def _fail(works: list[Work], error: Exception) -> None:
     reply((work, error) for work in works)
-
-
-def _interrupted_itself() -> HoldbeatError:
-    return HoldbeatError(
-        "A signal handler wanted to write to the store while it interrupted a write of its own thread, which cannot go "
-        "on before the handler returns. In the handler only set a flag, or hand the work to an event loop with "
-        "loop.call_soon_threadsafe or to another thread, and write from there.",
-        code="write_interrupted_itself",
-    )
-
-
-def _execute(connection: apsw.Connection, statement: str, path: str) -> None:
-    try:
-        connection.execute(statement)
-    except apsw.Error as error:
-        raise translated(error, path) from error
-
-
-def _closed_store() -> StoreDown:
-    return StoreDown("The store has been closed.", code="store_closed")

@@ -37,6 +37,7 @@ CREATE TABLE jobs (
     ages_at timestamptz,
     attempt bigint NOT NULL DEFAULT 0,
     trace text COLLATE "C",
+    partition text COLLATE "C" NOT NULL DEFAULT '',
     root_id text COLLATE "C",
     waits json
 ) WITH (fillfactor = 80);
@@ -45,6 +46,9 @@ CREATE TABLE jobs (
 -- PostgreSQL, before its first ANALYZE, would rather sort all ready jobs than a few of them at a time.
 CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at, id)
     WHERE status = 'QUEUED' AND hold = 0;
+-- For limits that count by partition: the first job of each partition, found without reading past those of another.
+CREATE INDEX jobs_turns ON jobs (resource, type, effective_priority DESC, partition, position, created_at, id)
+    WHERE status = 'QUEUED' AND hold = 0 AND partition <> '';
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
 -- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
 CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND effective_priority < 100;
@@ -101,6 +105,7 @@ CREATE TABLE leases (
     acquired_at timestamptz NOT NULL,
     heartbeat_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
+    partition text COLLATE "C" NOT NULL DEFAULT '',
     UNIQUE (worker_id, slot),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
@@ -230,7 +235,8 @@ CREATE TABLE direct_reservations (
     result json,
     worker_id text COLLATE "C",
     fence bigint,
-    cancel_requested_at timestamptz
+    cancel_requested_at timestamptz,
+    partition text COLLATE "C" NOT NULL DEFAULT ''
 );
 CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
 CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
@@ -342,6 +348,34 @@ CREATE TABLE queue_pauses (
     paused_by text COLLATE "C",
     reason text COLLATE "C"
 );
+
+-- What programs declare (origin settings) and what operators set (origin operator, which wins). meta.limits names the
+-- state of these rows: whoever changes one by hand must change that value, too.
+CREATE TABLE limits (
+    name text COLLATE "C" NOT NULL,
+    origin text COLLATE "C" NOT NULL CHECK (origin IN ('settings', 'operator')),
+    source text COLLATE "C" NOT NULL CHECK (source IN ('concurrency', 'limits', 'operator')),
+    resource text COLLATE "C",
+    type text COLLATE "C",
+    slots bigint CHECK (slots >= 0),
+    rate_count bigint CHECK (rate_count > 0),
+    rate_per_s double precision CHECK (rate_per_s > 0),
+    rate_burst bigint CHECK (rate_burst >= 0),
+    per_partition boolean NOT NULL DEFAULT false,
+    fair boolean NOT NULL DEFAULT false,
+    changed_at timestamptz NOT NULL,
+    changed_by text COLLATE "C",
+    PRIMARY KEY (name, origin),
+    CHECK ((rate_count IS NULL) = (rate_per_s IS NULL))
+);
+
+-- due: when the next start under this limit would be, if all were evenly spaced; seconds since 1970.
+CREATE TABLE rates (
+    key text COLLATE "C" NOT NULL,
+    partition text COLLATE "C" NOT NULL DEFAULT '',
+    due double precision NOT NULL,
+    PRIMARY KEY (key, partition)
+) WITH (fillfactor = 50);
 
 CREATE TABLE progress (
     run_id text COLLATE "C" PRIMARY KEY NOT NULL,

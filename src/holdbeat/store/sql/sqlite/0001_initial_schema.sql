@@ -37,6 +37,7 @@ CREATE TABLE jobs (
     ages_at TEXT,
     attempt INTEGER NOT NULL DEFAULT 0,
     trace TEXT,
+    partition TEXT NOT NULL DEFAULT '',
     root_id TEXT,
     waits TEXT
 );
@@ -45,6 +46,9 @@ CREATE TABLE jobs (
 -- PostgreSQL, before its first ANALYZE, would rather sort all ready jobs than a few of them at a time.
 CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at, id)
     WHERE status = 'QUEUED' AND hold = 0;
+-- For limits that count by partition: the first job of each partition, found without reading past those of another.
+CREATE INDEX jobs_turns ON jobs (resource, type, effective_priority DESC, partition, position, created_at, id)
+    WHERE status = 'QUEUED' AND hold = 0 AND partition <> '';
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
 -- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
 CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND effective_priority < 100;
@@ -159,6 +163,7 @@ CREATE TABLE leases (
     acquired_at TEXT NOT NULL,
     heartbeat_at TEXT NOT NULL,
     expires_at TEXT NOT NULL,
+    partition TEXT NOT NULL DEFAULT '',
     UNIQUE (worker_id, slot),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITHOUT ROWID;
@@ -299,7 +304,8 @@ CREATE TABLE direct_reservations (
     result TEXT,
     worker_id TEXT,
     fence INTEGER,
-    cancel_requested_at TEXT
+    cancel_requested_at TEXT,
+    partition TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
 CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
@@ -414,6 +420,34 @@ CREATE TABLE counters (
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
 INSERT INTO counters (name, value) VALUES ('fence', 0);
+
+-- What programs declare (origin settings) and what operators set (origin operator, which wins). meta.limits names the
+-- state of these rows: whoever changes one by hand must change that value, too.
+CREATE TABLE limits (
+    name TEXT NOT NULL,
+    origin TEXT NOT NULL CHECK (origin IN ('settings', 'operator')),
+    source TEXT NOT NULL CHECK (source IN ('concurrency', 'limits', 'operator')),
+    resource TEXT,
+    type TEXT,
+    slots INTEGER CHECK (slots >= 0),
+    rate_count INTEGER CHECK (rate_count > 0),
+    rate_per_s REAL CHECK (rate_per_s > 0),
+    rate_burst INTEGER CHECK (rate_burst >= 0),
+    per_partition INTEGER NOT NULL DEFAULT 0,
+    fair INTEGER NOT NULL DEFAULT 0,
+    changed_at TEXT NOT NULL,
+    changed_by TEXT,
+    PRIMARY KEY (name, origin),
+    CHECK ((rate_count IS NULL) = (rate_per_s IS NULL))
+);
+
+-- due: when the next start under this limit would be, if all were evenly spaced; seconds since 1970.
+CREATE TABLE rates (
+    key TEXT NOT NULL,
+    partition TEXT NOT NULL DEFAULT '',
+    due REAL NOT NULL,
+    PRIMARY KEY (key, partition)
+) WITHOUT ROWID;
 
 CREATE TABLE progress (
     run_id TEXT PRIMARY KEY NOT NULL,

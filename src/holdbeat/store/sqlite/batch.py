@@ -1,0 +1,101 @@
+"""A batch: units of work that share one commit, but not each other's failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import apsw
+
+from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
+from holdbeat.store.sqlite.errors import translated
+from holdbeat.store.sqlite.transaction import SqliteTransaction
+from holdbeat.store.transaction import Row, Transaction
+from holdbeat.store.work import Coalesced, Work
+
+MakeTransaction = Callable[[apsw.Connection, datetime], SqliteTransaction]
+
+
+class Batch:
+    """Runs units of work within the transaction that is open on a connection; the caller commits."""
+
+    def __init__(
+        self, connection: apsw.Connection, path: str, transaction: MakeTransaction, now: datetime, *, is_alone: bool
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._transaction = transaction
+        self._now = now
+        self._is_alone = is_alone
+        """One unit needs no savepoint: if it fails, the whole transaction does."""
+        self.answers: list[tuple[Work, Any]] = []
+        self.wakes: set[str] = set()
+        self.committed: list[Row] = []
+
+    def run(self, works: list[Work]) -> None:
+        """Runs calls of one Coalesced verb together, all others one by one."""
+        coalesced: dict[Coalesced[Any, Any], list[Work]] = {}
+        for work in works:
+            if isinstance(work.verb, Coalesced):
+                coalesced.setdefault(work.verb, []).append(work)
+        for verb, calls in coalesced.items():
+            results = self._unit(partial(_run_many, verb, [call.args[0] for call in calls]))
+            if isinstance(results, Exception):
+                # One call failed the whole unit: run each on its own.
+                results = [results] if len(calls) == 1 else [self._unit(call.run) for call in calls]
+            self.answers.extend(zip(calls, results, strict=True))
+        for work in works:
+            if not isinstance(work.verb, Coalesced):
+                self.answers.append((work, self._unit(work.run)))
+
+    def _unit(self, call: Callable[[Transaction], Any]) -> Any:
+        """Runs one unit in a savepoint of its own and returns its result, or the error that rolled it back."""
+        tx = self._transaction(self._connection, self._now)
+        if not self._is_alone:
+            self._connection.execute("SAVEPOINT unit")
+        try:
+            result = call(tx)
+            tx.write_events()
+        except Exception as error:
+            if self._is_alone or not self._connection.in_transaction:
+                raise
+            self._connection.execute("ROLLBACK TO unit")
+            result = translated(error, self._path) if isinstance(error, apsw.Error) else error
+            if isinstance(result, StoreRefused | StoreDown):
+                raise result from error
+        else:
+            self.wakes.update(tx.wakes)
+            self.committed.extend(tx.written)
+        if not self._is_alone:
+            self._connection.execute("RELEASE unit")
+        return result
+
+
+def _run_many(verb: Coalesced[Any, Any], batches: list[Any], tx: Transaction) -> list[Any]:
+    return verb.many(tx, batches)
+
+
+def write_interrupted_itself() -> HoldbeatError:
+    """What a signal handler hears that would wait for the write that it interrupted."""
+    return HoldbeatError(
+        "A signal handler wanted to write to the store while it interrupted a write of its own thread, which cannot go "
+        "on before the handler returns. In the handler only set a flag, or hand the work to an event loop with "
+        "loop.call_soon_threadsafe or to another thread, and write from there.",
+        code="write_interrupted_itself",
+    )
+
+
+def store_closed() -> StoreDown:
+    """What a call hears that comes after `close`."""
+    return StoreDown("The store has been closed.", code="store_closed")
+
+
+def no_transaction() -> HoldbeatError:
+    """What a caller hears whose connection cannot carry a job along (QUE-03)."""
+    return HoldbeatError(
+        "To enqueue inside your own transaction on SQLite, hand in the connection of `with app.connection() as "
+        "connection:`, or an apsw connection to the store's file on which BEGIN IMMEDIATE was executed.",
+        code="no_transaction",
+    )

@@ -1,0 +1,95 @@
+"""What handlers print and log is kept with their runs and is in the log of the process (LOG-01)."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from holdbeat.domain.job import JobStatus
+from holdbeat.handlers.context import MAX_LOG_BYTES, TRUNCATED
+from tests.crash import talking_jobs
+from tests.crash.processes import Field, Process, eventually
+from tests.engine.acting import rows
+
+PROGRAM = "tests.crash.talking_jobs:app"
+
+
+def run_all(ground: Field, *types: str, **settings: Any) -> tuple[Process, dict[str, Any]]:
+    """Runs one job of each type in a real worker, to its end, and ends the worker."""
+    ground.app._types = talking_jobs.app._types
+    worker = ground.start(program_app=PROGRAM, **settings)
+    handles = {type_: ground.app.enqueue_sync(type_) for type_ in types}
+    ended = (JobStatus.COMPLETED, JobStatus.FAILED)
+    jobs = {
+        type_: eventually(lambda: (job := ground.job(handle.id)).status in ended and job, said=worker.said)  # noqa: B023
+        for type_, handle in handles.items()
+    }
+    worker.send(signal.SIGTERM)
+    assert worker.exit_code() == 0
+    return worker, jobs
+
+
+def log_of(ground: Field, job: Any) -> str:
+    texts = rows(ground.store, "SELECT text FROM run_logs WHERE run_id = :id ORDER BY sequence", id=job.run.id)
+    return "".join(text for (text,) in texts)
+
+
+@pytest.mark.rule("LOG-01")
+def test_prints_and_log_records_of_every_kind_of_handler_are_in_its_run_and_as_json_in_the_log(ground: Field) -> None:
+    kinds = ("async", "thread", "process")
+    worker, jobs = run_all(ground, *(f"talk_{kind}" for kind in kinds), log_format="json")
+    lines = [json.loads(line) for line in worker.said().splitlines()]  # nothing but JSON
+    for kind in kinds:
+        job = jobs[f"talk_{kind}"]
+        text = log_of(ground, job)
+        for part in (f"printed in {kind}\n", "in pieces until here\n", f"INFO shop.orders: an order of {kind}\n"):
+            assert part in text
+        assert "not this" not in text
+        words = [line["message"] for line in lines if line.get("run") == job.run.id and line.get("job") == job.id]
+        for part in (f"printed in {kind}", "in pieces until here"):
+            assert part in words
+        assert any(f"an order of {kind}" in word for word in words), words
+    assert "WARNING shop.orders: from a thread of async\n" in log_of(ground, jobs["talk_async"])
+
+
+@pytest.mark.rule("LOG-01")
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_the_line_of_a_failed_run_has_type_and_error_and_at_debug_the_traceback(
+    sqlite_ground: Field, level: str
+) -> None:
+    worker, jobs = run_all(sqlite_ground, "fail", "fail_in_process", log_format="json", log_level=level)
+    lines = [json.loads(line) for line in worker.said().splitlines()]
+    for type_, job in jobs.items():
+        (line,) = [one for one in lines if one.get("run") == job.run.id and one["logger"] == "holdbeat.run" and
+                   one.get("type") == type_]  # fmt: skip
+        assert line["message"] == f"a run of {type_} failed: ValueError: the shop is closed"
+        assert (line["level"], line["error_kind"], line["job"]) == ("warning", "error", job.id)
+        assert ("Traceback" in line.get("exception", "")) == (level == "debug")
+        assert 'raise ValueError("the shop is closed")' in log_of(sqlite_ground, job)
+
+
+@pytest.mark.rule("LOG-01", "EXE-02")
+def test_prints_without_end_are_cut_and_marked_in_both_logs(sqlite_ground: Field) -> None:
+    worker, jobs = run_all(sqlite_ground, "flood")
+    text = log_of(sqlite_ground, jobs["flood"])
+    assert jobs["flood"].status is JobStatus.COMPLETED
+    assert text.endswith(TRUNCATED)
+    assert len(text) <= MAX_LOG_BYTES + len(TRUNCATED) + 1
+    assert "39999 x" not in worker.said()
+
+
+@pytest.mark.rule("FRM-04", "LOG-01")
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_startup_that_fails_ends_the_worker_with_a_sentence(sqlite_ground: Field, log_format: str) -> None:
+    worker = sqlite_ground.start(program_app="tests.crash.broken_startup:app", ready=False, log_format=log_format)
+    assert worker.exit_code() == 1
+    sentence = "The startup function load failed, so this worker does not start: OSError: no such model"
+    assert sentence in worker.said()
+    assert "Traceback" not in worker.said()
+    if log_format == "json":
+        lines = [json.loads(line) for line in worker.said().splitlines()]
+        assert any("printed while it is imported" in line["message"] for line in lines)
+    assert rows(sqlite_ground.store, "SELECT count(*) FROM workers WHERE stopped_at IS NULL") == [(0,)]
