@@ -87,7 +87,7 @@ class Supervisor:
         )
         self.reports = RunReports(store, artifact_folder(store, settings))
         handlers = {name: make_handler(job_type) for job_type in job_types for name in job_type.names}
-        executor = Executor(handlers, self.reports, store.clock, on_overdue=self._overdue)
+        executor = Executor(handlers, self.reports, store.clock, on_overdue=self._overdue, suspend_s=settings.suspend_s)
         self.dispatcher = Dispatcher(store, self.worker, executor, terms, on_refused=self._refused, recorder=recorder)
         self.heartbeat = Heartbeat(
             store,

@@ -24,7 +24,7 @@ from holdbeat.domain.params import check_json, check_labels, storable_text
 from holdbeat.domain.schema import Schema, validate
 from holdbeat.domain.submission import check_priority, check_resource, check_webhook_url
 from holdbeat.domain.title import check_pattern
-from holdbeat.handlers.context import Context
+from holdbeat.handlers.context import Context, SyncContext
 from holdbeat.handlers.outcome import as_json, describe
 from holdbeat.handlers.param_types import Shape, ShapeMaker, resolved_hints
 
@@ -280,14 +280,14 @@ def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parame
 
 
 def _context_parameter(signature: inspect.Signature, raw: Mapping[str, Any]) -> str | None:
-    """The parameter annotated Context, or else a first one named ctx.
+    """The parameter annotated Context or SyncContext, or else a first one named ctx.
 
     The annotation may be text that cannot be evaluated: handlers often import Context for type checkers only.
     """
     for name in signature.parameters:
         annotation = raw.get(name)
-        if annotation is Context or (
-            isinstance(annotation, str) and annotation.strip("'\" ").rpartition(".")[2] == "Context"
+        if annotation in (Context, SyncContext) or (
+            isinstance(annotation, str) and annotation.strip("'\" ").rpartition(".")[2] in ("Context", "SyncContext")
         ):
             return name
     first = next(iter(signature.parameters), None)

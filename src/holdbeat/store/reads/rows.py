@@ -22,7 +22,7 @@ JOB_FIELDS = (
     "template_id", "schedule_id", "scheduled_for", "group_id", "sequence", "retry_of", "retry_kind", "retried_by",
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
     "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace", "partition",
-    "title",
+    "title", "root_id", "waits",
 )  # fmt: skip
 assert tuple(field.name for field in fields(Job))[: len(JOB_FIELDS)] == JOB_FIELDS
 _JOB_WIDTH = len(JOB_FIELDS)
@@ -113,7 +113,7 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         id_, type_, params, status, priority, position, resource, retry_policy, created_at, template_id, schedule_id,
         scheduled_for, group_id, sequence, retry_of, retry_kind, retried_by, permanently_failed, timeout_s,
         cancel_grace_s, not_before, idempotency_key, webhook_url, labels, started_at, finished_at, cancel_requested_at,
-        cancel_reason, hold, attempt, trace, partition, title,
+        cancel_reason, hold, attempt, trace, partition, title, root_id, waits,
     ) = row[:_JOB_WIDTH]  # fmt: skip
     time: Callable[[Any], Any] = tx.time
     return Job(
@@ -122,7 +122,7 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         retry_kind, retried_by, bool(permanently_failed), timeout_s, cancel_grace_s, not_before and time(not_before),
         idempotency_key, webhook_url, _object(labels), started_at and time(started_at),
         finished_at and time(finished_at), cancel_requested_at and time(cancel_requested_at), cancel_reason,
-        _HOLD[hold], attempt, trace, partition, title,
+        _HOLD[hold], attempt, trace, partition, title, root_id, waits and json.loads(waits),
     )  # fmt: skip
 
 
