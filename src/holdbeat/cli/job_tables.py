@@ -26,7 +26,7 @@ def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
             )
             for job in jobs
         ],
-        leaves=("attempt", "finished", "resource", "priority"),
+        leaves=("attempt", "finished", "resource", "priority", "title", "created"),
     )
 
 
