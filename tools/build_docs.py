@@ -33,6 +33,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "docs/schedules.md",
         "docs/governor.md",
         "docs/direct-requests.md",
+        "docs/limits.md",
         "docs/webhooks.md",
         "examples/README.md",
     ),

@@ -210,7 +210,7 @@ class App(AppHooks, JobTypeRegistry):
     def with_options(self, **options: Any) -> App:
         """The same App with options for what is enqueued next.
 
-        `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `retries`,
+        `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `title`, `retries`,
         `cancel_grace`, and `connection`: your own open transaction; the jobs are stored only if you commit it.
         """
         unknown = options.keys() - OPTIONS

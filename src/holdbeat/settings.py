@@ -28,9 +28,10 @@ _NOT_SETTINGS = frozenset(
     {
         "HOLDBEAT_CONFIG", "HOLDBEAT_SERVER", "HOLDBEAT_KEY", "HOLDBEAT_APP",
         "HOLDBEAT_RUN_ID", "HOLDBEAT_JOB_ID", "HOLDBEAT_FENCE", "HOLDBEAT_ATTEMPT",
+        "HOLDBEAT_SLOT",
     }
 )  # fmt: skip
-"""Environment variables of ours that name other things; the second line is what a shell job is handed."""
+"""Environment variables of ours that name other things; the other lines are what a shell job is handed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import apsw
+import psycopg
 import pytest
 
 from holdbeat.domain.concurrency import ConcurrencyPolicy
@@ -16,7 +18,9 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.limits.changes import declare_limits, reset_limit, set_limit
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.reads.stats import resource_stats
-from tests.conformance.acts import OpenStore, claim_some, complete, enqueue_all, events_of
+from holdbeat.store.running.reservations import reserve
+from holdbeat.store.running.unsettled_claims import held_claims
+from tests.conformance.acts import OpenStore, change, claim_some, complete, enqueue_all, events_of
 
 
 def declare(store: PersistenceAdapter, concurrency: str, *named: Limit, by: str = "w", works: bool = True) -> list[str]:
@@ -171,3 +175,44 @@ def test_a_change_that_was_rolled_back_is_never_mistaken_for_the_next_one(open_s
     assert in_force(store)["gpu"] == 1
     store.write_sync(set_limit, "gpu", {"slots": 2})
     assert in_force(store)["gpu"] == 2
+
+
+@pytest.mark.rule("LIM-10")
+def test_each_holder_of_a_resource_has_the_lowest_free_number_and_direct_requests_too(open_store: OpenStore) -> None:
+    store = open_store()
+    declare(store, "resources:gpu=3")
+    enqueue_all(store, [NewJob("a", resource="gpu") for _ in range(4)] + [NewJob("a", resource="other")])
+    claims = claim_some(store, 9)
+    assert [(claim.lease.resource, claim.lease.number) for claim in claims] == [
+        ("gpu", 0),
+        ("gpu", 1),
+        ("gpu", 2),
+        ("other", 0),
+    ]
+    complete(store, claims[1])
+    store.write_sync(reserve, NewJob("a", resource="gpu"), "owner", 600)
+    (served,) = claim_some(store, 9, worker="other")
+    assert (served.reservation is not None, served.lease.number) == (True, 1)
+    assert [claim.lease.number for claim in store.read_sync(held_claims, "other")] == [1]
+
+
+@pytest.mark.rule("LIM-10")
+def test_work_that_no_limit_of_its_resource_counts_has_no_number(open_store: OpenStore) -> None:
+    store = open_store()
+    declare(store, "global:9")
+    enqueue_all(store, [NewJob("a", resource="gpu"), NewJob("a")])
+    assert [claim.lease.number for claim in claim_some(store, 9)] == [None, None]
+
+
+@pytest.mark.rule("LIM-10", "LIM-02")
+def test_after_a_limit_was_lowered_numbers_stay_below_it_and_are_never_given_twice(open_store: OpenStore) -> None:
+    store = open_store()
+    declare(store, "resources:gpu=4")
+    enqueue_all(store, [NewJob("a", resource="gpu") for _ in range(9)])
+    claims = claim_some(store, 9)
+    store.write_sync(set_limit, "gpu", {"slots": 2})
+    for claim in claims[:3]:
+        complete(store, claim)
+    assert [claim.lease.number for claim in claim_some(store, 9, worker="other")] == [0]
+    with pytest.raises((apsw.ConstraintError, psycopg.errors.UniqueViolation)):
+        change(store, "UPDATE leases SET number = 0")

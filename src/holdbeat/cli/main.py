@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "explain": ("holdbeat.cli.jobs:explain", "Explain why a job or a direct request waits, runs or ended."),
         "logs": ("holdbeat.cli.logs:logs", "Print the log of a job."),
         "queue": ("holdbeat.cli.queue:queue", "List, reorder, pause and resume the queue."),
+        "limits": ("holdbeat.cli.limits:limits", "List, set and reset limits on work."),
         "groups": ("holdbeat.cli.groups:groups", "Groups of jobs, in sequence or in parallel."),
         "templates": ("holdbeat.cli.templates:templates", "Named defaults for jobs."),
         "reservations": ("holdbeat.cli.reservations:reservations", "List, show and cancel direct requests."),

@@ -156,6 +156,8 @@ class Job:
     """W3C traceparent of the submission, so that the run's span can link to it."""
     partition: str = ""
     """By which limits may count it, such as a customer; empty if it has none."""
+    title: str = ""
+    """One line that says what it is about (`domain.title`)."""
     root_id: str | None = None
     """The first job of the chain; None for that job itself."""
     waits: list[dict[str, Any]] | None = None
@@ -216,5 +218,6 @@ class NewJob:
     """Only a gate decides this ahead; otherwise it follows from `not_before`."""
     trace: str | None = None
     partition: str = ""
+    title: str = ""
     root_id: str | None = None
     waits: list[dict[str, Any]] | None = None

@@ -189,6 +189,18 @@ class Limits:
         """Whether a limit counts such work by partition."""
         return any(pool.limit.per_partition for pool in self.covering(resource, type_))
 
+    def own_slots_of(self, resource: str) -> int | None:
+        """The slots of the limit that is by this resource alone, or by each resource; None if there is none."""
+        slots = [
+            pool.limit.slots
+            for pool in self.covering(resource, "")
+            if pool.limit.slots is not None
+            and pool.limit.resource is not None
+            and pool.limit.type is None
+            and not pool.limit.per_partition
+        ]
+        return min(slots, default=None)
+
     def slots_of(self, resource: str, type_: str | None = None) -> int | None:
         """How many such pieces of work may run at once; None without limit. Without a type, by the resource alone."""
         pools = self.covering(resource, type_ or "")

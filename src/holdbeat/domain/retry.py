@@ -89,6 +89,7 @@ def automatic_retry(job: Job, not_before: datetime | None) -> NewJob:
         attempt=job.attempt + 1,
         trace=job.trace,
         partition=job.partition,
+        title=job.title,
         root_id=job.chain_id,
     )
 

@@ -55,6 +55,8 @@ class JobRun:
     error: str | None = None
     error_kind: ErrorKind | None = None
     artifacts: dict[str, Any] = field(default_factory=dict)
+    omitted_result_bytes: int | None = None
+    """The size of a result that was not read because it is large; None if the result is here."""
 
     @property
     def result(self) -> Any:

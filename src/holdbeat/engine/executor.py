@@ -74,6 +74,7 @@ class Executor:
             run_id=lease.id,
             type=work.type,
             fence=lease.fence,
+            slot=lease.number,
             reports=reports,
             stop=stop,
             job=claim.job,

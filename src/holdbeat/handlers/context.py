@@ -111,6 +111,7 @@ class Context(StepCalls, WaitCalls):
         run_id: str,
         type: str,
         fence: int,
+        slot: int | None = None,
         reports: Reports,
         stop: StopSignal,
         job: Job | None = None,
@@ -128,6 +129,9 @@ class Context(StepCalls, WaitCalls):
         """The name of the job type."""
         self.fence = fence
         """Grows with every claim in the store. Send it with your writes: their receiver can refuse smaller ones."""
+        self.slot = slot
+        """The number of the slot within the resource, from 0, unique among those who hold one now; None where nothing
+        limits the slots of the resource."""
         self.attempt = job.attempt if job is not None else 0
         """0 for the first attempt; each automatic retry that counts adds 1."""
         self.deadline = deadline

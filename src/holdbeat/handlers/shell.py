@@ -136,6 +136,8 @@ class ShellHandler:
 def _environment(ctx: Context) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDBEAT_")}
     env["HOLDBEAT_FENCE"] = str(ctx.fence)
+    if ctx.slot is not None:
+        env["HOLDBEAT_SLOT"] = str(ctx.slot)
     env["HOLDBEAT_ATTEMPT"] = str(ctx.attempt)
     if ctx.job is not None:
         env["HOLDBEAT_JOB_ID"] = ctx.job.id

@@ -23,7 +23,7 @@ _KINDS = {
     ErrorKind.LOST: "its worker fell silent and the lease ran out",
     ErrorKind.INTERRUPTED: "its worker was shut down",
     ErrorKind.CANCELLED: "it was cancelled",
-    ErrorKind.REJECTED: "it was refused for good",
+    ErrorKind.REJECTED: "it failed permanently",
 }
 
 

@@ -70,7 +70,7 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
         )
     summary = f"Job {job.id} waits. {reasons[0]['detail']}"
     if len(reasons) > 1:
-        summary += f" Besides: {', '.join(each['code'].replace('_', ' ') for each in reasons[1:])}."
+        summary += f" Also: {', '.join(each['code'].replace('_', ' ') for each in reasons[1:])}."
     if start is not None:
         summary += f" It will probably start at {moment(start, tx.now)}."
     return answer(job.status, summary, reasons, start)

@@ -22,6 +22,7 @@ MODULES = {
     "durable": ("list_steps", "send_signal"),
     "runs": ("list_job_runs", "get_job_run", "retry_job_run", "retry_job_runs"),
     "queue": ("get_queue", "reorder_queue", "pause_queue", "resume_queue"),
+    "limits": ("list_limits", "set_limit", "reset_limit"),
     "groups": ("create_group", "list_groups", "get_group", "cancel_group"),
     "templates": ("create_template", "list_templates", "get_template", "update_template", "archive_template"),
     "reservations": ("list_reservations", "get_reservation", "explain_reservation", "cancel_reservation"),

@@ -9,7 +9,8 @@ from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
-from holdbeat.domain.views import bulk_json, event_json, job_json, kept_params
+from holdbeat.domain.redaction import kept_params
+from holdbeat.domain.views import bulk_json, event_json, job_json
 from holdbeat.operations.checks import (
     check_flag,
     check_object,

@@ -59,6 +59,20 @@ class JobRequest(TypedDict, total=False):
     webhook_url: Url | None
     labels: Labels | None
     partition: Annotated[Name | None, Keywords({"description": "Limits may count by it, e.g. a customer."})]
+    title: (
+        Annotated[
+            str,
+            Keywords(
+                {
+                    "minLength": 1,
+                    "maxLength": 500,
+                    "description": "One line for lists, cut at 120 characters. Left out: made from the type's pattern, "
+                    "the schedule's name or the params.",
+                }
+            ),
+        ]
+        | None
+    )
 
 
 @request(
@@ -174,7 +188,9 @@ class JobRun(TypedDict):
     error: str | None
     error_kind: str | None
     artifacts: JsonObject
-    result: Any
+    result: Annotated[Any, Keywords({"description": "null in lists and webhooks if it is large"})]
+    result_bytes: Annotated[int | None, Keywords({"description": "The size of a result that was left out."})]
+    result_url: Annotated[str | None, Keywords({"description": "Where a result that was left out is read."})]
 
 
 class Progress(TypedDict):
@@ -185,6 +201,7 @@ class Progress(TypedDict):
 class Job(TypedDict):
     id: Id
     type: str
+    title: str
     params: JsonObject
     status: JobStatus
     priority: int

@@ -12,7 +12,7 @@ from holdbeat.domain.capacity import Capacity, Place, Usage
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.limits.rates import rates_of
-from holdbeat.store.limits.usage import usage
+from holdbeat.store.limits.usage import SlotNumbers, counted_leases
 from holdbeat.store.reads.rows import RESERVATION, reservation_of
 from holdbeat.store.running.vacancy import FreeSlots, Vacancy
 from holdbeat.store.transaction import Transaction
@@ -27,28 +27,30 @@ def waiting_reservations(tx: Transaction) -> list[Reservation]:
 
 def count_capacity(
     tx: Transaction, limits: Limits, lanes: Iterable[tuple[str, str]], waiting: list[Reservation]
-) -> tuple[Capacity, list[Reservation]]:
-    """The capacity of the pools of these lanes and requests, locked; and the requests that still wait by then."""
+) -> tuple[Capacity, SlotNumbers, list[Reservation]]:
+    """The capacity of the pools of these lanes and requests, locked, their free slot numbers, and the requests that
+    still wait by then."""
     kinds = {*lanes, *((reservation.resource, reservation.type) for reservation in waiting)}
     pools = {pool for resource, type_ in kinds for pool in limits.covering(resource, type_)}
     if not pools:
-        return Capacity(limits, ()), waiting
+        return Capacity(limits, ()), SlotNumbers(limits, ()), waiting
     tx.lock_pools({f"limit:{pool.key}" for pool in pools})
     if waiting and tx.dialect == "postgres":
         # Another claim may have granted one before we had the lock: it would seem to stand ahead of the others. One
         # that came since may be of a pool that is not locked, and is the next claim's.
         known = {reservation.id for reservation in waiting}
         waiting = [reservation for reservation in waiting_reservations(tx) if reservation.id in known]
+    leases, numbers = counted_leases(tx, limits, by_partition=any(pool.limit.per_partition for pool in pools))
     capacity = Capacity(
         limits,
-        usage(tx, by_partition=any(pool.limit.per_partition for pool in pools)),
+        leases,
         [Usage(r.resource, r.type, 1, r.partition) for r in waiting],
         now=tx.now.timestamp(),
     )
     rated = {pool.key for pool in pools if pool.limit.rate is not None}
     if rated:
         capacity.learn_rates(rates_of(tx, rated, {"", *(r.partition for r in waiting)}))
-    return capacity, waiting
+    return capacity, numbers, waiting
 
 
 def serve(

@@ -47,14 +47,14 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     limits, lanes, waiting = outlook(tx, vacancy)
     if not lanes and not waiting:
         return Filled([])
-    capacity, waiting = count_capacity(tx, limits, lanes, waiting)
+    capacity, numbers, waiting = count_capacity(tx, limits, lanes, waiting)
     free_slots = FreeSlots(vacancy)
     served = serve(vacancy, waiting, capacity, free_slots) if waiting else []
     chosen = choose(tx, limits, lanes, capacity, free_slots)
     keep_rates(tx, capacity)
-    claims = grant(tx, vacancy, served, tx.next_fences(len(served))) if served else []
+    claims = grant(tx, vacancy, served, tx.next_fences(len(served)), numbers) if served else []
     if chosen.candidates:
-        claims += start(tx, vacancy, chosen)
+        claims += start(tx, vacancy, chosen, numbers)
     return Filled(claims, _next_start(tx, capacity, lanes, waiting))
 
 

@@ -38,6 +38,7 @@ CREATE TABLE jobs (
     attempt bigint NOT NULL DEFAULT 0,
     trace text COLLATE "C",
     partition text COLLATE "C" NOT NULL DEFAULT '',
+    title text COLLATE "C" NOT NULL DEFAULT '',
     root_id text COLLATE "C",
     waits json
 ) WITH (fillfactor = 80);
@@ -106,10 +107,13 @@ CREATE TABLE leases (
     heartbeat_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
     partition text COLLATE "C" NOT NULL DEFAULT '',
+    number bigint,
     UNIQUE (worker_id, slot),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
+-- number: that of the slot within its resource, where a limit gives the resource slots.
+CREATE UNIQUE INDEX leases_number ON leases (resource, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
 
 CREATE TABLE job_groups (

@@ -38,6 +38,7 @@ CREATE TABLE jobs (
     attempt INTEGER NOT NULL DEFAULT 0,
     trace TEXT,
     partition TEXT NOT NULL DEFAULT '',
+    title TEXT NOT NULL DEFAULT '',
     root_id TEXT,
     waits TEXT
 );
@@ -164,10 +165,13 @@ CREATE TABLE leases (
     heartbeat_at TEXT NOT NULL,
     expires_at TEXT NOT NULL,
     partition TEXT NOT NULL DEFAULT '',
+    number INTEGER,
     UNIQUE (worker_id, slot),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITHOUT ROWID;
 
+-- number: that of the slot within its resource, where a limit gives the resource slots.
+CREATE UNIQUE INDEX leases_number ON leases (resource, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
 
 CREATE TABLE job_groups (
