@@ -144,7 +144,10 @@ def _settings(life: Life) -> None:
     write(
         declare_limits,
         life.store.terms.limits,
-        [limit_of("api", {"resource": "http", "rate": {"count": 600, "per_s": 60, "burst": 3}})],
+        [
+            limit_of("api", {"resource": "http", "rate": {"count": 600, "per_s": 60, "burst": 3}}),
+            limit_of("turns", {"type": "noop", "slots": 900, "fair": True}),
+        ],
         by="lost",
     )
     write(set_limit, "gpu", {"slots": 900, "per_partition": False}, by="somebody")
@@ -208,7 +211,8 @@ def _history(life: Life) -> None:
     enqueue_one(store, "a", retry_policy=ONCE)
     claim_one(store, types=["a"], worker="silent")
     clock.advance(400)
-    assert recover(store) == 1
+    # On PostgreSQL the silent workers are ended as well; on SQLite the kernel tells who is dead.
+    assert recover(store) >= 1
     submitted: list[dict[str, Any]] = [
         {"type": "c", "idempotency_key": f"key {ODD_LINE}"},
         {"template": "daily", "timeout_s": 0.1},
