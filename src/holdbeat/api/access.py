@@ -28,6 +28,7 @@ from holdbeat.api.stream_access import KEY_ID, SESSION_ENDS
 from holdbeat.domain.api_key import ApiKey, Scope
 from holdbeat.domain.errors import Forbidden, HoldbeatError, StoreRefused, Unauthorized, Unavailable
 from holdbeat.settings import Settings
+from holdbeat.store.access.exposed_servers import note_proxy
 
 log = logging.getLogger("holdbeat.api")
 
@@ -36,6 +37,8 @@ OPEN_PREFIX = "/static/"
 """What the login page is made of."""
 ASKS_NOBODY = frozenset({"/healthz", "/logout"})
 """Paths that are the same for everyone: who asks is not looked up, so they answer without the store too (API-05)."""
+PROXY_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+"""A request with one of these came through a proxy, so perhaps from another machine."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LINGER_BYTES = 32 * 1024 * 1024
 """How much of a refused body is taken and dropped, so that the client reads the answer before the line is cut."""
@@ -69,6 +72,7 @@ class AccessMiddleware:
         self._served_paths = served_paths
         self._hosts = HostList(context.settings)
         self._is_on_loopback = context.settings.is_on_loopback
+        self._judges_proxies = context.settings.exposed == "auto"
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -126,7 +130,11 @@ class AccessMiddleware:
             is_write = scope["method"] not in SAFE_METHODS
             if is_write:
                 _check_site(headers, host)
-            await self._admit(scope, headers, is_write)
+            is_proxied = self._judges_proxies and not PROXY_HEADERS.isdisjoint(headers)
+            await self._admit(scope, headers, is_write, is_proxied)
+            if is_proxied and not self.context.is_exposed and scope[KEY_ID] is not None:
+                self.context.refuse_local()
+                await self.context.store.write(note_proxy, self.context.supervisor.worker.id)
         except (Unavailable, StoreRefused) as error:
             # Who asks is not known yet, so the answer says nothing about the store: neither host nor file.
             log.warning("keys cannot be looked up: %s", error)
@@ -139,7 +147,7 @@ class AccessMiddleware:
             return refusal(error)
         return None
 
-    async def _admit(self, scope: AsgiScope, headers: dict[bytes, bytes], is_write: bool) -> None:
+    async def _admit(self, scope: AsgiScope, headers: dict[bytes, bytes], is_write: bool, is_proxied: bool) -> None:
         path = scope["path"]
         scope[KEY_ID] = scope[SESSION_ENDS] = None
         if path in ASKS_NOBODY or path.startswith(OPEN_PREFIX):
@@ -149,6 +157,11 @@ class AccessMiddleware:
         if not keys.is_fresh:
             await keys.refresh()
         if self._is_on_loopback and not keys.any_exists:
+            if is_proxied:
+                raise Unauthorized(
+                    "This request came through a proxy, and the server has no API key yet. Make one with `holdbeat "
+                    "keys create`, or set exposed = false if the proxy serves this machine alone."
+                )
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.ADMIN, None
             return
         key_and_end = await self._key(headers)

@@ -12,6 +12,7 @@ from holdbeat.domain.job import SHELL
 from holdbeat.domain.redaction import kept_params
 from holdbeat.domain.views import bulk_json, event_json, job_json
 from holdbeat.operations.checks import (
+    check_call,
     check_flag,
     check_object,
     check_reason,
@@ -75,6 +76,7 @@ def update_job(tx: Transaction, context: OperationContext, job_id: str, changes:
     job = load_job(tx, existing_id(job_id, "job"))
     if job.type == SHELL and not context.is_admin:
         raise needs_admin("Changing a shell job")
+    check_call(context, job.type, changes.get("params"))
     if job.type == "http" and isinstance(changes.get("params"), dict):
         changes = {**changes, "params": kept_params(changes["params"], job.params)}
     return job_json(edit_job.change_job(tx, job_id, changes))
