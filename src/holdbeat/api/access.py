@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
@@ -26,7 +27,7 @@ from holdbeat.api.request import HEAD_ONLY, path_of
 from holdbeat.api.routes import Serve
 from holdbeat.api.stream_access import KEY_ID, SESSION_ENDS
 from holdbeat.domain.api_key import ApiKey, Scope
-from holdbeat.domain.errors import Forbidden, HoldbeatError, StoreRefused, Unauthorized, Unavailable
+from holdbeat.domain.errors import Forbidden, HoldbeatError, Malformed, StoreRefused, Unauthorized, Unavailable
 from holdbeat.settings import Settings
 from holdbeat.store.access.exposed_servers import note_proxy
 
@@ -126,6 +127,11 @@ class AccessMiddleware:
                 raise Misdirected(
                     "This server does not go by the name in the Host header. Use its address, or add the name to "
                     "allowed_hosts in its settings."
+                )
+            if b"content-length" in headers and b"transfer-encoding" in headers:
+                raise Malformed(
+                    "Content-Length and Transfer-Encoding contradict each other; send one of them.",
+                    code="malformed_request",
                 )
             is_write = scope["method"] not in SAFE_METHODS
             if is_write:
@@ -324,6 +330,8 @@ class HostList:
         try:
             urlsplit(f"//{host}").port  # noqa: B018  (refuses what is no port)
         except ValueError:
+            return False
+        if host.startswith("[") and not re.fullmatch(r"\[[0-9a-fA-F:.]+\](:[0-9]*)?", host):
             return False
         name = bare_host(host)
         if name in self._names:
