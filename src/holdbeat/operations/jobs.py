@@ -18,6 +18,7 @@ from holdbeat.operations.checks import (
     check_reason,
     checked_fields,
     existing_id,
+    guard_shell_retry,
     needs_admin,
     page_json,
     several,
@@ -106,7 +107,8 @@ def cancel_jobs(
 @writes
 def retry_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
     """Retry a job that failed, was skipped or was cancelled: a new job at the end of its priority."""
-    return job_json(manual_retry.retry_job(tx, existing_id(job_id, "job")))
+    guard_shell_retry(tx, context, existing_id(job_id, "job"))
+    return job_json(manual_retry.retry_job(tx, job_id))
 
 
 @writes
