@@ -25,7 +25,8 @@ from holdbeat.api.login_redirect import login_before
 from holdbeat.api.problem import Misdirected, problem, refusal, wrong_method
 from holdbeat.api.request import HEAD_ONLY, path_of
 from holdbeat.api.routes import Serve
-from holdbeat.api.stream_access import KEY_ID, SESSION_ENDS
+from holdbeat.api.sessions import Session
+from holdbeat.api.stream_access import KEY_ID, SESSION
 from holdbeat.domain.api_key import ApiKey, Scope
 from holdbeat.domain.errors import Forbidden, HoldbeatError, Malformed, StoreRefused, Unauthorized, Unavailable
 from holdbeat.settings import Settings
@@ -155,7 +156,7 @@ class AccessMiddleware:
 
     async def _admit(self, scope: AsgiScope, headers: dict[bytes, bytes], is_write: bool, is_proxied: bool) -> None:
         path = scope["path"]
-        scope[KEY_ID] = scope[SESSION_ENDS] = None
+        scope[KEY_ID] = scope[SESSION] = None
         if path in ASKS_NOBODY or path.startswith(OPEN_PREFIX):
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
             return
@@ -170,8 +171,8 @@ class AccessMiddleware:
                 )
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.ADMIN, None
             return
-        key_and_end = await self._key(headers)
-        if key_and_end is None:
+        key, scope[SESSION] = await self._key(headers)
+        if key is None:
             if path not in OPEN_PATHS:
                 if b"authorization" in headers:
                     raise Unauthorized("This API key is not known here. `holdbeat keys create` makes one.")
@@ -180,22 +181,22 @@ class AccessMiddleware:
                 )
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
             return
-        key, scope[SESSION_ENDS] = key_and_end
         scope[KEY_ID] = key.id
         if is_write and path not in OPEN_PATHS and not key.scope.covers(Scope.WRITE):
             raise Forbidden("This key may only read; a change needs one with the scope write.", code="needs_write")
         scope["holdbeat.scope"], scope["holdbeat.caller"] = key.scope, key.name
 
-    async def _key(self, headers: dict[bytes, bytes]) -> tuple[ApiKey, int | None] | None:
-        """The key of a request; if it came as a session, also when that is over."""
+    async def _key(self, headers: dict[bytes, bytes]) -> tuple[ApiKey | None, Session | None]:
+        """The key of a request, and the session that it came as."""
         authorization = headers.get(b"authorization")
         if authorization is not None:
             scheme, _, token = authorization.decode("latin-1").partition(" ")
             # A key in the header that is not known is refused, even beside a session that is.
             key = await self.context.keys.find(token.strip()) if scheme.lower() == "bearer" and token else None
-            return None if key is None else (key, None)
+            return key, None
         cookies = headers.get(b"cookie")
-        return await self.context.sessions.key_of(cookies.decode("latin-1")) if cookies is not None else None
+        session = await self.context.sessions.find(cookies.decode("latin-1")) if cookies is not None else None
+        return None if session is None else session.key, session
 
     def _leads_to_login(self, scope: AsgiScope, headers: dict[bytes, bytes]) -> bool:
         return (
