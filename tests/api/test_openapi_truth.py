@@ -83,6 +83,7 @@ def least_requests(served: Served) -> dict[str, tuple[str, str, Any]]:
         "JobChange": ("PATCH", f"/api/jobs/{first}", {}),
         "MoveRequest": ("POST", f"/api/jobs/{first}/move", {"to": "top"}),
         "CancelRequest": ("POST", f"/api/jobs/{waiting_job(served)}/cancel", {}),
+        "SignalRequest": ("POST", f"/api/jobs/{first}/signals/go", {}),
         "BulkCancelRequest": ("POST", "/api/jobs/cancel", nobody),
         "BulkRetryRequest": ("POST", "/api/job-runs/retry", nobody),
         "ReorderRequest": ("POST", "/api/queue/reorder", {"job_ids": [second, first]}),

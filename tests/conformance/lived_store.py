@@ -18,12 +18,14 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
+from holdbeat.domain.limit import limit_of
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.webhook import judge_attempt
 from holdbeat.store.access.api_keys import create_api_key, revoke_api_key, touch_api_keys
 from holdbeat.store.access.exposed_servers import note_server
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.limits.changes import declare_limits, set_limit
 from holdbeat.store.queue.cancel import cancel_group
 from holdbeat.store.queue.edit_job import change_job
 from holdbeat.store.queue.job_types import AnnouncedType, announce
@@ -41,7 +43,7 @@ from holdbeat.store.running.run_output import (
     progress,
     store_artifact,
 )
-from holdbeat.store.running.shared_limits import note_terms
+from holdbeat.store.running.shared_terms import note_terms
 from holdbeat.store.running.workers import begin_stopping, stop_worker
 from holdbeat.store.schedules.manual_fire import trigger_schedule
 from holdbeat.store.schedules.schedules import delete_schedule, disable_schedule, pause_schedule, set_hints
@@ -135,7 +137,14 @@ def _settings(life: Life) -> None:
     write(server_secret)
     introduce(life.store, "stopped", slots=4)
     introduce(life.store, "lost", types=("noop", "a"), resources=("default",), http_slots=2)
-    write(note_terms, "lost", works=True)
+    write(note_terms, works=True)
+    write(
+        declare_limits,
+        life.store.terms.limits,
+        [limit_of("api", {"resource": "http", "rate": {"count": 600, "per_s": 60, "burst": 3}})],
+        by="lost",
+    )
+    write(set_limit, "gpu", {"slots": 900, "per_partition": False}, by="somebody")
     write(note_server, "stopped", is_exposed=True)
     write(begin_stopping, "stopped")
     write(stop_worker, "stopped", "asked to")

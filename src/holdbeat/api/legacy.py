@@ -53,6 +53,7 @@ WORDS = {
     JobStatus.FAILED: "failed",
     JobStatus.CANCELLED: "cancelled",
     JobStatus.SKIPPED: "skipped",
+    JobStatus.CONTINUED: "running",
 }
 _GROUP_WORDS = {
     GroupStatus.QUEUED: "queued",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 500
 """How many jobs are cancelled in one step."""
-STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED")
+STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED")
 STATUS = click.option(
     "--status",
     multiple=True,

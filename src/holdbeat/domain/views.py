@@ -63,6 +63,7 @@ def job_json(job: Job) -> dict[str, Any]:
     return {
         "id": job.id,
         "type": job.type,
+        "title": job.title or job.type,
         "params": redacted_params(job.type, job.params),
         "status": job.status,
         "priority": job.priority,
@@ -75,7 +76,10 @@ def job_json(job: Job) -> dict[str, Any]:
         "sequence": job.sequence,
         "retry_of": job.retry_of,
         "retry_kind": job.retry_kind,
-        "retried_by": job.retried_by,
+        "retried_by": None if job.continued_by else job.retried_by,
+        "continued_by": job.continued_by,
+        "root_id": job.chain_id,
+        "waits_for": job.waits_for,
         "permanently_failed": job.permanently_failed,
         "retry_policy": job.retry_policy.as_dict(),
         "timeout_s": job.timeout_s,
@@ -96,6 +100,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "attempt": job.attempt,
         "manual_retries": list(job.manual_retries),
         "progress": job.progress,
+        "partition": job.partition or None,
     }
 
 

@@ -30,7 +30,7 @@ def open_store(url: str, terms: StoreTerms, *, clock: Clock | None = None, creat
         try:
             return SqliteStore(path, terms, clock=clock, create=create)
         except OSError as error:
-            from holdbeat.store.sqlite.file import translated_os
+            from holdbeat.store.sqlite.errors import translated_os
 
             raise translated_os(error, path) from error
     if url.startswith(("postgresql://", "postgres://")):

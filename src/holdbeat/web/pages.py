@@ -27,7 +27,7 @@ from holdbeat.api.stream_access import KEY_ID
 from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, NotFound
 from holdbeat.store.transaction import Transaction
-from holdbeat.web import forms, jobs, overview, schedules, system
+from holdbeat.web import forms, jobs, overview, queue, schedules, system
 from holdbeat.web.rendering import environment
 from holdbeat.web.request import Ask
 
@@ -53,7 +53,7 @@ class Page:
 
 PAGES = (
     Page("/", "overview.html", "Overview", "overview", overview.read_overview),
-    Page("/ui/queue", "queue.html", "Queue", "queue", jobs.read_queue),
+    Page("/ui/queue", "queue.html", "Queue", "queue", queue.read_queue),
     Page("/ui/timeline", "timeline.html", "Timeline", "timeline", overview.read_timeline),
     Page("/ui/jobs", "jobs.html", "Jobs", "jobs", jobs.read_jobs),
     Page("/ui/jobs/new", "new_job.html", "New job", "jobs", forms.read_new_job),
@@ -118,6 +118,7 @@ class Dashboard:
                 "title": page.title,
                 "menu": page.menu,
                 "ask": ask,
+                "zone": ask.zone,
                 "can_write": ask.can_write,
                 "caller": ask.caller,
                 "has_keys": self._service.keys.any_exists,

@@ -50,7 +50,7 @@ _SELECT = "SELECT version, name, checksum, applied_at FROM schema_migrations ORD
 def _of_sqlite(path: str) -> Rows:
     import apsw
 
-    from holdbeat.store.sqlite.file import translated
+    from holdbeat.store.sqlite.errors import translated
 
     if path == ":memory:" or not os.path.exists(path) or os.path.getsize(path) == 0:
         return []

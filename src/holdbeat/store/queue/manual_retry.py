@@ -44,7 +44,7 @@ def retry_run(tx: Transaction, run_id: str) -> Job:
 
 def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
     """Makes the retries of jobs that the caller has found fit for it."""
-    originals = _original_params(tx, [job.id for job in jobs if job.retry_kind == "auto"])
+    originals = _original_params(tx, [job.id for job in jobs if job.retry_kind in ("auto", "continue")])
     requests = [manual_retry(job) for job in jobs]
     for job, request in zip(jobs, requests, strict=True):
         request.params = originals.get(job.id, job.params)
@@ -68,9 +68,9 @@ def _original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[
         "WITH RECURSIVE back(tip, id, retry_of, retry_kind) AS ("
         " SELECT id, id, retry_of, retry_kind FROM jobs WHERE id IN :ids"
         " UNION ALL SELECT back.tip, j.id, j.retry_of, j.retry_kind FROM back JOIN jobs j ON j.id = back.retry_of"
-        " WHERE back.retry_kind = 'auto')"
+        " WHERE back.retry_kind IN ('auto', 'continue'))"
         " SELECT back.tip, j.params FROM back JOIN jobs j ON j.id = back.id"
-        " WHERE back.retry_kind IS NULL OR back.retry_kind <> 'auto'",
+        " WHERE back.retry_kind IS NULL OR back.retry_kind = 'manual'",
         ids=job_ids,
     )
     return {tip: json.loads(params) for tip, params in found}

@@ -165,7 +165,7 @@ def _fitting(rows: list[Row]) -> int:
 
 
 def _run_status(found: Conditions, wanted: list[str]) -> None:
-    known = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED")
+    known = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CONTINUED")
     for status in wanted:
         if status not in known:
             raise Invalid(

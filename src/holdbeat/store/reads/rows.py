@@ -21,7 +21,8 @@ JOB_FIELDS = (
     "id", "type", "params", "status", "priority", "position", "resource", "retry_policy", "created_at",
     "template_id", "schedule_id", "scheduled_for", "group_id", "sequence", "retry_of", "retry_kind", "retried_by",
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
-    "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace",
+    "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace", "partition",
+    "title", "root_id", "waits",
 )  # fmt: skip
 assert tuple(field.name for field in fields(Job))[: len(JOB_FIELDS)] == JOB_FIELDS
 _JOB_WIDTH = len(JOB_FIELDS)
@@ -58,7 +59,7 @@ def short_run_columns(dialect: str, prefix: str, inline_bytes: int) -> str:
 
 LEASE_FIELDS = (
     "id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at", "expires_at", "job_id",
-    "reservation_id",
+    "reservation_id", "number",
 )  # fmt: skip
 LEASE = ", ".join(LEASE_FIELDS)
 
@@ -68,7 +69,7 @@ GROUP = ", ".join(GROUP_FIELDS)
 RESERVATION_FIELDS = (
     "id", "type", "resource", "status", "requested_at", "expires_at", "owner", "params", "timeout_s",
     "cancel_grace_s", "granted_at", "finished_at", "outcome", "error", "error_kind", "result", "worker_id", "fence",
-    "cancel_requested_at",
+    "cancel_requested_at", "partition",
 )  # fmt: skip
 RESERVATION = ", ".join(RESERVATION_FIELDS)
 
@@ -112,7 +113,7 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         id_, type_, params, status, priority, position, resource, retry_policy, created_at, template_id, schedule_id,
         scheduled_for, group_id, sequence, retry_of, retry_kind, retried_by, permanently_failed, timeout_s,
         cancel_grace_s, not_before, idempotency_key, webhook_url, labels, started_at, finished_at, cancel_requested_at,
-        cancel_reason, hold, attempt, trace,
+        cancel_reason, hold, attempt, trace, partition, title, root_id, waits,
     ) = row[:_JOB_WIDTH]  # fmt: skip
     time: Callable[[Any], Any] = tx.time
     return Job(
@@ -121,7 +122,7 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         retry_kind, retried_by, bool(permanently_failed), timeout_s, cancel_grace_s, not_before and time(not_before),
         idempotency_key, webhook_url, _object(labels), started_at and time(started_at),
         finished_at and time(finished_at), cancel_requested_at and time(cancel_requested_at), cancel_reason,
-        _HOLD[hold], attempt, trace,
+        _HOLD[hold], attempt, trace, partition, title, root_id, waits and json.loads(waits),
     )  # fmt: skip
 
 
@@ -159,6 +160,7 @@ def lease_of(tx: Transaction, row: Sequence[Any]) -> Lease:
         expires_at=tx.instant(row[8]),
         job_id=row[9],
         reservation_id=row[10],
+        number=row[11],
     )
 
 
@@ -199,6 +201,7 @@ def reservation_of(tx: Transaction, row: Row) -> Reservation:
         worker_id=row[16],
         fence=row[17],
         cancel_requested_at=time(row[18]),
+        partition=row[19],
     )
 
 

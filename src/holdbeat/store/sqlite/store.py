@@ -28,15 +28,13 @@ from holdbeat.store.sqlite import file as sqlite_file
 from holdbeat.store.sqlite import log_growth
 from holdbeat.store.sqlite.batch import Batch, no_transaction, store_closed, write_interrupted_itself
 from holdbeat.store.sqlite.damage_record import record_damage
+from holdbeat.store.sqlite.errors import BUSY_TIMEOUT_MS, translated, translated_os
 from holdbeat.store.sqlite.file import (
-    BUSY_TIMEOUT_MS,
     MEMORY,
     FileIdentity,
     keep_deleted_log,
     open_file,
     own_transaction,
-    translated,
-    translated_os,
 )
 from holdbeat.store.sqlite.processes import Wakeups, WorkerLocks, WriteLock
 from holdbeat.store.sqlite.read_limit import read_limit
