@@ -10,9 +10,9 @@ from holdbeat.domain.address import check_url
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Forbidden, Invalid, NotFound
 from holdbeat.domain.ids import is_id
-from holdbeat.domain.job import SHELL
 from holdbeat.domain.schema import near_matches
 from holdbeat.operations.operation import OperationContext
+from holdbeat.store.queue.manual_retry import is_own_shell_job
 from holdbeat.store.transaction import Transaction
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -123,8 +123,7 @@ def guard_shell_retry(tx: Transaction, context: OperationContext, job_id: str) -
     """Refuses to run a shell job of an admin once more, except one of a template, which any write key may run."""
     if context.is_admin:
         return
-    row = tx.one("SELECT type, template_id FROM jobs WHERE id = :id", id=job_id)
-    if row is not None and row[0] == SHELL and row[1] is None:
+    if is_own_shell_job(tx, job_id):
         raise needs_admin("Retrying a shell job that was made without a template")
 
 

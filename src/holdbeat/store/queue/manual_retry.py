@@ -12,7 +12,7 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
-from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.job import SHELL, Job, JobStatus
 from holdbeat.domain.retry import manual_retry
 from holdbeat.domain.run import RunStatus
 from holdbeat.store.queue.enqueue import insert_jobs
@@ -32,6 +32,12 @@ def retry_job(tx: Transaction, job_id: str) -> Job:
     run = tx.one("SELECT status FROM job_runs WHERE job_id = :id", id=job_id)
     _refuse_unless_ended(job, run is not None, RunStatus(run[0]) if run and run[0] else None)
     return load_job(tx, retry_jobs(tx, [job])[0].id)
+
+
+def is_own_shell_job(tx: Transaction, job_id: str) -> bool:
+    """Whether this is a shell job that was made without a template."""
+    row = tx.one("SELECT type, template_id FROM jobs WHERE id = :id", id=job_id)
+    return row is not None and row[0] == SHELL and row[1] is None
 
 
 def retry_run(tx: Transaction, run_id: str) -> Job:
