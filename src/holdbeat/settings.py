@@ -58,6 +58,7 @@ class Settings:
     allow_shell: bool = False
     legacy_api: bool = True
     direct_routes: Mapping[str, str] = field(default_factory=dict)
+    exposed: str = "auto"
     outbound_allow: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     artifact_dir: str | None = None
@@ -94,6 +95,11 @@ class Settings:
             return ipaddress.ip_address(self.host.strip("[]")).is_loopback
         except ValueError:
             return False
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether requests may come from other machines, as far as the settings say (SEC-04)."""
+        return not self.is_on_loopback if self.exposed == "auto" else self.exposed == "true"
 
     @staticmethod
     def load(
@@ -219,6 +225,8 @@ def _checked(name: str, value: Any, origin: str) -> Any:
             return _bounded(name, _whole(value))
         if isinstance(default, int | float):
             return _bounded(name, _number(value))
+        if name == "exposed":
+            return _exposure(value)
         if not isinstance(value, str) or not value.strip():
             raise ValueError("it must be text")
         if name == "log_level" and value not in ("debug", "info", "warning", "error"):
@@ -228,6 +236,13 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         return value
     except (ValueError, TypeError) as error:
         raise SettingsError(f"{name} = {value!r} ({origin}) is not possible: {error}.", field=name) from error
+
+
+def _exposure(value: Any) -> str:
+    text = str(value).lower()
+    if text not in ("true", "false", "auto"):
+        raise ValueError("choose true, false or auto")
+    return text
 
 
 _WHOLE = ("port", "slots", "http_slots", "trigger_batch", "metrics_port")

@@ -27,7 +27,7 @@ from holdbeat.api.sessions import Sessions
 from holdbeat.domain.errors import SettingsError
 from holdbeat.engine.supervisor import Supervisor
 from holdbeat.engine.watched_outbound import WatchedOutbound
-from holdbeat.store.access.exposed_servers import exposed_servers, note_server
+from holdbeat.store.access.exposed_servers import exposed_servers, forget_proxy, is_behind_proxy, note_server
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
@@ -219,12 +219,12 @@ class ApiServer:
         """Refuses to serve beyond this machine without a key (SEC-01), then takes the address, so that a taken port
         is known before anything else has begun."""
         settings = self.context.settings
-        if not settings.is_on_loopback:
+        if not settings.is_on_loopback or settings.exposed == "true":
             await self.context.keys.refresh()
             if not self.context.keys.any_opens:
                 raise SettingsError(
                     f"host = {settings.host} can be reached from other machines, and there is no API key yet. Make "
-                    "one with `holdbeat keys create`, or serve on 127.0.0.1.",
+                    "one with `holdbeat keys create`, or serve on 127.0.0.1 without exposed = true.",
                     field="host",
                 )
         if self._socket is None:
@@ -234,11 +234,17 @@ class ApiServer:
     async def _note_exposure(self) -> None:
         """Tells every worker of the store whether requests may come from other machines (SEC-04)."""
         store = self.context.store
+        settings = self.context.settings
+        if settings.exposed == "false":
+            await store.write(forget_proxy)
+        is_exposed = settings.is_exposed or (settings.exposed == "auto" and await store.read(is_behind_proxy))
+        if is_exposed:
+            self.context.refuse_local()
         others = await store.read(exposed_servers)
         await store.write(
             note_server,
             self.context.supervisor.worker.id,
-            is_exposed=not self.context.settings.is_on_loopback,
+            is_exposed=is_exposed,
             dead=[worker_id for worker_id in others if store.is_known_dead(worker_id)],
         )
 

@@ -81,7 +81,7 @@ class LocalBackend:
         from holdbeat.domain.address import OutboundPolicy
         from holdbeat.store.access.exposed_servers import is_exposed
 
-        is_private = self.settings.is_on_loopback and not is_exposed(tx)
+        is_private = not self.settings.is_exposed and not is_exposed(tx)
         return OutboundPolicy(is_private, self.settings.outbound_allow)
 
     # --- waiting and following ----------------------------------------------------------------------------

@@ -25,6 +25,8 @@ class OperationContext:
     """Whether shell jobs and secrets are allowed (SEC-05)."""
     outbound_policy: Callable[[Transaction], OutboundPolicy]
     """Which addresses this deployment calls (SEC-04)."""
+    strict_policy: OutboundPolicy | None = None
+    """On an exposed server: calls that it refuses are refused when they are submitted."""
     traceparent: str | None = None
     """The trace that a submitted job continues."""
 

@@ -71,9 +71,9 @@ def update_webhook(
 
 
 @writes
-def delete_webhook(tx: Transaction, context: OperationContext, webhook_id: str) -> None:
+def delete_webhook(tx: Transaction, context: OperationContext, webhook_id: str, *, version: int | None = None) -> None:
     """End a subscription."""
-    subscriptions.delete_webhook(tx, checks.existing_id(webhook_id, "webhook"))
+    subscriptions.delete_webhook(tx, checks.existing_id(webhook_id, "webhook"), version)
 
 
 @writes

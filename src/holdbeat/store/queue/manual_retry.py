@@ -12,7 +12,7 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
-from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.job import SHELL, Job, JobStatus
 from holdbeat.domain.retry import manual_retry
 from holdbeat.domain.run import RunStatus
 from holdbeat.store.durable.steps import drop_steps
@@ -39,6 +39,12 @@ def retry_job(tx: Transaction, job_id: str, *, is_fresh: bool = False, from_step
     if is_fresh or from_step is not None:
         drop_steps(tx, job.chain_id, from_step)
     return load_job(tx, retry_jobs(tx, [job])[0].id)
+
+
+def is_own_shell_job(tx: Transaction, job_id: str) -> bool:
+    """Whether this is a shell job that was made without a template."""
+    row = tx.one("SELECT type, template_id FROM jobs WHERE id = :id", id=job_id)
+    return row is not None and row[0] == SHELL and row[1] is None
 
 
 def retry_run(tx: Transaction, run_id: str) -> Job:
