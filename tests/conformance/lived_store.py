@@ -141,10 +141,16 @@ def _settings(life: Life) -> None:
     write(
         declare_limits,
         life.store.terms.limits,
-        [limit_of("api", {"resource": "http", "rate": {"count": 600, "per_s": 60, "burst": 3}})],
+        [
+            limit_of("api", {"resource": "http", "rate": {"count": 600, "per_s": 60, "burst": 3}}),
+            limit_of("metered", {"resource": "metered", "rate": {"count": 1, "per_s": 60}, "fair": True}),
+        ],
         by="lost",
     )
     write(set_limit, "gpu", {"slots": 900, "per_partition": False}, by="somebody")
+    enqueue_all(life.store, [NewJob("a", resource="metered", partition="x")])
+    (metered,) = claim_some(life.store, 1, worker="metered", resources=["metered"])
+    complete(life.store, metered)
     write(note_server, "stopped", is_exposed=True)
     write(begin_stopping, "stopped")
     write(stop_worker, "stopped", "asked to")
