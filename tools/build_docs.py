@@ -29,6 +29,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "docs/getting-started.md",
         "docs/concepts.md",
         "docs/handlers.md",
+        "docs/durable-work.md",
         "docs/schedules.md",
         "docs/governor.md",
         "docs/direct-requests.md",

@@ -48,6 +48,7 @@ MEANINGS = {
     "trigger_batch": "how many due times are fired in one transaction",
     "aging_s": "a waiting job gains one priority for each such period; 0 is off",
     "retention_days": "how long ended work is kept; 0 keeps everything",
+    "suspend_s": "a handler that waits for less does so in place; for longer, its run ends meanwhile",
     "allow_shell": "whether `shell` jobs may run",
     "legacy_api": "whether the old `/jobs` routes answer",
     "direct_routes": "extra paths for direct requests, `{path: type}`",

@@ -48,6 +48,7 @@ from holdbeat.pending_job import (
 )
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.opening import open_store
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.submission import submit, submit_group
@@ -209,7 +210,7 @@ class App(AppHooks, JobTypeRegistry):
     def with_options(self, **options: Any) -> App:
         """The same App with options for what is enqueued next.
 
-        `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `retries`,
+        `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `title`, `retries`,
         `cancel_grace`, and `connection`: your own open transaction; the jobs are stored only if you commit it.
         """
         unknown = options.keys() - OPTIONS
@@ -243,6 +244,14 @@ class App(AppHooks, JobTypeRegistry):
     def enqueue_template_sync(self, name: str, /, **params: Any) -> JobHandle:
         """`enqueue_template` for programs without an event loop."""
         return self.enqueue_many_sync([self.call_template(name, **params)])[0]
+
+    async def signal(self, job_id: str, name: str, payload: Any = None) -> None:
+        """Sends a signal to the chain of a job, for its handler's `ctx.wait_for`. An ended chain is a Conflict."""
+        await self.store.write(send_signal, job_id, name, payload)
+
+    def signal_sync(self, job_id: str, name: str, payload: Any = None) -> None:
+        """`signal` for programs without an event loop."""
+        self.store.write_sync(send_signal, job_id, name, payload)
 
     async def enqueue(self, target: Target, /, **params: Any) -> JobHandle:
         """Stores one job. When this returns, the job is committed and will run."""

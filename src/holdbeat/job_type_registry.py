@@ -46,6 +46,7 @@ class JobTypeRegistry:
         labels: Mapping[str, str] | None = None,
         webhook_url: str | None = None,
         partition: str | None = None,
+        title: str | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:

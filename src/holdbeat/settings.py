@@ -54,6 +54,7 @@ class Settings:
     trigger_batch: int = 500
     aging_s: float = 0
     retention_days: float = 30
+    suspend_s: float = 5
     allow_shell: bool = False
     legacy_api: bool = True
     direct_routes: Mapping[str, str] = field(default_factory=dict)
@@ -158,6 +159,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "trigger_batch": (1, 100_000),
     "aging_s": (0, 31_536_000),
     "retention_days": (0, 36_500),
+    "suspend_s": (0, 3600),
 }
 
 

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from tests.simulate.world import World
 
 RETRIES = RetryPolicy(max_attempts=2, base_delay_s=10, max_delay_s=300, jitter=0.2)
+PIECES = 8
+
+
+async def toil(seconds: float) -> None:
+    """Work in pieces: what a freeze interrupts is still to be done afterwards, as with real work."""
+    for _ in range(PIECES):
+        await asyncio.sleep(seconds / PIECES)
 
 
 def make_app(world: World, settings: Settings) -> App:
@@ -45,19 +52,19 @@ def make_app(world: World, settings: Settings) -> App:
     @app.job(retries=RETRIES)
     async def work(ctx: Context, seconds: float, number: int, token: str | None = None) -> float:
         with witnessed(ctx, "default", token):
-            await asyncio.sleep(seconds)
+            await toil(seconds)
         return seconds
 
     @app.job(retries=RETRIES, resource="single", timeout=200)
     async def alone(ctx: Context, seconds: float, number: int, token: str | None = None) -> float:
         with witnessed(ctx, "single", token):
-            await asyncio.sleep(seconds)
+            await toil(seconds)
         return seconds
 
     @app.job(retries=RETRIES)
     async def stumble(ctx: Context, seconds: float, number: int, failures: int) -> float:
         with witnessed(ctx, "default", None):
-            await asyncio.sleep(seconds)
+            await toil(seconds)
             if failures < 0:
                 raise PermanentFailure("told to")
             if ctx.job is not None and ctx.job.attempt < failures:

@@ -81,14 +81,25 @@ def shortest(seed: int, hours: float) -> str:
     return "\n".join(lines)
 
 
-def find_planted(name: str, hours: float, seeds: int = PLANTED_SEEDS) -> tuple[int, Result] | None:
-    """How many seeds it took to find a bug, and what was found."""
+@dataclass(frozen=True)
+class Found:
+    name: str
+    seed: int | None
+    """The first seed that showed it; None if none did."""
+    seconds: float
+    violation: str
+
+
+def find_planted(name: str, hours: float, seeds: int = PLANTED_SEEDS) -> Found:
+    """How many seeds it takes to find a bug."""
+    logging.disable(logging.CRITICAL)
+    began = time.process_time()
     with BUGS[name]():
         for seed in range(1, seeds + 1):
             result = run_seed(seed, hours)
             if result.violations:
-                return seed, result
-    return None
+                return Found(name, seed, time.process_time() - began, result.violations[0])
+    return Found(name, None, time.process_time() - began, "NOT FOUND")
 
 
 def _campaign(first: int, seeds: int, hours: float, jobs: int) -> int:
@@ -114,16 +125,13 @@ def _campaign(first: int, seeds: int, hours: float, jobs: int) -> int:
     return 1 if failing else 0
 
 
-def _planted(hours: float) -> int:
+def _planted(hours: float, jobs: int) -> int:
     missed = 0
-    print(f"{'planted bug':<26}{'found at seed':>14}{'core s':>9}  what the checker said")
-    for name in BUGS:
-        began = time.process_time()
-        found = find_planted(name, hours)
-        seconds = time.process_time() - began
-        missed += found is None
-        seed, said = ("-", "NOT FOUND") if found is None else (str(found[0]), found[1].violations[0][:90])
-        print(f"{name:<26}{seed:>14}{seconds:>9.1f}  {said}", flush=True)
+    print(f"{'planted bug':<26}{'found at seed':>14}{'core s':>9}  what the checker said", flush=True)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        for found in pool.map(find_planted, BUGS, [hours] * len(BUGS)):
+            missed += found.seed is None
+            print(f"{found.name:<26}{found.seed or '-':>14}{found.seconds:>9.1f}  {found.violation[:90]}", flush=True)
     return 1 if missed else 0
 
 
@@ -140,7 +148,7 @@ def main() -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulate.simulate", *sys.argv[1:]])
     logging.disable(logging.CRITICAL)
-    return _planted(min(asked.hours, 2.0)) if asked.planted else _campaign(
+    return _planted(min(asked.hours, 2.0), asked.jobs) if asked.planted else _campaign(
         asked.first, asked.seeds, asked.hours, asked.jobs
     )  # fmt: skip
 

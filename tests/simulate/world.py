@@ -18,7 +18,7 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.worker import Worker, WorkerKind
-from holdbeat.engine import dispatcher, schedule_trigger, supervisor
+from holdbeat.engine import dispatcher, report_flush, schedule_trigger, supervisor
 from holdbeat.engine.heartbeat import Heartbeat
 from holdbeat.engine.schedule_trigger import ScheduleTrigger
 from holdbeat.engine.supervisor import Supervisor
@@ -241,6 +241,7 @@ class World:
             mock.patch.object(supervisor, "Heartbeat", SimulatedHeartbeat),
             mock.patch.object(dispatcher, "POLL_S", LOOK_S),
             mock.patch.object(schedule_trigger, "POLL_S", LOOK_S),
+            mock.patch.object(report_flush, "POLL_S", LOOK_S),
             mock.patch.object(secrets, "token_hex", lambda size=32: source.randbytes(size).hex()),
             mock.patch.object(secrets, "token_bytes", lambda size=32: source.randbytes(size)),
             mock.patch.object(secrets, "token_urlsafe", lambda size=32: source.randbytes(size).hex()),

@@ -52,6 +52,10 @@ SECURITY_HEADERS: list[tuple[bytes, bytes]] = [
 _NO_STORE = (b"cache-control", b"no-store")
 
 
+class AnswerCutOffError(Exception):
+    """Ends a connection whose answer cannot be finished."""
+
+
 ServedPaths = Mapping[str, Mapping[str, Serve]]
 """For each path without parameters, what serves its methods."""
 
@@ -194,8 +198,9 @@ class AccessMiddleware:
                 500, "internal_error", f"Something went wrong in the server; its log says more under {fault}.", id=fault
             )
         if answer.has_begun:
-            # Too late for a status: the line is cut, so that nobody takes half an answer for a whole one.
-            raise error
+            # Too late for a status: the line is cut, so that nobody takes half an answer for a whole one. The server
+            # below logs what it gets; the fault itself is in our log, with secrets taken out.
+            raise AnswerCutOffError from None
         await response(scope, receive, answer.send)
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdbeat.api import legacy
 from holdbeat.api.access import AccessMiddleware
@@ -58,6 +59,10 @@ class Api(Starlette):
     async def inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request that the middleware let through."""
         await super().__call__(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The router, without Starlette's own answer to faults: the access middleware has that, with an id (I15)."""
+        return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
 
     @cached_property
     def openapi(self) -> dict[str, Any]:

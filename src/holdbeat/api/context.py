@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdbeat.api.client_limits import ClientLimits
 from holdbeat.domain.address import OutboundPolicy
 from holdbeat.handlers.outbound import Outbound
 from holdbeat.observe.readiness import Readiness
@@ -47,6 +48,7 @@ class ApiContext:
     has_dashboard: bool = False
     """Whether a browser without a key should be led to `/login`."""
     is_stopping: bool = False
+    client_limits: ClientLimits = field(default_factory=ClientLimits)
     readiness: Readiness = field(init=False)
 
     def __post_init__(self) -> None:

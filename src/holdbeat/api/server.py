@@ -33,6 +33,8 @@ BACKLOG = 2048
 KEEP_ALIVE_S = 75
 REQUEST_PATIENCE_S = 20.0
 """How long a client may take to send a request, once it has begun to or has just connected."""
+READ_PATIENCE_S = 20.0
+"""How long a client may take nothing of an answer that waits for it."""
 GRACEFUL_S = 10
 MAX_HEAD_BYTES = 65_536
 
@@ -76,6 +78,8 @@ class PatientlyTimed(H11Protocol):
     """Cuts a connection whose request does not arrive in time: silent clients, slow ones, dripping bodies (I13)."""
 
     _alarm: asyncio.TimerHandle | None = None
+    _write_alarm: asyncio.TimerHandle | None = None
+    _unsent: int = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
@@ -104,8 +108,33 @@ class PatientlyTimed(H11Protocol):
                 self.transport.write(self.conn.send(part) or b"")
         self.transport.close()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_watching_reader()
+
+    def _watch_reader(self) -> None:
+        """Looks later whether the client has taken any of the answer in the meantime."""
+        self._unsent = self.transport.get_write_buffer_size()
+        self._write_alarm = self.loop.call_later(READ_PATIENCE_S, self._check_reader)
+
+    def _check_reader(self) -> None:
+        if self.transport.get_write_buffer_size() >= self._unsent:
+            self.transport.abort()
+        else:
+            self._watch_reader()
+
+    def _stop_watching_reader(self) -> None:
+        if self._write_alarm is not None:
+            self._write_alarm.cancel()
+            self._write_alarm = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._stop_watching_reader()
         super().connection_lost(exc)
 
     @property

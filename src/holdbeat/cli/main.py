@@ -24,6 +24,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "show": ("holdbeat.cli.jobs:show_job", "Show a job with its run."),
         "change": ("holdbeat.cli.jobs:change", "Change a job that is still QUEUED."),
         "cancel": ("holdbeat.cli.jobs:cancel", "Cancel jobs."),
+        "signal": ("holdbeat.cli.durable:signal", "Send a signal to a job's chain."),
+        "steps": ("holdbeat.cli.durable:steps", "List the steps that a job's chain has kept."),
         "retry": ("holdbeat.cli.jobs:retry", "Retry jobs."),
         "move": ("holdbeat.cli.jobs:move", "Move a QUEUED job within its priority."),
         "explain": ("holdbeat.cli.jobs:explain", "Explain why a job or a direct request waits, runs or ended."),

@@ -18,6 +18,7 @@ from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, StoreRefused
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.domain.secret_text import without_secrets
 from holdbeat.domain.worker import WorkerKind
 from holdbeat.engine.cancel_watch import CancelWatch
 from holdbeat.engine.clock_watch import ClockWatchService
@@ -38,7 +39,6 @@ from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.handler_output import capture
 from holdbeat.observe.recorder import SILENT, Recorder
-from holdbeat.observe.redaction import without_secrets
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.limits.changes import declare_limits
@@ -87,7 +87,7 @@ class Supervisor:
         )
         self.reports = RunReports(store, artifact_folder(store, settings))
         handlers = {name: make_handler(job_type) for job_type in job_types for name in job_type.names}
-        executor = Executor(handlers, self.reports, store.clock, on_overdue=self._overdue)
+        executor = Executor(handlers, self.reports, store.clock, on_overdue=self._overdue, suspend_s=settings.suspend_s)
         self.dispatcher = Dispatcher(store, self.worker, executor, terms, on_refused=self._refused, recorder=recorder)
         self.heartbeat = Heartbeat(
             store,
@@ -318,6 +318,7 @@ def announcement(job_type: JobType) -> AnnouncedType:
         "labels": job_type.labels,
         "webhook_url": job_type.webhook_url,
         "partition_by": job_type.partition,
+        "title": job_type.title,
         "retry_policy": job_type.retry_policy.as_dict() if job_type.retry_policy else None,
     }
     return AnnouncedType(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdbeat.domain.clock import from_iso
 from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.reservation import Reservation
@@ -69,7 +70,7 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
         )
     summary = f"Job {job.id} waits. {reasons[0]['detail']}"
     if len(reasons) > 1:
-        summary += f" Besides: {', '.join(each['code'].replace('_', ' ') for each in reasons[1:])}."
+        summary += f" Also: {', '.join(each['code'].replace('_', ' ') for each in reasons[1:])}."
     if start is not None:
         summary += f" It will probably start at {moment(start, tx.now)}."
     return answer(job.status, summary, reasons, start)
@@ -82,6 +83,22 @@ def _delayed(tx: Transaction, job: Job) -> list[Reason]:
     assert job.not_before is not None
     what = "It is the retry of a failed job, and its delay lasts" if job.retry_kind == "auto" else "It is delayed"
     return [reason(Blocker.DELAYED, f"{what} until {moment(job.not_before, tx.now)}.", until=job.not_before)]
+
+
+def _waiting(tx: Transaction, job: Job) -> list[Reason]:
+    wait = job.waits_for or {}
+    until = None if wait.get("until") is None else from_iso(wait["until"])
+    match wait.get("kind"):
+        case "sleep":
+            assert until is not None
+            detail = f"Its handler sleeps until {moment(until, tx.now)} and holds no slot meanwhile."
+        case "signal":
+            limit = "without a limit" if until is None else f"until {moment(until, tx.now)} at the latest"
+            detail = f"Its handler waits for the signal {wait['name']!r}, {limit}."
+        case _:
+            detail = "Its handler waits."
+    facts = {key: value for key, value in wait.items() if key not in ("kind", "until")}
+    return [reason(Blocker.WAITING, detail, kind=wait.get("kind"), until=until, **facts)]
 
 
 def _group_predecessor(tx: Transaction, job: Job) -> list[Reason]:
@@ -276,6 +293,7 @@ _EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {
     Blocker.DELAYED: _delayed,
     Blocker.GROUP_PREDECESSOR: _group_predecessor,
     Blocker.OVERLAP: _overlap,
+    Blocker.WAITING: _waiting,
     Blocker.PAUSED: _paused,
     Blocker.RESOURCE_FULL: resource_full,
     Blocker.RATE_LIMITED: rate_limited,

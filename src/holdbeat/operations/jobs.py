@@ -9,7 +9,8 @@ from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
-from holdbeat.domain.views import bulk_json, event_json, job_json, kept_params
+from holdbeat.domain.redaction import kept_params
+from holdbeat.domain.views import bulk_json, event_json, job_json
 from holdbeat.operations.checks import (
     check_flag,
     check_object,
@@ -101,9 +102,22 @@ def cancel_jobs(
 
 
 @writes
-def retry_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
+def retry_job(
+    tx: Transaction,
+    context: OperationContext,
+    job_id: str,
+    *,
+    steps: str | None = None,
+    from_step: str | None = None,
+) -> Any:
     """Retry a job that failed, was skipped or was cancelled: a new job at the end of its priority."""
-    return job_json(manual_retry.retry_job(tx, existing_id(job_id, "job")))
+    if steps not in (None, "keep", "fresh"):
+        raise Invalid("steps must be keep or fresh.", code="unknown_choice", field="steps")
+    if from_step is not None and (steps is not None or not isinstance(from_step, str)):
+        raise Invalid("from_step is the name of a step, and is given without steps.", field="from_step")
+    is_fresh = steps == "fresh"
+    retry = manual_retry.retry_job(tx, existing_id(job_id, "job"), is_fresh=is_fresh, from_step=from_step)
+    return job_json(retry)
 
 
 @writes

@@ -76,7 +76,7 @@ class Operation:
     async def run(self, store: PersistenceAdapter, context: OperationContext, *args: Any, **kwargs: Any) -> Any:
         """Runs in a transaction of its own."""
         if self.mode == "read":
-            return await store.read(self._function, context, *self._extra, *args, **kwargs)
+            return await store.read_for_client(self._function, context, *self._extra, *args, **kwargs)
         if self.mode == "write":
             return await store.write(self._function, context, *self._extra, *args, **kwargs)
         steps: Steps = self._function(context, *args, **kwargs)

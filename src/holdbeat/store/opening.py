@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.errors import SettingsError
+from holdbeat.domain.store_url import not_understood
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import StoreTerms
 
@@ -40,7 +41,4 @@ def open_store(url: str, terms: StoreTerms, *, clock: Clock | None = None, creat
                 "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
             ) from error
         return PostgresStore(url, terms, clock=clock, create=create)
-    raise SettingsError(
-        f"The store {url!r} is not understood. Write sqlite:///file.db or postgresql://user@host/database.",
-        field="store",
-    )
+    raise not_understood(url)

@@ -21,7 +21,7 @@ from psycopg import errors as pg
 
 from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
-from holdbeat.store.adapter import Listener, PersistenceAdapter
+from holdbeat.store.adapter import Listener, PersistenceAdapter, read_took_too_long
 from holdbeat.store.forks import forked
 from holdbeat.store.migrate import REFUSING_TRIGGERS
 from holdbeat.store.postgres.calls import Calls
@@ -37,6 +37,7 @@ log = logging.getLogger("holdbeat.store")
 
 WRITERS = 4
 READERS = 2
+"""Readers of the server itself; reads of clients have as many of their own."""
 RACES_MAX = 12
 """How often a unit that lost a race of locks is run again."""
 SAMPLE_WITHIN_S = 0.05
@@ -85,11 +86,13 @@ class PostgresStore(PersistenceAdapter):
         """The connection for a caller who writes in its own thread; made when there is one."""
         self._writing = Calls(SystemClock().monotonic)
         self._reading = Calls(SystemClock().monotonic)
+        self._reading_for_clients = Calls(SystemClock().monotonic)
         self._threads = [
             threading.Thread(target=self._loop, args=(calls, read_only), name=name, daemon=True)
             for calls, read_only, name, count in (
                 (self._writing, False, "holdbeat-writer", writers),
                 (self._reading, True, "holdbeat-reader", readers),
+                (self._reading_for_clients, True, "holdbeat-client-reader", readers),
             )
             for _ in range(count)
         ]
@@ -103,8 +106,10 @@ class PostgresStore(PersistenceAdapter):
             reply([(work, self._refused)])
         elif self._closed:
             reply([(work, StoreDown("The store has been closed.", code="store_closed"))])
+        elif not read_only:
+            self._writing.put(work)
         else:
-            (self._reading if read_only else self._writing).put(work)
+            (self._reading if work.limit_s is None else self._reading_for_clients).put(work)
 
     def write_waiting(self, work: Work) -> None:
         """Writes in the caller's own thread, which waits anyway: two changes of threads cost as much as a round trip.
@@ -185,6 +190,7 @@ class PostgresStore(PersistenceAdapter):
         self._closed = True
         self._writing.close()
         self._reading.close()
+        self._reading_for_clients.close()
         for thread in self._threads:
             thread.join()
         with self._waiting_caller:
@@ -341,12 +347,19 @@ class PostgresStore(PersistenceAdapter):
             try:
                 with connection.pipeline() as pipeline:
                     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    if work.limit_s is not None:
+                        connection.execute(f"SET LOCAL statement_timeout = {int(work.limit_s * 1000)}")
                     now = self.clock.now()
                     results.append(work.run(PostgresTransaction(connection, now, self.terms, self._types, pipeline)))
                     connection.execute("COMMIT")
             except HoldbeatError as error:
                 link.roll_back()
                 results.append(error)
+            except pg.QueryCanceled:
+                if work.limit_s is None:
+                    raise
+                link.roll_back()
+                results.append(read_took_too_long(work.limit_s))
             except BaseException:
                 link.roll_back()
                 raise

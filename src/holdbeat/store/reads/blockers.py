@@ -23,6 +23,7 @@ class Blocker(StrEnum):
     DELAYED = "delayed"
     GROUP_PREDECESSOR = "group_predecessor"
     OVERLAP = "overlap"
+    WAITING = "waiting"
     PAUSED = "paused"
     RESOURCE_FULL = "resource_full"
     RATE_LIMITED = "rate_limited"
@@ -81,7 +82,9 @@ class Blockers:
             found.append(Blocker.GROUP_PREDECESSOR)
         elif job.hold is Hold.OVERLAPPED:
             found.append(Blocker.OVERLAP)
-        if job.not_before is not None and job.not_before > self._now:
+        if job.waits_for is not None:
+            found.append(Blocker.WAITING)
+        elif job.not_before is not None and job.not_before > self._now:
             found.append(Blocker.DELAYED)
         if EVERYTHING in self.paused or job.resource in self.paused:
             found.append(Blocker.PAUSED)

@@ -22,6 +22,7 @@ JOB_FIELDS = (
     "template_id", "schedule_id", "scheduled_for", "group_id", "sequence", "retry_of", "retry_kind", "retried_by",
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
     "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace", "partition",
+    "title", "root_id", "waits",
 )  # fmt: skip
 assert tuple(field.name for field in fields(Job))[: len(JOB_FIELDS)] == JOB_FIELDS
 _JOB_WIDTH = len(JOB_FIELDS)
@@ -33,7 +34,28 @@ RUN_FIELDS = (
     "exit_code", "error", "error_kind", "artifacts",
 )  # fmt: skip
 RUN = ", ".join(RUN_FIELDS)
-RUN_OF_R = ", ".join(f"r.{name}" for name in RUN_FIELDS)
+
+LISTED_RESULT_BYTES = 2048
+"""A result up to this size is part of a list; a larger one is read by its link."""
+DELIVERED_RESULT_BYTES = 65_536
+"""The same for what a webhook gets."""
+
+
+def short_run_columns(dialect: str, prefix: str, inline_bytes: int) -> str:
+    """The RUN columns without a result above this size, and the size of a result that is left out."""
+    artifacts = f"{prefix}artifacts"
+    if dialect == "sqlite":
+        is_small = f"length(CAST({artifacts} AS BLOB)) <= {inline_bytes:d}"
+        rest, size = f"json_remove({artifacts}, '$.result')", f"length(CAST({artifacts} -> '$.result' AS BLOB))"
+    else:
+        is_small = f"octet_length({artifacts}::text) <= {inline_bytes:d}"
+        rest, size = f"({artifacts}::jsonb - 'result')::json", f"octet_length(({artifacts} -> 'result')::text)"
+    names = ", ".join(f"{prefix}{name}" for name in RUN_FIELDS[:-1])
+    return (
+        f"{names}, CASE WHEN {is_small} THEN {artifacts} ELSE {rest} END, "
+        f"CASE WHEN {is_small} THEN NULL ELSE {size} END"
+    )
+
 
 LEASE_FIELDS = (
     "id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at", "expires_at", "job_id",
@@ -91,7 +113,7 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         id_, type_, params, status, priority, position, resource, retry_policy, created_at, template_id, schedule_id,
         scheduled_for, group_id, sequence, retry_of, retry_kind, retried_by, permanently_failed, timeout_s,
         cancel_grace_s, not_before, idempotency_key, webhook_url, labels, started_at, finished_at, cancel_requested_at,
-        cancel_reason, hold, attempt, trace, partition,
+        cancel_reason, hold, attempt, trace, partition, title, root_id, waits,
     ) = row[:_JOB_WIDTH]  # fmt: skip
     time: Callable[[Any], Any] = tx.time
     return Job(
@@ -100,12 +122,12 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         retry_kind, retried_by, bool(permanently_failed), timeout_s, cancel_grace_s, not_before and time(not_before),
         idempotency_key, webhook_url, _object(labels), started_at and time(started_at),
         finished_at and time(finished_at), cancel_requested_at and time(cancel_requested_at), cancel_reason,
-        _HOLD[hold], attempt, trace, partition,
+        _HOLD[hold], attempt, trace, partition, title, root_id, waits and json.loads(waits),
     )  # fmt: skip
 
 
 def run_of(tx: Transaction, row: Sequence[Any]) -> JobRun:
-    """A row of the RUN columns as a JobRun."""
+    """A row of the RUN columns, or of `short_run_columns`, as a JobRun."""
     return JobRun(
         id=row[0],
         job_id=row[1],
@@ -120,6 +142,7 @@ def run_of(tx: Transaction, row: Sequence[Any]) -> JobRun:
         error=row[10],
         error_kind=ErrorKind(row[11]) if row[11] else None,
         artifacts=_object(row[12]),
+        omitted_result_bytes=row[13] if len(row) > 13 else None,
     )
 
 

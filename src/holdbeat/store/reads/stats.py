@@ -60,7 +60,11 @@ def job_counts(tx: Transaction) -> dict[str, int]:
         "SELECT status, count(*) FROM jobs WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED') GROUP BY status"
     ):
         counts[status] = int(amount)
-    for status, index in ((JobStatus.QUEUED, "jobs_queue"), (JobStatus.RUNNING, "jobs_running")):
+    for status, index in (
+        (JobStatus.QUEUED, "jobs_queue"),
+        (JobStatus.RUNNING, "jobs_running"),
+        (JobStatus.CONTINUED, "jobs_continued"),
+    ):
         counts[status] = _count(tx, f"jobs INDEXED BY {index} WHERE status = '{status}'")
     total = _count(tx, "jobs")
     counts[JobStatus.COMPLETED] = total - sum(counts.values())

@@ -6,7 +6,7 @@ CREATE TABLE jobs (
     type text COLLATE "C" NOT NULL,
     params json NOT NULL DEFAULT '{}',
     status text COLLATE "C" NOT NULL DEFAULT 'QUEUED'
-        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
+        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED', 'CONTINUED')),
     priority bigint NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 100),
     position bigint NOT NULL,
     resource text COLLATE "C" NOT NULL DEFAULT 'default',
@@ -16,7 +16,7 @@ CREATE TABLE jobs (
     group_id text COLLATE "C",
     sequence bigint,
     retry_of text COLLATE "C",
-    retry_kind text COLLATE "C" CHECK (retry_kind IN ('auto', 'manual')),
+    retry_kind text COLLATE "C" CHECK (retry_kind IN ('auto', 'manual', 'continue')),
     retried_by text COLLATE "C",
     permanently_failed boolean NOT NULL DEFAULT false,
     retry_policy json NOT NULL DEFAULT '{"max_attempts":3,"base_delay_s":10,"max_delay_s":3600,"jitter":0}',
@@ -37,7 +37,10 @@ CREATE TABLE jobs (
     ages_at timestamptz,
     attempt bigint NOT NULL DEFAULT 0,
     trace text COLLATE "C",
-    partition text COLLATE "C" NOT NULL DEFAULT ''
+    partition text COLLATE "C" NOT NULL DEFAULT '',
+    title text COLLATE "C" NOT NULL DEFAULT '',
+    root_id text COLLATE "C",
+    waits json
 ) WITH (fillfactor = 80);
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
@@ -56,7 +59,11 @@ CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPP
 CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by IS NULL AND NOT permanently_failed;
 CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
+CREATE UNIQUE INDEX jobs_continuation ON jobs (retry_of) WHERE retry_kind = 'continue';
+CREATE INDEX jobs_continued ON jobs (id) WHERE status = 'CONTINUED';
 CREATE INDEX jobs_manual_retry ON jobs (retry_of) WHERE retry_kind = 'manual';
+-- The unfinished jobs of a chain, of which there is one, or one for each manual retry.
+CREATE INDEX jobs_chain ON jobs (root_id) WHERE root_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING');
 CREATE INDEX jobs_group ON jobs (group_id, sequence) WHERE group_id IS NOT NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_in_flight ON jobs (schedule_id)
@@ -76,7 +83,7 @@ CREATE TABLE job_runs (
     fence bigint NOT NULL DEFAULT 0,
     started_at timestamptz NOT NULL,
     finished_at timestamptz,
-    status text COLLATE "C" CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED')),
+    status text COLLATE "C" CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CONTINUED')),
     exit_code bigint,
     error text COLLATE "C",
     error_kind text COLLATE "C" CHECK (error_kind IN
@@ -405,6 +412,30 @@ CREATE TABLE artifacts (
     data bytea,
     created_at timestamptz NOT NULL,
     PRIMARY KEY (run_id, name)
+);
+
+-- The values that the handlers of a chain keep; root_id is the first job of the chain.
+CREATE TABLE steps (
+    root_id text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    value json NOT NULL,
+    size bigint NOT NULL,
+    started_at timestamptz NOT NULL,
+    duration_s double precision NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    kept_at timestamptz NOT NULL,
+    PRIMARY KEY (root_id, name)
+);
+
+-- Messages to a chain, numbered by name from 1; they stay until the chain goes.
+CREATE TABLE signals (
+    root_id text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    number bigint NOT NULL,
+    payload json NOT NULL,
+    sent_by text COLLATE "C",
+    sent_at timestamptz NOT NULL,
+    PRIMARY KEY (root_id, name, number)
 );
 
 CREATE TABLE meta (

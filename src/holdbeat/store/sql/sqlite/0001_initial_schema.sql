@@ -6,7 +6,7 @@ CREATE TABLE jobs (
     type TEXT NOT NULL,
     params TEXT NOT NULL DEFAULT '{}',
     status TEXT NOT NULL DEFAULT 'QUEUED'
-        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
+        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED', 'CONTINUED')),
     priority INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 100),
     position INTEGER NOT NULL,
     resource TEXT NOT NULL DEFAULT 'default',
@@ -16,7 +16,7 @@ CREATE TABLE jobs (
     group_id TEXT,
     sequence INTEGER,
     retry_of TEXT,
-    retry_kind TEXT CHECK (retry_kind IN ('auto', 'manual')),
+    retry_kind TEXT CHECK (retry_kind IN ('auto', 'manual', 'continue')),
     retried_by TEXT,
     permanently_failed INTEGER NOT NULL DEFAULT 0,
     retry_policy TEXT NOT NULL DEFAULT '{"max_attempts":3,"base_delay_s":10,"max_delay_s":3600,"jitter":0}',
@@ -37,7 +37,10 @@ CREATE TABLE jobs (
     ages_at TEXT,
     attempt INTEGER NOT NULL DEFAULT 0,
     trace TEXT,
-    partition TEXT NOT NULL DEFAULT ''
+    partition TEXT NOT NULL DEFAULT '',
+    title TEXT NOT NULL DEFAULT '',
+    root_id TEXT,
+    waits TEXT
 );
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
@@ -56,7 +59,11 @@ CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPP
 CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by IS NULL AND permanently_failed = 0;
 CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
+CREATE UNIQUE INDEX jobs_continuation ON jobs (retry_of) WHERE retry_kind = 'continue';
+CREATE INDEX jobs_continued ON jobs (id) WHERE status = 'CONTINUED';
 CREATE INDEX jobs_manual_retry ON jobs (retry_of) WHERE retry_kind = 'manual';
+-- The unfinished jobs of a chain, of which there is one, or one for each manual retry.
+CREATE INDEX jobs_chain ON jobs (root_id) WHERE root_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING');
 CREATE INDEX jobs_group ON jobs (group_id, sequence) WHERE group_id IS NOT NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_in_flight ON jobs (schedule_id)
@@ -121,7 +128,7 @@ CREATE TABLE job_runs (
     fence INTEGER NOT NULL DEFAULT 0,
     started_at TEXT NOT NULL,
     finished_at TEXT,
-    status TEXT CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED')),
+    status TEXT CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CONTINUED')),
     exit_code INTEGER,
     error TEXT,
     error_kind TEXT CHECK (error_kind IN
@@ -477,6 +484,30 @@ CREATE TABLE artifacts (
     data BLOB,
     created_at TEXT NOT NULL,
     PRIMARY KEY (run_id, name)
+);
+
+-- The values that the handlers of a chain keep; root_id is the first job of the chain.
+CREATE TABLE steps (
+    root_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    started_at TEXT NOT NULL,
+    duration_s REAL NOT NULL,
+    run_id TEXT NOT NULL,
+    kept_at TEXT NOT NULL,
+    PRIMARY KEY (root_id, name)
+);
+
+-- Messages to a chain, numbered by name from 1; they stay until the chain goes.
+CREATE TABLE signals (
+    root_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    payload TEXT NOT NULL,
+    sent_by TEXT,
+    sent_at TEXT NOT NULL,
+    PRIMARY KEY (root_id, name, number)
 );
 
 CREATE TABLE meta (
