@@ -146,11 +146,14 @@ def _settings(life: Life) -> None:
         life.store.terms.limits,
         [
             limit_of("api", {"resource": "http", "rate": {"count": 600, "per_s": 60, "burst": 3}}),
-            limit_of("turns", {"type": "noop", "slots": 900, "fair": True}),
+            limit_of("metered", {"resource": "metered", "rate": {"count": 1, "per_s": 60}, "fair": True}),
         ],
         by="lost",
     )
     write(set_limit, "gpu", {"slots": 900, "per_partition": False}, by="somebody")
+    enqueue_all(life.store, [NewJob("a", resource="metered", partition="x")])
+    (metered,) = claim_some(life.store, 1, worker="metered", resources=["metered"])
+    complete(life.store, metered)
     write(note_server, "stopped", is_exposed=True)
     write(begin_stopping, "stopped")
     write(stop_worker, "stopped", "asked to")
@@ -310,6 +313,7 @@ def _deliveries(life: Life) -> None:
 
 def _unfinished(life: Life) -> None:
     """What is left to do: every kind of waiting and running."""
+    introduce(life.store, "last", slots=1)  # the others were ended by recovery, where their silence tells
     store, clock, write = life.store, life.clock, life.store.write_sync
     make(store, "overlapping", interval_s=60, overlap="queue_one", type="b", retry_policy=SOON)
     make_adaptive(store, "in flight", type="b")
