@@ -73,6 +73,10 @@ class PersistenceAdapter(ABC):
     def submit(self, work: Work, *, read_only: bool) -> None:
         """Hands a call to the engine, which answers once the result is durable."""
 
+    def submit_beat(self, work: Work) -> None:
+        """`submit` for a heartbeat, which waits for no other call where the engine has several connections."""
+        self.submit(work, read_only=False)
+
     def write_waiting(self, work: Work) -> None:
         """`submit` for a write whose caller does nothing else until it is answered."""
         self.submit(work, read_only=False)

@@ -85,11 +85,14 @@ class PostgresStore(PersistenceAdapter):
         """The connection for a caller who writes in its own thread; made when there is one."""
         self._writing = Calls(SystemClock().monotonic)
         self._reading = Calls(SystemClock().monotonic)
+        self._beating = Calls(SystemClock().monotonic)
+        """Heartbeats have a connection of their own: all others may wait for a lock on some other table."""
         self._threads = [
             threading.Thread(target=self._loop, args=(calls, read_only), name=name, daemon=True)
             for calls, read_only, name, count in (
                 (self._writing, False, "holdbeat-writer", writers),
                 (self._reading, True, "holdbeat-reader", readers),
+                (self._beating, False, "holdbeat-beats", 1),
             )
             for _ in range(count)
         ]
@@ -99,12 +102,18 @@ class PostgresStore(PersistenceAdapter):
     # --- the contract ------------------------------------------------------------------------------------
 
     def submit(self, work: Work, *, read_only: bool) -> None:
+        self._put(work, self._reading if read_only else self._writing)
+
+    def submit_beat(self, work: Work) -> None:
+        self._put(work, self._beating)
+
+    def _put(self, work: Work, calls: Calls) -> None:
         if self._refused is not None:
             reply([(work, self._refused)])
         elif self._closed:
             reply([(work, StoreDown("The store has been closed.", code="store_closed"))])
         else:
-            (self._reading if read_only else self._writing).put(work)
+            calls.put(work)
 
     def write_waiting(self, work: Work) -> None:
         """Writes in the caller's own thread, which waits anyway: two changes of threads cost as much as a round trip.
@@ -185,6 +194,7 @@ class PostgresStore(PersistenceAdapter):
         self._closed = True
         self._writing.close()
         self._reading.close()
+        self._beating.close()
         for thread in self._threads:
             thread.join()
         with self._waiting_caller:
