@@ -67,6 +67,11 @@ class PersistenceAdapter(ABC):
         self.timer: Timer | None = None
         """Told how long each call took its caller: `write` or `read`, and the seconds."""
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a connection pooler is between this process and the database."""
+        return False
+
     # --- running verbs -----------------------------------------------------------------------------------
 
     @abstractmethod

@@ -153,7 +153,9 @@ class PostgresStore(PersistenceAdapter):
         if self._refused is not None or self._closed:
             raise self._refused or StoreDown("The store has been closed.", code="store_closed")
         try:
-            connection = psycopg.connect(self.url, connect_timeout=5, application_name=APPLICATION)
+            connection = psycopg.connect(
+                self.url, connect_timeout=5, application_name=APPLICATION, prepare_threshold=None
+            )
         except psycopg.OperationalError as error:
             raise StoreDown(
                 f"The database cannot be reached ({error}). Check that the server runs, and try again."
@@ -181,6 +183,14 @@ class PostgresStore(PersistenceAdapter):
     def refused(self) -> HoldbeatError | None:
         """Why the store must not be used any more, once that is so."""
         return self._refused
+
+    @property
+    def is_pooled(self) -> bool:
+        link = Link(self.url)
+        try:
+            return link.get().is_pooled
+        finally:
+            link.close()
 
     def disown(self) -> None:
         """Leaves the connections alone: they are the parent's, and the driver ends none that it did not make."""
@@ -262,7 +272,7 @@ class PostgresStore(PersistenceAdapter):
         tx: PostgresTransaction | None = None
         try:
             with connection.pipeline() as pipeline:
-                connection.execute("BEGIN")
+                connection.begin()
                 asked = self.clock.monotonic()
 
                 def begun_at(row: Row) -> datetime:
@@ -350,7 +360,7 @@ class PostgresStore(PersistenceAdapter):
         for work in works:
             try:
                 with connection.pipeline() as pipeline:
-                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    connection.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
                     now = self.clock.now()
                     results.append(work.run(PostgresTransaction(connection, now, self.terms, self._types, pipeline)))
                     connection.execute("COMMIT")
