@@ -146,6 +146,13 @@ class PersistenceAdapter(ABC):
         The caller commits; `write_events` of the transaction must be called before that, so that Events are stored too.
         """
 
+    def for_thread(self, connection: Any, loop: asyncio.AbstractEventLoop) -> Any:
+        """A caller's connection that only its event loop may use, in a form for `joined` in another thread.
+
+        Any other is handed back as it is.
+        """
+        return connection
+
     def write_joined(
         self,
         connection: Any,

@@ -7,6 +7,7 @@ that nothing is done twice and nothing that was done is reported as failed.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import random
@@ -24,6 +25,7 @@ from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown
 from holdbeat.store.adapter import Listener, PersistenceAdapter
 from holdbeat.store.forks import forked
 from holdbeat.store.migrate import REFUSING_TRIGGERS
+from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
 from holdbeat.store.postgres.sessions import APPLICATION
@@ -138,15 +140,33 @@ class PostgresStore(PersistenceAdapter):
     def joined(self, connection: Any) -> Transaction:
         if self._refused is not None:
             raise self._refused
-        if not isinstance(connection, psycopg.Connection) or (
-            connection.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS and connection.autocommit
-        ):
+        driver = connection.connection if isinstance(connection, AwaitedConnection) else connection
+        if isinstance(driver, psycopg.AsyncConnection) and driver is connection:
+            raise HoldbeatError(
+                "An AsyncConnection can only be used by the verbs that are awaited: await app.with_options("
+                "connection=connection).enqueue(…), not enqueue_sync.",
+                code="needs_await",
+            )
+        if not isinstance(driver, psycopg.Connection | psycopg.AsyncConnection):
             raise HoldbeatError(
                 "To enqueue inside your own transaction on PostgreSQL, hand in the connection of `with "
-                "app.connection() as connection:`, or a psycopg connection on which a transaction is open.",
+                "app.connection() as connection:`, a psycopg 3 Connection or AsyncConnection, or the Session or "
+                f"connection of SQLAlchemy or Django over one; this is a {type(driver).__module__}."
+                f"{type(driver).__qualname__}.",
                 code="no_transaction",
             )
+        if driver.autocommit and driver.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
+            raise HoldbeatError(
+                "No transaction is open on this connection, and it is in autocommit mode: the job would be stored at "
+                "once. Enqueue inside `with connection.transaction():`, in Django inside `transaction.atomic()`.",
+                code="no_transaction",
+            )
+        if isinstance(connection, AwaitedConnection):
+            return AwaitedPostgresTransaction(connection, self.clock.now(), self.terms, self._types)
         return JoinedPostgresTransaction(connection, self.clock.now(), self.terms, self._types)
+
+    def for_thread(self, connection: Any, loop: asyncio.AbstractEventLoop) -> Any:
+        return AwaitedConnection(connection, loop) if isinstance(connection, psycopg.AsyncConnection) else connection
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Row]]:
