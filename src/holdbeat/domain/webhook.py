@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from holdbeat.domain import events
 from holdbeat.domain.clock import to_millis
 from holdbeat.domain.errors import Invalid
 
@@ -30,6 +31,16 @@ JOB_CANCELLED: Final = "job.cancelled"
 JOB_PERMANENTLY_FAILED: Final = "job.permanently_failed"
 GROUP_FINISHED: Final = "group.finished"
 
+OPERATIONAL_EVENTS: Final = (
+    events.ZOMBIE_FOUND,
+    events.LEASE_EXPIRED,
+    events.STALE_RESULT,
+    events.CLOCK_JUMPED,
+    events.SCHEDULE_MISSED,
+    events.WEBHOOK_DISABLED,
+)
+"""Events of the log that are told to subscribers as they are, and counted. To add one, add its name."""
+
 WEBHOOK_EVENTS: Final = (
     RUN_COMPLETED,
     RUN_FAILED,
@@ -37,6 +48,7 @@ WEBHOOK_EVENTS: Final = (
     JOB_CANCELLED,
     JOB_PERMANENTLY_FAILED,
     GROUP_FINISHED,
+    *OPERATIONAL_EVENTS,
 )
 
 ATTEMPT_DEADLINE_S: Final = 15.0
