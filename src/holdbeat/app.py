@@ -275,8 +275,13 @@ class App(AppHooks, JobTypeRegistry):
         self, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any
     ) -> tuple[PersistenceAdapter, R]:
         app = self._at_home()
-        if connection_of(self._options, calls) is not None:
-            return self._submit_sync(calls, verb, *args)
+        connection = connection_of(self._options, calls)
+        if connection is not None:
+            opened = await asyncio.to_thread(app._opened)
+            usable = opened.for_thread(connection, asyncio.get_running_loop())
+            if usable is not connection:
+                return await asyncio.to_thread(self._submit_joined, usable, calls, verb, *args)
+            return self._submit_joined(connection, calls, verb, *args)
         submissions = [submission_of(call) for call in calls]
         store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
         return store, await store.write(verb, *args, submissions)
@@ -284,11 +289,16 @@ class App(AppHooks, JobTypeRegistry):
     def _submit_sync(
         self, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any
     ) -> tuple[PersistenceAdapter, R]:
-        submissions = [submission_of(call) for call in calls]
         connection = connection_of(self._options, calls)
-        if connection is None:
-            store = self.store
-            return store, store.write_sync(verb, *args, submissions)
+        if connection is not None:
+            return self._submit_joined(connection, calls, verb, *args)
+        store = self.store
+        return store, store.write_sync(verb, *args, [submission_of(call) for call in calls])
+
+    def _submit_joined(
+        self, connection: Any, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any
+    ) -> tuple[PersistenceAdapter, R]:
+        submissions = [submission_of(call) for call in calls]
         store = self._joining(connection)
         return store, store.write_joined(connection, verb, *args, submissions)
 

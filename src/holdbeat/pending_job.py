@@ -70,7 +70,26 @@ def connection_of(options: Mapping[str, Any], calls: Sequence[PendingJob]) -> An
             code="many_connections",
             field="connection",
         )
-    return next(iter(connections.values()), None)
+    connection = next(iter(connections.values()), None)
+    return None if connection is None else driver_connection(connection)
+
+
+def driver_connection(connection: Any) -> Any:
+    """The driver's own connection inside a Session or connection of SQLAlchemy or of Django; others as they are."""
+    if hasattr(connection, "sync_session"):
+        raise Invalid(
+            "Hand in the connection of the AsyncSession: connection=await session.connection().",
+            code="no_transaction",
+            field="connection",
+        )
+    connection = getattr(connection, "sync_connection", connection)
+    while not hasattr(connection, "driver_connection"):
+        inner = getattr(connection, "connection", None)
+        inner = inner() if callable(inner) else inner
+        if inner is None or inner is connection:
+            return connection
+        connection = inner
+    return connection.driver_connection
 
 
 def refuse_unknown_options(options: Mapping[str, Any]) -> None:

@@ -205,11 +205,29 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+_OLD_NAMES = {
+    "lease_duration": "lease_s (seconds)",
+    "lease_duration_seconds": "lease_s",
+    "lease_timeout": "lease_s (seconds)",
+    "heartbeat_interval": "heartbeat_s (seconds)",
+    "heartbeat_interval_seconds": "heartbeat_s",
+    "grace_period": "grace_s (seconds)",
+    "max_workers": "slots",
+    "max_concurrent_jobs": "concurrency",
+}
+"""Words of other schedulers, and what replaces them."""
+
+
 def _checked(name: str, value: Any, origin: str) -> Any:
     """A value of the right kind and within its bounds, or a refusal that names the setting."""
     if name not in _FIELDS:
         near = get_close_matches(name, [*_FIELDS, "preset"], 1)
-        hint = f" Did you mean {near[0]}?" if near else f" Settings are: {', '.join(_FIELDS)}."
+        if name in _OLD_NAMES:
+            hint = f" It is called {_OLD_NAMES[name]} here."
+        elif near:
+            hint = f" Did you mean {near[0]}?"
+        else:
+            hint = f" Settings are: {', '.join(_FIELDS)}."
         raise SettingsError(f"There is no setting named {name} ({origin}).{hint}", field=name)
     default = _FIELDS[name].default
     try:

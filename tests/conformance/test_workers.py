@@ -49,7 +49,7 @@ def test_one_beat_extends_all_leases_of_a_worker_and_no_others(store: Persistenc
     clock.advance(30)
     answer = store.write_sync(beat, "mine", TERMS)
     assert answer.held == {taken.lease.id for taken in mine}
-    assert answer.cancelled == {}
+    assert answer.renewed == answer.held
     leases = {
         row[0]: (instant(store, row[1]), instant(store, row[2]))
         for row in rows(store, "SELECT id, heartbeat_at, expires_at FROM leases")
@@ -66,13 +66,13 @@ def test_leases_are_extended_in_one_statement(store: PersistenceAdapter) -> None
     statements: list[str] = []
 
     def watched(tx: Transaction) -> None:
-        rows_of = tx.rows
+        all_rows = tx.all_rows
 
-        def note(sql: str, /, **params: object) -> list[tuple[object, ...]]:
-            statements.append(sql)
-            return rows_of(sql, **params)
+        def note(*queries: tuple[str, dict[str, object]]) -> list[list[tuple[object, ...]]]:
+            statements.extend(sql for sql, _ in queries)
+            return all_rows(*queries)
 
-        tx.rows = note  # type: ignore[method-assign]
+        tx.all_rows = note  # type: ignore[method-assign]
         beat(tx, "w", TERMS)
 
     store.write_sync(watched)
@@ -103,6 +103,27 @@ def test_a_beat_does_not_bring_a_recovered_lease_back(store: PersistenceAdapter,
     assert rows(store, "SELECT id FROM leases") == []
 
 
+class _Undone(Exception):
+    pass
+
+
+@pytest.mark.rule("LEASE-02")
+def test_a_beat_touches_no_table_but_workers_and_leases(store: PersistenceAdapter) -> None:
+    enqueue_one(store)
+    taken = claim_one(store, terms=TERMS)
+    answers = []
+
+    def beat_without_the_others(tx: Transaction) -> None:
+        for table in ("jobs", "job_runs", "direct_reservations"):
+            tx.execute(f"ALTER TABLE {table} RENAME TO {table}_elsewhere")
+        answers.append(beat(tx, "w", TERMS))
+        raise _Undone
+
+    with pytest.raises(_Undone):
+        store.write_sync(beat_without_the_others)
+    assert answers[-1].renewed == answers[-1].held == {taken.lease.id}
+
+
 @pytest.mark.rule("CAN-02")
 def test_a_worker_hears_of_cancelled_jobs_and_direct_requests(store: PersistenceAdapter) -> None:
     introduce(store, "owner")
@@ -115,7 +136,6 @@ def test_a_worker_hears_of_cancelled_jobs_and_direct_requests(store: Persistence
     expected = {first.lease.id: "enough", direct.lease.id: "the client went away"}
     assert store.read_sync(signals, "w") == expected
     answer = store.write_sync(beat, "w", TERMS)
-    assert answer.cancelled == expected
     assert answer.held == {direct.lease.id, first.lease.id, second.lease.id}
     assert store.read_sync(signals, "another") == {}
     complete(store, first)

@@ -147,3 +147,13 @@ def test_a_heartbeat_that_is_not_shorter_than_the_lease_is_refused() -> None:
 )  # fmt: skip
 def test_only_loopback_addresses_count_as_this_machine(host: str, is_loopback: bool) -> None:
     assert load(host=host).is_on_loopback is is_loopback
+
+
+@pytest.mark.rule("OPS-01")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("lease_duration", "lease_s"), ("heartbeat_interval", "heartbeat_s"), ("max_workers", "slots")],
+)
+def test_an_old_word_for_a_setting_is_refused_with_the_name_that_replaces_it(old: str, new: str) -> None:
+    with pytest.raises(SettingsError, match=f"It is called {new}"):
+        Settings().with_changes(**{old: 60})

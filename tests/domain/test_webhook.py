@@ -14,7 +14,7 @@ from standardwebhooks import Webhook as Verifier
 from standardwebhooks import WebhookVerificationError
 
 from holdbeat.domain import webhook as wh
-from holdbeat.domain.breaker import FAILURES_TO_OPEN, MAX_HOSTS, CircuitBreaker
+from holdbeat.domain.breaker import FAILURES_TO_OPEN, MAX_RECEIVERS, CircuitBreaker
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.webhook import Delivery, DeliveryStatus, Webhook, judge_attempt
@@ -293,12 +293,12 @@ def test_a_success_in_between_forgets_the_failures() -> None:
     [(None, True), (500, True), (503, True), (429, True), (404, False), (302, False)],
 )
 def test_only_trouble_of_the_whole_host_counts_against_it(status_code: int | None, blamed: bool) -> None:
-    assert judge_attempt(attempts=1, now=NOW, jitter=1, status_code=status_code).blames_host is blamed
-    assert judge_attempt(attempts=4, now=NOW, jitter=1, status_code=status_code).blames_host is blamed
+    assert judge_attempt(attempts=1, now=NOW, jitter=1, status_code=status_code).blames_receiver is blamed
+    assert judge_attempt(attempts=4, now=NOW, jitter=1, status_code=status_code).blames_receiver is blamed
 
 
-def test_the_breaker_remembers_a_bounded_number_of_hosts() -> None:
+def test_the_breaker_remembers_a_bounded_number_of_receivers() -> None:
     breaker = CircuitBreaker()
-    for number in range(MAX_HOSTS + 100):
+    for number in range(MAX_RECEIVERS + 100):
         breaker.record(f"host-{number}:80", failed=True, now=at(number))
-    assert len(breaker._hosts) == MAX_HOSTS
+    assert len(breaker._receivers) == MAX_RECEIVERS

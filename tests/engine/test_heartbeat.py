@@ -212,3 +212,54 @@ async def test_a_jump_of_the_wall_clock_is_answered_with_a_beat(store_url: str, 
         assert not work.told
         # And recovery, which may look before the beat, leaves the live one alone.
         assert await work.stage.supervisor.recovery.step() == 0
+
+
+@pytest.mark.rule("LEASE-02", "LEASE-04", "LEASE-07")
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+async def test_a_lock_on_jobs_longer_than_the_lease_stops_no_handler(store_url: str) -> None:
+    """SQLite locks no single table. What ends meanwhile waits for the lock with its own lease locked."""
+    app = App(store_url, slots=4, concurrency="unlimited", lease_s=LEASE_S, heartbeat_s=0.3, grace_s=30)
+    release, short = threading.Event(), threading.Event()
+
+    @app.job(retries=0)
+    async def hold() -> str:
+        await asyncio.to_thread(release.wait, 30)
+        return "done"
+
+    @app.job(retries=0)
+    async def end_soon() -> str:
+        await asyncio.to_thread(short.wait, 30)
+        return "done"
+
+    async with app.running(shutdown_grace_s=0):
+        long, ending = await app.enqueue(hold), await app.enqueue(end_soon)
+        await until(lambda: value(app.store, "SELECT count(*) FROM leases") == 2)
+        with psycopg.connect(store_url) as connection:
+            connection.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+            short.set()
+            late = asyncio.create_task(app.enqueue(hold))
+            await asyncio.sleep(3 * LEASE_S)
+            assert app._supervisor is not None
+            assert [entry.stop.reason for entry in app._supervisor.dispatcher.running.values()] == [None]
+        release.set()
+        for handle in (long, ending, await late):
+            assert (await handle.wait(timeout=20)).status is JobStatus.COMPLETED
+    app.close()
+
+
+@pytest.mark.rule("LEASE-04")
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+async def test_a_claim_that_waited_for_a_lock_longer_than_its_lease_is_executed(store_url: str) -> None:
+    app = App(store_url, slots=1, lease_s=LEASE_S, heartbeat_s=0.3, grace_s=30)
+
+    @app.job(retries=0)
+    async def work() -> str:
+        return "done"
+
+    async with app.running(shutdown_grace_s=0):
+        with psycopg.connect(store_url) as connection:
+            connection.execute("LOCK TABLE job_runs IN ACCESS EXCLUSIVE MODE")
+            handle = await app.enqueue(work)
+            await asyncio.sleep(2 * LEASE_S)
+        assert (await handle.wait(timeout=20)).status is JobStatus.COMPLETED
+    app.close()

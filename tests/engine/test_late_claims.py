@@ -1,4 +1,4 @@
-"""A worker that stood still after it had claimed starts nothing under a lease that is over."""
+"""A worker that stood still after it had claimed starts nothing under a lease that somebody else ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from holdbeat import App
 from holdbeat.domain.clock import ManualClock
-from holdbeat.domain.run import ErrorKind
+from holdbeat.domain.job import JobStatus
 from holdbeat.store.running.settle_and_claim import turn
 from holdbeat.testing import stage
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest.mark.rule("LEASE-04")
-@pytest.mark.parametrize("beats", [False, True])
-async def test_a_run_whose_lease_was_over_before_it_began_is_not_started(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beats: bool
+@pytest.mark.parametrize("is_recovered", [False, True])
+async def test_a_run_whose_lease_was_over_before_it_began_starts_only_if_it_can_be_renewed(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_recovered: bool
 ) -> None:
     begun: list[int] = []
     app = App()
@@ -31,19 +31,22 @@ async def test_a_run_whose_lease_was_over_before_it_began_is_not_started(
     clock = ManualClock()
     async with stage(app, tmp_path, clock, store=store_url) as on_stage:
         job = await app.enqueue(work)
-        store, write = app.store, app.store.write
+        store, start_write = app.store, app.store.start_write
 
-        async def write_and_stand_still(verb: Any, *args: Any, **kwargs: Any) -> Any:
-            answer = await write(verb, *args, **kwargs)
-            if verb is turn and answer.claims:
+        async def stand_still(answer: Any) -> Any:
+            result = await answer
+            if result.claims:
                 clock.advance(app.settings.lease_s + 1)
-                if beats:
-                    on_stage.supervisor.heartbeat.last_beat_at = clock.monotonic() - 1
-            return answer
+                if is_recovered:
+                    await store.write(lambda tx: tx.execute("DELETE FROM leases"))
+            return result
 
-        monkeypatch.setattr(store, "write", write_and_stand_still)
+        def write_and_stand_still(verb: Any, *args: Any, **kwargs: Any) -> Any:
+            answer = start_write(verb, *args, **kwargs)
+            return stand_still(answer) if verb is turn else answer
+
+        monkeypatch.setattr(store, "start_write", write_and_stand_still)
         await on_stage.step()
         ended = await on_stage.job(job.id)
-    assert len(begun) == beats
-    assert ended.run is not None
-    assert ended.run.error_kind == (None if beats else ErrorKind.LOST)
+    assert len(begun) == (not is_recovered)
+    assert ended.status == (JobStatus.RUNNING if is_recovered else JobStatus.COMPLETED)

@@ -14,7 +14,10 @@ from standardwebhooks import Webhook as Verifier
 
 from holdbeat import App
 from holdbeat.domain.clock import ManualClock, SystemClock
+from holdbeat.domain.views import delivery_json
+from holdbeat.domain.webhook import LEFT_ALONE, DeliveryStatus
 from holdbeat.engine.webhook_service import WebhookService
+from holdbeat.store.webhooks.deliveries import list_deliveries
 from holdbeat.store.webhooks.subscriptions import create_webhook
 from holdbeat.testing import Stage, stage
 from tests.engine.acting import recover_footing, rows, stumble, until, value
@@ -155,6 +158,28 @@ async def test_five_failures_open_the_breaker_and_waiting_costs_no_attempt(store
         clock.advance(25)
         await office.deliver()
         # One probe, no more.
+        assert len(receiver.requests) == tried + 1
+
+
+@pytest.mark.rule("WEB-03")
+async def test_a_failing_url_holds_up_no_other_of_its_host_and_its_deliveries_say_why(
+    store_url: str, tmp_path: Path
+) -> None:
+    clock = ManualClock()
+    async with serving(http(b"", None, "500 Oh")) as receiver, post(store_url, tmp_path, clock) as office:
+        for _ in range(20):
+            await office.end_a_job(webhook_url=receiver.url("/bad"))
+        for _ in range(4):
+            await office.deliver()
+        clock.advance(10)
+        await office.deliver()
+        waiting = office.store.read_sync(list_deliveries, status=DeliveryStatus.PENDING).items
+        views = [delivery_json(delivery) for delivery in waiting]
+        assert any(delivery["waits_because"].startswith(LEFT_ALONE) for delivery in views)
+        assert all(delivery["waits_until"] == delivery["next_attempt_at"] for delivery in views)
+        tried = len(receiver.requests)
+        await office.end_a_job(webhook_url=receiver.url("/good"))
+        assert await office.deliver() == 1
         assert len(receiver.requests) == tried + 1
 
 

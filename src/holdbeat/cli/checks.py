@@ -80,7 +80,10 @@ def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[C
             found.append(Check(name, State.WRONG, error.detail))
         except OSError as error:
             found.append(Check(name, State.WRONG, str(error), "Check the rights of this user on the store's folder."))
-    return found, {} if is_file else {"postgresql": store.read_sync(server_version)}
+    if is_file:
+        return found, {}
+    pooler = {"pooler": "yes; other processes are noticed by polling"} if store.is_pooled else {}
+    return found, {"postgresql": store.read_sync(server_version), **pooler}
 
 
 def _schema(settings: Any) -> Check:

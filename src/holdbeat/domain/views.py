@@ -185,6 +185,8 @@ def delivery_json(delivery: Delivery) -> dict[str, Any]:
         "status": delivery.status,
         "attempts": delivery.attempts,
         "next_attempt_at": _time(delivery.next_attempt_at),
+        "waits_until": _time(delivery.waits_until),
+        "waits_because": delivery.waits_because,
         "created_at": _time(delivery.created_at),
         "delivered_at": _time(delivery.delivered_at),
         "last_status_code": delivery.last_status_code,

@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from holdbeat.domain import events
 from holdbeat.domain.clock import to_millis
 from holdbeat.domain.errors import Invalid
 
@@ -30,6 +31,16 @@ JOB_CANCELLED: Final = "job.cancelled"
 JOB_PERMANENTLY_FAILED: Final = "job.permanently_failed"
 GROUP_FINISHED: Final = "group.finished"
 
+OPERATIONAL_EVENTS: Final = (
+    events.ZOMBIE_FOUND,
+    events.LEASE_EXPIRED,
+    events.STALE_RESULT,
+    events.CLOCK_JUMPED,
+    events.SCHEDULE_MISSED,
+    events.WEBHOOK_DISABLED,
+)
+"""Events of the log that are told to subscribers as they are, and counted. To add one, add its name."""
+
 WEBHOOK_EVENTS: Final = (
     RUN_COMPLETED,
     RUN_FAILED,
@@ -37,6 +48,7 @@ WEBHOOK_EVENTS: Final = (
     JOB_CANCELLED,
     JOB_PERMANENTLY_FAILED,
     GROUP_FINISHED,
+    *OPERATIONAL_EVENTS,
 )
 
 ATTEMPT_DEADLINE_S: Final = 15.0
@@ -45,6 +57,7 @@ MAX_RETRY_AFTER_S: Final = 3600.0
 ROTATION_S: Final = 24 * 3600.0
 SECRET_PREFIX: Final = "whsec_"
 GONE: Final = 410
+LEFT_ALONE: Final = "The last calls of this URL failed one after the other, so it is left alone for a while."
 
 
 class DeliveryStatus(StrEnum):
@@ -90,6 +103,19 @@ class Delivery:
     locked_by: str | None = None
     locked_until: datetime | None = None
 
+    @property
+    def waits_because(self) -> str | None:
+        """Why it is not sent before `next_attempt_at`; None if it has ended or waits for nothing."""
+        if self.status is not DeliveryStatus.PENDING or self.last_error is None:
+            return None
+        if self.last_error == LEFT_ALONE:
+            return f"{LEFT_ALONE} Waiting costs no attempt."
+        return f"Attempt {self.attempts} of {MAX_ATTEMPTS} failed: {self.last_error}"
+
+    @property
+    def waits_until(self) -> datetime | None:
+        return self.next_attempt_at if self.waits_because else None
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptVerdict:
@@ -99,8 +125,8 @@ class AttemptVerdict:
     next_attempt_at: datetime | None = None
     error: str | None = None
     disables_webhook: bool = False
-    blames_host: bool = False
-    """The host as a whole is in trouble, not this receiver alone: the circuit breaker counts it."""
+    blames_receiver: bool = False
+    """The receiver is in trouble, not this message alone: the circuit breaker counts it."""
 
 
 def host_of(url: str) -> str:
@@ -175,12 +201,12 @@ def judge_attempt(
         return AttemptVerdict(
             DeliveryStatus.FAILED, error="HTTP 410: the receiver is gone for good", disables_webhook=True
         )
-    blames_host = status_code is None or status_code == 429 or status_code >= 500
+    blames_receiver = status_code is None or status_code == 429 or status_code >= 500
     if attempts >= MAX_ATTEMPTS:
-        return AttemptVerdict(DeliveryStatus.FAILED, error=reason, blames_host=blames_host)
+        return AttemptVerdict(DeliveryStatus.FAILED, error=reason, blames_receiver=blames_receiver)
     wait_s = max(backoff_s(attempts, jitter), parse_retry_after(retry_after, now=now) or 0.0)
     return AttemptVerdict(
-        DeliveryStatus.PENDING, to_millis(now + timedelta(seconds=wait_s)), reason, blames_host=blames_host
+        DeliveryStatus.PENDING, to_millis(now + timedelta(seconds=wait_s)), reason, blames_receiver=blames_receiver
     )
 
 

@@ -32,6 +32,7 @@ from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.settle import Settled
 from holdbeat.store.running.settle_and_claim import Turn, turn
 from holdbeat.store.running.unsettled_claims import held_claims
+from holdbeat.store.running.workers import beat
 from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
@@ -96,8 +97,8 @@ class Dispatcher:
         self._changed = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None
         self._turned_at = 0.0
-        self.last_beat_at: Callable[[], float | None] = lambda: None
-        """When the leases were last renewed, on the monotonic clock."""
+        self.renewed_at: Callable[[str], float | None] = lambda lease_id: None
+        """When a lease was last renewed, on the monotonic clock."""
 
     # --- life --------------------------------------------------------------------------------------------
 
@@ -333,20 +334,35 @@ class Dispatcher:
     # --- runs --------------------------------------------------------------------------------------------
 
     def _begin(self, claim: Claim, claimed_at: float) -> None:
-        entry = self.running.start(claim, claimed_at)
-        execution = self._execute(entry)
+        lease, now = claim.lease, self._store.clock.monotonic()
+        renewed_at = max(claimed_at, self.renewed_at(lease.id) or claimed_at)
+        is_late = now >= renewed_at + (lease.expires_at - lease.acquired_at).total_seconds()
+        entry = self.running.start(claim, now if is_late else claimed_at)
+        execution = self._execute(entry, is_late)
         if HAS_EAGER_TASKS:
             entry.task = asyncio.Task(execution, loop=asyncio.get_running_loop(), eager_start=True)  # type: ignore[call-arg]
         else:
             entry.task = asyncio.create_task(execution)
 
-    async def _execute(self, entry: Running) -> None:
+    async def _renew(self, entry: Running) -> None:
+        """Before a handler starts whose lease may be over: the answer to its claim, or this process, took that long.
+
+        Somebody else may have the slot by now (LEASE-04). If not, the lease is renewed and the handler starts.
+        """
         lease = entry.claim.lease
-        renewed_at = max(entry.claimed_at, self.last_beat_at() or 0.0)
-        if self._store.clock.monotonic() >= renewed_at + (lease.expires_at - lease.acquired_at).total_seconds():
-            # The process stood still after it had claimed: somebody else may have the slot by now (LEASE-04).
+        try:
+            answer = await self._store.write(beat, self._worker.id, self._terms)
+        except Exception as error:
+            log.error("the lease of run %s was over before it began, and cannot be renewed: %s", lease.id, error)
+            entry.stop.set(StopReason.LOST)
+            return
+        if lease.id not in answer.renewed:
             log.error("the lease of run %s was over before it began; it is not started", lease.id)
             entry.stop.set(StopReason.LOST)
+
+    async def _execute(self, entry: Running, is_late: bool) -> None:
+        if is_late:
+            await self._renew(entry)
         try:
             outcome = await self._executor.execute(entry.claim, entry.stop)
         except asyncio.CancelledError:

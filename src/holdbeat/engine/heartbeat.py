@@ -18,7 +18,7 @@ from holdbeat.engine.running import Running
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.running.workers import Beat, beat
+from holdbeat.store.running.workers import Beat, beat, signals
 from holdbeat.store.work import Work
 
 log = logging.getLogger("holdbeat.engine")
@@ -64,6 +64,10 @@ class Heartbeat:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.last_beat_at: float | None = None
+        self._renewed_at: dict[str, float] = {}
+        """When each lease was last extended, on the monotonic clock, for the leases of the last beat."""
+        self._asked: Work | None = None
+        """The question which work should stop, while the store has not answered it."""
 
     def start(self) -> None:
         if self._thread is None:
@@ -91,13 +95,19 @@ class Heartbeat:
             self.stop_the_overdue()
             return False
         self.last_beat_at = began
+        before_at = self._renewed_at
+        self._renewed_at = {
+            lease_id: began if lease_id in answer.renewed else before_at[lease_id]
+            for lease_id in answer.held
+            if lease_id in answer.renewed or lease_id in before_at
+        }
         log.debug("heartbeat of %s: %d leases", self._worker_id, len(answer.held), extra={"worker": self._worker_id})
         for lease_id in held.keys() - answer.held:
             if lease_id in self._running:
                 log.warning("the lease of run %s is gone; its handler is stopped", lease_id)
                 self._stop_lost(held[lease_id])
-        for lease_id in answer.cancelled:
-            self._tell(lease_id, StopReason.CANCELLED)
+        if answer.held:
+            self._tell_cancelled()
         before, self._unknown = self._unknown, answer.held - known - self._known()
         if before & self._unknown:
             log.warning("leases are held that nobody executes here: %s", ", ".join(sorted(before & self._unknown)))
@@ -108,7 +118,7 @@ class Heartbeat:
     def _beat(self) -> Beat:
         """Waits for the store however long it takes, but lets no deadline pass unseen meanwhile."""
         work = Work(beat, (self._worker_id, self._terms), {})
-        self._store.submit(work, read_only=False)
+        self._store.submit_beat(work)
         assert work.future is not None
         while True:
             try:
@@ -121,6 +131,29 @@ class Heartbeat:
                 if self._stopped.is_set():
                     work.future.cancel()
 
+    def _tell_cancelled(self) -> None:
+        """Tells handlers of cancelled work. The answer is not waited for long: it reads `jobs`, which may be locked."""
+        if self._asked is None:
+            self._asked = Work(signals, (self._worker_id,), {})
+            self._store.submit(self._asked, read_only=True)
+        assert self._asked.future is not None
+        try:
+            cancelled: dict[str, str] = self._asked.future.result(min(LOOK_S, self._terms.heartbeat_s / 4))
+        except TimeoutError:
+            if not self._asked.future.done():
+                return  # the next beat looks for the answer
+            cancelled = {}
+        except Exception as error:
+            log.warning("it is not known which work was cancelled, the next heartbeat asks again: %s", error)
+            cancelled = {}
+        self._asked = None
+        for lease_id in cancelled:
+            self._tell(lease_id, StopReason.CANCELLED)
+
+    def renewed_at(self, lease_id: str) -> float | None:
+        """When a lease was last extended, on the monotonic clock; may be called from any thread."""
+        return self._renewed_at.get(lease_id)
+
     def stop_the_overdue(self) -> list[str]:
         """Stops handlers whose lease has run out by this machine's own reckoning."""
         now = self._clock.monotonic()
@@ -128,7 +161,7 @@ class Heartbeat:
             lease_id: entry
             for lease_id, entry in dict(self._running).items()
             if entry.stop.reason is not StopReason.LOST
-            and now >= max(entry.claimed_at, self.last_beat_at or entry.claimed_at) + self._terms.lease_s
+            and now >= max(entry.claimed_at, self._renewed_at.get(lease_id, entry.claimed_at)) + self._terms.lease_s
         }
         for lease_id, entry in overdue.items():
             self._stop_lost(entry)

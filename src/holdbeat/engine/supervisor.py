@@ -99,7 +99,7 @@ class Supervisor:
             on_unknown=self._doubt_from_thread,
             recorder=recorder,
         )
-        self.dispatcher.last_beat_at = lambda: self.heartbeat.last_beat_at
+        self.dispatcher.renewed_at = self.heartbeat.renewed_at
         self.recovery = ZombieRecovery(store, terms, settings.recover_s)
         self.direct = DirectExecutionHandler(
             store, self.worker.id, direct_wait_s=settings.direct_wait_s, reservation_s=settings.reservation_s

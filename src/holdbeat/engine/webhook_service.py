@@ -77,7 +77,7 @@ class WebhookService(Service):
         now = self.store.clock.now()
         sent = 0
         for entry in taken:
-            until = self._breaker.wait_until(entry.host, now=now)
+            until = self._breaker.wait_until(entry.delivery.url, now=now)
             if until is not None:
                 self._results.append(DeliveryResult(entry.delivery.id, self._me, postponed_until=until))
                 self._recorder.webhook_attempted("postponed")
@@ -158,7 +158,7 @@ class WebhookService(Service):
             retry_after=retry_after,
             is_forbidden=is_forbidden,
         )
-        self._breaker.record(entry.host, failed=verdict.blames_host, now=now)
+        self._breaker.record(delivery.url, failed=verdict.blames_receiver, now=now)
         self._recorder.webhook_attempted(_RECORDED_AS[verdict.status])
         if verdict.status is DeliveryStatus.FAILED:
             log.warning("webhook delivery %s to %s failed for good: %s", delivery.id, entry.host, verdict.error)

@@ -12,7 +12,7 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -215,25 +215,31 @@ def _families(gauges: StoreGauges) -> Iterator[Metric]:
         ("holdbeat_deliveries_pending", "Webhook deliveries on their way.", gauges.deliveries_pending),
     ):
         yield GaugeMetricFamily(metric, help_, value=value)
+    for name, (metric, help_) in _STORE_COUNTERS.items():
+        yield CounterMetricFamily(metric, help_, value=gauges.events[name])
+
+
+_STORE_COUNTERS = {
+    events.LEASE_EXPIRED: ("holdbeat_lease_expiries", "Leases that ran out and were recovered, by any process."),
+    events.STALE_RESULT: (
+        "holdbeat_stale_results",
+        "Results that came after the lease was gone, and were refused, of any process.",
+    ),
+    events.ZOMBIE_FOUND: (
+        "holdbeat_zombies_recovered",
+        "Runs whose worker was gone, ended by recovery in any process.",
+    ),
+    events.CLOCK_JUMPED: (
+        "holdbeat_clock_jumps",
+        "Jumps of the wall clock, or skew against the database, seen by any process.",
+    ),
+}
+"""Counters that the store keeps: the same whichever process is asked."""
 
 
 def _event_counters(registry: CollectorRegistry) -> dict[str, Counter]:
     """Counters of Events that this process committed."""
     return {
-        events.LEASE_EXPIRED: Counter(
-            "holdbeat_lease_expiries", "Leases that ran out and were recovered.", registry=registry
-        ),
-        events.STALE_RESULT: Counter(
-            "holdbeat_stale_results",
-            "Results that came after the lease was gone, and were refused.",
-            registry=registry,
-        ),
-        events.ZOMBIE_FOUND: Counter(
-            "holdbeat_zombies_recovered", "Runs whose worker was gone, ended by recovery.", registry=registry
-        ),
-        events.CLOCK_JUMPED: Counter(
-            "holdbeat_clock_jumps", "Jumps of the wall clock, or skew against the database.", registry=registry
-        ),
         events.RUN_OVERDUE: Counter(
             "holdbeat_runs_overdue", "Runs that went on after their timeout.", registry=registry
         ),

@@ -110,6 +110,8 @@ class Delivery(TypedDict):
     status: Literal["PENDING", "DELIVERED", "FAILED"]
     attempts: int
     next_attempt_at: Instant | None
+    waits_until: Instant | None
+    waits_because: str | None
     created_at: Instant
     delivered_at: Instant | None
     last_status_code: int | None

@@ -78,11 +78,20 @@ class PersistenceAdapter(ABC):
         self.timer: Timer | None = None
         """Told how long each call took its caller: `write` or `read`, and the seconds."""
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a connection pooler is between this process and the database."""
+        return False
+
     # --- running verbs -----------------------------------------------------------------------------------
 
     @abstractmethod
     def submit(self, work: Work, *, read_only: bool) -> None:
         """Hands a call to the engine, which answers once the result is durable."""
+
+    def submit_beat(self, work: Work) -> None:
+        """`submit` for a heartbeat, which waits for no other call where the engine has several connections."""
+        self.submit(work, read_only=False)
 
     def write_waiting(self, work: Work) -> None:
         """`submit` for a write whose caller does nothing else until it is answered."""
@@ -161,6 +170,13 @@ class PersistenceAdapter(ABC):
 
         The caller commits; `write_events` of the transaction must be called before that, so that Events are stored too.
         """
+
+    def for_thread(self, connection: Any, loop: asyncio.AbstractEventLoop) -> Any:
+        """A caller's connection that only its event loop may use, in a form for `joined` in another thread.
+
+        Any other is handed back as it is.
+        """
+        return connection
 
     def write_joined(
         self,

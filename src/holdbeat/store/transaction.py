@@ -15,6 +15,7 @@ from holdbeat.domain.ids import IdSource
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.params import dumps
 from holdbeat.store.event_batches import BATCH_COLUMNS, EVENT_COLUMNS, packed
+from holdbeat.store.operational_deliveries import tell_subscribers
 from holdbeat.store.topics import Topic
 
 Row = tuple[Any, ...]
@@ -156,6 +157,7 @@ class Transaction(ABC):
         """Appends the noted Events to the log; the engine calls it before it commits."""
         if not self.events:
             return
+        tell_subscribers(self, self.events)
         noted, self.events = self.events, []
         for is_batch, rows in packed(noted):
             if is_batch:

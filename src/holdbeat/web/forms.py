@@ -32,6 +32,12 @@ EVENT_WORDS = {
     "job.cancelled": "a job was cancelled",
     "job.permanently_failed": "a job has failed and is not tried again",
     "group.finished": "all jobs of a group have ended",
+    "zombie.found": "the worker of a run was gone",
+    "lease.expired": "a lease ran out and was recovered",
+    "lease.stale_result": "a result came after its lease was gone, and was refused: the run may have happened twice",
+    "clock.jumped": "the clock of a machine jumped, or differs from the database's",
+    "schedule.missed": "a due time passed while nobody could fire it",
+    "webhook.disabled": "another subscription was disabled",
 }
 
 

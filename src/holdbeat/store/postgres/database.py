@@ -21,14 +21,40 @@ from holdbeat.store.transaction import Row
 log = logging.getLogger("holdbeat.store")
 
 MIGRATION_LOCK = 7450001
-_SESSION = (
-    "SET TimeZone = 'UTC'; SET synchronous_commit = on; SET statement_timeout = '60s'; "
-    "SET idle_in_transaction_session_timeout = '30s'; SET jit = off; SET plan_cache_mode = auto"
-)
+_TERMS = {
+    "TimeZone": "UTC",
+    "synchronous_commit": "on",
+    "statement_timeout": "60s",
+    "idle_in_transaction_session_timeout": "30s",
+    "jit": "off",
+    "plan_cache_mode": "auto",
+}
+_SESSION = "; ".join(f"SET {name} = '{value}'" for name, value in _TERMS.items())
+_LOCAL = "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _TERMS.items())
 
 
 class StoreConnection(psycopg.Connection[Row]):
     """A connection that Holdbeat made, to tell it from those of the program around us."""
+
+    is_pooled = False
+    """Whether something in between, such as PgBouncer, may give each transaction another session of the server."""
+
+    def use_transactions_only(self) -> None:
+        """Gives up what belongs to a session, if there may be another one for each transaction.
+
+        A pooler makes up the process id that it announces, so that one differs from the server's own.
+        """
+        row = self.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+        assert row is not None
+        self.is_pooled = row[0] != self.info.backend_pid
+        if self.is_pooled:
+            self.prepare_threshold = None
+
+    def begin(self, mode: str = "") -> None:
+        """Begins a transaction with our settings, which a pooled session does not have of itself."""
+        self.execute(f"BEGIN {mode}".encode())
+        if self.is_pooled:
+            self.execute(_LOCAL.encode())
 
 
 class _CleanUpErrors(logging.Filter):
@@ -65,7 +91,9 @@ def connect(url: str) -> StoreConnection:
     connection.adapters.register_loader("json", TextLoader)
     # A batch is written with a text for each pattern of columns that hold one value, so there are many of them.
     connection.prepared_max = 400
-    connection.execute(_SESSION)
+    connection.use_transactions_only()
+    if not connection.is_pooled:
+        connection.execute(_SESSION.encode())
     return connection
 
 
@@ -74,9 +102,9 @@ class Link:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._connection: psycopg.Connection[Row] | None = None
+        self._connection: StoreConnection | None = None
 
-    def get(self) -> psycopg.Connection[Row]:
+    def get(self) -> StoreConnection:
         if self._connection is None or self._connection.closed:
             self._connection = connect(self._url)
         return self._connection

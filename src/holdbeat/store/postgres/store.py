@@ -7,6 +7,7 @@ that nothing is done twice and nothing that was done is reported as failed.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import random
@@ -24,6 +25,7 @@ from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown
 from holdbeat.store.adapter import Listener, PersistenceAdapter, read_took_too_long
 from holdbeat.store.forks import forked
 from holdbeat.store.migrate import REFUSING_TRIGGERS
+from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
 from holdbeat.store.postgres.sessions import APPLICATION
@@ -87,12 +89,15 @@ class PostgresStore(PersistenceAdapter):
         self._writing = Calls(SystemClock().monotonic)
         self._reading = Calls(SystemClock().monotonic)
         self._reading_for_clients = Calls(SystemClock().monotonic)
+        self._beating = Calls(SystemClock().monotonic)
+        """Heartbeats have a connection of their own: all others may wait for a lock on some other table."""
         self._threads = [
             threading.Thread(target=self._loop, args=(calls, read_only), name=name, daemon=True)
             for calls, read_only, name, count in (
                 (self._writing, False, "holdbeat-writer", writers),
                 (self._reading, True, "holdbeat-reader", readers),
                 (self._reading_for_clients, True, "holdbeat-client-reader", readers),
+                (self._beating, False, "holdbeat-beats", 1),
             )
             for _ in range(count)
         ]
@@ -102,14 +107,19 @@ class PostgresStore(PersistenceAdapter):
     # --- the contract ------------------------------------------------------------------------------------
 
     def submit(self, work: Work, *, read_only: bool) -> None:
+        readers = self._reading if work.limit_s is None else self._reading_for_clients
+        self._put(work, readers if read_only else self._writing)
+
+    def submit_beat(self, work: Work) -> None:
+        self._put(work, self._beating)
+
+    def _put(self, work: Work, calls: Calls) -> None:
         if self._refused is not None:
             reply([(work, self._refused)])
         elif self._closed:
             reply([(work, StoreDown("The store has been closed.", code="store_closed"))])
-        elif not read_only:
-            self._writing.put(work)
         else:
-            (self._reading if work.limit_s is None else self._reading_for_clients).put(work)
+            calls.put(work)
 
     def write_waiting(self, work: Work) -> None:
         """Writes in the caller's own thread, which waits anyway: two changes of threads cost as much as a round trip.
@@ -134,22 +144,42 @@ class PostgresStore(PersistenceAdapter):
     def joined(self, connection: Any) -> Transaction:
         if self._refused is not None:
             raise self._refused
-        if not isinstance(connection, psycopg.Connection) or (
-            connection.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS and connection.autocommit
-        ):
+        driver = connection.connection if isinstance(connection, AwaitedConnection) else connection
+        if isinstance(driver, psycopg.AsyncConnection) and driver is connection:
+            raise HoldbeatError(
+                "An AsyncConnection can only be used by the verbs that are awaited: await app.with_options("
+                "connection=connection).enqueue(…), not enqueue_sync.",
+                code="needs_await",
+            )
+        if not isinstance(driver, psycopg.Connection | psycopg.AsyncConnection):
             raise HoldbeatError(
                 "To enqueue inside your own transaction on PostgreSQL, hand in the connection of `with "
-                "app.connection() as connection:`, or a psycopg connection on which a transaction is open.",
+                "app.connection() as connection:`, a psycopg 3 Connection or AsyncConnection, or the Session or "
+                f"connection of SQLAlchemy or Django over one; this is a {type(driver).__module__}."
+                f"{type(driver).__qualname__}.",
                 code="no_transaction",
             )
+        if driver.autocommit and driver.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
+            raise HoldbeatError(
+                "No transaction is open on this connection, and it is in autocommit mode: the job would be stored at "
+                "once. Enqueue inside `with connection.transaction():`, in Django inside `transaction.atomic()`.",
+                code="no_transaction",
+            )
+        if isinstance(connection, AwaitedConnection):
+            return AwaitedPostgresTransaction(connection, self.clock.now(), self.terms, self._types)
         return JoinedPostgresTransaction(connection, self.clock.now(), self.terms, self._types)
+
+    def for_thread(self, connection: Any, loop: asyncio.AbstractEventLoop) -> Any:
+        return AwaitedConnection(connection, loop) if isinstance(connection, psycopg.AsyncConnection) else connection
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Row]]:
         if self._refused is not None or self._closed:
             raise self._refused or StoreDown("The store has been closed.", code="store_closed")
         try:
-            connection = psycopg.connect(self.url, connect_timeout=5, application_name=APPLICATION)
+            connection = psycopg.connect(
+                self.url, connect_timeout=5, application_name=APPLICATION, prepare_threshold=None
+            )
         except psycopg.OperationalError as error:
             raise StoreDown(
                 f"The database cannot be reached ({error}). Check that the server runs, and try again."
@@ -178,6 +208,14 @@ class PostgresStore(PersistenceAdapter):
         """Why the store must not be used any more, once that is so."""
         return self._refused
 
+    @property
+    def is_pooled(self) -> bool:
+        link = Link(self.url)
+        try:
+            return link.get().is_pooled
+        finally:
+            link.close()
+
     def disown(self) -> None:
         """Leaves the connections alone: they are the parent's, and the driver ends none that it did not make."""
         super().disown()
@@ -191,6 +229,7 @@ class PostgresStore(PersistenceAdapter):
         self._writing.close()
         self._reading.close()
         self._reading_for_clients.close()
+        self._beating.close()
         for thread in self._threads:
             thread.join()
         with self._waiting_caller:
@@ -258,7 +297,7 @@ class PostgresStore(PersistenceAdapter):
         tx: PostgresTransaction | None = None
         try:
             with connection.pipeline() as pipeline:
-                connection.execute("BEGIN")
+                connection.begin()
                 asked = self.clock.monotonic()
 
                 def begun_at(row: Row) -> datetime:
@@ -346,7 +385,7 @@ class PostgresStore(PersistenceAdapter):
         for work in works:
             try:
                 with connection.pipeline() as pipeline:
-                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    connection.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
                     if work.limit_s is not None:
                         connection.execute(f"SET LOCAL statement_timeout = {int(work.limit_s * 1000)}")
                     now = self.clock.now()

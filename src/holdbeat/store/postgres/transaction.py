@@ -248,4 +248,5 @@ class JoinedPostgresTransaction(PostgresTransaction):
     def _send(self, sql: str, params: dict[str, Any] | list[Any] | None) -> psycopg.Cursor[Row]:
         cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
         cursor.adapters.register_loader("json", TextLoader)
-        return cursor.execute(sql, params)
+        # Whether a pooler is in between, where a prepared statement may be gone, is the caller's business.
+        return cursor.execute(sql, params, prepare=False)

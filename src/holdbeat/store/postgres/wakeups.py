@@ -62,7 +62,8 @@ class PostgresBell:
             try:
                 if connection is None or connection.closed:
                     connection = StoreConnection.connect(self._url, autocommit=True, connect_timeout=5)
-                connection.execute("SELECT pg_notify(%s, %s)", [CHANNEL, f"{self._me}:{','.join(sorted(topics))}"])
+                payload = f"{self._me}:{','.join(sorted(topics))}"
+                connection.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload], prepare=False)
                 self._closed.wait(0.002)
             except psycopg.Error as error:
                 log.warning("wake-up not sent: %s", error)
@@ -81,6 +82,11 @@ class PostgresBell:
                 with StoreConnection.connect(
                     self._url, autocommit=True, connect_timeout=5, keepalives_idle=10
                 ) as connection:
+                    connection.use_transactions_only()
+                    if connection.is_pooled:
+                        # Another client would get the session that listens, and its notifications.
+                        log.info("a connection pooler is in between: other processes are noticed by polling")
+                        return
                     connection.execute(f"LISTEN {CHANNEL}")
                     pause_s = 0.1
                     self._rung(frozenset({Topic.RECONNECTED}))

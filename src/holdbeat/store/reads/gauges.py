@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdbeat.store.operational_deliveries import event_counts
 from holdbeat.store.reads.stats import count_workers, resource_stats
 from holdbeat.store.transaction import Transaction
 
@@ -20,6 +21,8 @@ class StoreGauges:
     """Of the worker, among those that have not ended, whose last heartbeat is the longest ago."""
     trigger_lag_s: float
     deliveries_pending: int
+    events: dict[str, int]
+    """How many operational Events of each name there have been."""
 
 
 def read_gauges(tx: Transaction) -> StoreGauges:
@@ -34,6 +37,7 @@ def read_gauges(tx: Transaction) -> StoreGauges:
         heartbeat_age_s=_age_s(tx.time(row[0]), tx.now),
         trigger_lag_s=trigger_lag_s(tx),
         deliveries_pending=int(row[1]),
+        events=event_counts(tx),
     )
 
 

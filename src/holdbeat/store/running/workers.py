@@ -1,7 +1,7 @@
 """Workers and their heartbeats.
 
 Guards LEASE-02 and LEASE-04: one beat extends every lease that a worker still holds, and only those; from the answer
-the worker learns which it has lost and which it should let go.
+the worker learns which it has lost. Which it should let go it asks apart (`signals`), because that reads `jobs`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Beat:
 
     held: frozenset[str]
     """Leases that it still holds; whatever else it runs, it has lost."""
-    cancelled: dict[str, str]
-    """Leases among them whose work should stop, and why."""
+    renewed: frozenset[str]
+    """Those that were extended: all but the ones that another transaction is about to end."""
     expires_at: datetime
 
 
@@ -60,41 +60,46 @@ def register_worker(tx: Transaction, worker: Worker, terms: LeaseTerms) -> Worke
 
 
 def beat(tx: Transaction, worker_id: str, terms: LeaseTerms) -> Beat:
-    """Extends all leases of a worker, and its own row, and tells it how its work stands."""
+    """Extends all leases of a worker, and its own row.
+
+    It touches no table but `workers` and `leases`, and waits for no row of them that another transaction holds: a lock
+    on `jobs`, however long, costs no lease.
+    """
     expires_at = terms.expiry(tx.now)
+    # On SQLite the death of a worker is known at once, so there the length of a lease matters little.
+    renewed, free, params = ":expires_at", "", dict[str, Any](expires_at=expires_at)
+    if tx.dialect == "postgres":
+        # Each lease as long as it was when it was taken: a run with a time limit may have a shorter one.
+        renewed = "least(:expires_at, CAST(:now AS timestamptz) + greatest(expires_at - heartbeat_at, :shortest))"
+        params["shortest"] = timedelta(seconds=terms.shortest_s)
+        free = " AND id IN (SELECT id FROM leases WHERE worker_id = :id ORDER BY id FOR UPDATE SKIP LOCKED)"
     tx.execute(
         "UPDATE workers SET heartbeat_at = :now, expires_at = :expires_at, stopped_at = NULL WHERE id = :id",
         id=worker_id,
         now=tx.now,
         expires_at=expires_at,
     )
-    # On SQLite the death of a worker is known at once, so there the length of a lease matters little.
-    renewed, params = ":expires_at", dict[str, Any](expires_at=expires_at)
-    if tx.dialect == "postgres":
-        # Each lease as long as it was when it was taken: a run with a time limit may have a shorter one.
-        renewed = "least(:expires_at, CAST(:now AS timestamptz) + greatest(expires_at - heartbeat_at, :shortest))"
-        params["shortest"] = timedelta(seconds=terms.shortest_s)
-    held = tx.rows(
-        f"UPDATE leases SET heartbeat_at = :now, expires_at = {renewed} WHERE worker_id = :id RETURNING id",
-        id=worker_id,
-        now=tx.now,
-        **params,
+    extended, held = tx.all_rows(
+        (
+            f"UPDATE leases SET heartbeat_at = :now, expires_at = {renewed} WHERE worker_id = :id{free} RETURNING id",
+            {"id": worker_id, "now": tx.now, **params},
+        ),
+        ("SELECT id FROM leases WHERE worker_id = :id", {"id": worker_id}),
     )
-    cancelled = signals(tx, worker_id) if held else {}
-    return Beat(frozenset(row[0] for row in held), cancelled, expires_at)
+    return Beat(frozenset(row[0] for row in held), frozenset(row[0] for row in extended), expires_at)
 
 
 def signals(tx: Transaction, worker_id: str) -> dict[str, str]:
     """Leases of this worker whose work should stop, with the reason: its job was cancelled, or its direct request
     was cancelled or expired."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT l.id, j.cancel_reason FROM leases l JOIN jobs j ON j.id = l.job_id "
         "WHERE l.worker_id = :id AND j.status = 'CANCELLED' "
         "UNION ALL SELECT l.id, r.error FROM leases l JOIN direct_reservations r ON r.id = l.reservation_id "
         "WHERE l.worker_id = :id AND r.status <> 'ACTIVE'",
         id=worker_id,
     )
-    return {lease_id: reason or "cancelled" for lease_id, reason in found}
+    return {lease_id: reason or "cancelled" for lease_id, reason in rows}
 
 
 def begin_stopping(tx: Transaction, worker_id: str) -> None:

@@ -15,7 +15,15 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
-from holdbeat.domain.webhook import AttemptVerdict, Delivery, DeliveryStatus, host_of, replayed, signing_secrets
+from holdbeat.domain.webhook import (
+    LEFT_ALONE,
+    AttemptVerdict,
+    Delivery,
+    DeliveryStatus,
+    host_of,
+    replayed,
+    signing_secrets,
+)
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -237,10 +245,16 @@ def _is_locked(tx: Transaction, delivery: Delivery) -> bool:
 
 
 def _postpone(tx: Transaction, delivery: Delivery, until: datetime) -> None:
+    """Puts a delivery off, and all others to its URL: they would take the places of other receivers on its host."""
     tx.execute(
-        "UPDATE deliveries SET next_attempt_at = :until, locked_by = NULL, locked_until = NULL WHERE id = :id",
+        "UPDATE deliveries SET next_attempt_at = :until, last_error = :why, locked_by = NULL, locked_until = NULL "
+        "WHERE status = 'PENDING' AND host = :host AND url = :url "
+        "AND (id = :id OR (locked_by IS NULL AND next_attempt_at <= :until))",
         id=delivery.id,
+        host=host_of(delivery.url),
+        url=delivery.url,
         until=until,
+        why=LEFT_ALONE,
     )
 
 
