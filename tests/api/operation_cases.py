@@ -171,6 +171,9 @@ def _jobs() -> list[tuple[str, Call]]:
         ("cancel_jobs", ask("cancel_jobs", {"label": "batch=1"}, reason="all")),
         ("cancel_jobs", ask("cancel_jobs", {})),
         ("cancel_jobs", ask("cancel_jobs", {"colour": 1})),
+        ("retry_job", on("later", "retry_job", from_step="crawl")),
+        ("retry_job", on("later", "retry_job", steps="some")),
+        ("retry_job", on("later", "retry_job", steps="fresh")),
         ("retry_job", on("later", "retry_job")),
         ("retry_job", on("ended", "retry_job")),
     ]

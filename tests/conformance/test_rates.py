@@ -158,3 +158,66 @@ def test_old_instants_of_rates_are_pruned_and_nothing_changes_by_it(open_store: 
     clock.advance(60)
     store.write_sync(prune, clock.now())
     assert count(store, "rates") == 0
+
+
+def fair_order(store: PersistenceAdapter, amount: int, at_once: int = 1) -> list[str]:
+    """The partitions of the next jobs, each completed before the next claim."""
+    order: list[str] = []
+    while len(order) < amount:
+        claims = claim_some(store, at_once)
+        assert claims
+        order += partitions_of(claims)
+        for claim in claims:
+            complete(store, claim)
+    return order
+
+
+@pytest.mark.rule("LIM-07")
+def test_partitions_take_turns_however_long_their_queues_are(open_store: OpenStore) -> None:
+    store = open_store()
+    declare(store, Limit("api", resource="api", slots=9, fair=True))
+    enqueue_all(store, jobs_of(*["x"] * 200, "y", "z", "y", "z", "y"))
+    assert fair_order(store, 9) == ["x", "y", "z", "x", "y", "z", "x", "y", "x"]
+    enqueue_all(store, jobs_of("z", "z", "a"))
+    assert fair_order(store, 5) == ["z", "a", "x", "z", "x"]
+
+
+@pytest.mark.rule("LIM-07")
+def test_a_claim_of_many_gives_each_partition_its_share(open_store: OpenStore) -> None:
+    store = open_store()
+    declare(store, Limit("api", resource="api", slots=20, fair=True))
+    enqueue_all(store, jobs_of(*["x"] * 100, *["y"] * 100, *["z"] * 3))
+    claims = claim_some(store, 20)
+    taken = partitions_of(claims)
+    assert {partition: taken.count(partition) for partition in "xyz"} == {"x": 9, "y": 8, "z": 3}
+
+
+@pytest.mark.rule("LIM-07", "INV-004")
+def test_a_higher_priority_goes_before_any_turn_and_a_full_partition_is_passed_by(open_store: OpenStore) -> None:
+    store = open_store()
+    declare(store, Limit("api", resource="api", slots=1, per_partition=True, fair=True))
+    enqueue_all(store, jobs_of("a", "b", "b"))
+    enqueue_all(store, [NewJob("a", {}, 9, "api", partition="z")] * 2)
+    assert partitions_of(claim_some(store, 1)) == ["z"]
+    assert partitions_of(claim_some(store, 9, worker="other")) == ["a", "b"]
+    assert claim_some(store, 9, worker="third") == []
+
+
+@pytest.mark.rule("LIM-07", "INV-004")
+def test_a_long_queue_of_one_partition_goes_before_lower_priorities(open_store: OpenStore) -> None:
+    store = open_store()
+    declare(store, Limit("api", resource="api", slots=500, fair=True))
+    enqueue_all(store, [NewJob("a", {}, 9, "api", partition="x")] * 100)
+    enqueue_all(store, jobs_of("y"))
+    assert partitions_of(claim_some(store, 100)) == ["x"] * 100
+
+
+@pytest.mark.rule("LIM-07")
+def test_jobs_without_a_partition_take_their_turn_as_one(open_store: OpenStore) -> None:
+    store = open_store()
+    declare(store, Limit("api", resource="api", slots=9, fair=True))
+    enqueue_all(store, jobs_of(*["x"] * 5, "", "y", "", "y"))
+    order = fair_order(store, 9)
+    assert sorted(order[:3]) == ["", "x", "y"]
+    assert sorted(order[3:6]) == ["", "x", "y"]
+    assert order[6:] == ["x"] * 3

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
 from holdbeat.store.adapter import PersistenceAdapter
@@ -140,3 +141,27 @@ def test_a_cancelled_run_may_keep_steps_until_it_ends(store: PersistenceAdapter)
     taken = claim_one(store)
     cancel(store, job.id)
     assert keep(store, taken, "cleaned") == "1"
+
+
+@pytest.mark.rule("STEP-06")
+def test_a_manual_retry_keeps_the_steps_or_drops_those_from_one_on(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    job = enqueue_one(store, retry_policy=RetryPolicy(max_attempts=0))
+    taken = claim_one(store)
+    for name in ("c", "a", "b"):
+        keep(store, taken, name)
+        clock.advance(1)
+    fail(store, taken)
+    store.write_sync(retry_job, job.id)
+    assert store.read_sync(kept_values, job.id).keys() == {"a", "b", "c"}
+    with pytest.raises(Conflict, match="is unfinished"):
+        store.write_sync(retry_job, job.id, is_fresh=True)
+    fail(store, claim_one(store))
+    with pytest.raises(NotFound, match="no step 'd'"):
+        store.write_sync(retry_job, job.id, from_step="d")
+    store.write_sync(retry_job, job.id, from_step="a")
+    assert store.read_sync(kept_values, job.id).keys() == {"c"}
+    fail(store, claim_one(store))
+    store.write_sync(retry_job, job.id, is_fresh=True)
+    assert store.read_sync(kept_values, job.id) == {}

@@ -173,7 +173,8 @@ class Limits:
             pools = tuple(
                 Pool(_key(limit, resource, type_), limit)
                 for limit in self
-                if (limit.slots is not None or limit.rate is not None) and self._covers(limit, resource, type_)
+                if (limit.slots is not None or limit.rate is not None or limit.fair)
+                and self._covers(limit, resource, type_)
             )
             self._covering[resource, type_] = pools
             return pools
@@ -186,8 +187,8 @@ class Limits:
         return limit.resource in (None, resource) and limit.type in (None, type_)
 
     def is_partitioned(self, resource: str, type_: str) -> bool:
-        """Whether a limit counts such work by partition."""
-        return any(pool.limit.per_partition for pool in self.covering(resource, type_))
+        """Whether a limit counts such work by partition, or lets partitions take turns."""
+        return any(pool.limit.per_partition or pool.limit.fair for pool in self.covering(resource, type_))
 
     def own_slots_of(self, resource: str) -> int | None:
         """The slots of the limit that is by this resource alone, or by each resource; None if there is none."""

@@ -12,7 +12,7 @@ from math import floor
 from typing import Any
 
 _ROUNDING = 1e-6
-"""A fraction of one interval: what floating-point numbers may be off."""
+"""What floating-point numbers may be off: seconds since 1970, and a fraction of one interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def interval_s(rate: Rate) -> float:
 def permitted(rate: Rate, due: float | None, now: float) -> int:
     """How many may start now. `due` is the kept instant; None if nothing has started yet."""
     step = interval_s(rate)
-    return max(0, floor((now - _from(rate, due, now)) / step + rate.burst + _ROUNDING) + 1)
+    return max(0, floor((now - _from(rate, due, now) + _ROUNDING) / step + rate.burst + _ROUNDING) + 1)
 
 
 def next_start(rate: Rate, due: float | None, now: float) -> float:

@@ -105,10 +105,23 @@ def cancel_jobs(
 
 
 @writes
-def retry_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
+def retry_job(
+    tx: Transaction,
+    context: OperationContext,
+    job_id: str,
+    *,
+    steps: str | None = None,
+    from_step: str | None = None,
+) -> Any:
     """Retry a job that failed, was skipped or was cancelled: a new job at the end of its priority."""
     guard_shell_retry(tx, context, existing_id(job_id, "job"))
-    return job_json(manual_retry.retry_job(tx, job_id))
+    if steps not in (None, "keep", "fresh"):
+        raise Invalid("steps must be keep or fresh.", code="unknown_choice", field="steps")
+    if from_step is not None and (steps is not None or not isinstance(from_step, str)):
+        raise Invalid("from_step is the name of a step, and is given without steps.", field="from_step")
+    is_fresh = steps == "fresh"
+    retry = manual_retry.retry_job(tx, job_id, is_fresh=is_fresh, from_step=from_step)
+    return job_json(retry)
 
 
 @writes

@@ -135,6 +135,14 @@ class BulkRetryRequest(TypedDict):
     dry_run: NotRequired[Annotated[bool, Keywords({"default": False})]]
 
 
+@request(steps="fresh")
+class RetryRequest(TypedDict, total=False):
+    """What becomes of the steps that the chain has kept: all stay, all go, or one goes with those kept after it."""
+
+    steps: Literal["keep", "fresh"] | None
+    from_step: Name | None
+
+
 @request(payload={"by": "ann"})
 class SignalRequest(TypedDict, total=False):
     payload: Annotated[Any, Keywords({"description": "JSON of up to 256 KB; null if it is left out."})]

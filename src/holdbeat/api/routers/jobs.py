@@ -33,6 +33,7 @@ from holdbeat.schemas.jobs import (
     QueuePage,
     ReorderRequest,
     ResumeRequest,
+    RetryRequest,
     Signal,
     SignalRequest,
     Step,
@@ -128,7 +129,10 @@ job_routes.operation(
     "POST", "/api/jobs/{id}/cancel", jobs.cancel_job, body=CancelRequest, body_optional=True, answers={200: Job},
     refuses=(409,),
 )  # fmt: skip
-job_routes.operation("POST", "/api/jobs/{id}/retry", jobs.retry_job, answers={201: Job}, refuses=(400, 409, 413))
+job_routes.operation(
+    "POST", "/api/jobs/{id}/retry", jobs.retry_job, body=RetryRequest, body_optional=True, answers={201: Job},
+    refuses=(409,),
+)  # fmt: skip
 job_routes.operation("POST", "/api/jobs/{id}/move", jobs.move_job, body=MoveRequest, answers={200: Job}, refuses=(409,))
 job_routes.operation("GET", "/api/jobs/{id}/steps", durable.list_steps, answers={200: Items[Step]})
 job_routes.operation(

@@ -123,9 +123,11 @@ class AsyncJobs(AsyncTransport):
         signal: Signal = await self.call("POST", path, body={"payload": payload})
         return signal
 
-    async def retry_job(self, job_id: str) -> Job:
-        """Makes a new job from one that failed, was skipped or was cancelled."""
-        job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/retry")
+    async def retry_job(self, job_id: str, *, steps: str | None = None, from_step: str | None = None) -> Job:
+        """Makes a new job from one that failed, was skipped or was cancelled. It keeps the steps of its chain, unless
+        `steps` is "fresh", or `from_step` names the one to begin again at."""
+        body = _sent(steps=steps, from_step=from_step)
+        job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/retry", body=body or None)
         return job
 
     async def move_job(

@@ -122,9 +122,11 @@ class Jobs(Transport):
         signal: Signal = self.call("POST", path, body={"payload": payload})
         return signal
 
-    def retry_job(self, job_id: str) -> Job:
-        """Makes a new job from one that failed, was skipped or was cancelled."""
-        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/retry")
+    def retry_job(self, job_id: str, *, steps: str | None = None, from_step: str | None = None) -> Job:
+        """Makes a new job from one that failed, was skipped or was cancelled. It keeps the steps of its chain, unless
+        `steps` is "fresh", or `from_step` names the one to begin again at."""
+        body = _sent(steps=steps, from_step=from_step)
+        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/retry", body=body or None)
         return job
 
     def move_job(

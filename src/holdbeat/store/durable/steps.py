@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdbeat.domain.errors import Conflict
+from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.steps import Step
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.work import Coalesced
@@ -100,6 +100,28 @@ def list_steps(tx: Transaction, root_id: str) -> list[Step]:
         id=root_id,
     )
     return [Step(row[0], json.loads(row[1]), row[2], tx.instant(row[3]), row[4], row[5]) for row in found]
+
+
+def drop_steps(tx: Transaction, root_id: str, from_step: str | None = None) -> None:
+    """Drops the steps of a chain, or one and those that were kept after it. Refused while a job of the chain is
+    unfinished, whose handler may have seen them."""
+    busy = tx.one(
+        "SELECT id FROM jobs WHERE root_id = :id AND root_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING')",
+        id=root_id,
+    )
+    if busy is not None:
+        raise Conflict(
+            f"Job {busy[0]} of the same chain is unfinished and needs its steps. Cancel it first, or keep the steps.",
+            code="not_finished",
+            job_id=busy[0],
+        )
+    found = tx.rows("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
+    names = [row[0] for row in found]
+    if from_step is not None:
+        if from_step not in names:
+            raise NotFound(f"The chain of job {root_id} has kept no step {from_step!r}.", code="unknown_step")
+        names = names[names.index(from_step) :]
+    tx.execute("DELETE FROM steps WHERE root_id = :id AND name IN :names", id=root_id, names=names)
 
 
 def _earlier(tx: Transaction, entries: list[StepEntry]) -> dict[tuple[str, str], str]:

@@ -15,15 +15,20 @@ from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import SHELL, Job, JobStatus
 from holdbeat.domain.retry import manual_retry
 from holdbeat.domain.run import RunStatus
+from holdbeat.store.durable.steps import drop_steps
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.transaction import Transaction
 
 
-def retry_job(tx: Transaction, job_id: str) -> Job:
+def retry_job(tx: Transaction, job_id: str, *, is_fresh: bool = False, from_step: str | None = None) -> Job:
     """A new Job from the snapshot of this one, with the params of the first of its chain: at the end of its priority,
-    without delay, outside the group."""
+    without delay, outside the group.
+
+    It keeps the chain's steps, unless it shall begin afresh, or again at a step: then that one and those kept after it
+    are dropped (STEP-06).
+    """
     row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
     if row is None:
         raise NotFound(f"There is no job {job_id}.", job_id=job_id)
@@ -31,6 +36,8 @@ def retry_job(tx: Transaction, job_id: str) -> Job:
     # Read after the lock: a settle that was under way has ended by now.
     run = tx.one("SELECT status FROM job_runs WHERE job_id = :id", id=job_id)
     _refuse_unless_ended(job, run is not None, RunStatus(run[0]) if run and run[0] else None)
+    if is_fresh or from_step is not None:
+        drop_steps(tx, job.chain_id, from_step)
     return load_job(tx, retry_jobs(tx, [job])[0].id)
 
 

@@ -9,6 +9,7 @@ from holdbeat.domain.limit import Limits
 from holdbeat.store.reads.rows import JOB, JOB_FIELDS
 from holdbeat.store.running.lanes import Lane
 from holdbeat.store.running.partitions import PLACE, first_by_partition
+from holdbeat.store.running.turns import fair_key, first_by_turn, keep_turns
 from holdbeat.store.running.vacancy import FreeSlots
 from holdbeat.store.transaction import Row, Transaction
 
@@ -69,7 +70,7 @@ def choose(tx: Transaction, limits: Limits, lanes: list[Lane], capacity: Capacit
             shares.append(_Share(resource, type_, count))
     if not shares:
         return _NO_ONE
-    if len(shares) == 1 and not limits.is_partitioned(shares[0].resource, shares[0].type):
+    if len(shares) == 1 and not limits.is_partitioned(*shares[0][:2]):
         return _of_one_lane(tx, shares[0], capacity, free_slots)
     return _of_many_lanes(tx, limits, shares, capacity, free_slots)
 
@@ -95,8 +96,12 @@ def _of_many_lanes(
     """Narrow rows of all lanes are put in order; the winners are read whole."""
     places: list[Row] = []
     plain = []
+    turns = []
     for share in shares:
-        if limits.is_partitioned(share.resource, share.type):
+        if (key := fair_key(limits, share.resource, share.type)) is not None:
+            turns.append(first_by_turn(tx, limits, capacity, key, *share))
+            places += [(*row, None) for row in turns[-1].rows]
+        elif limits.is_partitioned(share.resource, share.type):
             places += [(*row, None) for row in first_by_partition(tx, limits, capacity, *share)]
         else:
             plain.append(share)
@@ -113,6 +118,8 @@ def _of_many_lanes(
             capacity.take(resource, type_, partition)
             chosen[job_id] = (slots.pop(), fence)
             has_fences = has_fences and fence is not None
+    for lane_turns in turns:
+        keep_turns(tx, lane_turns, chosen.keys())
     if not chosen:
         return _NO_ONE
     rows = {row[_ID]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=list(chosen))}

@@ -21,7 +21,7 @@ PARTITIONS_MAX = 5000
 """So many partitions are sought at the most, those of higher priority first."""
 
 PLACE = "effective_priority, position, created_at, id, resource, type, partition"
-_PARTITION = 6
+PARTITION = 6
 
 _WINDOW = (
     f"SELECT {PLACE} FROM jobs INDEXED BY jobs_ready "
@@ -60,6 +60,11 @@ _LOCK = (
 )
 
 
+def first_of_lane(tx: Transaction, resource: str, type_: str, count: int) -> list[Row]:
+    """Rows of PLACE of the first jobs of a lane, locked."""
+    return tx.rows(_WINDOW, resource=resource, type=type_, count=count)
+
+
 def first_by_partition(
     tx: Transaction, limits: Limits, capacity: Capacity, resource: str, type_: str, places: int
 ) -> list[Row]:
@@ -69,11 +74,11 @@ def first_by_partition(
 
     def with_room(rows: Sequence[Row]) -> list[Row]:
         if rated and rows:
-            capacity.learn_rates(rates_of(tx, rated, {row[_PARTITION] for row in rows}))
+            capacity.learn_rates(rates_of(tx, rated, {row[PARTITION] for row in rows}))
         taken: Counter[str] = Counter()
         chosen = []
         for row in rows:
-            partition = row[_PARTITION]
+            partition = row[PARTITION]
             free = capacity.free_for_jobs(resource, type_, partition)
             if free is None or free > taken[partition]:
                 taken[partition] += 1
@@ -81,7 +86,7 @@ def first_by_partition(
         return chosen
 
     count = max(WINDOW, 2 * places)
-    rows = tx.rows(_WINDOW, resource=resource, type=type_, count=count)
+    rows = first_of_lane(tx, resource, type_, count)
     chosen = with_room(rows)
     if len(chosen) >= places or len(rows) < count:
         return chosen

@@ -382,6 +382,12 @@ CREATE TABLE rates (
     PRIMARY KEY (key, partition)
 ) WITH (fillfactor = 50);
 
+-- The partition that was served last under a fair limit.
+CREATE TABLE turns (
+    key text COLLATE "C" PRIMARY KEY NOT NULL,
+    partition text COLLATE "C" NOT NULL
+);
+
 CREATE TABLE progress (
     run_id text COLLATE "C" PRIMARY KEY NOT NULL,
     fraction double precision,

@@ -454,6 +454,12 @@ CREATE TABLE rates (
     PRIMARY KEY (key, partition)
 ) WITHOUT ROWID;
 
+-- The partition that was served last under a fair limit.
+CREATE TABLE turns (
+    key TEXT PRIMARY KEY NOT NULL,
+    partition TEXT NOT NULL
+);
+
 CREATE TABLE progress (
     run_id TEXT PRIMARY KEY NOT NULL,
     fraction REAL,
