@@ -71,7 +71,7 @@ REQUIRED = {
     ],
     "workers": ["stopped_at IS NOT NULL", "stopped_at IS NULL", "stopping_at IS NOT NULL"],
     "events": ["job_id IS NOT NULL", "schedule_id IS NOT NULL", "group_id IS NOT NULL"],
-    "api_keys": ["revoked_at IS NOT NULL", "last_used_at IS NOT NULL"],
+    "api_keys": ["revoked_at IS NOT NULL", "last_used_at IS NOT NULL", "expires_at IS NOT NULL"],
     "job_types": ["description IS NOT NULL"],
     "queue_pauses": ["reason IS NOT NULL"],
     "progress": ["fraction IS NOT NULL", "fraction IS NULL"],

@@ -130,7 +130,7 @@ def _settings(life: Life) -> None:
     write(create_template, {"name": "daily", "type": "c", "default_params": {"n": 7}, "labels": {"team": "ü"}})
     write(create_template, {"name": "old", "type": "c", "retry_policy": {"max_attempts": 9}, "timeout_s": 2.5})
     write(archive_template, "old")
-    used = write(create_api_key, "used", Scope.ADMIN, new_key(bytes(range(32))))
+    used = write(create_api_key, "used", Scope.ADMIN, new_key(bytes(range(32))), life_s=86_400)
     write(touch_api_keys, [used.id])
     write(revoke_api_key, write(create_api_key, "lost", Scope.READ, new_key(bytes(32))).id)
     rotated = write(create_webhook, f"{RECEIVER}/all")

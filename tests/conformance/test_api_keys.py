@@ -106,3 +106,21 @@ def test_keys_are_long() -> None:
     assert len(KEY) > 40
     with pytest.raises(Invalid):
         new_key(b"short")
+
+
+@pytest.mark.rule("SEC-02")
+@pytest.mark.asyncio
+async def test_a_key_that_has_expired_is_found_no_more(store: PersistenceAdapter, clock: ManualClock) -> None:
+    made = await store.write(create_api_key, "guest", Scope.READ, KEY, life_s=60)
+    assert made.expires_at is not None
+    ring = KeyRing(store)
+    try:
+        clock.advance(59)
+        assert await ring.find(KEY) == made
+        assert await store.read(any_key_exists)
+        clock.advance(2)
+        assert await ring.find(KEY) is None
+        assert ring.any_exists and not ring.any_opens
+        assert not await store.read(any_key_exists)
+    finally:
+        ring.close()

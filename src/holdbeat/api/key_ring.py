@@ -77,7 +77,9 @@ class KeyRing:
         except BaseException:
             self._is_stale = True
             raise
-        live = [key for key in keys if key.revoked_at is None]
+        # Read again after a second at the latest: that is how exactly a key expires.
+        now = self._store.clock.now()
+        live = [key for key in keys if key.opens(now)]
         self._by_hash = {key.hash: key for key in live}
         self._by_id = {key.id: key for key in live}
         self._sessions = sessions
@@ -111,6 +113,10 @@ class KeyRing:
             async with self._reading:
                 await self._read()
         return self.session(digest)
+
+    def expire(self) -> None:
+        """The next request reads keys and sessions again: this process has changed them."""
+        self._is_stale = True
 
     def session(self, digest: str) -> tuple[ApiKey, int] | None:
         """`find_session` among those that are known."""

@@ -47,6 +47,7 @@ class Sessions:
             with contextlib.suppress(HoldbeatError):
                 if await self._keys.find_session(hash_of(value)) is not None:
                     await self._store.write(end_session, hash_of(value))
+                    self._keys.expire()
 
     async def find(self, cookie_header: str) -> Session | None:
         """The session of a request's cookie, if it has not ended and its key still opens."""

@@ -14,6 +14,7 @@ from holdbeat.cli.options import JSON, ListingGroup, example, on_store
 from holdbeat.cli.output import instant, print_json, say, say_what_next, table
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.clock import iso
+from holdbeat.domain.duration import duration_s
 
 
 @click.group(cls=ListingGroup, epilog=example("holdbeat keys create --name dashboard --scope read"))
@@ -24,15 +25,18 @@ def keys() -> None:
 @keys.command("create", epilog=example("holdbeat keys create --name deploy --scope write"))
 @click.option("--name", help="Whose key it is; shown in lists (the name of its scope).")
 @click.option("--scope", type=click.Choice(["read", "write", "admin"]), default="write", help="What it may do (write).")
+@click.option("--expires", metavar="DURATION", help="After how long it is refused: 12h, 30d, … (never).")
 @JSON
 @on_store(create=True)
-def create(settings: Any, store: Any, name: str | None, scope: str, as_json: bool) -> None:
+def create(settings: Any, store: Any, name: str | None, scope: str, expires: str | None, as_json: bool) -> None:
     """Create a key and print it; it is not shown again."""
     from holdbeat.domain.api_key import KEY_BYTES, Scope, new_key
     from holdbeat.store.access.api_keys import create_api_key
 
     key = new_key(secrets.token_bytes(KEY_BYTES))
-    made = store.write_sync(create_api_key, check_line(name or scope, "name", 200), Scope(scope), key)
+    life_s = None if expires is None else duration_s(expires, field="expires")
+    owner = check_line(name or scope, "name", 200)
+    made = store.write_sync(create_api_key, owner, Scope(scope), key, life_s=life_s)
     if as_json:
         print_json({**_key_json(made), "key": key})
         return
@@ -51,7 +55,7 @@ def list_keys(settings: Any, store: Any, as_json: bool) -> None:
     if as_json:
         print_json({"items": items, "next_cursor": None})
         return
-    columns = ("id", "name", "prefix", "scope", "created", "last used", "revoked")
+    columns = ("id", "name", "prefix", "scope", "created", "last used", "expires", "revoked")
     say(
         table(
             columns,
@@ -63,6 +67,7 @@ def list_keys(settings: Any, store: Any, as_json: bool) -> None:
                     key["scope"],
                     instant(key["created_at"]),
                     instant(key["last_used_at"]),
+                    instant(key["expires_at"]),
                     instant(key["revoked_at"]),
                 )
                 for key in items
@@ -96,5 +101,6 @@ def _key_json(key: Any) -> dict[str, Any]:
         "scope": key.scope,
         "created_at": iso(key.created_at),
         "last_used_at": None if key.last_used_at is None else iso(key.last_used_at),
+        "expires_at": None if key.expires_at is None else iso(key.expires_at),
         "revoked_at": None if key.revoked_at is None else iso(key.revoked_at),
     }

@@ -41,6 +41,11 @@ class ApiKey:
     created_at: datetime
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
+    expires_at: datetime | None = None
+
+    def opens(self, now: datetime) -> bool:
+        """Whether it was neither revoked nor has expired."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
 
 
 def new_key(random_bytes: bytes) -> str:

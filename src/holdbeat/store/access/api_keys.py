@@ -11,18 +11,19 @@ from holdbeat.domain.errors import NotFound
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
-_KEY = "id, name, prefix, hash, scope, created_at, last_used_at, revoked_at"
+_KEY = "id, name, prefix, hash, scope, created_at, last_used_at, revoked_at, expires_at"
 USE_NOTED_S = 60.0
 """How exactly the last use of a key is known; noting every use would be a write for every request."""
 
 
-def create_api_key(tx: Transaction, name: str, scope: Scope, key: str) -> ApiKey:
-    """Stores the hash of a key that the caller made and will show once."""
-    made = ApiKey(tx.new_id(), name, key[:SHOWN], hash_of(key), scope, tx.now)
+def create_api_key(tx: Transaction, name: str, scope: Scope, key: str, *, life_s: float | None = None) -> ApiKey:
+    """Stores the hash of a key that the caller made and will show once; it expires after `life_s`, if that is given."""
+    expires_at = None if life_s is None else tx.now + timedelta(seconds=life_s)
+    made = ApiKey(tx.new_id(), name, key[:SHOWN], hash_of(key), scope, tx.now, expires_at=expires_at)
     tx.insert(
         "api_keys",
-        ("id", "name", "prefix", "hash", "scope", "created_at"),
-        [(made.id, name, made.prefix, made.hash, scope, tx.now)],
+        ("id", "name", "prefix", "hash", "scope", "created_at", "expires_at"),
+        [(made.id, name, made.prefix, made.hash, scope, tx.now, expires_at)],
     )
     tx.wake(Topic.API_KEYS)
     return made
@@ -45,7 +46,8 @@ def revoke_api_key(tx: Transaction, key_id: str) -> ApiKey:
 
 def any_key_exists(tx: Transaction) -> bool:
     """Whether there is a key that still opens something (SEC-01)."""
-    return tx.one("SELECT 1 FROM api_keys WHERE revoked_at IS NULL LIMIT 1") is not None
+    sql = "SELECT 1 FROM api_keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now) LIMIT 1"
+    return tx.one(sql, now=tx.now) is not None
 
 
 def touch_api_keys(tx: Transaction, key_ids: Sequence[str]) -> None:
@@ -68,4 +70,5 @@ def _key_of(tx: Transaction, row: Sequence[Any]) -> ApiKey:
         created_at=tx.instant(row[5]),
         last_used_at=tx.time(row[6]),
         revoked_at=tx.time(row[7]),
+        expires_at=tx.time(row[8]),
     )

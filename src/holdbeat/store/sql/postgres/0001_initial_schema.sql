@@ -334,7 +334,8 @@ CREATE TABLE api_keys (
     scope text COLLATE "C" NOT NULL CHECK (scope IN ('read', 'write', 'admin')),
     created_at timestamptz NOT NULL,
     last_used_at timestamptz,
-    revoked_at timestamptz
+    revoked_at timestamptz,
+    expires_at timestamptz
 );
 
 CREATE TABLE job_types (

@@ -400,7 +400,8 @@ CREATE TABLE api_keys (
     scope TEXT NOT NULL CHECK (scope IN ('read', 'write', 'admin')),
     created_at TEXT NOT NULL,
     last_used_at TEXT,
-    revoked_at TEXT
+    revoked_at TEXT,
+    expires_at TEXT
 );
 
 CREATE TABLE job_types (
