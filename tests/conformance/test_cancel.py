@@ -167,3 +167,12 @@ def test_cancel_against_claim_either_never_runs_or_runs_and_is_told(open_store: 
     assert told == claimed
     assert {row[0] for row in rows(store, "SELECT job_id FROM job_runs")} == claimed
     assert count(store, "jobs", "status = 'CANCELLED'") == rounds
+
+
+@pytest.mark.rule("CAN-02", "OPS-04")
+def test_the_event_of_a_requested_cancel_names_run_and_worker(store: PersistenceAdapter) -> None:
+    job = enqueue_one(store)
+    taken = claim_one(store, worker="w-1")
+    cancel(store, job.id, "enough")
+    recorded = rows(store, "SELECT run_id, worker_id FROM events WHERE name = 'job.cancel_requested'")
+    assert recorded == [(taken.lease.id, "w-1")]

@@ -94,11 +94,14 @@ def cancel_jobs(tx: Transaction, jobs: Sequence[Job], reason: str | None) -> Non
         now=tx.now,
         reason=why,
     )
+    running = [job.id for job in jobs if job.status is JobStatus.RUNNING]
+    leases = tx.rows("SELECT job_id, id, worker_id FROM leases WHERE job_id IN :ids", ids=running) if running else []
+    holders = {job_id: {"run_id": run_id, "worker_id": worker_id} for job_id, run_id, worker_id in leases}
     at_once = []
     for job in jobs:
         ids = {"job_id": job.id, "group_id": job.group_id, "schedule_id": job.schedule_id}
         if job.status is JobStatus.RUNNING:
-            tx.record(events.CANCEL_REQUESTED, **ids, reason=why)
+            tx.record(events.CANCEL_REQUESTED, **ids, **holders.get(job.id, {}), reason=why)
             tx.wake(Topic.CANCEL)
         else:
             at_once.append(job)
