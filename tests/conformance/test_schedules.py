@@ -278,8 +278,8 @@ def test_secret_headers_are_never_shown_and_the_mark_keeps_them(store: Persisten
     assert "secret" not in str(rows(store, "SELECT data FROM events"))
     plain = make(store, "h", type="http", params={"url": "http://x/", "headers": {"Cookie": "c=secret"}})
     assert schedule_json(plain)["params"]["headers"] == {"Cookie": REDACTED}
-    store.write_sync(patch_schedule, "h", {"params": {"url": "http://y/", "headers": {"Cookie": REDACTED}}})
-    assert seen(store, "h").params == {"url": "http://y/", "headers": {"Cookie": "c=secret"}}
+    store.write_sync(patch_schedule, "h", {"params": {"url": "http://x/y", "headers": {"Cookie": REDACTED}}})
+    assert seen(store, "h").params == {"url": "http://x/y", "headers": {"Cookie": "c=secret"}}
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,10 @@ class Client(Jobs):
         changed: Webhook = self.call("PATCH", path, body=changes, headers=headers)
         return changed
 
-    def delete_webhook(self, webhook_id: str) -> None:
-        """Deletes a webhook."""
-        self.call("DELETE", f"/api/webhooks/{segment(webhook_id)}", is_repeatable=False)
+    def delete_webhook(self, webhook_id: str, *, version: int | None = None) -> None:
+        """Deletes a webhook. With `version` that is refused if somebody else changed it since."""
+        headers = {} if version is None else {"If-Match": f'"{version}"'}
+        self.call("DELETE", f"/api/webhooks/{segment(webhook_id)}", headers=headers, is_repeatable=False)
 
     def rotate_webhook(self, webhook_id: str, *, secret: str | None = None) -> Webhook:
         """Makes a new secret, which only this answer contains. For a day messages are signed with the old one too."""

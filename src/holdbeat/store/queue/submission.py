@@ -7,6 +7,7 @@ snapshot (INV-005). A batch is prepared whole before any of it is stored (QUE-02
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
@@ -57,10 +58,10 @@ class Preparation:
         below.append(type_.defaults)
         new = merged(submission, type_.name, below, self._tx.now)
         if type_.name == "http":
-            for layer in below[:-1]:
-                stored = layer.get("params")
-                if isinstance(stored, dict):
-                    refuse_other_server(new.params, stored, "params.url")
+            stored: dict[str, Any] = {}
+            for layer in reversed(below[:-1]):
+                stored |= layer.get("params") or {}
+                refuse_other_server(new.params, stored, "params.url")
         if template is not None:
             new.template_id = template.id
         new.title = job_title(
