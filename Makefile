@@ -14,7 +14,7 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve quick test coverage check format generate verify rules docs release bench bench-time bench-api bench-peers \
-    crash chaos soak constraints clean
+    crash chaos simulate simulate-planted soak constraints clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -62,7 +62,8 @@ check: setup ## formatting, lint, types, layers, clocks, rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tools.check_clock
-	@said=$$($(BIN)/python -m tools.rules 2>&1) || { echo "$$said" | grep FAILED; exit 1; }
+	$(BIN)/python -m tools.check_sql
+	@output=$$($(BIN)/python -m tools.rules 2>&1) || { echo "$$output" | grep FAILED; exit 1; }
 
 format: setup ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix --quiet . || true
@@ -107,6 +108,14 @@ bench-peers: setup ## measure Holdbeat beside other Python queues, in one run (A
 
 crash: setup ## the long campaign of killing processes and databases
 	$(BIN)/python -m pytest tests/crash --campaign=long -p no:xdist --timeout=3600 $(ARGS)
+
+SEEDS ?= 20
+HOURS ?= 24
+simulate: setup ## simulate days of several processes under faults on a virtual clock (SEEDS=n HOURS=h)
+	$(BIN)/python -m tests.simulate.simulate --seeds $(SEEDS) --hours $(HOURS) --jobs $(JOBS) $(ARGS)
+
+simulate-planted: setup ## put known bugs into the program and see how soon the simulator finds each
+	$(BIN)/python -m tests.simulate.simulate --planted $(ARGS)
 
 MINUTES ?= 10
 chaos: setup ## break real processes and both stores for a while, and judge what they did (MINUTES=n)

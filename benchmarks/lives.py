@@ -21,7 +21,7 @@ from holdbeat.store.transaction import StoreTerms
 
 def terms() -> StoreTerms:
     """A deployment without limits, as in the comparisons beside it."""
-    return StoreTerms(IdSource(), ConcurrencyPolicy.parse("unlimited"))
+    return StoreTerms(IdSource(), ConcurrencyPolicy.parse("unlimited").limits())
 
 
 def live(store: PersistenceAdapter, jobs: int, batch: int, name: str) -> None:

@@ -24,7 +24,9 @@ __all__ = [
     "JobHandle",
     "PermanentFailure",
     "RetryPolicy",
+    "SignalTimeout",
     "Skip",
+    "SyncContext",
     "__version__",
 ]
 
@@ -36,7 +38,9 @@ _HOMES = {
     "Cancelled": "holdbeat.handlers.context",
     "Context": "holdbeat.handlers.context",
     "PermanentFailure": "holdbeat.handlers.context",
+    "SignalTimeout": "holdbeat.handlers.waits",
     "Skip": "holdbeat.handlers.context",
+    "SyncContext": "holdbeat.handlers.context",
     "HoldbeatError": "holdbeat.domain.errors",
     "RetryPolicy": "holdbeat.domain.job",
 }
@@ -46,7 +50,8 @@ if TYPE_CHECKING:
     from holdbeat.client import AsyncClient, Client
     from holdbeat.domain.errors import HoldbeatError
     from holdbeat.domain.job import RetryPolicy
-    from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, Skip
+    from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, Skip, SyncContext
+    from holdbeat.handlers.waits import SignalTimeout
     from holdbeat.job_handle import JobHandle
 
 

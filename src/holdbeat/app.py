@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from holdbeat.app_hooks import AppHooks
@@ -25,6 +25,7 @@ from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.ids import IdSource
+from holdbeat.domain.limit import limit_of
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.template import JobTemplate
@@ -47,6 +48,7 @@ from holdbeat.pending_job import (
 )
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.opening import open_store
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.submission import submit, submit_group
@@ -112,6 +114,34 @@ class App(AppHooks, JobTypeRegistry):
         if added.function is not None:
             attach(added.function, self._middleware)
 
+    def limit(
+        self,
+        name: str,
+        *,
+        resource: str | None = None,
+        type: str | None = None,
+        slots: int | None = None,
+        rate: Mapping[str, Any] | None = None,
+        per_partition: bool = False,
+        fair: bool = False,
+    ) -> None:
+        """Declares a limit for all workers of the store, stored when this App starts to run.
+
+        It covers the work of the resource and of the type; with neither, everything. Settings (`[limits.NAME]`) with
+        the same name go before it, and so does what an operator has set.
+        """
+        values = {
+            "resource": resource, "type": type, "slots": slots, "rate": rate, "per_partition": per_partition,
+            "fair": fair,
+        }  # fmt: skip
+        declared = {key: value for key, value in values.items() if value}
+        if slots is not None:
+            declared["slots"] = slots
+        limit_of(name, declared)
+        self.settings = self.settings.with_changes(limits={name: declared, **self.settings.limits})
+        if self._store is not None:
+            self._store.terms.limits = self.settings.declared_limits
+
     # --- the store ---------------------------------------------------------------------------------------
 
     @property
@@ -138,7 +168,7 @@ class App(AppHooks, JobTypeRegistry):
 
     def _opened(self) -> PersistenceAdapter:
         if self._store is None:
-            terms = StoreTerms(IdSource(), self.settings.concurrency_policy, self.settings.aging_s)
+            terms = StoreTerms(IdSource(), self.settings.declared_limits, self.settings.aging_s)
             self._store = open_store(self.settings.store, terms, clock=self._clock)
         return self._store
 
@@ -180,7 +210,7 @@ class App(AppHooks, JobTypeRegistry):
     def with_options(self, **options: Any) -> App:
         """The same App with options for what is enqueued next.
 
-        `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `retries`,
+        `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `title`, `retries`,
         `cancel_grace`, and `connection`: your own open transaction; the jobs are stored only if you commit it.
         """
         unknown = options.keys() - OPTIONS
@@ -214,6 +244,14 @@ class App(AppHooks, JobTypeRegistry):
     def enqueue_template_sync(self, name: str, /, **params: Any) -> JobHandle:
         """`enqueue_template` for programs without an event loop."""
         return self.enqueue_many_sync([self.call_template(name, **params)])[0]
+
+    async def signal(self, job_id: str, name: str, payload: Any = None) -> None:
+        """Sends a signal to the chain of a job, for its handler's `ctx.wait_for`. An ended chain is a Conflict."""
+        await self.store.write(send_signal, job_id, name, payload)
+
+    def signal_sync(self, job_id: str, name: str, payload: Any = None) -> None:
+        """`signal` for programs without an event loop."""
+        self.store.write_sync(send_signal, job_id, name, payload)
 
     async def enqueue(self, target: Target, /, **params: Any) -> JobHandle:
         """Stores one job. When this returns, the job is committed and will run."""

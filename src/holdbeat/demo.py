@@ -63,7 +63,7 @@ Work = Callable[[Context, float, list[str]], Awaitable[None]]
 
 
 def _add_work(app: App, work: Work, dice: random.Random) -> None:
-    @app.job(resource="gpu", timeout="10m", retries=2)
+    @app.job(resource="gpu", timeout="10m", retries=2, title="Story: {prompt}")
     async def story(ctx: Context, prompt: str, chapters: int = 4) -> dict[str, Any]:
         """Write a story, chapter by chapter. Takes the only gpu."""
         await work(ctx, 3.0 * chapters, [f"chapter {number + 1} of {chapters}" for number in range(chapters)])
@@ -75,20 +75,20 @@ def _add_work(app: App, work: Work, dice: random.Random) -> None:
         await work(ctx, 1.2, ["thinking"])
         return f"What {prompt} knew"
 
-    @app.job()
+    @app.job(title="Crawl {site}")
     async def crawl(ctx: Context, site: str) -> dict[str, Any]:
         """Fetch the pages of a site."""
         pages = dice.randint(8, 40)
         await work(ctx, 2.5, ["robots.txt", "front page", f"{pages} pages"])
         return {"site": site, "pages": pages}
 
-    @app.job()
+    @app.job(title="Embed {site}")
     async def embed(ctx: Context, site: str) -> dict[str, Any]:
         """Turn pages into vectors."""
         await work(ctx, 4.0, ["chunk", "embed", "upsert"])
         return {"site": site, "vectors": dice.randint(100, 900)}
 
-    @app.job(resource="mail", retries=3)
+    @app.job(resource="mail", retries=3, title="Newsletter {issue}")
     async def newsletter(ctx: Context, issue: int) -> str:
         """Send an issue; the mail server is moody, so some attempts fail and are tried again."""
         await work(ctx, 1.5, ["render", "send"])
@@ -96,7 +96,7 @@ def _add_work(app: App, work: Work, dice: random.Random) -> None:
             raise ConnectionError("421 4.7.0 the mail server asked us to come back later")
         return f"issue {issue} is out"
 
-    @app.job(retries=0)
+    @app.job(retries=0, title="Close {month}")
     async def ledger(ctx: Context, month: str) -> None:
         """Close a month; some months cannot be closed, and say so for good."""
         await work(ctx, 1.0, ["add up"])

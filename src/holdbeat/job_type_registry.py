@@ -45,6 +45,8 @@ class JobTypeRegistry:
         cancel_grace: Duration | None = 10.0,
         labels: Mapping[str, str] | None = None,
         webhook_url: str | None = None,
+        partition: str | None = None,
+        title: str | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:

@@ -18,13 +18,13 @@ E = TypeVar("E", bound=StrEnum)
 OPTIONS = frozenset(
     {
         "priority", "resource", "not_before", "delay", "timeout", "key", "labels", "webhook_url", "retries",
-        "cancel_grace", "connection",
+        "cancel_grace", "connection", "partition", "title",
     }
 )  # fmt: skip
 
 TYPE_OPTIONS = (
     "name", "aliases", "resource", "timeout", "retries", "isolation", "priority", "cancel_grace", "labels",
-    "webhook_url",
+    "webhook_url", "partition", "title",
 )  # fmt: skip
 """What `@app.job(...)` takes."""
 
@@ -43,7 +43,7 @@ def submission_of(call: PendingJob) -> Submission:
     """A PendingJob as a checked request."""
     options = call.options
     given: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
-    for name in ("priority", "resource", "not_before", "labels", "webhook_url"):
+    for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title"):
         given[name] = options.get(name)
     given["idempotency_key"] = options.get("key")
     for name, field in (("delay", "delay_s"), ("timeout", "timeout_s")):

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from holdbeat.domain.concurrency import ConcurrencyPolicy
-from holdbeat.domain.errors import SettingsError
+from holdbeat.domain.errors import Invalid, SettingsError
 from holdbeat.domain.lease import PRESETS, LeaseTerms
+from holdbeat.domain.limit import Limit, Limits, limit_of
 
 FILE = "holdbeat.toml"
 PREFIX = "HOLDBEAT_"
@@ -27,9 +28,10 @@ _NOT_SETTINGS = frozenset(
     {
         "HOLDBEAT_CONFIG", "HOLDBEAT_SERVER", "HOLDBEAT_KEY", "HOLDBEAT_APP",
         "HOLDBEAT_RUN_ID", "HOLDBEAT_JOB_ID", "HOLDBEAT_FENCE", "HOLDBEAT_ATTEMPT",
+        "HOLDBEAT_SLOT",
     }
 )  # fmt: skip
-"""Environment variables of ours that name other things; the second line is what a shell job is handed."""
+"""Environment variables of ours that name other things; the other lines are what a shell job is handed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Settings:
     slots: int = 1
     http_slots: int = 16
     concurrency: str = "resources:default=1,http=16"
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     lease_s: float = 300
     heartbeat_s: float = 30
     grace_s: float = 60
@@ -51,9 +54,11 @@ class Settings:
     trigger_batch: int = 500
     aging_s: float = 0
     retention_days: float = 30
+    suspend_s: float = 5
     allow_shell: bool = False
     legacy_api: bool = True
     direct_routes: Mapping[str, str] = field(default_factory=dict)
+    exposed: str = "auto"
     outbound_allow: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     artifact_dir: str | None = None
@@ -72,6 +77,16 @@ class Settings:
         return ConcurrencyPolicy.parse(self.concurrency)
 
     @property
+    def named_limits(self) -> list[Limit]:
+        """The limits that the tables `[limits.NAME]` declare."""
+        return [limit_of(name, values) for name, values in self.limits.items()]
+
+    @property
+    def declared_limits(self) -> Limits:
+        """All limits that these settings declare."""
+        return self.concurrency_policy.limits().with_more(self.named_limits)
+
+    @property
     def is_on_loopback(self) -> bool:
         """Whether the server can be reached from this machine alone."""
         if self.host == "localhost":
@@ -80,6 +95,11 @@ class Settings:
             return ipaddress.ip_address(self.host.strip("[]")).is_loopback
         except ValueError:
             return False
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether requests may come from other machines, as far as the settings say (SEC-04)."""
+        return not self.is_on_loopback if self.exposed == "auto" else self.exposed == "true"
 
     @staticmethod
     def load(
@@ -145,6 +165,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "trigger_batch": (1, 100_000),
     "aging_s": (0, 31_536_000),
     "retention_days": (0, 36_500),
+    "suspend_s": (0, 3600),
 }
 
 
@@ -212,6 +233,8 @@ def _checked(name: str, value: Any, origin: str) -> Any:
     try:
         if name == "direct_routes":
             return _routes(value)
+        if name == "limits":
+            return _limits(value)
         if name in ("outbound_allow", "allowed_hosts"):
             return _names(value)
         if isinstance(default, bool):
@@ -220,6 +243,8 @@ def _checked(name: str, value: Any, origin: str) -> Any:
             return _bounded(name, _whole(value))
         if isinstance(default, int | float):
             return _bounded(name, _number(value))
+        if name == "exposed":
+            return _exposure(value)
         if not isinstance(value, str) or not value.strip():
             raise ValueError("it must be text")
         if name == "log_level" and value not in ("debug", "info", "warning", "error"):
@@ -229,6 +254,13 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         return value
     except (ValueError, TypeError) as error:
         raise SettingsError(f"{name} = {value!r} ({origin}) is not possible: {error}.", field=name) from error
+
+
+def _exposure(value: Any) -> str:
+    text = str(value).lower()
+    if text not in ("true", "false", "auto"):
+        raise ValueError("choose true, false or auto")
+    return text
 
 
 _WHOLE = ("port", "slots", "http_slots", "trigger_batch", "metrics_port")
@@ -290,3 +322,18 @@ def _routes(value: Any) -> dict[str, str]:
         if not path.startswith("/") or not type_:
             raise ValueError("each route is a path that begins with / and the name of a job type")
     return routes
+
+
+def _limits(value: Any) -> dict[str, dict[str, Any]]:
+    """Limits by name, as TOML tables or JSON, each checked."""
+    if isinstance(value, str):
+        value = json.loads(value)
+    if not isinstance(value, Mapping) or not all(isinstance(entry, Mapping) for entry in value.values()):
+        raise ValueError("write a table [limits.NAME] for each limit")
+    limits = {str(name): dict(entry) for name, entry in value.items()}
+    try:
+        for name, entry in limits.items():
+            limit_of(name, entry)
+    except Invalid as error:
+        raise ValueError(str(error).rstrip(".")) from None
+    return limits

@@ -46,10 +46,10 @@ class Composition:
         """
         from holdbeat.domain.ids import IdSource
         from holdbeat.store.opening import open_store
-        from holdbeat.store.running.shared_limits import terms_in_force
+        from holdbeat.store.running.shared_terms import terms_in_force
         from holdbeat.store.transaction import StoreTerms
 
-        terms = StoreTerms(IdSource(), settings.concurrency_policy, settings.aging_s)
+        terms = StoreTerms(IdSource(), settings.declared_limits, settings.aging_s)
         store = open_store(settings.store, terms, create=create)
         try:
             store.terms = store.read_sync(terms_in_force)
@@ -164,27 +164,11 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     import asyncio
 
     from holdbeat.engine.shutdown_watch import ShutdownWatch
-    from holdbeat.engine.supervisor import Supervisor
-    from holdbeat.observe.recorder import SILENT
 
-    settings = app.settings
     store = await asyncio.to_thread(lambda: app.store)
-    metrics = _metrics(store) if has_api or settings.metrics_port is not None else None
-    metrics_server = None if has_api else _metrics_server(settings, metrics)
-    recorder = metrics or SILENT
-    services = _services(store, settings, recorder) if kind == "serve" else []
-    if has_worker:
-        services += app.hook_services(store)
-    supervisor = app._supervisor = Supervisor(
-        store,
-        settings,
-        app.job_types,
-        kind=kind,
-        resources=resources,
-        has_worker=has_worker,
-        more_services=services,
-        recorder=recorder,
-    )
+    metrics = _metrics(store) if has_api or app.settings.metrics_port is not None else None
+    metrics_server = None if has_api else _metrics_server(app.settings, metrics)
+    supervisor = _supervisor(app, store, metrics, has_worker=has_worker, kind=kind, resources=resources)
     api = _Api(supervisor, metrics) if has_api and metrics is not None else None
     if api is not None:
         await api.loop.run(api.server.check_access())
@@ -229,6 +213,35 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     watch.close()
     app.close()
     return code
+
+
+def _supervisor(
+    app: App,
+    store: PersistenceAdapter,
+    metrics: Metrics | None,
+    *,
+    has_worker: bool,
+    kind: str,
+    resources: Sequence[str] | None,
+) -> Supervisor:
+    from holdbeat.engine.supervisor import Supervisor
+    from holdbeat.observe.recorder import SILENT
+
+    recorder = metrics or SILENT
+    services = _services(store, app.settings, recorder) if kind == "serve" else []
+    if has_worker:
+        services += app.hook_services(store)
+    app._supervisor = Supervisor(
+        store,
+        app.settings,
+        app.job_types,
+        kind=kind,
+        resources=resources,
+        has_worker=has_worker,
+        more_services=services,
+        recorder=recorder,
+    )
+    return app._supervisor
 
 
 def _metrics(store: PersistenceAdapter) -> Metrics:

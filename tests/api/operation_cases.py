@@ -47,7 +47,7 @@ class World:
             return "refusal", status_of(error), error.code, self._plain(error.detail), error.field
 
     def _plain(self, value: Any, name: str = "") -> Any:
-        if name in ("idempotency_key", "paused_by") or (name in VARIES and value is not None):
+        if name in ("idempotency_key", "paused_by", "changed_by") or (name in VARIES and value is not None):
             return f"<{name}>"
         if isinstance(value, dict):
             return {key: self._plain(part, key) for key, part in value.items()}
@@ -109,6 +109,7 @@ def cases() -> list[tuple[str, Call]]:
         *_runs(),
         *_queue(),
         *_groups(),
+        *_limits(),
         *_templates(),
         *_schedules(),
         *_webhooks(),
@@ -156,6 +157,13 @@ def _jobs() -> list[tuple[str, Call]]:
         ("get_logs", on("ended", "get_logs", cursor="x")),
         ("get_logs", ask("get_logs", UNKNOWN)),
         ("follow_logs", lambda world: list(world.backend.follow_logs(id_of("ended")(world), after=1))),
+        ("send_signal", on("later", "send_signal", "go", {"by": "ann"})),
+        ("send_signal", on("later", "send_signal", "go/on")),
+        ("send_signal", on("later", "send_signal", " ")),
+        ("send_signal", on("ended", "send_signal", "go")),
+        ("send_signal", ask("send_signal", UNKNOWN, "go")),
+        ("list_steps", on("later", "list_steps")),
+        ("list_steps", ask("list_steps", UNKNOWN)),
         ("cancel_job", on("later", "cancel_job", "not needed")),
         ("cancel_job", on("later", "cancel_job", "not needed")),
         ("cancel_job", on("later", "cancel_job", "two\nlines")),
@@ -163,6 +171,9 @@ def _jobs() -> list[tuple[str, Call]]:
         ("cancel_jobs", ask("cancel_jobs", {"label": "batch=1"}, reason="all")),
         ("cancel_jobs", ask("cancel_jobs", {})),
         ("cancel_jobs", ask("cancel_jobs", {"colour": 1})),
+        ("retry_job", on("later", "retry_job", from_step="crawl")),
+        ("retry_job", on("later", "retry_job", steps="some")),
+        ("retry_job", on("later", "retry_job", steps="fresh")),
         ("retry_job", on("later", "retry_job")),
         ("retry_job", on("ended", "retry_job")),
     ]
@@ -223,6 +234,18 @@ def _groups() -> list[tuple[str, Call]]:
         ("cancel_group", on("group", "cancel_group", "enough")),
         ("cancel_group", on("group", "cancel_group", "enough")),
         ("cancel_group", on("group", "cancel_group", "")),
+    ]
+
+
+def _limits() -> list[tuple[str, Call]]:
+    return [
+        ("set_limit", ask("set_limit", "api", {"resource": "api", "slots": 3, "rate": {"count": 60, "per_s": 60}})),
+        ("set_limit", ask("set_limit", "api", {"slots": 4, "per_partition": True})),
+        ("set_limit", ask("set_limit", "api", {"slots": "many"})),
+        ("set_limit", ask("set_limit", "api", {"slot": 1})),
+        ("list_limits", ask("list_limits")),
+        ("reset_limit", ask("reset_limit", "api")),
+        ("reset_limit", ask("reset_limit", NO_SUCH)),
     ]
 
 

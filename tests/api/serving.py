@@ -135,7 +135,7 @@ class Served:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="served", daemon=True)
         self._thread.start()
-        terms = StoreTerms(IdSource(), self.settings.concurrency_policy, self.settings.aging_s)
+        terms = StoreTerms(IdSource(), self.settings.declared_limits, self.settings.aging_s)
         self.store: PersistenceAdapter = open_store(url, terms, clock=clock)
         self.legacy_calls: list[str] = []
         self.admin_key = self.add_key(Scope.ADMIN) if is_key_needed else None

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from holdbeat.api.access import OPEN_PATHS
-from holdbeat.domain.api_key import Scope
+from holdbeat.domain.api_key import Scope, hash_of
 from holdbeat.domain.errors import SettingsError
 from holdbeat.store.access.api_keys import list_api_keys, revoke_api_key
 from tests.api.conftest import Serve
@@ -175,11 +175,10 @@ def test_a_session_stands_for_its_key_and_cannot_be_made_up(locked: Served) -> N
         problem_of(browser.post("/api/jobs", json={"type": "echo"}), 403, "needs_write")
         value = re.match(r"holdbeat_session=([^;]+)", cookie)
         assert value is not None
-        key_id, ends, signature = value[1].rsplit(".", 2)
         for forged in (
-            f"{key_id}.{int(ends) + 1}.{signature}",
-            f"{key_id}.{ends}.",
-            f"{key_id}.1.{signature}",
+            f"{value[1]}x",
+            value[1][:-1],
+            hash_of(value[1]),
             "..",
             "é",
             "",

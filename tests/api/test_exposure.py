@@ -116,7 +116,7 @@ def test_the_store_forgets_an_exposed_server_only_when_it_has_ended_and_one_on_l
     new_store_url: Any,
 ) -> None:
     clock = ManualClock()
-    store = open_store(new_store_url(), StoreTerms(IdSource(), Settings().concurrency_policy, 0), clock=clock)
+    store = open_store(new_store_url(), StoreTerms(IdSource(), Settings().declared_limits, 0), clock=clock)
     terms = LeaseTerms(300, 30, 60)
 
     def arrive(name: str, *, exposed: bool, dead: tuple[str, ...] = ()) -> bool:

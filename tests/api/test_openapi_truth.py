@@ -72,6 +72,12 @@ def no_webhook_stays(served: Served) -> Iterator[None]:
             served.client.delete(f"/api/webhooks/{each['id']}")
 
 
+def cancelled_job(served: Served) -> str:
+    job_id = waiting_job(served)
+    served.client.post(f"/api/jobs/{job_id}/cancel")
+    return job_id
+
+
 def least_requests(served: Served) -> dict[str, tuple[str, str, Any]]:
     """For each request schema a method, a path, and no more than what is needed there."""
     first, second = waiting_job(served), waiting_job(served)
@@ -83,6 +89,8 @@ def least_requests(served: Served) -> dict[str, tuple[str, str, Any]]:
         "JobChange": ("PATCH", f"/api/jobs/{first}", {}),
         "MoveRequest": ("POST", f"/api/jobs/{first}/move", {"to": "top"}),
         "CancelRequest": ("POST", f"/api/jobs/{waiting_job(served)}/cancel", {}),
+        "RetryRequest": ("POST", f"/api/jobs/{cancelled_job(served)}/retry", {}),
+        "SignalRequest": ("POST", f"/api/jobs/{first}/signals/go", {}),
         "BulkCancelRequest": ("POST", "/api/jobs/cancel", nobody),
         "BulkRetryRequest": ("POST", "/api/job-runs/retry", nobody),
         "ReorderRequest": ("POST", "/api/queue/reorder", {"job_ids": [second, first]}),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdbeat.cli.doctor import without_password
+from holdbeat.domain.store_url import without_password
 from tests.cli.command import Command
 
 

@@ -20,6 +20,7 @@ def job(number: int, **fields: Any) -> dict[str, Any]:
         "id": f"01a1e158-5fba-73af-9ade-{number:012d}",
         "status": STATUSES[number % 6],
         "type": "newsletter",
+        "title": "newsletter",
         "priority": 0,
         "resource": "default",
         "attempt": 0,

@@ -42,7 +42,7 @@ def open_at(
     ids: IdSource | None = None,
 ) -> PersistenceAdapter:
     """A Store on a file (`sqlite:///…`) or a database (`postgresql://…`)."""
-    terms = StoreTerms(ids or IdSource(), ConcurrencyPolicy.parse(concurrency), aging_s)
+    terms = StoreTerms(ids or IdSource(), ConcurrencyPolicy.parse(concurrency).limits(), aging_s)
     if url.startswith("sqlite:///"):
         return SqliteStore(url.removeprefix("sqlite:///"), terms, clock=clock, create=create)
     return PostgresStore(url, terms, clock=clock, create=create)

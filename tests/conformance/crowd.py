@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.run import Outcome
+from holdbeat.store.limits.changes import set_limit
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.running.settle import settle
@@ -70,6 +71,44 @@ def work_until_empty(number: int, start: float, url: str, concurrency: str, slot
         shift.verdicts |= set(store.write_sync(settle, [settlement(found, Outcome.completed()) for found in claims]))
     store.close()
     return shift
+
+
+def work_while_limits_change(number: int, start: float, url: str, slots: int) -> Shift:
+    """Works as `work_until_empty` does, each process with settings of its own; the first keeps changing the limit."""
+    store = open_at(url, concurrency=f"resources:default={number + 1}")
+    shift = Shift()
+    wait_for(start)
+    turn = idle = 0
+    while idle < 3:
+        turn += 1
+        if number == 0:
+            store.write_sync(set_limit, "default", {"slots": (1, 3, 1, 2)[turn % 4]})
+        claims = store.write_sync(claim, Vacancy(f"w{number}", range(slots), (), ["a"]))
+        if not claims:
+            idle = 0 if rows(store, "SELECT 1 FROM jobs WHERE status = 'QUEUED' LIMIT 1") else idle + 1
+            continue
+        shift.claimed += ids_of(claims)
+        shift.verdicts |= set(store.write_sync(settle, [settlement(taken, Outcome.completed()) for taken in claims]))
+    store.close()
+    return shift
+
+
+def work_for(number: int, start: float, url: str, seconds: float, types: Sequence[str]) -> list[tuple[str, str, float]]:
+    """Claims and completes for some time; (type, partition, instant of the start on the store's clock) of each job."""
+    store = open_at(url, concurrency="unlimited")
+    starts = []
+    wait_for(start)
+    while time.time() < start + seconds:
+        claims = store.write_sync(claim, Vacancy(f"w{number}", range(4), (), types))
+        starts += [
+            (taken.lease.type, taken.job.partition, taken.lease.acquired_at.timestamp())
+            for taken in claims
+            if taken.job
+        ]
+        if claims:
+            store.write_sync(settle, [settlement(taken, Outcome.completed()) for taken in claims])
+    store.close()
+    return starts
 
 
 def enqueue_many(number: int, start: float, url: str, amount: int) -> list[str]:

@@ -137,4 +137,5 @@ def assert_same(source: Rows, target: Rows) -> None:
     for table in source.keys() - OF_EACH_ENGINE:
         missing, extra = source[table] - target[table], target[table] - source[table]
         assert not missing and not extra, f"{table}: missing {missing}, extra {extra}"
-    assert all(source[table] for table in source), "a table of the lived store is empty"
+    empty = sorted(table for table in source if not source[table])
+    assert not empty, f"tables of the lived store are empty: {empty}"

@@ -7,11 +7,24 @@ from itertools import pairwise
 
 import pytest
 
+from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.job import NewJob
+from holdbeat.domain.limit import Limit
+from holdbeat.domain.rate import Rate
+from holdbeat.store.limits.changes import declare_limits
 from holdbeat.store.migrate import migrations
 from holdbeat.store.reads.event_log import newest_events
 from tests.conformance.acts import OpenStore, count, enqueue_all, rows
-from tests.conformance.crowd import Crew, draw_fences, enqueue_many, flatten, open_and_close, work_until_empty
+from tests.conformance.crowd import (
+    Crew,
+    draw_fences,
+    enqueue_many,
+    flatten,
+    open_and_close,
+    work_for,
+    work_until_empty,
+    work_while_limits_change,
+)
 
 JOBS = 10_000
 
@@ -64,6 +77,67 @@ def test_a_limit_is_never_exceeded_at_any_instant_by_eight_processes(
     assert most == limit
     assert max(shift.most_leases for shift in shifts) <= limit
     assert running == 0
+
+
+@pytest.mark.rule("LIM-01", "LIM-02", "CAP-02", "CON-002")
+def test_eight_processes_with_eight_settings_never_exceed_the_rows_while_an_operator_changes_them(
+    open_store: OpenStore, crew: Crew
+) -> None:
+    amount = 150
+    store = open_store()
+    store.write_sync(declare_limits, ConcurrencyPolicy.parse("resources:default=1").limits(), (), by="first")
+    enqueue_all(store, [NewJob("a") for _ in range(amount)])
+    shifts = crew.all_at_once(work_while_limits_change, open_store.url, 4)
+    assert len(set(flatten([shift.claimed for shift in shifts]))) == amount
+    # Changes and claims exclude each other, and both write their events before they end: the log shows for each
+    # claim the limit that was in force then.
+    running, limit, raised = 0, 1, set()
+    for event in reversed(store.read_sync(newest_events, None, 1_000_000)):
+        if event.name == "limit.changed":
+            limit = event.data["after"]["slots"]
+        elif event.name == "run.ended":
+            running -= 1
+        elif event.name == "job.claimed":
+            running += 1
+            assert running <= limit
+            raised.add(running)
+    assert running == 0
+    assert raised == {1, 2, 3}
+
+
+@pytest.mark.rule("LIM-05", "LIM-04")
+def test_no_period_has_more_starts_than_a_rate_permits_with_eight_processes(open_store: OpenStore, crew: Crew) -> None:
+    rate = Rate(10, 1.0, 3)
+    store = open_store()
+    limits = [Limit("each", type="a", rate=rate, per_partition=True), Limit("b", type="b", rate=rate)]
+    store.write_sync(declare_limits, (), limits, by="first")
+    enqueue_all(store, [NewJob("a", partition="xy"[n % 2]) for n in range(300)] + [NewJob("b")] * 300)
+    starts = flatten(crew.all_at_once(work_for, open_store.url, 4.0, ["a", "b"]))
+    for kind in (("a", "x"), ("a", "y"), ("b", "")):
+        instants = sorted(at for type_, partition, at in starts if (type_, partition) == kind)
+        for first in instants:
+            assert sum(1 for at in instants if first <= at < first + rate.per_s) <= rate.count + rate.burst
+        # Enough of it was used: the rate is a limit, not a stop.
+        assert len(instants) >= 20
+
+
+@pytest.mark.rule("LIM-05", "LIM-01")
+def test_limits_that_overlap_in_every_way_make_no_deadlock_between_rate_and_slot(
+    open_store: OpenStore, crew: Crew
+) -> None:
+    store = open_store()
+    limits = [
+        Limit("default", resource="default", slots=3),
+        Limit("a", type="a", slots=2, rate=Rate(1000, 1.0, 50)),
+        Limit("b", type="b", rate=Rate(1000, 1.0, 50), per_partition=True),
+        Limit("all", slots=4, rate=Rate(2000, 1.0, 50)),
+    ]
+    store.write_sync(declare_limits, (), limits, by="first")
+    amount = 200
+    enqueue_all(store, [NewJob("ab"[n % 2], partition=str(n % 5)) for n in range(amount)])
+    shifts = crew.all_at_once(work_until_empty, open_store.url, "unlimited", 2)
+    assert len(set(flatten([shift.claimed for shift in shifts]))) == amount
+    assert count(store, "leases") == 0
 
 
 @pytest.mark.rule("LEASE-03")

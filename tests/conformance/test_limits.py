@@ -35,7 +35,7 @@ def request_slot(store: PersistenceAdapter, type_: str = "a", resource: str = "g
     ("concurrency", "expected"),
     [
         ("resources:gpu=2,http=16", {("gpu", "a"): 2, ("default", "a"): 1, ("other", "b"): 1, ("http", "http"): 9}),
-        ("per_type:a=2,http=3", {("gpu", "a"): 2, ("other", "b"): 1, ("http", "http"): 3}),
+        ("per_type:a=2,http=3", {("gpu", "a"): 1, ("default", "a"): 1, ("other", "b"): 1, ("http", "http"): 3}),
         ("global:4", {("gpu", "a"): 4}),
         ("unlimited", {("gpu", "a"): 9, ("default", "a"): 9, ("other", "b"): 9, ("http", "http"): 9}),
     ],

@@ -117,5 +117,5 @@ def test_errors_of_the_files_beside_the_store_are_told_in_a_sentence(
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(kind) as refused:
-        open_store(store_url, StoreTerms(IdSource(), ConcurrencyPolicy.parse("unlimited"), 0))
+        open_store(store_url, StoreTerms(IdSource(), ConcurrencyPolicy.parse("unlimited").limits(), 0))
     assert refused.value.code == code

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdbeat.domain.capacity import Capacity, Usage
 from holdbeat.domain.clock import ManualClock
-from holdbeat.domain.concurrency import Capacity, ConcurrencyPolicy
+from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.job import Job, NewJob
+from holdbeat.domain.limit import Limits
 from holdbeat.store.adapter import PersistenceAdapter
 from tests.conformance.acts import (
     OpenStore,
@@ -80,11 +82,9 @@ def wipe(store: PersistenceAdapter) -> None:
         change(store, f"DELETE FROM {table}")
 
 
-def expected_next(
-    queue: list[Job], running: list[Job], visit: Visit, policy: ConcurrencyPolicy, now: datetime
-) -> list[str]:
+def expected_next(queue: list[Job], running: list[Job], visit: Visit, limits: Limits, now: datetime) -> list[str]:
     """The rule in its plainest form: sort everything, walk down, take what may run."""
-    capacity = Capacity(policy, [(job.resource, job.type, 1) for job in running])
+    capacity = Capacity(limits, [Usage(job.resource, job.type, 1) for job in running])
     chosen: list[str] = []
     for job in sorted(queue, key=lambda job: (-job.priority, job.position, job.created_at, job.id)):
         may_run = (
@@ -123,7 +123,7 @@ def test_every_claim_takes_what_a_sorted_list_would_give(
         clock.advance(visit.pause_s)
         claims = claim_some(store, visit.slots, first_slot=slot, types=visit.types, resources=visit.resources)
         slot += visit.slots
-        wanted = expected_next(queue, running, visit, ConcurrencyPolicy.parse(policy), clock.now())
+        wanted = expected_next(queue, running, visit, ConcurrencyPolicy.parse(policy).limits(), clock.now())
         assert ids_of(claims) == wanted
         taken = set(wanted)
         if visit.settles:

@@ -50,7 +50,7 @@ def test_a_store_that_does_not_answer_in_time_is_not_ready(store: PersistenceAda
     inside, going_on = threading.Event(), threading.Event()
 
     def block(tx: Transaction) -> None:
-        tx.lock_pools(["pool:default"])
+        tx.lock_pools(["limit:default"])
         tx.rows("SELECT 1")
         inside.set()
         going_on.wait(30)

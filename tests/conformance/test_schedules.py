@@ -12,7 +12,8 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid, NotFound, Stale
 from holdbeat.domain.job import Hold
-from holdbeat.domain.views import REDACTED, endpoint_json, occurrence_json, schedule_json
+from holdbeat.domain.redaction import REDACTED
+from holdbeat.domain.views import endpoint_json, occurrence_json, schedule_json
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.templates import archive_template, create_template

@@ -10,14 +10,14 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.opening import open_store
 from holdbeat.store.reads.stats import count_workers, stats
-from holdbeat.store.running.shared_limits import disagreement, note_terms, terms_in_force
-from holdbeat.store.running.workers import register_worker, stop_worker
+from holdbeat.store.running.shared_terms import note_terms, terms_in_force
+from holdbeat.store.running.workers import register_worker
 from holdbeat.store.transaction import StoreTerms, Transaction
 from tests.conformance.acts import open_at
 
 
 def _terms(policy: str, aging_s: float = 0) -> StoreTerms:
-    return StoreTerms(IdSource(), ConcurrencyPolicy.parse(policy), aging_s)
+    return StoreTerms(IdSource(), ConcurrencyPolicy.parse(policy).limits(), aging_s)
 
 
 def _worker(name: str, slots: int) -> Worker:
@@ -26,51 +26,27 @@ def _worker(name: str, slots: int) -> Worker:
 
 def test_a_server_without_slots_does_not_overrule_a_worker(store_url: str) -> None:
     works = open_store(store_url, _terms("global:4", 60))
-    serves = open_store(store_url, _terms("global:9"))
+    serves = open_store(store_url, _terms("global:9", 5))
     try:
-        serves.write_sync(note_terms, "s", works=False)
-        assert str(works.read_sync(terms_in_force).concurrency) == "global:9"
-        works.write_sync(register_worker, _worker("w", 4), LeaseTerms(300, 30, 60))
-        works.write_sync(note_terms, "w", works=True)
-        serves.write_sync(note_terms, "s", works=False)
-        found = serves.read_sync(terms_in_force)
-        assert (str(found.concurrency), found.aging_s) == ("global:4", 60)
-        works.write_sync(stop_worker, "w")
-        serves.write_sync(note_terms, "s", works=False)
-        assert str(works.read_sync(terms_in_force).concurrency) == "global:9"
+        serves.write_sync(note_terms, works=False)
+        assert works.read_sync(terms_in_force).aging_s == 5
+        works.write_sync(note_terms, works=True)
+        serves.write_sync(note_terms, works=False)
+        assert serves.read_sync(terms_in_force).aging_s == 60
     finally:
         works.close()
         serves.close()
 
 
-@pytest.mark.rule("CAP-02")
-def test_workers_that_go_by_different_limits_are_named_until_they_agree(store_url: str) -> None:
-    one, other = open_store(store_url, _terms("resources:gpu=1")), open_store(store_url, _terms("resources:gpu=3"))
-    try:
-        for store, name in ((one, "a"), (one, "b")):
-            store.write_sync(register_worker, _worker(name, 4), LeaseTerms(300, 30, 60))
-            store.write_sync(note_terms, name, works=True)
-        assert one.read_sync(disagreement) is None
-        other.write_sync(register_worker, _worker("c", 4), LeaseTerms(300, 30, 60))
-        other.write_sync(note_terms, "c", works=True)
-        said = one.read_sync(disagreement)
-        assert said is not None and "gpu=1" in said and "gpu=3 (c)" in said and "same concurrency" in said
-        other.write_sync(stop_worker, "c")
-        assert one.read_sync(disagreement) is None
-    finally:
-        one.close()
-        other.close()
-
-
-@pytest.mark.parametrize("kept", ["{}", "nonsense", '{"concurrency": "new:kind", "aging_s": 0}'])
+@pytest.mark.parametrize("kept", ["{}", "nonsense", '{"aging_s": "fast"}'])
 def test_terms_that_nobody_understands_are_as_good_as_none(store_url: str, kept: str) -> None:
-    store = open_at(store_url, concurrency="global:3")
+    store = open_at(store_url, aging_s=3)
 
     def write(tx: Transaction) -> None:
         tx.execute("INSERT INTO meta (key, value) VALUES ('terms', :value)", value=kept)
 
     store.write_sync(write)
-    assert str(store.read_sync(terms_in_force).concurrency) == "global:3"
+    assert store.read_sync(terms_in_force).aging_s == 3
     store.close()
 
 

@@ -1,4 +1,4 @@
-"""ConcurrencyPolicy and Capacity: how many at once."""
+"""Limits, the policies that stand for some, and Capacity: how many at once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdbeat.domain.concurrency import Capacity, ConcurrencyPolicy, PolicyKind
-from holdbeat.domain.errors import SettingsError
+from holdbeat.domain.capacity import Capacity, Usage
+from holdbeat.domain.concurrency import ConcurrencyPolicy, PolicyKind
+from holdbeat.domain.errors import Invalid, SettingsError
+from holdbeat.domain.limit import EACH, Limit, Limits, limit_of
+from holdbeat.domain.rate import Rate
 
 NAMES = st.text("abcdefgh-_.", min_size=1, max_size=6)
 SLOTS = st.dictionaries(NAMES, st.integers(0, 50), max_size=6)
@@ -16,7 +19,20 @@ POLICIES = st.one_of(
     st.builds(lambda total: ConcurrencyPolicy(PolicyKind.GLOBAL, {}, total), st.integers(0, 50)),
     st.just(ConcurrencyPolicy(PolicyKind.UNLIMITED, {})),
 )
-WORK = st.lists(st.tuples(NAMES, NAMES, st.integers(0, 30)), max_size=8)
+LIMITS = st.one_of(
+    POLICIES.map(ConcurrencyPolicy.limits),
+    st.lists(
+        st.builds(
+            Limit,
+            NAMES,
+            st.one_of(st.none(), NAMES),
+            st.one_of(st.none(), NAMES),
+            st.one_of(st.none(), st.integers(0, 50)),
+        ),
+        max_size=8,
+    ).map(lambda limits: Limits([*limits, Limit("each:resource", EACH, slots=1)])),
+)
+WORK = st.lists(st.builds(Usage, NAMES, NAMES, st.integers(0, 30)), max_size=8)
 
 
 @pytest.mark.rule("DEC-011")
@@ -29,13 +45,67 @@ def test_a_policy_written_down_reads_back_the_same(policy: ConcurrencyPolicy) ->
 def test_the_default_is_one_job_per_resource_and_sixteen_http_calls() -> None:
     policy = ConcurrencyPolicy()
     assert policy == ConcurrencyPolicy.parse("resources:default=1,http=16")
-    assert [policy.limit(name) for name in ("default", "http", "never-listed")] == [1, 16, 1]
+    limits = policy.limits()
+    assert [limits.slots_of(name) for name in ("default", "http", "never-listed")] == [1, 16, 1]
 
 
-@pytest.mark.rule("DEC-011")
+@pytest.mark.rule("DEC-011", "LIM-01")
 def test_each_kind_of_policy_draws_from_its_own_pools() -> None:
-    expected = {"resources:": "gpu", "per_type:": "story", "global:4": "*", "unlimited": None}
-    assert {text: ConcurrencyPolicy.parse(text).pool("gpu", "story") for text in expected} == expected
+    expected = {
+        "resources:": {"each:resource/gpu"},
+        "resources:gpu=2": {"gpu"},
+        "per_type:": {"each:type/story", "each:resource/gpu"},
+        "per_type:story=2": {"type:story", "each:resource/gpu"},
+        "global:4": {"global"},
+        "unlimited": set(),
+    }
+    for text, keys in expected.items():
+        pools = ConcurrencyPolicy.parse(text).limits().covering("gpu", "story")
+        assert {pool.key for pool in pools} == keys
+
+
+@pytest.mark.rule("LIM-01")
+def test_with_slots_per_type_a_resource_still_runs_one_at_a_time_and_default_is_left_to_the_types() -> None:
+    limits = ConcurrencyPolicy.parse("per_type:story=2,image=3").limits()
+    capacity = Capacity(limits, [Usage("ollama", "story", 1)])
+    assert capacity.free("ollama", "story") == 0
+    assert capacity.free("ollama", "image") == 0
+    assert capacity.free("default", "story") == 1
+    assert capacity.free("default", "image") == 3
+    assert capacity.free("default", "other") == 1
+
+
+@pytest.mark.rule("LIM-01")
+def test_a_rate_alone_does_not_list_its_resource_but_slots_or_no_limit_do() -> None:
+    each = Limit("each", EACH, slots=1)
+    assert Limits([each, Limit("api", "api", rate=Rate(60, 60))]).slots_of("api") == 1
+    assert Limits([each, Limit("api", "api", slots=4)]).slots_of("api") == 4
+    assert Limits([each, Limit("api", "api")]).slots_of("api") is None
+    assert Limits([each, Limit("api-story", "api", "story", slots=4)]).slots_of("api", "story") == 1
+
+
+@pytest.mark.rule("LIM-01")
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"slots": -1}, "slots"),
+        ({"slots": True}, "slots"),
+        ({"slots": 1.5}, "slots"),
+        ({"slot": 1}, "slot"),
+        ({"resource": ""}, "resource"),
+        ({"resource": "*", "type": "a"}, "type"),
+        ({"rate": 5}, "rate"),
+        ({"rate": {"count": 5}}, "rate"),
+        ({"rate": {"count": 0, "per_s": 1}}, "rate.count"),
+        ({"rate": {"count": 1, "per_s": 0}}, "rate.per_s"),
+        ({"rate": {"count": 1, "per_s": 1, "burst": -1}}, "rate.burst"),
+        ({"fair": "yes"}, "fair"),
+    ],
+)
+def test_an_impossible_limit_is_refused_by_the_name_of_its_field(values: dict[str, object], field: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        limit_of("gpu", values)
+    assert refusal.value.field == field
 
 
 @pytest.mark.rule("DEC-011")
@@ -62,47 +132,51 @@ def test_a_policy_that_cannot_be_meant_is_refused_with_its_setting(text: str) ->
     assert refusal.value.field == "concurrency"
 
 
-@pytest.mark.rule("CON-002", "CAP-01")
-@given(policy=POLICIES, leases=WORK, wishes=st.lists(st.tuples(NAMES, NAMES), max_size=80))
-def test_taking_only_what_is_free_never_exceeds_a_limit(
-    policy: ConcurrencyPolicy, leases: list[tuple[str, str, int]], wishes: list[tuple[str, str]]
+@pytest.mark.rule("CON-002", "CAP-01", "LIM-01")
+@given(limits=LIMITS, leases=WORK, wishes=st.lists(st.tuples(NAMES, NAMES), max_size=80))
+def test_taking_only_what_is_free_never_exceeds_any_limit(
+    limits: Limits, leases: list[Usage], wishes: list[tuple[str, str]]
 ) -> None:
-    capacity = Capacity(policy, leases)
-    used: dict[str | None, int] = {}
-    for resource, type_, count in leases:
-        pool = policy.pool(resource, type_)
-        used[pool] = used.get(pool, 0) + count
+    capacity = Capacity(limits, leases)
+    used: dict[str, int] = {}
+
+    def add(resource: str, type_: str, count: int) -> None:
+        for pool in limits.covering(resource, type_):
+            used[pool.key] = used.get(pool.key, 0) + count
+
+    for lease in leases:
+        add(lease.resource, lease.type, lease.amount)
     for resource, type_ in wishes:
-        pool = policy.pool(resource, type_)
-        limit = policy.limit(pool)
+        pools = [pool for pool in limits.covering(resource, type_) if pool.limit.slots is not None]
         free = capacity.free(resource, type_)
-        assert (free is None) == (limit is None)
-        if free is None or limit is None:
+        assert (free is None) == (not pools)
+        if free is None:
             continue
-        assert free == max(0, limit - used.get(pool, 0))
+        assert free == min(max(0, (pool.limit.slots or 0) - used.get(pool.key, 0)) for pool in pools)
         if free:
             capacity.take(resource, type_)
-            used[pool] = used.get(pool, 0) + 1
-            assert used[pool] <= limit
+            add(resource, type_, 1)
+            assert all(used[pool.key] <= (pool.limit.slots or 0) for pool in pools)
 
 
 @pytest.mark.rule("DEC-004")
-@given(policy=POLICIES, leases=WORK, waiting=WORK, resource=NAMES, type_=NAMES)
+@given(limits=LIMITS, leases=WORK, waiting=WORK, resource=NAMES, type_=NAMES)
 def test_a_job_takes_a_slot_only_while_free_slots_outnumber_waiting_requests(
-    policy: ConcurrencyPolicy,
-    leases: list[tuple[str, str, int]],
-    waiting: list[tuple[str, str, int]],
+    limits: Limits,
+    leases: list[Usage],
+    waiting: list[Usage],
     resource: str,
     type_: str,
 ) -> None:
-    capacity = Capacity(policy, leases, waiting)
-    free, for_jobs = capacity.free(resource, type_), capacity.free_for_jobs(resource, type_)
-    if free is None:
+    capacity = Capacity(limits, leases, waiting)
+    alone = Capacity(limits, leases)
+    for_jobs = capacity.free_for_jobs(resource, type_)
+    if capacity.free(resource, type_) is None:
         assert for_jobs is None
         return
-    pool = policy.pool(resource, type_)
-    ahead = sum(count for r, t, count in waiting if policy.pool(r, t) == pool)
-    assert for_jobs == max(0, free - ahead)
-    if ahead and free:
+    pools = [pool for pool in limits.covering(resource, type_) if pool.limit.slots is not None]
+    ahead = {pool.key: sum(n for r, t, n, _ in waiting if pool in limits.covering(r, t)) for pool in pools}
+    assert for_jobs == min(max(0, (pool.limit.slots or 0) - alone.used(pool) - ahead[pool.key]) for pool in pools)
+    if capacity.free(resource, type_) and any(ahead.values()):
         capacity.grant(resource, type_)
         assert capacity.free_for_jobs(resource, type_) == for_jobs

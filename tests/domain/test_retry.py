@@ -132,6 +132,8 @@ def test_an_automatic_retry_keeps_all_but_what_makes_it_another_job() -> None:
         "idempotency_key": None,
         "request_hash": None,
         "hold": None,
+        "root_id": job.id,
+        "waits": None,
     }
     for name in (field.name for field in fields(NewJob)):
         expected = changed[name] if name in changed else getattr(job, name)

@@ -230,6 +230,7 @@ def test_the_job_of_a_schedule_carries_only_what_the_schedule_sets_itself() -> N
         "type": "report",
         "params": {"a": 1},
         "priority": 0,
+        "schedule_name": plain().name,
         "schedule_id": "s1",
         "scheduled_for": NOW,
     }
@@ -238,7 +239,9 @@ def test_the_job_of_a_schedule_carries_only_what_the_schedule_sets_itself() -> N
 def test_the_job_of_a_schedule_with_a_template_has_the_template_s_type() -> None:
     schedule = created("s1", {"name": "x", "template_id": "t1", "interval_s": 60}, NOW)
     own = job_for(schedule, JobTemplate("t1", "tpl", "story", default_params={"b": 1}), NOW)
-    assert own == {"type": "story", "template_id": "t1", "schedule_id": "s1", "scheduled_for": NOW}
+    assert own == {
+        "type": "story", "template_id": "t1", "schedule_name": "x", "schedule_id": "s1", "scheduled_for": NOW,
+    }  # fmt: skip
 
 
 def test_the_job_of_an_endpoint_is_a_call_that_the_queue_does_not_retry() -> None:

@@ -19,6 +19,7 @@ ALLOWED = {
     ("RUNNING", "fail"): "FAILED",
     ("RUNNING", "skip"): "SKIPPED",
     ("RUNNING", "cancel"): "CANCELLED",
+    ("RUNNING", "continue"): "CONTINUED",
 }
 
 

@@ -42,3 +42,8 @@ def reports_on(ctx: Context, diary: str) -> None:
         ctx.progress(0.5, f"step {number}")
         threading.Thread(target=ctx.artifact, args=("file", str(number)), daemon=True).start()
         time.sleep(0.05)
+
+
+def slot_number(ctx: Context) -> int | None:
+    """The number of the slot, as a process of its own knows it."""
+    return ctx.slot

@@ -117,6 +117,7 @@ async def test_a_late_result_is_kept_as_evidence_and_changes_nothing(store_url: 
         refused: list[Settlement] = []
         dispatcher._on_stale = refused.append
         (claim,) = await dispatcher.step()
+        await until(lambda: bool(gate._waiters))  # the handler has begun; one whose lease is over would not
         clock.advance(361)
         terms = app.settings.lease_terms
         app.store.write_sync(recover_lease, claim.lease.id, ErrorKind.LOST, claim.lease.heartbeat_at, terms)

@@ -106,6 +106,8 @@ async def test_directory_environment_and_input_are_as_asked_for(tmp_path: Path) 
 @pytest.mark.rule("SEC-05")
 async def test_the_settings_of_the_worker_are_not_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDBEAT_STORE", "postgresql://user:canary@db/x")
+    monkeypatch.setenv("PGPASSWORD", "canary")
+    monkeypatch.setenv("PGPASSFILE", "/canary")
     outcome = await shell().run(argv=["env"])
     assert "canary" not in outcome.result["stdout_tail"]
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from holdbeat.domain.errors import SettingsError
+from holdbeat.domain.headers import SECRET_HEADERS
 from holdbeat.domain.log_text import one_line
-from holdbeat.domain.views import SECRET_HEADERS
+from holdbeat.domain.secret_text import without_secrets
 from holdbeat.observe.logs import JsonFormatter, TextFormatter, configure
-from holdbeat.observe.redaction import without_secrets
 
 NASTY = 'name\n{"level":"critical"}\r\x1b[2J\x00\x7f\x85\u2028\u202e\ud800%s{}\\n'
 

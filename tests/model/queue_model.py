@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdbeat.domain.concurrency import Capacity, ConcurrencyPolicy
+from holdbeat.domain.capacity import Capacity, Usage
 from holdbeat.domain.group import GroupFailurePolicy, GroupMode, GroupStatus, Member, OnFailure
 from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.limit import Limits
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
 
 
@@ -58,15 +59,15 @@ class ModelGroup:
 
 @dataclass
 class QueueModel:
-    policy: ConcurrencyPolicy
+    limits: Limits
     jobs: dict[str, ModelJob] = field(default_factory=dict)
     groups: dict[str, ModelGroup] = field(default_factory=dict)
 
     # --- what may run -------------------------------------------------------------------------------------
 
     def next_for(self, slots: int, types: tuple[str, ...], now: datetime) -> list[str]:
-        leased = [(job.resource, job.type, 1) for job in self.jobs.values() if job.leased]
-        capacity = Capacity(self.policy, leased)
+        leased = [Usage(job.resource, job.type, 1) for job in self.jobs.values() if job.leased]
+        capacity = Capacity(self.limits, leased)
         chosen: list[str] = []
         for job in sorted(self.jobs.values(), key=lambda j: (-j.priority, j.position, j.created_at, j.id)):
             ready = job.status is JobStatus.QUEUED and not job.gated

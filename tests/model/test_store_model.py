@@ -69,7 +69,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         super().__init__()
         self.clock = open_store.clock
         self.store = open_store.kept(POLICY)
-        self.model = QueueModel(ConcurrencyPolicy.parse(POLICY))
+        self.model = QueueModel(ConcurrencyPolicy.parse(POLICY).limits())
         self.running: list[Claim] = []
         self.spent: list[Claim] = []
         self.workers = 0
@@ -204,7 +204,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         found = rows(self.store, "SELECT id, job_id, resource FROM leases")
         assert {row[1] for row in found} == {job.id for job in self.model.jobs.values() if job.leased}
         for resource, used in Counter(row[2] for row in found).items():
-            limit = self.model.policy.limit(resource)
+            limit = self.model.limits.slots_of(resource)
             assert limit is not None
             assert used <= limit
         open_runs = rows(self.store, "SELECT id FROM job_runs WHERE status IS NULL")

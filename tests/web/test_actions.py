@@ -15,7 +15,8 @@ from tests.web.things import made
 
 def _queued(served: Served, count: int, priority: int) -> list[str]:
     """Jobs that stay in the queue, in the order in which they stand there."""
-    return [served.submit("anything", {"n": n}, delay_s=7200, priority=priority)["id"] for n in range(count)]
+    served.client.post("/api/queue/pause", json={"resource": "still"}).raise_for_status()
+    return [served.submit("anything", {"n": n}, resource="still", priority=priority)["id"] for n in range(count)]
 
 
 def _order(served: Served, ids: list[str]) -> list[int]:
@@ -33,7 +34,7 @@ def test_a_running_job_is_cancelled_with_a_reason(served: Served, page: Page) ->
     expect(page.locator("#state .status")).to_contain_text("Cancelled")
     ended = served.wait_for(job["id"], "CANCELLED")
     assert ended["cancel_reason"] == "no longer needed"
-    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    expect(page.get_by_role("button", name="Run again")).to_be_visible()
 
 
 @pytest.mark.rule("RET-04")
@@ -41,7 +42,7 @@ def test_a_failed_job_is_tried_again_and_the_new_one_is_shown(served: Served, pa
     job = served.run_job("fail", {"message": "once"})
     page.goto(f"{served.url}/ui/jobs/{job['id']}")
     expect(page.locator(".says-why")).to_contain_text("failed")
-    page.get_by_role("button", name="Try again").click()
+    page.get_by_role("button", name="Run again").click()
     page.wait_for_url(lambda url: "/ui/jobs/" in url and job["id"] not in url)
     expect(page.locator("#chain")).to_contain_text("manual retry of")
 
@@ -122,7 +123,8 @@ def test_the_button_that_paused_everything_resumes_it_without_a_reload(served: S
     page.goto(f"{served.url}/ui/queue")
     page.evaluate("window.marked = true")
     page.get_by_role("button", name="Pause everything").click()
-    page.get_by_role("button", name="Resume everything").click()
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.locator(".notice", has_text="Everything is paused").get_by_role("button", name="Resume").click()
     expect(page.get_by_role("button", name="Pause everything")).to_be_visible()
     expect(page.locator(".notice", has_text="Everything is paused")).to_have_count(0)
     assert page.evaluate("window.marked")
@@ -133,10 +135,11 @@ def test_a_resource_is_paused_and_resumed(served: Served, page: Page) -> None:
     page.goto(f"{served.url}/ui/queue")
     tile = page.locator(".tile", has=page.locator("b", has_text="narrow"))
     tile.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Pause", exact=True).click()
     expect(page.locator(".notice", has_text="narrow is paused")).to_be_visible()
     job = served.submit("narrow_hold", {"gate": unique("gate")})
     expect(page.locator(f"#q-{job['id']} .badge", has_text="paused")).to_be_visible()
-    tile.get_by_role("button", name="Resume").click()
+    page.locator(".notice", has_text="narrow is paused").get_by_role("button", name="Resume").click()
     expect(page.locator(".notice", has_text="narrow is paused")).to_have_count(0)
     served.wait_for(job["id"], "RUNNING")
     open_gate(job["params"]["gate"])
@@ -147,16 +150,16 @@ def test_cancelling_from_a_row_asks_first_and_means_the_job_of_the_click(served:
     page.goto(f"{served.url}/ui/queue")
     row = page.locator(f"#q-{job}")
     row.get_by_role("button", name="Cancel").click()
-    page.get_by_label("Reason").fill("of another time")
+    page.locator("#cancel-dialog").get_by_label("Reason").fill("of another time")
     page.get_by_role("button", name="Keep it").click()
     assert served.job(job)["status"] == "QUEUED"
     row.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("heading", name=f"Cancel anything {job[-8:]}?")).to_be_visible()
-    expect(page.get_by_label("Reason")).to_have_value("")
+    expect(page.locator("#cancel-dialog").get_by_label("Reason")).to_have_value("")
     # The list moves under the dialog.
     served.client.post(f"/api/jobs/{job}/move", json={"before": other}).raise_for_status()
     expect(page.locator("tr[data-priority='15'][data-job]").first).to_have_id(f"q-{job}")
-    page.get_by_label("Reason").fill("not today")
+    page.locator("#cancel-dialog").get_by_label("Reason").fill("not today")
     page.get_by_role("button", name="Cancel the job").click()
     expect(row).to_have_count(0)
     cancelled = served.job(job)
@@ -226,7 +229,7 @@ def test_a_direct_request_that_fails_says_why(served: Served, page: Page, compla
 def test_work_can_be_put_in_the_queue_from_the_same_form(served: Served, page: Page) -> None:
     page.goto(f"{served.url}/ui/direct?type=echo")
     page.get_by_label("Params").fill('{"x": 7}')
-    page.get_by_role("button", name="Put it in the queue").click()
+    page.get_by_role("button", name="Submit as a job").click()
     page.wait_for_url("**/ui/jobs/*")
     expect(page.locator("#result")).to_contain_text('"x": 7')
 
@@ -240,6 +243,7 @@ def test_a_group_is_cancelled(served: Served, page: Page) -> None:
     )
     page.goto(f"{served.url}/ui/groups/{group['id']}")
     page.get_by_role("button", name="Cancel group").click()
+    page.get_by_role("button", name="Cancel the group").click()
     expect(page.locator("#state .status")).to_contain_text("Cancelled")
 
 

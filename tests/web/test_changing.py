@@ -31,12 +31,12 @@ def test_a_schedule_is_changed_from_cron_to_every_so_often_and_what_was_not_touc
     page.get_by_role("link", name="Change…").click()
     expect(page.get_by_label("Cron", exact=True)).to_have_value("0 3 * * *")
     expect(page.locator("#preview tbody tr")).to_have_count(10)
-    expect(page.get_by_label("Never sooner than")).to_have_count(0)
-    page.get_by_label("every so often").check()
+    expect(page.get_by_label("Minimum interval")).to_have_count(0)
+    page.get_by_label("at an interval").check()
     page.get_by_label("Every", exact=True).fill("90")
     page.get_by_label("Params").fill('{"said": "new"}')
-    page.get_by_text("Overlap, catching up").click()
-    page.get_by_label("While an earlier job").select_option("skip")
+    page.get_by_text("Overlap, missed runs").click()
+    page.get_by_label("If the previous job").select_option("skip")
     keep(page, "change-schedule")
     page.get_by_role("button", name="Save changes").click()
     page.wait_for_url(f"{served.url}/ui/schedules/{made['id']}")
@@ -54,10 +54,10 @@ def test_a_schedule_is_made_adaptive_given_limits_freed_of_them_and_made_plain_a
 ) -> None:
     made = _schedule(served, overlap="queue_one")
     page.goto(f"{served.url}/ui/schedules/{made['id']}/change")
-    page.get_by_text("Overlap, catching up").click()
-    expect(page.get_by_label("While an earlier job")).to_be_visible()
+    page.get_by_text("Overlap, missed runs").click()
+    expect(page.get_by_label("If the previous job")).to_be_visible()
     page.get_by_label("adaptive").check()
-    expect(page.get_by_label("While an earlier job")).to_be_hidden()
+    expect(page.get_by_label("If the previous job")).to_be_hidden()
 
     def save() -> dict[str, Any]:
         page.get_by_role("button", name="Save changes").click()
@@ -66,14 +66,14 @@ def test_a_schedule_is_made_adaptive_given_limits_freed_of_them_and_made_plain_a
         return _get(served, made)
 
     assert save()["adaptive"] is True
-    page.get_by_label("Never sooner than").fill("90")
+    page.get_by_label("Minimum interval").fill("90")
     assert save()["min_interval_s"] == 90
-    expect(page.get_by_label("Never sooner than")).to_have_value("90")
-    page.get_by_label("Never sooner than").fill("")
+    expect(page.get_by_label("Minimum interval")).to_have_value("90")
+    page.get_by_label("Minimum interval").fill("")
     assert save()["min_interval_s"] is None
     page.get_by_label("adaptive").uncheck()
     assert save()["adaptive"] is False
-    expect(page.get_by_label("Never sooner than")).to_have_count(0)
+    expect(page.get_by_label("Minimum interval")).to_have_count(0)
 
 
 @pytest.mark.rule("API-02")
@@ -123,7 +123,7 @@ def test_deleting_asks_first_and_leads_back_to_the_list(
     made = served.client.post(f"/api/{kind}", json={"name": unique("gone"), "interval_s": 86400, **what}).json()
     page.goto(f"{served.url}/ui/{kind}/{made['id']}")
     page.get_by_role("button", name="Delete…").click()
-    page.get_by_role("button", name="Not now").and_(page.locator("#delete-dialog *")).click()
+    page.get_by_role("button", name="Cancel", exact=True).and_(page.locator("#delete-dialog *")).click()
     assert served.client.get(f"/api/{kind}/{made['id']}").status_code == 200
     page.get_by_role("button", name="Delete…").click()
     keep(page, f"delete-{kind}")

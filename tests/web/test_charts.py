@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdbeat.web.charts import lanes, time_ticks
 from tests.api.serving import Served
 
 NOW = datetime(2026, 11, 16, 1, 50, 30, tzinfo=UTC)
+ZONE = ZoneInfo("UTC")
 
 
 def _span(number: int, slot: int | None, resource: str, began_s: float, ended_s: float, job: str | None) -> Span:
@@ -27,15 +29,33 @@ def test_a_direct_request_whose_slot_is_forgotten_is_drawn_in_a_lane_of_its_kind
         _span(4, None, "http", 40, 30, None),
         _span(5, None, "http", 35, 20, None),
     ]
-    (lane,) = lanes(spans, NOW - timedelta(seconds=120), NOW)
+    (lane,) = lanes(spans, NOW - timedelta(seconds=120), NOW, ZONE, by_worker=True)
     found = {row["name"]: [bar["span"].id for bar in row["bars"]] for row in lane["rows"]}
     assert found == {"slot 1": ["1"], "slot 2": ["3"], "http 1": ["2", "4"], "http 2": ["5"]}
 
 
+def test_the_lanes_of_a_resource_hold_its_work_whichever_slot_it_had() -> None:
+    spans = [
+        _span(1, 0, "gpu", 60, 50, "a"),
+        _span(2, 3, "gpu", 50, 40, "b"),
+        _span(3, None, "gpu", 45, 30, None),
+        _span(4, 1, "cpu", 60, 10, "c"),
+    ]
+    drawn = lanes(spans, NOW - timedelta(seconds=120), NOW, ZONE)
+    found = {lane["name"]: [[bar["span"].id for bar in row["bars"]] for row in lane["rows"]] for lane in drawn}
+    assert found == {"cpu": [["4"]], "gpu": [["1", "2"], ["3"]]}
+
+
+@pytest.mark.rule("UI-01")
+def test_the_axis_is_labelled_in_the_reader_s_zone() -> None:
+    ticks = time_ticks(NOW - timedelta(hours=1), NOW, ZoneInfo("Asia/Kolkata"))
+    assert ticks[-1]["label"] == "07:10"
+
+
 def test_the_axis_of_two_minutes_counts_seconds_and_that_of_an_hour_does_not() -> None:
-    short = [tick["label"] for tick in time_ticks(NOW - timedelta(minutes=2), NOW)]
+    short = [tick["label"] for tick in time_ticks(NOW - timedelta(minutes=2), NOW, ZONE)]
     assert short == ["01:48:40", "01:49:00", "01:49:20", "01:49:40", "01:50:00", "01:50:20"]
-    assert [tick["label"] for tick in time_ticks(NOW - timedelta(hours=1), NOW)][-1] == "01:40"
+    assert [tick["label"] for tick in time_ticks(NOW - timedelta(hours=1), NOW, ZONE)][-1] == "01:40"
 
 
 def test_whoever_has_just_begun_sees_the_last_two_minutes(served: Served) -> None:

@@ -30,7 +30,7 @@ def test_a_pace_and_a_single_run_are_asked_for_in_one_hint(served: Served, page:
         at.isoformat(),
     )
     hints.get_by_label("Run once at").fill(wall[:16])
-    hints.get_by_label("Forget it after").fill("2")
+    hints.get_by_label("Expires after").fill("2")
     hints.locator("[data-field=ttl_s] [data-unit]").select_option("3600")
     hints.get_by_label("Reason").fill("release day")
     hints.get_by_role("button", name="Set hint").click()
@@ -74,7 +74,7 @@ def test_a_plain_schedule_is_made_adaptive_and_then_takes_a_hint(served: Served,
     given = {"name": unique("s"), "interval_s": 36_000, "type": "anything"}
     schedule = made(served.client.post("/api/schedules", json=given))
     page.goto(f"{served.url}/ui/schedules/{schedule['id']}")
-    expect(page.locator("#hints")).to_contain_text("Only an adaptive schedule takes hints")
+    expect(page.locator("#hints")).to_contain_text("Only adaptive schedules accept hints")
     page.get_by_role("link", name="Make it adaptive").click()
     # One click alone changes nothing.
     assert served.client.get(f"/api/schedules/{schedule['id']}").json()["adaptive"] is False

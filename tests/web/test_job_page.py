@@ -45,7 +45,7 @@ def test_a_job_is_found_by_its_id_its_beginning_and_its_end(
     assert found(f" {ids[3].upper()} ") == [ids[3]]
     assert found(ids[3][-8:]) == [ids[3]]
     assert found(ids[0][:9]) == ids
-    for nonsense in ("", "abc", "%", "____", "crawl", "' OR 1=1", f"{ids[0]}0"):
+    for nonsense in ("", "%", "____", "' OR 1=1", f"{ids[0]}0"):
         assert found(nonsense) == []
     monkeypatch.setattr(find_jobs, "NEWEST", 2)
     assert found(ids[3][-8:]) == []
@@ -58,12 +58,11 @@ def test_the_last_digits_of_an_id_lead_to_its_job(served: Served, page: Page) ->
     other = served.submit("anything", {}, delay_s=3600)["id"]
     page.goto(f"{served.url}/ui/jobs")
     expect(page.locator(f"#j-{other}")).to_be_visible()
-    page.get_by_label("Id", exact=True).fill(wanted[-8:])
-    page.get_by_role("button", name="Find").click()
+    page.get_by_role("searchbox").fill(wanted[-8:])
     expect(page.locator(f"#j-{other}")).to_have_count(0)
     page.locator(f"#j-{wanted}").get_by_role("link", name="anything").click()
     page.wait_for_url(f"**/ui/jobs/{wanted}")
-    page.goto(f"{served.url}/ui/jobs?id=ffffffff")
+    page.goto(f"{served.url}/ui/jobs?q=ffffffff")
     expect(page.locator("#jobs")).to_contain_text("No such job")
 
 
@@ -95,10 +94,29 @@ def test_the_turn_of_a_waiting_job_is_changed_on_its_page(served: Served, page: 
     page.get_by_role("button", name="Save changes").click()
     expect(page.locator(".toast.bad")).to_contain_text("priority")
     assert served.job(job_id)["priority"] == 40
-    page.get_by_role("button", name="Not now").click()
+    page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("button", name="Start without delay").click()
     expect(page.locator("#state .status")).to_contain_text("Completed")
     expect(page.get_by_role("button", name="Change…")).to_have_count(0)
     eventually(lambda: served.job(job_id)["status"] == "COMPLETED")
     # The browser itself notes the refusal.
     complaints[:] = [each for each in complaints if "422" not in each]
+
+
+def test_a_chain_that_has_ended_offers_no_cancel_on_any_of_its_jobs(served: Served) -> None:
+    policy = {"max_attempts": 1, "base_delay_s": 0}
+    first = served.run_job("fail", {"message": "twice"}, retry_policy=policy)
+    eventually(lambda: served.job(first["id"])["retried_by"] is not None)
+    last = served.wait_for(served.job(first["id"])["retried_by"])
+    for job in (first, last):
+        page = served.client.get(f"/ui/jobs/{job['id']}").text
+        assert "Cancel…" not in page and "Run again" in page
+
+
+def test_a_completed_job_is_run_again_as_it_was(served: Served, page: Page) -> None:
+    job = served.run_job("anything", {"said": "once"}, title="Say it", priority=4)
+    page.goto(f"{served.url}/ui/jobs/{job['id']}")
+    page.get_by_role("button", name="Run again").click()
+    page.wait_for_url(lambda url: "/ui/jobs/" in url and job["id"] not in url)
+    again = served.job(page.url.rpartition("/")[2])
+    assert (again["params"], again["title"], again["priority"]) == ({"said": "once"}, "Say it", 4)

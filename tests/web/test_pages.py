@@ -94,13 +94,14 @@ def test_a_timetable_can_be_tried_before_it_is_saved_and_shows_the_jump_of_the_c
     served: Served, page: Page
 ) -> None:
     page.goto(f"{served.url}/ui/schedules")
+    page.get_by_text("Try a cron expression").click()
     page.get_by_label("Cron").fill("30 2 25-31 3 *")
     page.get_by_label("Timezone").fill("Europe/Berlin")
-    page.get_by_role("button", name="Show next fires").click()
+    page.get_by_role("button", name="Show next runs").click()
     expect(page.locator("#trial tbody tr")).to_have_count(10)
     expect(page.locator("#trial .badge", has_text="DST gap").first).to_be_visible()
     page.get_by_label("Cron").fill("61 * * * *")
-    page.get_by_role("button", name="Show next fires").click()
+    page.get_by_role("button", name="Show next runs").click()
     expect(page.locator("#trial .notice")).to_contain_text("61")
 
 
@@ -140,12 +141,12 @@ def test_the_dialog_of_keys_is_closed_by_a_button_that_looks_like_one(served: Se
     expect(page.locator("dialog.keys")).to_be_hidden()
 
 
-def test_a_page_of_nothing_says_so_and_a_filter_of_nonsense_is_refused(served: Served) -> None:
+def test_a_page_of_nothing_and_a_filter_of_nonsense_say_so(served: Served) -> None:
     for path in ("/ui/jobs/nonsense", "/ui/groups/01890a5d-ac96-774b-bcce-b302099a8057", "/ui/schedules/none"):
         answer = served.client.get(path)
         assert answer.status_code == 404
         assert "There is no" in answer.text
-    assert served.client.get("/ui/jobs", params={"status": "SLEEPING"}).status_code == 422
+    assert "SLEEPING" in served.client.get("/ui/jobs", params={"status": "SLEEPING"}).text
     assert served.client.get("/ui/jobs", params={"cursor": "%00x"}).status_code == 422
     assert served.client.get("/static/x/../../pages.py").status_code == 404
 
@@ -157,16 +158,16 @@ def test_pages_with_nothing_on_them_say_what_to_do(browser: Browser, complaints:
     complaints.listen_to(page)
     hints = {
         "/": ("Ready for the first job", "New job"),
-        "/ui/queue": ("The queue is empty", "holdbeat demo"),
-        "/ui/timeline": ("Nothing ran in this time", "holdbeat demo"),
+        "/ui/queue": ("The queue is empty", "New jobs appear here"),
+        "/ui/timeline": ("Nothing ran in this time", "a bar"),
         "/ui/jobs": ("No jobs yet", "New job"),
         "/ui/groups": ("No groups", f"curl {served.url}/api/job-groups"),
-        "/ui/direct": ("Direct requests lately", "holdbeat direct"),
+        "/ui/direct": ("Recent direct requests", "holdbeat direct"),
         "/ui/schedules": ("No schedules", f"curl {served.url}/api/schedules"),
         "/ui/endpoints": ("No endpoints", f"curl {served.url}/api/endpoints"),
         "/ui/webhooks": ("No subscriptions", f"curl {served.url}/api/webhooks"),
         "/ui/events": ("Events", "worker.started"),
-        "/ui/workers": ("serve", "it runs no jobs"),
+        "/ui/workers": ("serve", "none"),
     }
     try:
         for path, words in hints.items():
@@ -218,7 +219,7 @@ def test_whatever_has_the_focus_shows_it(served: Served, page: Page) -> None:
 
 def test_the_reader_s_choice_of_light_or_dark_outlasts_the_page(served: Served, page: Page) -> None:
     page.goto(served.url)
-    page.get_by_role("button", name="Light or dark").click()
+    page.get_by_role("button", name="Theme").click()
     page.goto(f"{served.url}/ui/jobs")
     assert page.locator("html").get_attribute("data-theme") == "dark"
 

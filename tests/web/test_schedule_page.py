@@ -43,16 +43,16 @@ def test_a_paused_schedule_promises_no_run(served: Served, page: Page, kind: str
     expect(page.locator("#next-run")).to_contain_text("Next run in 19 h 59 min")
     until = {"until": iso(served.store.clock.now() + timedelta(hours=50))} if ends else {}
     served.client.post(f"/api/{kind}/{made['id']}/pause", json=until).raise_for_status()
-    said = "The pause ends in 2 d 1 h; no run before that" if ends else "No run is planned until somebody resumes it"
+    said = "The pause ends in 2 d 1 h; no run before that" if ends else "No run is planned until it is resumed"
     expect(page.locator("#next-run")).to_contain_text(said)
     expect(page.locator("#next-run")).not_to_contain_text("Next run")
     fires = page.locator("#preview tbody tr")
     if ends:
         expect(fires.first).to_contain_text("in 2 d")
     else:
-        expect(fires).to_have_text(["It fires no more until somebody resumes it."])
+        expect(fires).to_have_text(["No runs until it is resumed."])
     page.goto(f"{served.url}/ui/{kind}")
-    shown = page.locator(f"#s-{made['id']} [data-label=Next]")
+    shown = page.locator(f"#s-{made['id']} .next")
     expect(shown).to_have_text("paused; ends in 2 d 1 h" if ends else "when resumed")
     page.goto(served.url)
     expect(page.locator("#next")).not_to_contain_text(made["name"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
@@ -24,10 +25,12 @@ from holdbeat.api.login_redirect import login_before
 from holdbeat.api.problem import Misdirected, problem, refusal, wrong_method
 from holdbeat.api.request import HEAD_ONLY, path_of
 from holdbeat.api.routes import Serve
-from holdbeat.api.stream_access import KEY_ID, SESSION_ENDS
+from holdbeat.api.sessions import Session
+from holdbeat.api.stream_access import KEY_ID, SESSION
 from holdbeat.domain.api_key import ApiKey, Scope
-from holdbeat.domain.errors import Forbidden, HoldbeatError, StoreRefused, Unauthorized, Unavailable
+from holdbeat.domain.errors import Forbidden, HoldbeatError, Malformed, StoreRefused, Unauthorized, Unavailable
 from holdbeat.settings import Settings
+from holdbeat.store.access.exposed_servers import note_proxy
 
 log = logging.getLogger("holdbeat.api")
 
@@ -36,6 +39,8 @@ OPEN_PREFIX = "/static/"
 """What the login page is made of."""
 ASKS_NOBODY = frozenset({"/healthz", "/logout"})
 """Paths that are the same for everyone: who asks is not looked up, so they answer without the store too (API-05)."""
+PROXY_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+"""A request with one of these came through a proxy, so perhaps from another machine."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LINGER_BYTES = 32 * 1024 * 1024
 """How much of a refused body is taken and dropped, so that the client reads the answer before the line is cut."""
@@ -52,6 +57,10 @@ SECURITY_HEADERS: list[tuple[bytes, bytes]] = [
 _NO_STORE = (b"cache-control", b"no-store")
 
 
+class AnswerCutOffError(Exception):
+    """Ends a connection whose answer cannot be finished."""
+
+
 ServedPaths = Mapping[str, Mapping[str, Serve]]
 """For each path without parameters, what serves its methods."""
 
@@ -65,6 +74,7 @@ class AccessMiddleware:
         self._served_paths = served_paths
         self._hosts = HostList(context.settings)
         self._is_on_loopback = context.settings.is_on_loopback
+        self._judges_proxies = context.settings.exposed == "auto"
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -119,10 +129,19 @@ class AccessMiddleware:
                     "This server does not go by the name in the Host header. Use its address, or add the name to "
                     "allowed_hosts in its settings."
                 )
+            if b"content-length" in headers and b"transfer-encoding" in headers:
+                raise Malformed(
+                    "Content-Length and Transfer-Encoding contradict each other; send one of them.",
+                    code="malformed_request",
+                )
             is_write = scope["method"] not in SAFE_METHODS
             if is_write:
                 _check_site(headers, host)
-            await self._admit(scope, headers, is_write)
+            is_proxied = self._judges_proxies and not PROXY_HEADERS.isdisjoint(headers)
+            await self._admit(scope, headers, is_write, is_proxied)
+            if is_proxied and not self.context.is_exposed and scope[KEY_ID] is not None:
+                self.context.refuse_local()
+                await self.context.store.write(note_proxy, self.context.supervisor.worker.id)
         except (Unavailable, StoreRefused) as error:
             # Who asks is not known yet, so the answer says nothing about the store: neither host nor file.
             log.warning("keys cannot be looked up: %s", error)
@@ -135,9 +154,9 @@ class AccessMiddleware:
             return refusal(error)
         return None
 
-    async def _admit(self, scope: AsgiScope, headers: dict[bytes, bytes], is_write: bool) -> None:
+    async def _admit(self, scope: AsgiScope, headers: dict[bytes, bytes], is_write: bool, is_proxied: bool) -> None:
         path = scope["path"]
-        scope[KEY_ID] = scope[SESSION_ENDS] = None
+        scope[KEY_ID] = scope[SESSION] = None
         if path in ASKS_NOBODY or path.startswith(OPEN_PREFIX):
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
             return
@@ -145,10 +164,15 @@ class AccessMiddleware:
         if not keys.is_fresh:
             await keys.refresh()
         if self._is_on_loopback and not keys.any_exists:
+            if is_proxied:
+                raise Unauthorized(
+                    "This request came through a proxy, and the server has no API key yet. Make one with `holdbeat "
+                    "keys create`, or set exposed = false if the proxy serves this machine alone."
+                )
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.ADMIN, None
             return
-        key_and_end = await self._key(headers)
-        if key_and_end is None:
+        key, scope[SESSION] = await self._key(headers)
+        if key is None:
             if path not in OPEN_PATHS:
                 if b"authorization" in headers:
                     raise Unauthorized("This API key is not known here. `holdbeat keys create` makes one.")
@@ -157,22 +181,22 @@ class AccessMiddleware:
                 )
             scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.READ, None
             return
-        key, scope[SESSION_ENDS] = key_and_end
         scope[KEY_ID] = key.id
         if is_write and path not in OPEN_PATHS and not key.scope.covers(Scope.WRITE):
             raise Forbidden("This key may only read; a change needs one with the scope write.", code="needs_write")
         scope["holdbeat.scope"], scope["holdbeat.caller"] = key.scope, key.name
 
-    async def _key(self, headers: dict[bytes, bytes]) -> tuple[ApiKey, int | None] | None:
-        """The key of a request; if it came as a session, also when that is over."""
+    async def _key(self, headers: dict[bytes, bytes]) -> tuple[ApiKey | None, Session | None]:
+        """The key of a request, and the session that it came as."""
         authorization = headers.get(b"authorization")
         if authorization is not None:
             scheme, _, token = authorization.decode("latin-1").partition(" ")
             # A key in the header that is not known is refused, even beside a session that is.
             key = await self.context.keys.find(token.strip()) if scheme.lower() == "bearer" and token else None
-            return None if key is None else (key, None)
+            return key, None
         cookies = headers.get(b"cookie")
-        return await self.context.sessions.key_of(cookies.decode("latin-1")) if cookies is not None else None
+        session = await self.context.sessions.find(cookies.decode("latin-1")) if cookies is not None else None
+        return None if session is None else session.key, session
 
     def _leads_to_login(self, scope: AsgiScope, headers: dict[bytes, bytes]) -> bool:
         return (
@@ -194,8 +218,9 @@ class AccessMiddleware:
                 500, "internal_error", f"Something went wrong in the server; its log says more under {fault}.", id=fault
             )
         if answer.has_begun:
-            # Too late for a status: the line is cut, so that nobody takes half an answer for a whole one.
-            raise error
+            # Too late for a status: the line is cut, so that nobody takes half an answer for a whole one. The server
+            # below logs what it gets; the fault itself is in our log, with secrets taken out.
+            raise AnswerCutOffError from None
         await response(scope, receive, answer.send)
 
 
@@ -306,6 +331,8 @@ class HostList:
         try:
             urlsplit(f"//{host}").port  # noqa: B018  (refuses what is no port)
         except ValueError:
+            return False
+        if host.startswith("[") and not re.fullmatch(r"\[[0-9a-fA-F:.]+\](:[0-9]*)?", host):
             return False
         name = bare_host(host)
         if name in self._names:

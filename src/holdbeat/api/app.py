@@ -9,10 +9,11 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdbeat.api import legacy
 from holdbeat.api.access import AccessMiddleware
@@ -20,7 +21,7 @@ from holdbeat.api.context import ApiContext
 from holdbeat.api.docs_page import STYLE, docs_html
 from holdbeat.api.openapi import openapi_document
 from holdbeat.api.problem import answer, problem, wrong_method
-from holdbeat.api.routers import artifacts, direct, health, jobs, login, logs, schedules, system, webhooks
+from holdbeat.api.routers import artifacts, direct, health, jobs, limits, login, logs, schedules, system, webhooks
 from holdbeat.api.routes import Routes, Serve, TaggedRoute, router_route
 from holdbeat.domain.errors import SettingsError
 from holdbeat.schemas.system import DirectAnswer, DirectRequest
@@ -59,6 +60,10 @@ class Api(Starlette):
         """Serves a request that the middleware let through."""
         await super().__call__(scope, receive, send)
 
+    def build_middleware_stack(self) -> ASGIApp:
+        """The router, without Starlette's own answer to faults: the access middleware has that, with an id (I15)."""
+        return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
+
     @cached_property
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, made when it is first asked for."""
@@ -85,6 +90,7 @@ def _all_routes(context: ApiContext) -> list[Routes]:
         jobs.job_routes,
         logs.routes,
         jobs.queue_routes,
+        limits.routes,
         jobs.run_routes,
         artifacts.routes,
         jobs.template_routes,

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdbeat.api.client_limits import ClientLimits
 from holdbeat.domain.address import OutboundPolicy
-from holdbeat.handlers.outbound import Outbound
+from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.observe.readiness import Readiness
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
@@ -38,7 +39,7 @@ class ApiContext:
     keys: KeyRing
     sessions: Sessions
     feed: EventFeed
-    outbound: Outbound
+    outbound: WatchedOutbound
     """Makes the test calls of endpoints."""
     metrics: Callable[[], tuple[bytes, str]] = _no_metrics
     """Renders `/metrics`: the text and its content type."""
@@ -47,6 +48,9 @@ class ApiContext:
     has_dashboard: bool = False
     """Whether a browser without a key should be led to `/login`."""
     is_stopping: bool = False
+    is_exposed: bool = False
+    """Whether requests come from other machines (SEC-04)."""
+    client_limits: ClientLimits = field(default_factory=ClientLimits)
     readiness: Readiness = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,6 +59,11 @@ class ApiContext:
             dispatcher_beat=self.supervisor.dispatcher.behind_s,
             is_stopping=lambda: self.is_stopping or self.supervisor.is_stopping,
         )
+
+    def refuse_local(self) -> None:
+        """From now on this server counts as exposed."""
+        self.is_exposed = True
+        self.outbound.refuse_local()
 
     def outbound_policy(self, tx: Transaction) -> OutboundPolicy:
         """Which addresses this server calls (SEC-04)."""

@@ -62,6 +62,8 @@ class EventFeed:
         self._starting = asyncio.Lock()
         self._unsubscribe: Any = None
         self._listeners = 0
+        self._catching_up = asyncio.Semaphore(1)
+        """Listeners that are behind read one after another: other clients read beside them."""
         self._texts: dict[tuple[int, int, frozenset[str] | None, str | None], bytes] = {}
         """What listeners with the same filter at the same place get: written once for all of them."""
 
@@ -151,7 +153,10 @@ class EventFeed:
                         yield text
                     continue
             else:
-                passed = await self._store.read(read_events, None if place == BEGINNING else place, limit=PAGE)
+                async with self._catching_up:
+                    passed = await self._store.read_for_client(
+                        read_events, None if place == BEGINNING else place, limit=PAGE
+                    )
                 if passed:
                     place = passed[-1].cursor
                     entries = [_Entry(logged) for logged in passed]

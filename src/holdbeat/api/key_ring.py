@@ -13,8 +13,10 @@ import hmac
 from holdbeat.domain.api_key import ApiKey, hash_of
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.store.access.api_keys import list_api_keys, touch_api_keys
+from holdbeat.store.access.sessions import list_sessions
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.topics import Topic
+from holdbeat.store.transaction import Transaction
 
 FRESH_S = 1.0
 SECOND_LOOK_S = 0.05
@@ -22,11 +24,16 @@ SECOND_LOOK_S = 0.05
 NOTE_USE_S = 30.0
 
 
+def _keys_and_sessions(tx: Transaction) -> tuple[list[ApiKey], dict[str, tuple[str, int]]]:
+    return list_api_keys(tx), list_sessions(tx)
+
+
 class KeyRing:
     def __init__(self, store: PersistenceAdapter) -> None:
         self._store = store
         self._by_hash: dict[str, ApiKey] = {}
         self._by_id: dict[str, ApiKey] = {}
+        self._sessions: dict[str, tuple[str, int]] = {}
         self._any_row = False
         self._read_at = float("-inf")
         self._is_stale = True
@@ -66,13 +73,14 @@ class KeyRing:
         self._is_stale = False
         read_at = self._store.clock.monotonic()
         try:
-            keys = await self._store.read(list_api_keys)
+            keys, sessions = await self._store.read(_keys_and_sessions)
         except BaseException:
             self._is_stale = True
             raise
         live = [key for key in keys if key.revoked_at is None]
         self._by_hash = {key.hash: key for key in live}
         self._by_id = {key.id: key for key in live}
+        self._sessions = sessions
         self._any_row = bool(keys)
         self._read_at = read_at
 
@@ -94,6 +102,21 @@ class KeyRing:
     def by_id(self, key_id: str) -> ApiKey | None:
         """A key that still opens something."""
         return self._by_id.get(key_id)
+
+    async def find_session(self, digest: str) -> tuple[ApiKey, int] | None:
+        """The key of the session whose cookie has this hash, and when it ends; None if it was ended."""
+        if not self.is_fresh:
+            await self.refresh()
+        if digest not in self._sessions and self._store.clock.monotonic() - self._read_at > SECOND_LOOK_S:
+            async with self._reading:
+                await self._read()
+        return self.session(digest)
+
+    def session(self, digest: str) -> tuple[ApiKey, int] | None:
+        """`find_session` among those that are known."""
+        key_id, ends = self._sessions.get(digest, ("", 0))
+        key = self._by_id.get(key_id)
+        return None if key is None else (key, ends)
 
     def _note_use(self, key_id: str) -> None:
         now = self._store.clock.monotonic()

@@ -19,8 +19,8 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
 from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.redaction import redacted_params
 from holdbeat.domain.submission import Submission
-from holdbeat.domain.views import redacted_params
 from holdbeat.operations.checks import checked_fields
 from holdbeat.operations.submitting import check_count, guard_shell, submit_job
 from holdbeat.schemas.legacy import (
@@ -53,6 +53,7 @@ WORDS = {
     JobStatus.FAILED: "failed",
     JobStatus.CANCELLED: "cancelled",
     JobStatus.SKIPPED: "skipped",
+    JobStatus.CONTINUED: "running",
 }
 _GROUP_WORDS = {
     GroupStatus.QUEUED: "queued",
@@ -112,7 +113,7 @@ async def legacy_list_jobs(request: ApiRequest) -> Response:
     status = next((new for new, old in WORDS.items() if old == word), None)
     filters = {"status": status, "type": request.text("type")}
     limit = request.whole("limit", 50, 1, 500)
-    jobs = await request.context.store.read(_tips, filters, limit)
+    jobs = await request.context.store.read_for_client(_tips, filters, limit)
     return answer({"jobs": [legacy_json(job, root) for job, root in jobs]})
 
 
@@ -126,7 +127,7 @@ def _tips(tx: Transaction, filters: dict[str, Any], limit: int | None) -> list[t
 @routes.get("/jobs/batch/{id}", answers={200: LegacyBatchStatus}, deprecated=True)
 async def legacy_get_batch(request: ApiRequest) -> Response:
     """Read a batch. Use GET /api/job-groups/{id} instead."""
-    group, jobs = await request.context.store.read(load_group, request.id("batch"))
+    group, jobs = await request.context.store.read_for_client(load_group, request.id("batch"))
     tips = [job for job in jobs if job.retried_by is None]
     original = {job.retried_by: job.id for job in jobs if job.retried_by is not None}
 
@@ -145,7 +146,7 @@ async def legacy_get_batch(request: ApiRequest) -> Response:
 async def legacy_get_job(request: ApiRequest) -> Response:
     """Read a job as its last attempt stands. Use GET /api/jobs/{id} instead."""
     job_id = request.id("job")
-    return answer(legacy_json(await request.context.store.read(_tip, job_id), job_id))
+    return answer(legacy_json(await request.context.store.read_for_client(_tip, job_id), job_id))
 
 
 def _tip(tx: Transaction, job_id: str) -> Job:

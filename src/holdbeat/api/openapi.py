@@ -9,7 +9,7 @@ from typing import Any
 from holdbeat import __version__
 from holdbeat.api.json_schema import Components, field_names
 from holdbeat.api.problem import JSON, PROBLEM
-from holdbeat.api.routes import Parameter, Route, Routes
+from holdbeat.api.routes import UNLIMITED_PATHS, Parameter, Route, Routes
 from holdbeat.schemas.base import Problem
 
 DESCRIPTION = (
@@ -27,6 +27,7 @@ REFUSALS: dict[int, str] = {
     413: "The body is too large.",
     421: "This server is not the host that the request names.",
     422: "The request is understood, but something in it is not acceptable.",
+    429: "This key asks for too much at the same time. Wait, then try again.",
     500: "A fault of the server; the answer has the id of its log entry.",
     502: "The handler failed.",
     503: "Not now: shutting down, no worker, or the store is busy. Try again.",
@@ -42,7 +43,7 @@ _ANSWERED = {
     303: "Success; continue at Location.",
 }
 _OF_LEGACY = ("Deprecation", "Sunset", "Link")
-_OF_REFUSAL = {401: ("WWW-Authenticate",), 405: ("Allow",), 503: ("Retry-After",)}
+_OF_REFUSAL = {401: ("WWW-Authenticate",), 405: ("Allow",), 429: ("Retry-After",), 503: ("Retry-After",)}
 HEADERS: dict[str, dict[str, Any]] = {
     "ETag": {"description": "Its version, for `If-Match`.", "schema": {"type": "string", "examples": ['"3"']}},
     "Location": {"description": "Where it is found.", "schema": {"type": "string", "format": "uri-reference"}},
@@ -128,6 +129,8 @@ def _responses(route: Route, components: Components) -> dict[str, dict[str, Any]
             response.setdefault("content", {})[content if is_other else JSON] = {"schema": schema}
         responses[str(status)] = response | _with_headers(_headers_of_answer(route, status, answered))
     refused = {*_ALWAYS, *route.refuses} | (set(_WITH_BODY) if route.body is not None else set())
+    if route.method == "GET" and route.path not in UNLIMITED_PATHS:
+        refused.add(429)
     if "id" in route.path_names:
         refused.add(404)
     for status in sorted(refused - set(route.answers)):

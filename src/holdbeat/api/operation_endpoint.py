@@ -1,7 +1,8 @@
 """Serves a route that is an operation: its arguments from path, query, headers and body, its answer with a status.
 
-The path's `{id}` is the first argument. Query parameters and the fields of a body are arguments of the same name; an
-operation with an argument `request`, `changes` or `timetable` takes the body whole, and checks it.
+The path's `{id}` is the first argument, a `{name}` after it the second. Query parameters and the fields of a body are
+arguments of the same name; an operation with an argument `request`, `changes` or `timetable` takes the body whole, and
+checks it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def operation_endpoint(
     body_hook: BodyHook | None,
 ) -> Callable[[ApiRequest], Awaitable[Response]]:
     """The function that serves such a route."""
-    has_id = "{id}" in path
+    in_path = [name for name in ("id", "name") if f"{{{name}}}" in path]
     query = [parameter for parameter in parameters if parameter.place == "query"]
     has_version = any(parameter.name == "If-Match" for parameter in parameters)
     takes_whole_body = any(name in operation.parameters for name in _WHOLE_BODY)
@@ -45,7 +46,7 @@ def operation_endpoint(
     respond = _responding(path, answers)
 
     async def endpoint(request: ApiRequest) -> Response:
-        args: list[Any] = [request.path("id")] if has_id else []
+        args: list[Any] = [request.path(name) for name in in_path]
         kwargs = _query_arguments(request, query)
         if has_version:
             kwargs["version"] = request.expected_version()

@@ -19,6 +19,7 @@ from holdbeat.domain.errors import (
     Stale,
     StoreRefused,
     TooLarge,
+    TooManyRequests,
     Unauthorized,
     Unavailable,
 )
@@ -38,6 +39,7 @@ _STATUS: dict[type[HoldbeatError], int] = {
     NotFound: 404,
     Conflict: 409,
     Stale: 412,
+    TooManyRequests: 429,
     Unavailable: 503,
     StoreRefused: 503,
     WaitedTooLong: 504,
@@ -114,7 +116,7 @@ def refusal(error: HoldbeatError) -> Response:
     headers: dict[str, str] = {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="holdbeat"'
-    elif status == 503 and not isinstance(error, Interrupted):
+    elif status in (429, 503) and not isinstance(error, Interrupted):
         headers["Retry-After"] = "1"
     more = {name: value for name, value in error.ids.items() if isinstance(value, str | int)}
     return problem(status, error.code, error.detail, field=error.field, headers=headers, **more)

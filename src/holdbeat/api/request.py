@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote
 from starlette.requests import Request
 
 from holdbeat.api.context import ApiContext
+from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.errors import Invalid, Malformed, Stale, TooLarge
 from holdbeat.domain.params import loads_strict
@@ -66,12 +67,17 @@ class ApiRequest:
         return self.scope.covers(Scope.ADMIN)
 
     @property
+    def _strict_policy(self) -> OutboundPolicy | None:
+        policy = self.context.outbound.policy
+        return None if policy.loopback_server else policy
+
+    @property
     def operation_context(self) -> OperationContext:
         """What an operation needs to know about this request."""
         trace = self.request.headers.get("traceparent")
         if trace is None or not is_traceparent(trace):
             trace = None
-        return OperationContext(self.caller, self.is_admin, self.context.outbound_policy, trace)
+        return OperationContext(self.caller, self.is_admin, self.context.outbound_policy, self._strict_policy, trace)
 
     async def run(self, operation: Operation, *args: Any, **kwargs: Any) -> Any:
         """Runs an operation for whoever sent this request."""

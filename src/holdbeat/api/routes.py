@@ -18,6 +18,7 @@ from holdbeat.api.context import ApiContext
 from holdbeat.api.operation_endpoint import BodyHook, operation_endpoint
 from holdbeat.api.problem import refusal
 from holdbeat.api.request import ApiRequest
+from holdbeat.api.stream_access import KEY_ID
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.operations.operation import Operation
 
@@ -40,6 +41,8 @@ class Parameter:
     is_multiple: bool = False
 
 
+UNLIMITED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Those who watch the server get an answer however busy its clients are."""
 STRING = {"type": "string", "maxLength": 4096}
 TEXT = {"type": "string", "minLength": 1, "maxLength": 500}
 ID = {"type": "string", "format": "uuid"}
@@ -185,4 +188,15 @@ def _serving(route: Route, context: ApiContext) -> Serve:
         except HoldbeatError as error:
             return refusal(error)
 
-    return serve
+    if route.method != "GET" or route.path in UNLIMITED_PATHS:
+        return serve
+    is_search = not route.path_names
+
+    async def serve_read(request: Request) -> Response:
+        try:
+            async with context.client_limits.read(request.scope[KEY_ID], is_search=is_search):
+                return await serve(request)
+        except HoldbeatError as error:
+            return refusal(error)
+
+    return serve_read

@@ -27,12 +27,14 @@ from holdbeat.api.sessions import Sessions
 from holdbeat.domain.errors import SettingsError
 from holdbeat.engine.supervisor import Supervisor
 from holdbeat.engine.watched_outbound import WatchedOutbound
-from holdbeat.store.access.exposed_servers import exposed_servers, note_server
+from holdbeat.store.access.exposed_servers import exposed_servers, forget_proxy, is_behind_proxy, note_server
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
 REQUEST_PATIENCE_S = 20.0
 """How long a client may take to send a request, once it has begun to or has just connected."""
+READ_PATIENCE_S = 20.0
+"""How long a client may take nothing of an answer that waits for it."""
 GRACEFUL_S = 10
 MAX_HEAD_BYTES = 65_536
 
@@ -76,6 +78,8 @@ class PatientlyTimed(H11Protocol):
     """Cuts a connection whose request does not arrive in time: silent clients, slow ones, dripping bodies (I13)."""
 
     _alarm: asyncio.TimerHandle | None = None
+    _write_alarm: asyncio.TimerHandle | None = None
+    _unsent: int = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
@@ -104,8 +108,33 @@ class PatientlyTimed(H11Protocol):
                 self.transport.write(self.conn.send(part) or b"")
         self.transport.close()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_watching_reader()
+
+    def _watch_reader(self) -> None:
+        """Looks later whether the client has taken any of the answer in the meantime."""
+        self._unsent = self.transport.get_write_buffer_size()
+        self._write_alarm = self.loop.call_later(READ_PATIENCE_S, self._check_reader)
+
+    def _check_reader(self) -> None:
+        if self.transport.get_write_buffer_size() >= self._unsent:
+            self.transport.abort()
+        else:
+            self._watch_reader()
+
+    def _stop_watching_reader(self) -> None:
+        if self._write_alarm is not None:
+            self._write_alarm.cancel()
+            self._write_alarm = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._stop_watching_reader()
         super().connection_lost(exc)
 
     @property
@@ -190,12 +219,12 @@ class ApiServer:
         """Refuses to serve beyond this machine without a key (SEC-01), then takes the address, so that a taken port
         is known before anything else has begun."""
         settings = self.context.settings
-        if not settings.is_on_loopback:
+        if not settings.is_on_loopback or settings.exposed == "true":
             await self.context.keys.refresh()
             if not self.context.keys.any_opens:
                 raise SettingsError(
                     f"host = {settings.host} can be reached from other machines, and there is no API key yet. Make "
-                    "one with `holdbeat keys create`, or serve on 127.0.0.1.",
+                    "one with `holdbeat keys create`, or serve on 127.0.0.1 without exposed = true.",
                     field="host",
                 )
         if self._socket is None:
@@ -205,11 +234,17 @@ class ApiServer:
     async def _note_exposure(self) -> None:
         """Tells every worker of the store whether requests may come from other machines (SEC-04)."""
         store = self.context.store
+        settings = self.context.settings
+        if settings.exposed == "false":
+            await store.write(forget_proxy)
+        is_exposed = settings.is_exposed or (settings.exposed == "auto" and await store.read(is_behind_proxy))
+        if is_exposed:
+            self.context.refuse_local()
         others = await store.read(exposed_servers)
         await store.write(
             note_server,
             self.context.supervisor.worker.id,
-            is_exposed=not self.context.settings.is_on_loopback,
+            is_exposed=is_exposed,
             dead=[worker_id for worker_id in others if store.is_known_dead(worker_id)],
         )
 

@@ -1,76 +1,62 @@
-"""Sessions of the dashboard: a signed cookie that stands for a key, without containing it (SEC-02).
+"""Sessions of the dashboard: a random cookie that stands for a key, without containing it (SEC-02).
 
-The cookie names the key's id and its end, signed with a secret of the store; it dies with the key.
+The store has the hash of each cookie; a session ends with its row, with its time, or with its key.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
+import contextlib
 import secrets
+from typing import NamedTuple
 
 from holdbeat.api.key_ring import KeyRing
-from holdbeat.domain.api_key import ApiKey
+from holdbeat.domain.api_key import ApiKey, hash_of
+from holdbeat.domain.errors import HoldbeatError
+from holdbeat.store.access.sessions import begin_session, end_session
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.meta import recall, remember_first
-from holdbeat.store.transaction import Transaction
 
 COOKIE = "holdbeat_session"
-LIFE_S = 12 * 3600
+LIFE_S = 8 * 3600
 MOST_COOKIES = 8
-_SECRET_KEY = "session_secret"
 
 
-def session_secret(tx: Transaction, proposed: str) -> str:
-    """The store's secret for signing sessions; the first proposal stays."""
-    remember_first(tx, _SECRET_KEY, proposed)
-    secret = recall(tx, _SECRET_KEY)
-    assert secret is not None
-    return secret
+class Session(NamedTuple):
+    key: ApiKey
+    digest: str
+    """The hash of its cookie."""
+    ends: int
+    """In seconds since 1970."""
 
 
 class Sessions:
-    """Makes and verifies session cookies."""
+    """Begins, finds and ends sessions."""
 
     def __init__(self, store: PersistenceAdapter, keys: KeyRing) -> None:
         self._store = store
         self._keys = keys
-        self._secret: bytes | None = None
-
-    async def _signature(self, text: str) -> str:
-        if self._secret is None:
-            proposed = secrets.token_urlsafe(32)
-            self._secret = (await self._store.write(session_secret, proposed)).encode()
-        digest = hmac.new(self._secret, text.encode("utf-8", "replace"), hashlib.sha256).digest()
-        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
     async def begin(self, key: ApiKey) -> str:
         """The value of a cookie that stands for this key from now on."""
-        ends = int(self._store.clock.now().timestamp()) + LIFE_S
-        text = f"{key.id}.{ends}"
-        return f"{text}.{await self._signature(text)}"
+        value = secrets.token_urlsafe(32)
+        await self._store.write(begin_session, hash_of(value), key.id, LIFE_S)
+        return value
 
-    async def key_of(self, cookie_header: str) -> tuple[ApiKey, int] | None:
-        """The key that the request's cookie stands for, if it is genuine, not over, and the key still opens; and when
-        the session is over, in seconds since 1970."""
+    async def end(self, cookie_header: str) -> None:
+        """Ends the sessions of a request's cookies. While the store does not answer, they last until their time."""
         for value in _cookie_values(cookie_header):
-            key_and_end = await self._key_behind(value)
-            if key_and_end is not None:
-                return key_and_end
-        return None
+            with contextlib.suppress(HoldbeatError):
+                if await self._keys.find_session(hash_of(value)) is not None:
+                    await self._store.write(end_session, hash_of(value))
 
-    async def _key_behind(self, value: str) -> tuple[ApiKey, int] | None:
-        text, _, signature = value.rpartition(".")
-        key_id, _, ends = text.partition(".")
-        if not hmac.compare_digest((await self._signature(text)).encode(), signature.encode("utf-8", "replace")):
-            return None
-        if not ends.isdigit() or int(ends) <= self._store.clock.now().timestamp():
-            return None
-        if not self._keys.is_fresh:
-            await self._keys.refresh()
-        key = self._keys.by_id(key_id)
-        return None if key is None else (key, int(ends))
+    async def find(self, cookie_header: str) -> Session | None:
+        """The session of a request's cookie, if it has not ended and its key still opens."""
+        now = self._store.clock.now().timestamp()
+        for value in _cookie_values(cookie_header):
+            digest = hash_of(value)
+            key_and_end = await self._keys.find_session(digest)
+            if key_and_end is not None and key_and_end[1] > now:
+                return Session(key_and_end[0], digest, key_and_end[1])
+        return None
 
 
 def cookie(value: str, *, is_secure: bool) -> str:

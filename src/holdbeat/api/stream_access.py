@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from starlette.types import Scope as AsgiScope
 
 from holdbeat.api.context import ApiContext
 from holdbeat.domain.errors import HoldbeatError
 
+if TYPE_CHECKING:
+    from holdbeat.api.sessions import Session
+
 KEY_ID = "holdbeat.key_id"
 """The key that a request came in with; None if it needed none."""
-SESSION_ENDS = "holdbeat.session_ends"
-"""When its session is over, in seconds since 1970; None if it came without one."""
+SESSION = "holdbeat.session"
+"""The session that a request came as; None if it came without one."""
 LOOK_AGAIN_S = 0.5
 
 
@@ -47,5 +51,7 @@ async def _is_admitted(context: ApiContext, scope: AsgiScope) -> bool:
     key_id: str | None = scope[KEY_ID]
     if key_id is None:
         return not keys.any_exists
-    ends: int | None = scope[SESSION_ENDS]
-    return keys.by_id(key_id) is not None and (ends is None or ends > context.store.clock.now().timestamp())
+    session: Session | None = scope[SESSION]
+    if session is not None:
+        return keys.session(session.digest) is not None and session.ends > context.store.clock.now().timestamp()
+    return keys.by_id(key_id) is not None

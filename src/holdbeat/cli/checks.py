@@ -17,13 +17,13 @@ from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.observe.wording import counted
 from holdbeat.store.access.api_keys import any_key_exists
+from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.maintenance.inspection import schema_state, server_version
 from holdbeat.store.meta import remember
 from holdbeat.store.reads.event_log import last_event_at
 from holdbeat.store.reads.needs_attention import troubled_schedules, unknown_zones
 from holdbeat.store.reads.stats import job_counts
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
-from holdbeat.store.running.shared_limits import disagreement
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.schedules.upcoming import database_time
 from holdbeat.store.sqlite.damage_record import record_path, recorded_damage
@@ -139,14 +139,10 @@ def _workers(store: Any) -> Check:
 
 
 def _slots(settings: Any, store: Any) -> Check:
-    """By what the slots are counted: the store was opened with the terms of its workers."""
-    if (different := store.read_sync(disagreement)) is not None:
-        said, _, remedy = different.rpartition(". ")
-        return Check("slots", State.WARNING, f"{said}.", remedy)
-    in_force = store.terms.concurrency
-    if in_force == settings.concurrency_policy:
-        return Check("slots", State.OK, f"{in_force}")
-    return Check("slots", State.OK, f"{in_force} by its workers; the settings here say {settings.concurrency}")
+    """The limits in force, which all workers go by."""
+    limits = store.read_sync(limits_in_force)
+    slots = [f"{limit.name}={limit.slots}" for limit in limits if limit.slots is not None]
+    return Check("slots", State.OK, ", ".join(slots) or "Nothing is limited.")
 
 
 def _schedules(store: Any) -> Check:

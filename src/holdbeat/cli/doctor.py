@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import click
 
@@ -11,7 +10,8 @@ from holdbeat.cli.checks import Check, State, checks_of
 from holdbeat.cli.options import JSON, STORE, example, say_which_store
 from holdbeat.cli.output import print_json, say, shown, table
 from holdbeat.domain.errors import HoldbeatError
-from holdbeat.observe.redaction import without_secrets
+from holdbeat.domain.secret_text import without_secrets
+from holdbeat.domain.store_url import without_password
 
 REMEDY = "Name another store with --store, HOLDBEAT_STORE or holdbeat.toml, or mend this one; then: holdbeat doctor."
 REMEDIES = {
@@ -70,25 +70,6 @@ def settings_json(settings: Any) -> dict[str, dict[str, Any]]:
             "origin": settings.origins.get(name, "default"),
         }
     return found
-
-
-def without_password(url: str) -> str:
-    """An address without what opens it: the password of its user, and passwords and the like in its query."""
-    parts = urlsplit(url)
-    if parts.password is not None:
-        parts = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":[redacted]@"))
-    if parts.query:
-        pairs = [pair.partition("=") for pair in parts.query.split("&")]
-        kept = [name + (sign + "[redacted]" if _is_secret(name) else sign + value) for name, sign, value in pairs]
-        parts = parts._replace(query="&".join(kept))
-    shown_url = urlunsplit(parts)
-    # urlunsplit drops the empty host of sqlite:////absolute/path.
-    return url if shown_url == url or not (parts.query or parts.password) else without_secrets(shown_url)
-
-
-def _is_secret(name: str) -> bool:
-    plain = unquote(name).lower()
-    return any(word in plain for word in ("pass", "pwd", "secret", "token"))
 
 
 def versions_json() -> dict[str, str]:

@@ -10,12 +10,13 @@ from holdbeat.cli.output import Drawn, Table, fields, instant, shown, table
 
 def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
     return table(
-        ("id", "status", "type", "priority", "resource", "attempt", "created", "finished", "note"),
+        ("id", "status", "type", "title", "priority", "resource", "attempt", "created", "finished", "note"),
         [
             (
                 job["id"],
                 job["status"],
                 job["type"],
+                _title(job),
                 job["priority"],
                 job["resource"],
                 job["attempt"],
@@ -25,16 +26,26 @@ def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
             )
             for job in jobs
         ],
+        leaves=("attempt", "finished", "resource", "priority", "title", "created"),
     )
 
 
 def running_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
     """Jobs that run: since when, and how far they are."""
     return table(
-        ("id", "type", "resource", "attempt", "since", "progress"),
-        [(job["id"], job["type"], job["resource"], job["attempt"], _since(job), progress_of(job)) for job in jobs],
+        ("id", "type", "title", "resource", "attempt", "since", "progress"),
+        [
+            (job["id"], job["type"], _title(job), job["resource"], job["attempt"], _since(job), progress_of(job))
+            for job in jobs
+        ],
         leaves=("attempt", "resource"),
     )
+
+
+def _title(job: Mapping[str, Any]) -> str:
+    """Its title, cut to the room of a column; nothing where it only repeats the type."""
+    title = str(job["title"])
+    return "" if title == job["type"] else title if len(title) <= 40 else f"{title[:39]}…"
 
 
 def _since(job: Mapping[str, Any]) -> str:
@@ -95,6 +106,7 @@ def queue_table(queue: Mapping[str, Any]) -> list[Drawn]:
             number,
             job["id"],
             job["type"],
+            _title(job),
             job["priority"],
             job["resource"],
             instant(job["created_at"]),
@@ -102,7 +114,7 @@ def queue_table(queue: Mapping[str, Any]) -> list[Drawn]:
         )
         for number, job in enumerate(queue["items"], 1)
     ]
-    return [*drawn, table(("", "id", "type", "priority", "resource", "created", "waits for"), rows)]
+    return [*drawn, table(("", "id", "type", "title", "priority", "resource", "created", "waits for"), rows)]
 
 
 def explanation(said: Mapping[str, Any]) -> list[Drawn]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 500
 """How many jobs are cancelled in one step."""
-STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED")
+STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED")
 STATUS = click.option(
     "--status",
     multiple=True,
@@ -180,6 +180,8 @@ def _bulk(result: Mapping[str, Any], done: str, dry_run: bool) -> list[Any]:
 
 @click.command(epilog=example("holdbeat retry JOB", "holdbeat retry --filter --status FAILED --type embed --yes"))
 @click.argument("job_ids", nargs=-1, metavar="[JOB]...")
+@click.option("--fresh", is_flag=True, help="Drop the steps that its chain has kept.")
+@click.option("--from-step", metavar="STEP", help="Drop this step and those kept after it.")
 @click.option("--filter", "by_filter", is_flag=True, help="Retry all that match the options below.")
 @filters
 @click.option("--error-kind", multiple=True, help="Only runs that failed like this, e.g. timeout; may be repeated.")
@@ -191,6 +193,8 @@ def retry(
     backend: Backend,
     job_ids: tuple[str, ...],
     by_filter: bool,
+    fresh: bool,
+    from_step: str | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -202,8 +206,11 @@ def retry(
         filter_ = {"ids": list(job_ids)}
     if filter_ is None:
         for job_id in job_ids:
-            show(backend.retry_job(job_id), lambda job: [job["id"]], as_json=as_json)
+            job = backend.retry_job(job_id, steps="fresh" if fresh else None, from_step=from_step)
+            show(job, lambda job: [job["id"]], as_json=as_json)
         return
+    if fresh or from_step is not None:
+        raise click.UsageError("--fresh and --from-step are about named jobs: leave out --filter.")
     result = backend.retry_job_runs(filter_, dry_run=True)
     if not dry_run:
         confirm(f"{_jobs(result['matched'])} will be retried.", yes=yes)

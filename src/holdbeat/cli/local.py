@@ -81,7 +81,7 @@ class LocalBackend:
         from holdbeat.domain.address import OutboundPolicy
         from holdbeat.store.access.exposed_servers import is_exposed
 
-        is_private = self.settings.is_on_loopback and not is_exposed(tx)
+        is_private = not self.settings.is_exposed and not is_exposed(tx)
         return OutboundPolicy(is_private, self.settings.outbound_allow)
 
     # --- waiting and following ----------------------------------------------------------------------------
@@ -97,9 +97,10 @@ class LocalBackend:
                 woken.clear()
                 job = self.get_job(job_id)
                 if job["status"] not in ("QUEUED", "RUNNING"):
-                    if not with_retries or job["retried_by"] is None:
+                    following = job["continued_by"] or (job["retried_by"] if with_retries else None)
+                    if following is None:
                         return job
-                    job_id = job["retried_by"]
+                    job_id = following
                     continue
                 left_s = POLL_S if until is None else min(POLL_S, until - clock.monotonic())
                 if left_s <= 0:

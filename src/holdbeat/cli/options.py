@@ -66,7 +66,7 @@ def _in_the_place_of(function: Function, wrapper: Function) -> Function:
 def say_which_store(settings: Any, store: str | None) -> None:
     """For verbs that only work on a store: says which store, if a server is set for the other verbs."""
     if store is None and os.environ.get("HOLDBEAT_SERVER"):
-        from holdbeat.cli.doctor import without_password
+        from holdbeat.domain.store_url import without_password
 
         click.echo(
             f"HOLDBEAT_SERVER is set, but this verb works on a store itself: {without_password(settings.store)}",

@@ -27,6 +27,7 @@ COLOURS = {
     "DELIVERED": "green",
     "FAILED": "red",
     "SKIPPED": "yellow",
+    "CONTINUED": "cyan",
     "PARTIAL": "yellow",
     "CANCELLED": "magenta",
     "ok": "green",

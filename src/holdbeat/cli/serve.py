@@ -59,7 +59,7 @@ def _greet(settings: Any, app: str | None, *, has_worker: bool, has_api: bool) -
     """Says on a terminal where things are; what happens then is in the log."""
     if settings.log_format == "json" or not sys.stderr.isatty():
         return
-    from holdbeat.cli.doctor import without_password
+    from holdbeat.domain.store_url import without_password
 
     if has_api:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host

@@ -41,6 +41,7 @@ from holdbeat.cli.waiting import ticking, wait_in_sight
     "--idempotency-key", "--key-idempotency", "idempotency_key", help="The same key again finds the same job."
 )
 @click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated.")
+@click.option("--title", help="One line that lists show instead of its params.")
 @click.option("--webhook-url", help="Tell this address how it ends.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended; exit 1 unless it is COMPLETED or SKIPPED.")
 @click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this.")

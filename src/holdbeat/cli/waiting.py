@@ -65,8 +65,8 @@ def _waited(backend: Backend, job_id: str, timeout_s: float | None) -> Job:
                 return backend.wait_job(latest, timeout_s=left_s)
             except TimeoutError:
                 job = backend.get_job(latest)
-            while job["retried_by"] is not None:
-                latest = job["retried_by"]
+            while (following := job["continued_by"] or job["retried_by"]) is not None:
+                latest = following
                 job = backend.get_job(latest)
             attempt = f"retry {job['attempt']}" if job["attempt"] else ""
             words = (shown(job["status"]), attempt, progress_of(job), span(round(clock.monotonic() - began)))

@@ -1,19 +1,20 @@
-"""ConcurrencyPolicy: how many leases a pool may hold.
-
-Guards CON-002 and CAP-01: capacity is a pure function of the live leases, so there is no counter to leak.
-"""
+"""ConcurrencyPolicy: the setting `concurrency`, a short way to declare limits (DEC-011)."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdbeat.domain.errors import SettingsError
+from holdbeat.domain.lease import HTTP_RESOURCE
+from holdbeat.domain.limit import EACH, SLOTS_MAX, Limit, Limits
 
 UNLISTED_SLOTS = 1
 """What a resource or type that nobody listed may hold."""
+HTTP_SLOTS = 16
+EACH_RESOURCE, EACH_TYPE = "each:resource", "each:type"
+"""The names of the limits for each resource and each type that has none of its own."""
 
 
 class PolicyKind(StrEnum):
@@ -25,10 +26,10 @@ class PolicyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyPolicy:
-    """Maps work to pools, and pools to their number of slots."""
+    """What the setting says, and the limits that it stands for."""
 
     kind: PolicyKind = PolicyKind.RESOURCES
-    slots: Mapping[str, int] = field(default_factory=lambda: {"default": 1, "http": 16})
+    slots: Mapping[str, int] = field(default_factory=lambda: {"default": 1, HTTP_RESOURCE: HTTP_SLOTS})
     total: int = 0
 
     @staticmethod
@@ -60,68 +61,30 @@ class ConcurrencyPolicy:
             return f"global:{self.total}"
         return f"{self.kind}:" + ",".join(f"{name}={count}" for name, count in self.slots.items())
 
-    def pool(self, resource: str, type_: str) -> str | None:
-        """The pool that work of this kind draws from; None where nothing limits it."""
+    def limits(self) -> Limits:
+        """The limits that this policy declares.
+
+        With `per_type` a named resource still runs one piece of work at a time: only `default`, which stands for no
+        real thing, is left to the types.
+        """
         match self.kind:
             case PolicyKind.RESOURCES:
-                return resource
-            case PolicyKind.PER_TYPE:
-                return type_
+                named = [Limit(name, resource=name, slots=count) for name, count in self.slots.items()]
+                return Limits([*named, Limit(EACH_RESOURCE, resource=EACH, slots=UNLISTED_SLOTS)])
             case PolicyKind.GLOBAL:
-                return "*"
+                return Limits([Limit("global", slots=self.total)])
+            case PolicyKind.PER_TYPE:
+                return Limits(
+                    [
+                        *(Limit(f"type:{name}", type=name, slots=count) for name, count in self.slots.items()),
+                        Limit(EACH_TYPE, type=EACH, slots=UNLISTED_SLOTS),
+                        Limit("default", resource="default"),
+                        Limit(HTTP_RESOURCE, resource=HTTP_RESOURCE, slots=HTTP_SLOTS),
+                        Limit(EACH_RESOURCE, resource=EACH, slots=UNLISTED_SLOTS),
+                    ]
+                )
             case _:
-                return None
-
-    def limit(self, pool: str | None) -> int | None:
-        """How many leases the pool may hold; None without limit."""
-        if pool is None or self.kind is PolicyKind.UNLIMITED:
-            return None
-        if self.kind is PolicyKind.GLOBAL:
-            return self.total
-        return self.slots.get(pool, UNLISTED_SLOTS)
-
-
-class Capacity:
-    """The free slots of each pool at one instant, from the leases counted in the claiming transaction.
-
-    A queued job may take a slot only while free slots outnumber the direct requests that still wait for one.
-    """
-
-    def __init__(
-        self,
-        policy: ConcurrencyPolicy,
-        leases: Iterable[tuple[str, str, int]],
-        waiting_reservations: Iterable[tuple[str, str, int]] = (),
-    ) -> None:
-        self._policy = policy
-        self._used: Counter[str | None] = Counter()
-        self._waiting: Counter[str | None] = Counter()
-        for resource, type_, count in leases:
-            self._used[policy.pool(resource, type_)] += count
-        for resource, type_, count in waiting_reservations:
-            self._waiting[policy.pool(resource, type_)] += count
-
-    def free(self, resource: str, type_: str) -> int | None:
-        """Free slots of the pool; None without limit. Never negative, even if a limit was lowered."""
-        pool = self._policy.pool(resource, type_)
-        limit = self._policy.limit(pool)
-        return None if limit is None else max(0, limit - self._used[pool])
-
-    def free_for_jobs(self, resource: str, type_: str) -> int | None:
-        """Free slots that no waiting direct request has a claim on."""
-        free = self.free(resource, type_)
-        if free is None:
-            return None
-        return max(0, free - self._waiting[self._policy.pool(resource, type_)])
-
-    def take(self, resource: str, type_: str) -> None:
-        self._used[self._policy.pool(resource, type_)] += 1
-
-    def grant(self, resource: str, type_: str) -> None:
-        """A waiting direct request got its slot."""
-        pool = self._policy.pool(resource, type_)
-        self._used[pool] += 1
-        self._waiting[pool] -= 1
+                return Limits()
 
 
 def _count(text: str, whole: str) -> int:
@@ -129,7 +92,7 @@ def _count(text: str, whole: str) -> int:
         count = int(text.strip())
     except ValueError:
         raise _refused(whole) from None
-    if not 0 <= count <= 1_000_000:
+    if not 0 <= count <= SLOTS_MAX:
         raise _refused(whole)
     return count
 

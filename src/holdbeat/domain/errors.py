@@ -8,6 +8,7 @@
     ├── Forbidden          the key, or the place the request came from, may not do this  (HTTP 403)
     ├── NotFound           there is no such thing                                        (HTTP 404)
     ├── Conflict           the thing exists, but its state forbids the request           (HTTP 409)
+    ├── TooManyRequests    one client asks for too much at the same time                (HTTP 429)
     ├── Stale              the caller edited an older version                            (HTTP 412)
     ├── Unavailable        try again later: no worker, shutting down, store busy         (HTTP 503)
     │   ├── StoreBusy      the store is locked by somebody else beyond the time limit
@@ -72,6 +73,10 @@ class NotFound(HoldbeatError):
 
 class Conflict(HoldbeatError):
     default_code = "conflict"
+
+
+class TooManyRequests(HoldbeatError):
+    default_code = "too_many_requests"
 
 
 class Stale(HoldbeatError):

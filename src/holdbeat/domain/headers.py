@@ -30,6 +30,34 @@ _OWN: Final = frozenset(
     }
 )
 
+SECRET_HEADERS: Final = frozenset(
+    {
+        "authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth-token",
+        "apikey", "x-access-token", "x-amz-security-token", "x-csrf-token", "x-goog-api-key", "x-functions-key",
+        "ocp-apim-subscription-key", "private-token", "x-vault-token", "x-secret", "x-session-id", "x-signature",
+        "dpop", "x-hub-signature-256",
+    }
+)  # fmt: skip
+"""Names that are looked for in logs; `is_secret_header` knows more."""
+_SECRET_WORDS: Final = frozenset(
+    {
+        "auth", "authentication", "authorization", "bearer", "cookie", "credential", "credentials", "jwt", "session",
+        "sessionid", "signature",
+    }
+)  # fmt: skip
+_SECRET_PART: Final = re.compile(r"token|secret|passw|api[-_.]?key|access[-_.]?key|subscription[-_.]?key|(^|[-_.])key$")
+_NO_SECRET: Final = frozenset({"idempotency-key", "sec-websocket-key"})
+
+
+def is_secret_header(name: str) -> bool:
+    """Whether the value of this header is hidden: by its name it is a credential."""
+    lower = name.lower()
+    if lower in SECRET_HEADERS:
+        return True
+    if lower in _NO_SECRET:
+        return False
+    return not _SECRET_WORDS.isdisjoint(re.split(r"[-_.]", lower)) or _SECRET_PART.search(lower) is not None
+
 
 def check_headers(headers: Any) -> dict[str, str]:
     """Refuses headers that could not be sent, when they are written down and again when they are used."""

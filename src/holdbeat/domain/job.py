@@ -24,6 +24,8 @@ class JobStatus(StrEnum):
     FAILED = "FAILED"
     SKIPPED = "SKIPPED"
     CANCELLED = "CANCELLED"
+    CONTINUED = "CONTINUED"
+    """Its handler waits, and goes on in the next job of the chain."""
 
     @property
     def is_terminal(self) -> bool:
@@ -41,6 +43,7 @@ class JobEvent(StrEnum):
     FAIL = "fail"
     SKIP = "skip"
     CANCEL = "cancel"
+    CONTINUE = "continue"
 
 
 TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
@@ -51,6 +54,7 @@ TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
     (JobStatus.RUNNING, JobEvent.FAIL): JobStatus.FAILED,
     (JobStatus.RUNNING, JobEvent.SKIP): JobStatus.SKIPPED,
     (JobStatus.RUNNING, JobEvent.CANCEL): JobStatus.CANCELLED,
+    (JobStatus.RUNNING, JobEvent.CONTINUE): JobStatus.CONTINUED,
 }
 """The whole state machine. What is not listed is refused."""
 
@@ -77,6 +81,8 @@ class Hold(IntEnum):
     """An earlier member of its sequential group has not ended."""
     OVERLAPPED = 3
     """The unfinished job of the same schedule goes first."""
+    WAITING = 4
+    """Its chain waits for something that has no time of its own, such as a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,7 @@ class Job:
     retry_of: str | None = None
     retry_kind: str | None = None
     retried_by: str | None = None
+    """The next job of the chain: the automatic retry of a FAILED one, the continuation of a CONTINUED one."""
     permanently_failed: bool = False
     timeout_s: float | None = None
     cancel_grace_s: float | None = DEFAULT_CANCEL_GRACE_S
@@ -147,6 +154,14 @@ class Job:
     """How many links lead back to the root of the chain."""
     trace: str | None = None
     """W3C traceparent of the submission, so that the run's span can link to it."""
+    partition: str = ""
+    """By which limits may count it, such as a customer; empty if it has none."""
+    title: str = ""
+    """One line that says what it is about (`domain.title`)."""
+    root_id: str | None = None
+    """The first job of the chain; None for that job itself."""
+    waits: list[dict[str, Any]] | None = None
+    """What the handler waited for when the job before this one was CONTINUED."""
     worker_id: str | None = None
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
@@ -154,6 +169,22 @@ class Job:
     """Filled in where a reader asked for it."""
     manual_retries: tuple[str, ...] = ()
     progress: dict[str, Any] | None = None
+
+    @property
+    def chain_id(self) -> str:
+        """The id of the first job of the chain, which is its own for the first."""
+        return self.root_id or self.id
+
+    @property
+    def continued_by(self) -> str | None:
+        """The job in which the handler goes on after its wait."""
+        return self.retried_by if self.status is JobStatus.CONTINUED else None
+
+    @property
+    def waits_for(self) -> dict[str, Any] | None:
+        """What the chain waits for now, the first of it."""
+        is_waiting = self.status is JobStatus.QUEUED and self.hold in (Hold.DELAYED, Hold.WAITING)
+        return self.waits[0] if self.waits and is_waiting else None
 
 
 @dataclass(slots=True)
@@ -186,3 +217,7 @@ class NewJob:
     hold: Hold | None = None
     """Only a gate decides this ahead; otherwise it follows from `not_before`."""
     trace: str | None = None
+    partition: str = ""
+    title: str = ""
+    root_id: str | None = None
+    waits: list[dict[str, Any]] | None = None

@@ -32,6 +32,8 @@ class Lease:
     expires_at: datetime
     job_id: str | None = None
     reservation_id: str | None = None
+    number: int | None = None
+    """That of its slot within the resource, from 0; None where nothing limits the slots of the resource."""
 
 
 @dataclass(frozen=True, slots=True)

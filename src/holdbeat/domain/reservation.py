@@ -43,6 +43,7 @@ class Reservation:
     worker_id: str | None = None
     fence: int | None = None
     cancel_requested_at: datetime | None = None
+    partition: str = ""
 
     @property
     def waits(self) -> bool:

@@ -7,11 +7,13 @@ verdict for every failure that has none.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdbeat.domain.job import Job, NewJob, RetryPolicy
+from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy
 from holdbeat.domain.run import COUNTED_KINDS, NEVER_RETRIED_KINDS, ErrorKind
+from holdbeat.domain.waits import Wait, earliest
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,25 @@ def automatic_retry(job: Job, not_before: datetime | None) -> NewJob:
         retry_kind="auto",
         attempt=job.attempt + 1,
         trace=job.trace,
+        partition=job.partition,
+        title=job.title,
+        root_id=job.chain_id,
     )
+
+
+def continuation(job: Job, waits: Sequence[Wait], now: datetime, *, is_over: bool) -> NewJob:
+    """The Job in which the handler of `job` goes on once one of its waits is over: in the same place (WAIT-01).
+
+    It is no retry: the attempt is not counted.
+    """
+    until = None if is_over else earliest(waits, now)
+    following = automatic_retry(job, until)
+    following.retry_kind = "continue"
+    following.attempt = job.attempt
+    following.waits = [wait.as_json(now) for wait in waits]
+    if until is None and not is_over:
+        following.hold = Hold.WAITING
+    return following
 
 
 def manual_retry(job: Job) -> NewJob:

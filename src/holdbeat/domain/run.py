@@ -11,12 +11,14 @@ from enum import StrEnum
 from typing import Any
 
 from holdbeat.domain.params import dumps
+from holdbeat.domain.waits import Wait
 
 
 class RunStatus(StrEnum):
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     SKIPPED = "SKIPPED"
+    CONTINUED = "CONTINUED"
 
 
 class ErrorKind(StrEnum):
@@ -53,6 +55,8 @@ class JobRun:
     error: str | None = None
     error_kind: ErrorKind | None = None
     artifacts: dict[str, Any] = field(default_factory=dict)
+    omitted_result_bytes: int | None = None
+    """The size of a result that was not read because it is large; None if the result is here."""
 
     @property
     def result(self) -> Any:
@@ -70,6 +74,8 @@ class Outcome:
     error_kind: ErrorKind | None = None
     exit_code: int | None = None
     artifacts: dict[str, Any] = field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
+    """What the handler waits for, if it goes on in the next job of its chain."""
 
     @staticmethod
     def completed(result: Any = None, *, exit_code: int | None = None) -> Outcome:
@@ -82,6 +88,10 @@ class Outcome:
     @staticmethod
     def skipped(reason: str) -> Outcome:
         return Outcome(RunStatus.SKIPPED, error=reason)
+
+    @staticmethod
+    def continued(waits: tuple[Wait, ...]) -> Outcome:
+        return Outcome(RunStatus.CONTINUED, waits=waits)
 
     def artifacts_text(self) -> str:
         """Artifacts as stored with the run: those the handler kept, and the returned value as `result`."""

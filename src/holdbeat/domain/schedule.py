@@ -307,6 +307,7 @@ def job_for(schedule: Schedule, template: JobTemplate | None, due_at: datetime |
         "webhook_url": schedule.webhook_url,
         "labels": schedule.labels,
         "schedule_id": schedule.id,
+        "schedule_name": schedule.name,
         "scheduled_for": due_at,
     }
     return {name: value for name, value in own.items() if value is not None}

@@ -33,6 +33,7 @@ from holdbeat.domain.job import (
 )
 from holdbeat.domain.params import check_json, check_labels, check_text, request_hash
 
+LONGEST_GIVEN_TITLE = 500
 LONGEST_NAME = 200
 LONGEST_KEY = 255
 LONGEST_URL = 2048
@@ -124,6 +125,15 @@ def _delay(value: Any, field: str = "delay_s") -> float:
     return check_duration_s(value, field, 0, LONGEST_DELAY_S)
 
 
+def _title(value: Any, field: str = "title") -> str:
+    """Any text: line breaks and control characters are taken out when the job is made."""
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_GIVEN_TITLE:
+        raise Invalid(
+            f"{field} must be a text of 1 to {LONGEST_GIVEN_TITLE} characters.", code="invalid_text", field=field
+        )
+    return value
+
+
 _READERS: dict[str, Any] = {
     "type": _type,
     "template": _type,
@@ -137,6 +147,8 @@ _READERS: dict[str, Any] = {
     "idempotency_key": _key,
     "webhook_url": check_webhook_url,
     "labels": lambda value, field: check_labels(value),
+    "partition": lambda value, field: check_line(value, field, LONGEST_NAME),
+    "title": _title,
 }
 _MERGED = ("priority", "resource", "timeout_s", "webhook_url", "labels")
 
@@ -276,4 +288,23 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         scheduled_for=schedule.get("scheduled_for"),
         hold=submission.hold,
         trace=submission.trace,
+        partition=_partition(submission, params, below),
+    )
+
+
+def _partition(submission: Submission, params: Mapping[str, Any], below: Sequence[Layer]) -> str:
+    """What the submission says, or the value of the param that its type names; empty for a param that is not given."""
+    own: str | None = submission.own.get("partition")
+    if own is not None:
+        return own
+    name = next((layer["partition_by"] for layer in below if layer.get("partition_by")), None)
+    value = None if name is None else params.get(name)
+    if value is None:
+        return ""
+    if isinstance(value, bool | int | str):
+        return str(value)[:LONGEST_NAME]
+    raise Invalid(
+        f"The param {name} names the partition of this job, so it must be a text or a whole number.",
+        code="invalid_partition",
+        field=f"params.{name}",
     )

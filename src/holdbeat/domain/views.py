@@ -5,12 +5,12 @@ Secrets never pass through here: what must not be shown is replaced by the redac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdbeat.domain.clock import iso
-from holdbeat.domain.errors import Invalid
+from holdbeat.domain.redaction import REDACTED, redacted_headers, redacted_params
 
 if TYPE_CHECKING:
     # Names of types alone: whoever shows a job need not load all there is about cron.
@@ -34,41 +34,8 @@ if TYPE_CHECKING:
         ids: list[str]
 
 
-REDACTED = "[redacted]"
-SECRET_HEADERS = frozenset(
-    {"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth-token"}
-)
-
-
 def _time(instant: datetime | None) -> str | None:
     return None if instant is None else iso(instant)
-
-
-def redacted_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Headers with the values of secret ones replaced by the mark."""
-    return {name: REDACTED if name.lower() in SECRET_HEADERS else value for name, value in headers.items()}
-
-
-def redacted_params(type_: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Params as they may be shown; those of `http` jobs can carry credentials in their headers."""
-    headers = params.get("headers")
-    if type_ != "http" or not isinstance(headers, dict):
-        return params
-    return {**params, "headers": redacted_headers(headers)}
-
-
-def kept_params(given: dict[str, Any], present: Mapping[str, Any], field: str = "params") -> dict[str, Any]:
-    """Params as they came back from somebody who was shown the mark: there the present secrets stay (SEC-07)."""
-    if "headers" not in given:
-        return given
-    known = present.get("headers")
-    headers = kept_headers(given["headers"], known if isinstance(known, dict) else {}, f"{field}.headers")
-    return {**given, "headers": headers}
-
-
-def refuse_marks(params: Mapping[str, Any], field: str = "params") -> None:
-    """Refuses the mark in params of an `http` job that is new: there is no value yet that it could stand for."""
-    kept_params(dict(params), {}, field)
 
 
 def run_json(run: JobRun, type_: str = "") -> dict[str, Any]:
@@ -85,8 +52,10 @@ def run_json(run: JobRun, type_: str = "") -> dict[str, Any]:
         "exit_code": run.exit_code,
         "error": run.error,
         "error_kind": run.error_kind,
-        "artifacts": run.artifacts,
+        "artifacts": {name: about for name, about in run.artifacts.items() if name != "result"},
         "result": run.result,
+        "result_bytes": run.omitted_result_bytes,
+        "result_url": f"/api/job-runs/{run.id}/artifacts/result" if run.omitted_result_bytes is not None else None,
     }
 
 
@@ -94,6 +63,7 @@ def job_json(job: Job) -> dict[str, Any]:
     return {
         "id": job.id,
         "type": job.type,
+        "title": job.title or job.type,
         "params": redacted_params(job.type, job.params),
         "status": job.status,
         "priority": job.priority,
@@ -106,7 +76,10 @@ def job_json(job: Job) -> dict[str, Any]:
         "sequence": job.sequence,
         "retry_of": job.retry_of,
         "retry_kind": job.retry_kind,
-        "retried_by": job.retried_by,
+        "retried_by": None if job.continued_by else job.retried_by,
+        "continued_by": job.continued_by,
+        "root_id": job.chain_id,
+        "waits_for": job.waits_for,
         "permanently_failed": job.permanently_failed,
         "retry_policy": job.retry_policy.as_dict(),
         "timeout_s": job.timeout_s,
@@ -127,6 +100,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "attempt": job.attempt,
         "manual_retries": list(job.manual_retries),
         "progress": job.progress,
+        "partition": job.partition or None,
     }
 
 
@@ -365,30 +339,3 @@ def occurrence_json(occurrence: Occurrence) -> dict[str, Any]:
         "recorded_at": _time(occurrence.recorded_at),
         "late_s": occurrence.late_s,
     }
-
-
-def kept_headers(given: Any, present: Mapping[str, Any], field: str = "headers") -> Any:
-    """Headers as they came back from somebody who was shown the mark: there the present value stays."""
-    if not isinstance(given, dict) or REDACTED not in given.values():
-        return given
-    values = {name.lower(): value for name, value in present.items()}
-    kept = {}
-    for name, value in given.items():
-        if value == REDACTED and name.lower() not in values:
-            raise Invalid(
-                f"{REDACTED} stands for a value that is there already, but there is no header {name}. Send its value.",
-                code="nothing_to_keep",
-                field=field,
-            )
-        kept[name] = values[name.lower()] if value == REDACTED else value
-    return kept
-
-
-def kept_secrets(schedule: Schedule, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes of a schedule or endpoint in which each redaction mark is replaced by what it stands for."""
-    kept = dict(changes)
-    if schedule.endpoint is not None and "headers" in kept:
-        kept["headers"] = kept_headers(kept["headers"], schedule.endpoint.headers)
-    if isinstance(kept.get("params"), dict):
-        kept["params"] = kept_params(kept["params"], schedule.params or {})
-    return kept

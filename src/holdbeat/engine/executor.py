@@ -16,8 +16,9 @@ from typing import Any
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.engine.run_keeper import RunKeeper
 from holdbeat.engine.run_reports import RunReports
-from holdbeat.handlers.context import Context
+from holdbeat.handlers.context import DEFAULT_SUSPEND_S, Context
 from holdbeat.handlers.current_run import log_failure
 from holdbeat.handlers.handler import Handler
 from holdbeat.handlers.stop import StopReason, StopSignal
@@ -34,11 +35,13 @@ class Executor:
         clock: Clock,
         *,
         on_overdue: Callable[[Claim], None] = lambda claim: None,
+        suspend_s: float = DEFAULT_SUSPEND_S,
     ) -> None:
         self._handlers = handlers
         self._reports = reports
         self._clock = clock
         self._on_overdue = on_overdue
+        self._suspend_s = suspend_s
 
     def execute(self, claim: Claim, stop: StopSignal) -> Coroutine[Any, Any, Outcome]:
         """Runs what was claimed to its end."""
@@ -71,11 +74,14 @@ class Executor:
             run_id=lease.id,
             type=work.type,
             fence=lease.fence,
+            slot=lease.number,
             reports=reports,
             stop=stop,
             job=claim.job,
             deadline=deadline,
             clock=self._clock,
+            keeper=RunKeeper(self._reports.store, lease, claim.job, stop) if claim.job is not None else None,
+            suspend_s=self._suspend_s,
         )
         try:
             outcome = await handler.run(context, work.params, stop)

@@ -18,6 +18,7 @@ from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, StoreRefused
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.domain.secret_text import without_secrets
 from holdbeat.domain.worker import WorkerKind
 from holdbeat.engine.cancel_watch import CancelWatch
 from holdbeat.engine.clock_watch import ClockWatchService
@@ -38,12 +39,12 @@ from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.handler_output import capture
 from holdbeat.observe.recorder import SILENT, Recorder
-from holdbeat.observe.redaction import without_secrets
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.limits.changes import declare_limits
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.running.settle import settle
-from holdbeat.store.running.shared_limits import disagreement, note_terms
+from holdbeat.store.running.shared_terms import note_terms
 from holdbeat.store.running.unsettled_claims import held_claims
 from holdbeat.store.running.workers import begin_stopping, register_worker, stop_worker
 from holdbeat.store.transaction import Transaction
@@ -86,7 +87,7 @@ class Supervisor:
         )
         self.reports = RunReports(store, artifact_folder(store, settings))
         handlers = {name: make_handler(job_type) for job_type in job_types for name in job_type.names}
-        executor = Executor(handlers, self.reports, store.clock, on_overdue=self._overdue)
+        executor = Executor(handlers, self.reports, store.clock, on_overdue=self._overdue, suspend_s=settings.suspend_s)
         self.dispatcher = Dispatcher(store, self.worker, executor, terms, on_refused=self._refused, recorder=recorder)
         self.heartbeat = Heartbeat(
             store,
@@ -103,16 +104,7 @@ class Supervisor:
         self.direct = DirectExecutionHandler(
             store, self.worker.id, direct_wait_s=settings.direct_wait_s, reservation_s=settings.reservation_s
         )
-        self.services: list[Service] = [
-            self.recovery,
-            CancelWatch(store, self.worker.id, self.dispatcher),
-            ReportFlush(self.reports),
-            Retention(
-                store, settings.retention_days, None if settings.artifact_dir else artifact_folder(store, settings)
-            ),
-            LogWatch(store),
-            *more_services,
-        ]
+        self.services = [*self._own_services(), *more_services]
         if not any(service.watches_clock for service in self.services):
             self.services.append(ClockWatchService(store))
         for service in self.services:
@@ -124,6 +116,17 @@ class Supervisor:
         self.is_stopping = False
         self._end_capture: Callable[[], None] = lambda: None
 
+    def _own_services(self) -> list[Service]:
+        """What every process with a worker or an API runs beside the dispatcher."""
+        folder = None if self.settings.artifact_dir else artifact_folder(self.store, self.settings)
+        return [
+            self.recovery,
+            CancelWatch(self.store, self.worker.id, self.dispatcher),
+            ReportFlush(self.reports),
+            Retention(self.store, self.settings.retention_days, folder),
+            LogWatch(self.store),
+        ]
+
     # --- start -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -134,9 +137,15 @@ class Supervisor:
         await self.store.write(announce, [announcement(job_type) for job_type in self._job_types])
         await self.store.write(register_worker, self.worker, self.settings.lease_terms)
         await self.store.write(_note_settings, self.worker.id, self.settings)
-        await self.store.write(note_terms, self.worker.id, works=bool(self.worker.slots or self.worker.http_slots))
-        if (different := await self.store.read(disagreement)) is not None:
-            log.warning("%s", different)
+        works = bool(self.worker.slots or self.worker.http_slots)
+        await self.store.write(note_terms, works=works)
+        await self.store.write(
+            declare_limits,
+            self.settings.concurrency_policy.limits(),
+            self.settings.named_limits,
+            by=self.worker.id,
+            works=works,
+        )
         await self.recovery.step()
         self.heartbeat.start()
         for service in [*self.services, self.direct]:
@@ -308,6 +317,8 @@ def announcement(job_type: JobType) -> AnnouncedType:
         "cancel_grace_s": job_type.cancel_grace_s,
         "labels": job_type.labels,
         "webhook_url": job_type.webhook_url,
+        "partition_by": job_type.partition,
+        "title": job_type.title,
         "retry_policy": job_type.retry_policy.as_dict() if job_type.retry_policy else None,
     }
     return AnnouncedType(

@@ -24,10 +24,14 @@ FRESH_S = 1.0
 class WatchedOutbound(Outbound):
     def __init__(self, settings: Settings, store: Callable[[], PersistenceAdapter]) -> None:
         """`store` is asked for only when a call is made: job types may be listed before a store is opened."""
-        super().__init__(OutboundPolicy(settings.is_on_loopback, settings.outbound_allow))
+        super().__init__(OutboundPolicy(not settings.is_exposed, settings.outbound_allow))
         self._own = self.policy
         self._open_store = store
         self._read_at = float("-inf")
+
+    def refuse_local(self) -> None:
+        """From now on this process counts as reached from other machines."""
+        self._own = self.policy = replace(self._own, loopback_server=False)
 
     async def _review_policy(self) -> None:
         """Reads how the servers stand, unless that was done just now or would change nothing."""

@@ -19,12 +19,17 @@ from holdbeat.domain.clock import Clock, SystemClock
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job
 from holdbeat.domain.params import storable_text
+from holdbeat.handlers.step_calls import PlainStepCalls, StepCalls
 from holdbeat.handlers.stop import StopReason, StopSignal
+from holdbeat.handlers.wait_calls import PlainWaitCalls, WaitCalls
 
 if TYPE_CHECKING:
     from holdbeat.handlers.artifact_writes import ArtifactWrite, ArtifactWrites
+    from holdbeat.handlers.steps import Keeper
 
 MAX_LOG_BYTES = 1_048_576
+DEFAULT_SUSPEND_S = 5.0
+"""A handler that waits for less does so in place; for longer, its run ends meanwhile."""
 TRUNCATED = "[output truncated]\n"
 _LINE_LIMIT = 8192
 _ARTIFACT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")
@@ -97,7 +102,7 @@ def _attempt(report: Callable[[], None]) -> None:
         logging.getLogger(__name__).exception("A report of a running handler was lost.")
 
 
-class Context:
+class Context(StepCalls, WaitCalls):
     """One run as its handler sees it. Every thread of the handler may use it."""
 
     def __init__(
@@ -106,12 +111,15 @@ class Context:
         run_id: str,
         type: str,
         fence: int,
+        slot: int | None = None,
         reports: Reports,
         stop: StopSignal,
         job: Job | None = None,
         deadline: datetime | None = None,
         clock: Clock | None = None,
         max_log_bytes: int = MAX_LOG_BYTES,
+        keeper: Keeper | None = None,
+        suspend_s: float = DEFAULT_SUSPEND_S,
     ) -> None:
         self.job = job
         """The Job, or None for a direct request."""
@@ -121,10 +129,15 @@ class Context:
         """The name of the job type."""
         self.fence = fence
         """Grows with every claim in the store. Send it with your writes: their receiver can refuse smaller ones."""
+        self.slot = slot
+        """The number of the slot within the resource, from 0, unique among those who hold one now; None where nothing
+        limits the slots of the resource."""
         self.attempt = job.attempt if job is not None else 0
         """0 for the first attempt; each automatic retry that counts adds 1."""
         self.deadline = deadline
         """When the timeout of the run ends, or None."""
+        self._keeper = keeper
+        self._suspend_s = suspend_s
         self._reports = reports
         self._stop = stop
         self._clock = clock or SystemClock()
@@ -140,6 +153,23 @@ class Context:
         """Of each stream the beginning of a line that is not complete yet."""
         self.traceback: str | None = None
         """Of the exception that ended the handler."""
+
+    @property
+    def for_plain_calls(self) -> SyncContext:
+        """The same Context for a handler that cannot await."""
+        plain = SyncContext.__new__(SyncContext)
+        plain.__dict__ = self.__dict__
+        return plain
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """Where the run keeps what its chain shall know; None for a direct request."""
+        return self._keeper
+
+    @property
+    def suspend_s(self) -> float:
+        """From which wait on the run ends while it waits."""
+        return self._suspend_s
 
     @property
     def cancelled(self) -> bool:
@@ -251,3 +281,7 @@ class Context:
     async def artifacts_written(self) -> BaseException | None:
         """Waits for the artifacts that were handed over. Returns a failure that the handler did not wait for."""
         return None if self._artifact_writes is None else await self._artifact_writes.finish()
+
+
+class SyncContext(PlainStepCalls, PlainWaitCalls, Context):  # type: ignore[misc]
+    """The Context of a handler that is no coroutine: what is awaited elsewhere is a plain call here."""

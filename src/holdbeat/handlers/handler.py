@@ -35,7 +35,7 @@ def bound(job_type: JobType, params: Mapping[str, Any], ctx: Context) -> dict[st
     except BaseException as error:
         return Outcome.failed(ErrorKind.REJECTED, f"The params could not be read: {describe(error)}")
     if job_type.context_name is not None:
-        kwargs[job_type.context_name] = ctx
+        kwargs[job_type.context_name] = ctx if job_type.is_async else ctx.for_plain_calls
     return kwargs
 
 

@@ -23,7 +23,8 @@ from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S, DEFAULT_RESOURCE, RetryP
 from holdbeat.domain.params import check_json, check_labels, storable_text
 from holdbeat.domain.schema import Schema, validate
 from holdbeat.domain.submission import check_priority, check_resource, check_webhook_url
-from holdbeat.handlers.context import Context
+from holdbeat.domain.title import check_pattern
+from holdbeat.handlers.context import Context, SyncContext
 from holdbeat.handlers.outcome import as_json, describe
 from holdbeat.handlers.param_types import Shape, ShapeMaker, resolved_hints
 
@@ -91,6 +92,10 @@ class JobType:
     cancel_grace_s: float | None = DEFAULT_CANCEL_GRACE_S
     labels: dict[str, str] = field(default_factory=dict)
     webhook_url: str | None = None
+    partition: str | None = None
+    """The param whose value is the partition of each job."""
+    title: str | None = None
+    """The pattern of its jobs' titles, such as `Story: {prompt}`."""
     description: str = ""
     handler: Handler | None = None
     context_name: str | None = None
@@ -118,6 +123,8 @@ class JobType:
         cancel_grace: float | str | timedelta | None = DEFAULT_CANCEL_GRACE_S,
         labels: Mapping[str, str] | None = None,
         webhook_url: str | None = None,
+        partition: str | None = None,
+        title: str | None = None,
     ) -> JobType:
         """Makes a job type of a function; `cancel_grace=None` means that it is never killed.
 
@@ -138,6 +145,12 @@ class JobType:
                 field=name,
             )
         parameters = _parameters(function, called, name)
+        if partition is not None and partition not in parameters.shapes:
+            raise Invalid(
+                f"Job type {name} has no param {partition} that could name the partition of a job.",
+                code="bad_job_type",
+                field="partition",
+            )
         return JobType(
             name=name,
             function=function,
@@ -152,6 +165,10 @@ class JobType:
             cancel_grace_s=None if cancel_grace is None else duration_s(cancel_grace, field="cancel_grace"),
             labels=check_labels(dict(labels or {})),
             webhook_url=None if webhook_url is None else check_webhook_url(webhook_url),
+            partition=partition,
+            title=None
+            if title is None
+            else check_pattern(title, parameters.shapes, takes_others=parameters.other_shape is not None),
             description=(inspect.getdoc(bare) or "").partition("\n\n")[0],
             context_name=parameters.context_name,
             target=Target.of(function, name) if isolation == "process" else None,
@@ -263,14 +280,14 @@ def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parame
 
 
 def _context_parameter(signature: inspect.Signature, raw: Mapping[str, Any]) -> str | None:
-    """The parameter annotated Context, or else a first one named ctx.
+    """The parameter annotated Context or SyncContext, or else a first one named ctx.
 
     The annotation may be text that cannot be evaluated: handlers often import Context for type checkers only.
     """
     for name in signature.parameters:
         annotation = raw.get(name)
-        if annotation is Context or (
-            isinstance(annotation, str) and annotation.strip("'\" ").rpartition(".")[2] == "Context"
+        if annotation in (Context, SyncContext) or (
+            isinstance(annotation, str) and annotation.strip("'\" ").rpartition(".")[2] in ("Context", "SyncContext")
         ):
             return name
     first = next(iter(signature.parameters), None)

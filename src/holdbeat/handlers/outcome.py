@@ -18,18 +18,19 @@ from holdbeat.domain.params import MAX_DEPTH, check_json, storable_text
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.handlers.context import Context, PermanentFailure, Skip
 from holdbeat.handlers.to_json import simpler
+from holdbeat.handlers.waits import Suspended
 
 MAX_RESULT_BYTES = 10_485_760
 MAX_ERROR_LENGTH = 4000
 
 
-def as_json(value: Any) -> Any:
-    """A handler's return value as JSON: dataclasses, models, enums, times, sets and tuples are converted.
+def as_json(value: Any, place: str = "result", max_bytes: int = MAX_RESULT_BYTES) -> Any:
+    """A value of a handler as JSON: dataclasses, models, enums, times, sets and tuples are converted.
 
     Raises Invalid for what has no plain form, bytes above all: those belong into an artifact.
     """
-    converted = _plain(value, "result", 0)
-    check_json(converted, field="result", max_bytes=MAX_RESULT_BYTES)
+    converted = _plain(value, place, 0)
+    check_json(converted, field=place, max_bytes=max_bytes)
     return converted
 
 
@@ -93,6 +94,9 @@ def outcome_of_error(error: BaseException) -> Outcome:
     An exception group counts as Skip or PermanentFailure if all that is in it is.
     """
     leaves = _leaves(error)
+    suspended = [leaf for leaf in leaves if isinstance(leaf, Suspended)]
+    if suspended and all(isinstance(leaf, Suspended) or type(leaf).__name__ == "CancelledError" for leaf in leaves):
+        return Outcome.continued(tuple(suspended[0].waits))
     if all(isinstance(leaf, Skip) for leaf in leaves):
         return Outcome.skipped(storable_text("; ".join(_message(leaf) for leaf in leaves), MAX_ERROR_LENGTH))
     if all(isinstance(leaf, PermanentFailure) for leaf in leaves):

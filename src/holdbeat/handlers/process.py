@@ -23,8 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.params import storable_text
 from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
+from holdbeat.domain.waits import Wait
 from holdbeat.handlers.context import Cancelled, Context
 from holdbeat.handlers.current_run import log_output
 from holdbeat.handlers.handler import stopped_before_start
@@ -113,6 +115,8 @@ class ProcessHandler:
             "job": None if ctx.job is None else job_message(ctx.job),
             "run_id": ctx.run_id,
             "fence": ctx.fence,
+            "slot": ctx.slot,
+            "suspend_s": ctx.suspend_s,
             "deadline": None if ctx.deadline is None else ctx.deadline.isoformat(),
             "remaining_s": ctx.remaining_s,
             "scratch": str(scratch),
@@ -166,6 +170,8 @@ class _Talk:
         self._ctx = ctx
         self._buffer = bytearray()
         self._keeping: set[asyncio.Task[None]] = set()
+        self._replying = asyncio.Lock()
+        self._is_over = False
         self.reply_fd = -1
         self.outcome: Outcome | None = None
         self.on_outcome: Callable[[], None] = lambda: None
@@ -196,6 +202,8 @@ class _Talk:
             case "artifact":
                 task = asyncio.create_task(self._keep(message["id"], message["name"], Path(message["path"])))
                 self._keeping.add(task)
+            case "ask":
+                self._keeping.add(asyncio.create_task(self._ask(message["id"], message["request"])))
             case "outcome" if self.outcome is None:
                 self._ctx.traceback = message["traceback"]
                 self.outcome = Outcome(
@@ -203,6 +211,7 @@ class _Talk:
                     result=message["result"],
                     error=message["error"],
                     error_kind=ErrorKind(message["error_kind"]) if message["error_kind"] else None,
+                    waits=tuple(Wait.of(wait) for wait in message["waits"]),
                 )
                 self.on_outcome()
 
@@ -212,12 +221,35 @@ class _Talk:
             await in_own_thread(lambda: self._ctx.artifact(name, path), name="artifact")
         except (Exception, Cancelled) as failure:
             error = storable_text(str(failure) or describe(failure), MAX_ERROR_LENGTH)
-        reply = json.dumps({"id": number, "error": error}) + "\n"
-        with contextlib.suppress(OSError):
-            os.write(self.reply_fd, reply.encode())
+        await self._reply({"id": number, "error": error})
+
+    async def _ask(self, number: int, request: dict[str, Any]) -> None:
+        """Passes on what the handler asks of the store."""
+        reply: dict[str, Any] = {"id": number, "error": None}
+        try:
+            if self._ctx.keeper is not None:
+                reply["value"] = await self._ctx.keeper.ask_async(request)
+        except Cancelled as failure:
+            reply |= {"error": str(failure), "code": "lease_lost"}
+        except Exception as failure:
+            code = failure.code if isinstance(failure, HoldbeatError) else "keeping_failed"
+            reply |= {"error": storable_text(str(failure) or describe(failure), MAX_ERROR_LENGTH), "code": code}
+        await self._reply(reply)
+
+    async def _reply(self, reply: dict[str, Any]) -> None:
+        """Writes a reply without blocking the event loop: one may be longer than the pipe holds."""
+        data = memoryview(json.dumps(reply).encode() + b"\n")
+        async with self._replying:
+            with contextlib.suppress(OSError):
+                while data and not self._is_over:
+                    try:
+                        data = data[os.write(self.reply_fd, data) :]
+                    except BlockingIOError:
+                        await asyncio.sleep(0.001)
 
     async def finish(self) -> None:
-        """Waits until the artifacts that were sent are kept or refused."""
+        """Waits until the artifacts and steps that were sent are kept or refused."""
+        self._is_over = True
         if self._keeping:
             await asyncio.wait(self._keeping)
 

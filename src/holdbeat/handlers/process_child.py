@@ -55,6 +55,7 @@ def main(init_fd: str, messages_fd: str, replies_fd: str) -> NoReturn:
             "error": outcome.error,
             "error_kind": outcome.error_kind,
             "traceback": pipe.traceback,
+            "waits": [wait.message() for wait in outcome.waits],
         }
     )
     sys.exit(0)
@@ -78,10 +79,13 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
         run_id=init["run_id"],
         type=init["type"],
         fence=init["fence"],
+        slot=init["slot"],
         reports=pipe,
         stop=stopper.stop,
         job=None if init["job"] is None else job_of(init["job"]),
         deadline=deadline,
+        keeper=None if init["job"] is None else pipe,
+        suspend_s=init["suspend_s"],
     )
     _log_to(pipe, init["log_level"])
     try:
@@ -222,24 +226,53 @@ class _Pipe:
         if os.getpid() != self._pid:
             raise Invalid("A fork of the handler cannot keep artifacts; keep them in the handler itself.")
         with self._asking:
-            self._count += 1
-            number = self._count
+            number = self._next_number()
             path = data.resolve(strict=True) if isinstance(data, Path) else self._scratch / str(number)
             if isinstance(data, bytes):
                 self._scratch.mkdir(mode=0o700, exist_ok=number > 1)
                 path.write_bytes(data)
             self.send({"kind": "artifact", "id": number, "name": name, "path": str(path)})
-            reply: dict[str, Any] = {"id": None}
-            # One that Cancelled interrupted while it waited has left its reply behind.
-            while reply["id"] != number:
-                line = self._replies.readline()
-                if not line:
-                    raise OSError("the worker is gone")
-                reply = json.loads(line)
+            reply = self._reply_to(number)
             if isinstance(data, bytes):
                 path.unlink(missing_ok=True)
         if reply["error"] is not None:
             raise Invalid(reply["error"], code="artifact_refused", field=name)
+
+    def ask(self, request: dict[str, Any]) -> Any:
+        """Asks the store through the worker: the child's Keeper."""
+        from holdbeat.domain.errors import Conflict, Invalid
+        from holdbeat.handlers.context import Cancelled
+
+        if os.getpid() != self._pid:
+            raise Invalid("A fork of the handler cannot keep steps; call them in the handler itself.")
+        with self._asking:
+            number = self._next_number()
+            self.send({"kind": "ask", "id": number, "request": request})
+            reply = self._reply_to(number)
+        if reply["error"] is None:
+            return reply.get("value")
+        if reply["code"] == "lease_lost":
+            raise Cancelled(reply["error"])
+        raise Conflict(reply["error"], code=reply["code"])
+
+    async def ask_async(self, request: dict[str, Any]) -> Any:
+        from holdbeat.handlers.threads import in_own_thread
+
+        return await in_own_thread(lambda: self.ask(request), name="ask")
+
+    def _next_number(self) -> int:
+        self._count += 1
+        return self._count
+
+    def _reply_to(self, number: int) -> dict[str, Any]:
+        reply: dict[str, Any] = {"id": None}
+        # One that Cancelled interrupted while it waited has left its reply behind.
+        while reply["id"] != number:
+            line = self._replies.readline()
+            if not line:
+                raise OSError("the worker is gone")
+            reply = json.loads(line)
+        return reply
 
 
 class _Stopper:

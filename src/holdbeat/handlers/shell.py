@@ -133,9 +133,15 @@ class ShellHandler:
         return Outcome.failed(ErrorKind.EXIT, text, exit_code=code, result=result)
 
 
+_WITHHELD = ("HOLDBEAT_", "PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSSLKEY", "PGSSLPASSWORD")
+"""Variables that open the store: a command does not get them."""
+
+
 def _environment(ctx: Context) -> dict[str, str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDBEAT_")}
+    env = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
     env["HOLDBEAT_FENCE"] = str(ctx.fence)
+    if ctx.slot is not None:
+        env["HOLDBEAT_SLOT"] = str(ctx.slot)
     env["HOLDBEAT_ATTEMPT"] = str(ctx.attempt)
     if ctx.job is not None:
         env["HOLDBEAT_JOB_ID"] = ctx.job.id

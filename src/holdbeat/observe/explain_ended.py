@@ -23,12 +23,12 @@ _KINDS = {
     ErrorKind.LOST: "its worker fell silent and the lease ran out",
     ErrorKind.INTERRUPTED: "its worker was shut down",
     ErrorKind.CANCELLED: "it was cancelled",
-    ErrorKind.REJECTED: "it was refused for good",
+    ErrorKind.REJECTED: "it failed permanently",
 }
 
 
 def explain_ended(tx: Transaction, job: Job) -> dict[str, Any]:
-    """The explanation of a job that is COMPLETED, FAILED, SKIPPED or CANCELLED."""
+    """The explanation of a job that is COMPLETED, FAILED, SKIPPED, CANCELLED or CONTINUED."""
     match job.status:
         case JobStatus.COMPLETED:
             reasons = [_completed(tx, job)]
@@ -38,6 +38,9 @@ def explain_ended(tx: Transaction, job: Job) -> dict[str, Any]:
             why = (job.run.error if job.run else None) or job.cancel_reason or "no reason was given"
             detail = f"It was skipped at {_end(tx, job)}: {sentence(why)}"
             reasons = [reason("skipped", detail, why=why, at=job.finished_at)]
+        case JobStatus.CONTINUED:
+            detail = f"It ended at {_end(tx, job)} because its handler waits, which goes on as job {job.continued_by}."
+            reasons = [reason("continued", detail, job_id=job.continued_by, at=job.finished_at)]
         case _:
             reasons = _cancelled(tx, job)
     summary = " ".join(each["detail"] for each in reasons)

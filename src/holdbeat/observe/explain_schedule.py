@@ -101,7 +101,7 @@ def _plan(schedule: Schedule, now: datetime) -> list[dict[str, Any]]:
         reasons.append(
             reason(
                 "candidate",
-                f"{'It won' if won else 'It lost'}: {candidate['name'].replace('_', ' ')} at "
+                f"{'Chosen' if won else 'Not chosen'}: {candidate['name'].replace('_', ' ')} at "
                 f"{moment(from_iso(candidate['at']), now)}, {sentence(candidate['why'])}",
                 name=candidate["name"],
                 at=candidate["at"],

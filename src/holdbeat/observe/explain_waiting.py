@@ -10,12 +10,15 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdbeat.domain.clock import from_iso
 from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.worker import Worker
 from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words, slots_of_pool
 from holdbeat.observe.wording import answer, because, counted, listed, moment, reason
+from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
 from holdbeat.store.reads.estimates import (
@@ -67,7 +70,7 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
         )
     summary = f"Job {job.id} waits. {reasons[0]['detail']}"
     if len(reasons) > 1:
-        summary += f" Besides: {', '.join(each['code'].replace('_', ' ') for each in reasons[1:])}."
+        summary += f" Also: {', '.join(each['code'].replace('_', ' ') for each in reasons[1:])}."
     if start is not None:
         summary += f" It will probably start at {moment(start, tx.now)}."
     return answer(job.status, summary, reasons, start)
@@ -80,6 +83,22 @@ def _delayed(tx: Transaction, job: Job) -> list[Reason]:
     assert job.not_before is not None
     what = "It is the retry of a failed job, and its delay lasts" if job.retry_kind == "auto" else "It is delayed"
     return [reason(Blocker.DELAYED, f"{what} until {moment(job.not_before, tx.now)}.", until=job.not_before)]
+
+
+def _waiting(tx: Transaction, job: Job) -> list[Reason]:
+    wait = job.waits_for or {}
+    until = None if wait.get("until") is None else from_iso(wait["until"])
+    match wait.get("kind"):
+        case "sleep":
+            assert until is not None
+            detail = f"Its handler sleeps until {moment(until, tx.now)} and holds no slot meanwhile."
+        case "signal":
+            limit = "without a limit" if until is None else f"until {moment(until, tx.now)} at the latest"
+            detail = f"Its handler waits for the signal {wait['name']!r}, {limit}."
+        case _:
+            detail = "Its handler waits."
+    facts = {key: value for key, value in wait.items() if key not in ("kind", "until")}
+    return [reason(Blocker.WAITING, detail, kind=wait.get("kind"), until=until, **facts)]
 
 
 def _group_predecessor(tx: Transaction, job: Job) -> list[Reason]:
@@ -159,6 +178,29 @@ def resource_full(tx: Transaction, work: Job | Reservation) -> list[Reason]:
             slots=slots,
             resource=work.resource,
             holders=[holder_json(holder) for holder in holders],
+        )
+    ]
+
+
+def rate_limited(tx: Transaction, work: Job | Reservation) -> list[Reason]:
+    """A rate permits no start now: which one, and when the next may be."""
+    at = Blockers(tx).capacity.next_start(work.resource, work.type, work.partition)
+    if at is None:
+        return []
+    limits = [
+        pool.limit for pool in limits_in_force(tx).covering(work.resource, work.type) if pool.limit.rate is not None
+    ]
+    rates = [(limit.name, limit.rate) for limit in limits if limit.rate is not None]
+    names = " and ".join(f"{name} ({rate.count} in {rate.per_s:g} s)" for name, rate in rates)
+    of = f" of the partition {work.partition}" if work.partition and any(each.per_partition for each in limits) else ""
+    until = instant_of(tx, at)
+    return [
+        reason(
+            Blocker.RATE_LIMITED,
+            f"The rate of the limit {names} is used up; the next start{of} may be at {moment(until, tx.now)}.",
+            limits=[limit.name for limit in limits],
+            partition=work.partition or None,
+            until=until,
         )
     ]
 
@@ -251,8 +293,10 @@ _EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {
     Blocker.DELAYED: _delayed,
     Blocker.GROUP_PREDECESSOR: _group_predecessor,
     Blocker.OVERLAP: _overlap,
+    Blocker.WAITING: _waiting,
     Blocker.PAUSED: _paused,
     Blocker.RESOURCE_FULL: resource_full,
+    Blocker.RATE_LIMITED: rate_limited,
     Blocker.RESERVATION_WAITING: _reservation_waiting,
     Blocker.NO_WORKER: no_worker,
 }

@@ -19,8 +19,8 @@ from typing import Any, Final, TextIO
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.log_text import one_line
+from holdbeat.domain.secret_text import without_secrets
 from holdbeat.observe.log_writer import QueuedHandler
-from holdbeat.observe.redaction import without_secrets
 
 FIELDS: Final = (
     "event", "job", "run", "worker", "fence", "group", "schedule", "type", "error_kind", "source", "data",

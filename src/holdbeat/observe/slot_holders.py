@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import iso
-from holdbeat.domain.concurrency import PolicyKind
 from holdbeat.domain.job import Job
+from holdbeat.domain.limit import EACH
 from holdbeat.domain.reservation import Reservation
 from holdbeat.observe.wording import span
+from holdbeat.store.reads.estimates import fullest_pool
 from holdbeat.store.reads.lease_holders import Holder
 from holdbeat.store.transaction import Transaction
 
@@ -33,15 +34,12 @@ def holder_json(holder: Holder) -> dict[str, Any]:
 
 def pool_words(tx: Transaction, work: Job | Reservation) -> str:
     """The pool by the name that the operator gave it."""
-    match tx.terms.concurrency.kind:
-        case PolicyKind.PER_TYPE:
-            return f"the job type {work.type}"
-        case PolicyKind.GLOBAL:
-            return "all work together"
-        case _:
-            return f"the resource {work.resource}"
+    pool = fullest_pool(tx, work)
+    if pool is None or pool.limit.resource == EACH:
+        return f"the resource {work.resource}"
+    return f"the job type {work.type}" if pool.limit.type == EACH else pool.limit.words()
 
 
 def slots_of_pool(tx: Transaction, work: Job | Reservation) -> int | None:
-    policy = tx.terms.concurrency
-    return policy.limit(policy.pool(work.resource, work.type))
+    pool = fullest_pool(tx, work)
+    return None if pool is None else pool.limit.slots

@@ -6,10 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from holdbeat.domain.address import check_url
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Forbidden, Invalid, NotFound
 from holdbeat.domain.ids import is_id
 from holdbeat.domain.schema import near_matches
+from holdbeat.operations.operation import OperationContext
+from holdbeat.store.queue.manual_retry import is_own_shell_job
+from holdbeat.store.transaction import Transaction
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -104,6 +108,23 @@ def checked_fields(
 
 def needs_admin(what: str) -> Forbidden:
     return Forbidden(f"{what} needs a key with the scope admin.", code="needs_admin")
+
+
+def check_call(context: OperationContext, type_: Any, params: Any) -> None:
+    """Refuses an `http` job that an exposed server would never call (SEC-04); names are judged when they are called."""
+    if context.strict_policy is None or type_ != "http" or not isinstance(params, Mapping):
+        return
+    url = params.get("url")
+    if isinstance(url, str):
+        check_url(url, context.strict_policy)
+
+
+def guard_shell_retry(tx: Transaction, context: OperationContext, job_id: str) -> None:
+    """Refuses to run a shell job of an admin once more, except one of a template, which any write key may run."""
+    if context.is_admin:
+        return
+    if is_own_shell_job(tx, job_id):
+        raise needs_admin("Retrying a shell job that was made without a template")
 
 
 def page_json(page: Any, item_json: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:

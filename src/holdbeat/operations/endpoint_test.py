@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.views import redacted_headers
+from holdbeat.domain.redaction import redacted_headers
 from holdbeat.engine.endpoint_test import try_endpoint
 from holdbeat.operations.checks import check_reference
 

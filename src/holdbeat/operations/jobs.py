@@ -9,13 +9,16 @@ from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
-from holdbeat.domain.views import bulk_json, event_json, job_json, kept_params
+from holdbeat.domain.redaction import kept_params
+from holdbeat.domain.views import bulk_json, event_json, job_json
 from holdbeat.operations.checks import (
+    check_call,
     check_flag,
     check_object,
     check_reason,
     checked_fields,
     existing_id,
+    guard_shell_retry,
     needs_admin,
     page_json,
     several,
@@ -74,6 +77,7 @@ def update_job(tx: Transaction, context: OperationContext, job_id: str, changes:
     job = load_job(tx, existing_id(job_id, "job"))
     if job.type == SHELL and not context.is_admin:
         raise needs_admin("Changing a shell job")
+    check_call(context, job.type, changes.get("params"))
     if job.type == "http" and isinstance(changes.get("params"), dict):
         changes = {**changes, "params": kept_params(changes["params"], job.params)}
     return job_json(edit_job.change_job(tx, job_id, changes))
@@ -101,9 +105,23 @@ def cancel_jobs(
 
 
 @writes
-def retry_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
+def retry_job(
+    tx: Transaction,
+    context: OperationContext,
+    job_id: str,
+    *,
+    steps: str | None = None,
+    from_step: str | None = None,
+) -> Any:
     """Retry a job that failed, was skipped or was cancelled: a new job at the end of its priority."""
-    return job_json(manual_retry.retry_job(tx, existing_id(job_id, "job")))
+    if steps not in (None, "keep", "fresh"):
+        raise Invalid("steps must be keep or fresh.", code="unknown_choice", field="steps")
+    if from_step is not None and (steps is not None or not isinstance(from_step, str)):
+        raise Invalid("from_step is the name of a step, and is given without steps.", field="from_step")
+    guard_shell_retry(tx, context, existing_id(job_id, "job"))
+    is_fresh = steps == "fresh"
+    retry = manual_retry.retry_job(tx, job_id, is_fresh=is_fresh, from_step=from_step)
+    return job_json(retry)
 
 
 @writes

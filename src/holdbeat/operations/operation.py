@@ -25,6 +25,8 @@ class OperationContext:
     """Whether shell jobs and secrets are allowed (SEC-05)."""
     outbound_policy: Callable[[Transaction], OutboundPolicy]
     """Which addresses this deployment calls (SEC-04)."""
+    strict_policy: OutboundPolicy | None = None
+    """On an exposed server: calls that it refuses are refused when they are submitted."""
     traceparent: str | None = None
     """The trace that a submitted job continues."""
 
@@ -76,7 +78,7 @@ class Operation:
     async def run(self, store: PersistenceAdapter, context: OperationContext, *args: Any, **kwargs: Any) -> Any:
         """Runs in a transaction of its own."""
         if self.mode == "read":
-            return await store.read(self._function, context, *self._extra, *args, **kwargs)
+            return await store.read_for_client(self._function, context, *self._extra, *args, **kwargs)
         if self.mode == "write":
             return await store.write(self._function, context, *self._extra, *args, **kwargs)
         steps: Steps = self._function(context, *args, **kwargs)

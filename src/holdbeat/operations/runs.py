@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdbeat.domain.errors import NotFound
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.views import bulk_json, job_json, run_json
-from holdbeat.operations.checks import check_choices, check_flag, check_object, existing_id, page_json
+from holdbeat.operations.checks import (
+    check_choices,
+    check_flag,
+    check_object,
+    existing_id,
+    guard_shell_retry,
+    page_json,
+)
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.store.artifact_files import changed
 from holdbeat.store.queue import bulk, manual_retry
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
 
 BYTES = "application/octet-stream"
 CHUNK = 256 * 1024
-RUN_STATUSES = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED")
+RUN_STATUSES = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CONTINUED")
 
 
 @reads
@@ -63,7 +70,8 @@ def get_job_run(tx: Transaction, context: OperationContext, run_id: str) -> Any:
 @writes
 def retry_job_run(tx: Transaction, context: OperationContext, run_id: str) -> Any:
     """Retry the job of a run that failed or was skipped."""
-    return job_json(manual_retry.retry_run(tx, existing_id(run_id, "job run")))
+    guard_shell_retry(tx, context, load_run(tx, existing_id(run_id, "job run")).job_id)
+    return job_json(manual_retry.retry_run(tx, run_id))
 
 
 @writes
@@ -72,7 +80,8 @@ def retry_job_runs(
 ) -> Any:
     """Retry every job that matches a filter among those that failed or were skipped."""
     filters = check_object(filter, "filter", "invalid_filter")
-    return bulk_json(bulk.retry_where(tx, filters, dry_run=check_flag(dry_run, "dry_run")))
+    is_dry_run = check_flag(dry_run, "dry_run")
+    return bulk_json(bulk.retry_where(tx, filters, is_dry_run, with_own_shell_jobs=context.is_admin))
 
 
 class ArtifactContent(NamedTuple):

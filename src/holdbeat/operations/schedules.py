@@ -15,6 +15,7 @@ from holdbeat.store.queue.templates import find_template
 from holdbeat.store.schedules import manual_fire, schedules
 
 if TYPE_CHECKING:
+    from holdbeat.domain.schedule import Schedule
     from holdbeat.store.transaction import Transaction
 
 MOST_RESUMED = 10_000
@@ -42,8 +43,8 @@ def update_schedule(
     version: int | None = None,
 ) -> Any:
     """Change a schedule; its next run is planned again at once. Jobs that it made stay as they are."""
-    _check_target(tx, context, kind, changes)
-    _guard_present(tx, context, kind, reference)
+    present = _guard_present(tx, context, kind, reference)
+    _check_target(tx, context, kind, {"type": present.type, "template_id": present.template_id, **changes})
     _guard_shell(tx, context, changes)
     changed = schedules.patch_schedule(tx, reference, changes, version=version, endpoint=kind.is_endpoint)
     return kind.json(changed)
@@ -63,11 +64,22 @@ def _check_target(tx: Transaction, context: OperationContext, kind: Kind, fields
     url = fields.get("url")
     if kind.is_endpoint and isinstance(url, str):
         check_url(url, context.outbound_policy(tx))
+    checks.check_call(context, "http" if _is_http(tx, kind, fields) else None, fields.get("params"))
 
 
-def _guard_present(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> None:
+def _is_http(tx: Transaction, kind: Kind, fields: Mapping[str, Any]) -> bool:
+    """Whether the params of these fields are those of a call."""
+    reference = fields.get("template", fields.get("template_id"))
+    if isinstance(reference, str):
+        template = find_template(tx, reference)
+        return template is not None and template.type == "http"
+    return fields.get("type") == "http" and not kind.is_endpoint
+
+
+def _guard_present(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Schedule:
     present = schedules.get_schedule(tx, checks.check_reference(reference), endpoint=kind.is_endpoint, locked=True)
     _guard_shell(tx, context, {"type": present.type, "template": present.template_id})
+    return present
 
 
 def _guard_shell(tx: Transaction, context: OperationContext, fields: Mapping[str, Any]) -> None:

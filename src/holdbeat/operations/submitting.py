@@ -12,7 +12,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.views import job_json
-from holdbeat.operations.checks import needs_admin
+from holdbeat.operations.checks import check_call, needs_admin
 from holdbeat.operations.operation import OperationContext, Step, Steps, in_steps
 from holdbeat.store.queue.enqueue import Enqueued
 from holdbeat.store.queue.submission import submit
@@ -68,6 +68,7 @@ def read_submission(context: OperationContext, request: Any, *, place: str = "")
             f"{place.rstrip('.') or 'The body'} must be a JSON object.", code="invalid_body", field=place[:-1] or None
         )
     submission = Submission.read(request, place=place)
+    check_call(context, submission.type, submission.own.get("params"))
     submission.trace = context.traceparent or current_traceparent()
     return submission
 
@@ -91,11 +92,19 @@ def submit_step(context: OperationContext, submissions: Sequence[Submission]) ->
     is_guarded = not context.is_admin and any(
         submission.template is not None or submission.type == SHELL for submission in submissions
     )
-    return Step(_guarded_submit if is_guarded else submit, (submissions,))
+    if context.strict_policy is not None and any(submission.template is not None for submission in submissions):
+        is_guarded = True
+    return Step(_guarded_submit, (context, submissions)) if is_guarded else Step(submit, (submissions,))
 
 
-def _guarded_submit(tx: Transaction, submissions: Sequence[Submission]) -> Enqueued:
-    guard_shell(tx, submissions)
+def _guarded_submit(tx: Transaction, context: OperationContext, submissions: Sequence[Submission]) -> Enqueued:
+    if not context.is_admin:
+        guard_shell(tx, submissions)
+    for submission in submissions:
+        template = find_template(tx, submission.template) if submission.template is not None else None
+        if template is not None:
+            own = submission.own.get("params")
+            check_call(context, template.type, {**template.default_params, **(own if isinstance(own, dict) else {})})
     return submit(tx, submissions)
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
-from holdbeat.domain.views import kept_params, template_json
+from holdbeat.domain.redaction import kept_params
+from holdbeat.domain.views import template_json
 from holdbeat.operations.checks import check_reference, checked_fields, needs_admin, page_json
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas.jobs import TemplateRequest

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.address import check_url
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.redaction import REDACTED
 from holdbeat.domain.submission import check_webhook_url
-from holdbeat.domain.views import REDACTED, delivery_json, webhook_json
+from holdbeat.domain.views import delivery_json, webhook_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
@@ -70,9 +71,9 @@ def update_webhook(
 
 
 @writes
-def delete_webhook(tx: Transaction, context: OperationContext, webhook_id: str) -> None:
+def delete_webhook(tx: Transaction, context: OperationContext, webhook_id: str, *, version: int | None = None) -> None:
     """End a subscription."""
-    subscriptions.delete_webhook(tx, checks.existing_id(webhook_id, "webhook"))
+    subscriptions.delete_webhook(tx, checks.existing_id(webhook_id, "webhook"), version)
 
 
 @writes

@@ -23,8 +23,8 @@ from holdbeat.schemas.base import (
     request,
 )
 
-JobStatus = Literal["QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
-TERMINAL: frozenset[str] = frozenset({"COMPLETED", "FAILED", "SKIPPED", "CANCELLED"})
+JobStatus = Literal["QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED"]
+TERMINAL: frozenset[str] = frozenset({"COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED"})
 GroupMode = Literal["sequential", "parallel"]
 OnFailure = Literal["stop", "continue", "skip"]
 
@@ -58,6 +58,21 @@ class JobRequest(TypedDict, total=False):
     idempotency_key: Annotated[str, Keywords({"minLength": 1, "maxLength": 255})] | None
     webhook_url: Url | None
     labels: Labels | None
+    partition: Annotated[Name | None, Keywords({"description": "Limits may count by it, e.g. a customer."})]
+    title: (
+        Annotated[
+            str,
+            Keywords(
+                {
+                    "minLength": 1,
+                    "maxLength": 500,
+                    "description": "One line for lists, cut at 120 characters. Left out: made from the type's pattern, "
+                    "the schedule's name or the params.",
+                }
+            ),
+        ]
+        | None
+    )
 
 
 @request(
@@ -120,6 +135,36 @@ class BulkRetryRequest(TypedDict):
     dry_run: NotRequired[Annotated[bool, Keywords({"default": False})]]
 
 
+@request(steps="fresh")
+class RetryRequest(TypedDict, total=False):
+    """What becomes of the steps that the chain has kept: all stay, all go, or one goes with those kept after it."""
+
+    steps: Literal["keep", "fresh"] | None
+    from_step: Name | None
+
+
+@request(payload={"by": "ann"})
+class SignalRequest(TypedDict, total=False):
+    payload: Annotated[Any, Keywords({"description": "JSON of up to 256 KB; null if it is left out."})]
+
+
+class Signal(TypedDict):
+    job_id: Annotated[Id, Keywords({"description": "the first job of the chain"})]
+    name: str
+    number: Annotated[int, Keywords({"description": "how many signals of this name the chain has by now"})]
+    sent_at: Instant
+
+
+class Step(TypedDict):
+    name: str
+    value: Any
+    is_cut: Annotated[bool, Keywords({"description": "whether the value is too long to be shown whole"})]
+    started_at: Instant
+    duration_s: float
+    size: int
+    run_id: Id
+
+
 class BulkResult(TypedDict):
     matched: int
     changed: int
@@ -136,13 +181,16 @@ class JobRun(TypedDict):
     started_at: Instant
     finished_at: Instant | None
     status: Annotated[
-        Literal["COMPLETED", "FAILED", "SKIPPED"] | None, Keywords({"description": "null while it executes"})
+        Literal["COMPLETED", "FAILED", "SKIPPED", "CONTINUED"] | None,
+        Keywords({"description": "null while it executes"}),
     ]
     exit_code: int | None
     error: str | None
     error_kind: str | None
     artifacts: JsonObject
-    result: Any
+    result: Annotated[Any, Keywords({"description": "null in lists and webhooks if it is large"})]
+    result_bytes: Annotated[int | None, Keywords({"description": "The size of a result that was left out."})]
+    result_url: Annotated[str | None, Keywords({"description": "Where a result that was left out is read."})]
 
 
 class Progress(TypedDict):
@@ -153,6 +201,7 @@ class Progress(TypedDict):
 class Job(TypedDict):
     id: Id
     type: str
+    title: str
     params: JsonObject
     status: JobStatus
     priority: int
@@ -163,9 +212,14 @@ class Job(TypedDict):
     scheduled_for: Instant | None
     group_id: Id | None
     sequence: int | None
+    root_id: Annotated[Id, Keywords({"description": "the first job of its chain, or itself"})]
     retry_of: Id | None
-    retry_kind: Literal["auto", "manual"] | None
+    retry_kind: Literal["auto", "manual", "continue"] | None
     retried_by: Id | None
+    continued_by: Annotated[Id | None, Keywords({"description": "the job in which a handler that waited goes on"})]
+    waits_for: Annotated[
+        JsonObject | None, Keywords({"description": "what its chain waits for now: its kind, and until when"})
+    ]
     permanently_failed: bool
     retry_policy: RetryPolicy
     timeout_s: float | None
@@ -186,6 +240,7 @@ class Job(TypedDict):
     attempt: int
     manual_retries: list[Id]
     progress: Progress | None
+    partition: str | None
 
 
 @open_object

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence, Set
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from holdbeat.domain.clock import Clock
-from holdbeat.domain.errors import Conflict, Invalid
+from holdbeat.domain.errors import Conflict, Invalid, StoreBusy
 from holdbeat.store.event_lines import log_events
 from holdbeat.store.forks import watch_forks
 from holdbeat.store.topics import Topic
@@ -37,6 +37,15 @@ Witness = Callable[[Sequence[Row]], None]
 Timer = Callable[[str, float], None]
 
 
+def read_took_too_long(limit_s: float) -> StoreBusy:
+    """The refusal of a client's read that was stopped."""
+    return StoreBusy(
+        f"This read was stopped after {limit_s:g} s, because it has too many rows to search. Narrow the filter: add a "
+        "status, a type, a schedule_id or a group_id, or ask for fewer rows with limit.",
+        code="read_too_long",
+    )
+
+
 class PersistenceAdapter(ABC):
     """The Store."""
 
@@ -48,6 +57,8 @@ class PersistenceAdapter(ABC):
     """How many transactions of one process can be written side by side."""
     patience_s: float = 0.0
     """How long a call waits for a database that is away; less while a process shuts down."""
+    client_read_limit_s: float = 5.0
+    """How long one read of a client may take."""
     faults_of_data: tuple[type[Exception], ...] = (
         TypeError,
         ValueError,
@@ -117,10 +128,24 @@ class PersistenceAdapter(ABC):
         return self._start(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=False)
 
     async def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a verb that only reads, on a snapshot of its own, beside the writers."""
+        """Runs a verb that only reads, on a snapshot of its own, beside the writers.
+
+        For reads of the server itself (keys, readiness, the engine): no client's read delays them.
+        """
         import asyncio
 
         result: T = await self._start(Work(verb, args, kwargs, asyncio.get_running_loop()), read_only=True)
+        return result
+
+    async def read_for_client(
+        self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`read` whose extent a client decides: it uses connections of its own and has a time limit (SEC-08)."""
+        import asyncio
+
+        work = Work(verb, args, kwargs, asyncio.get_running_loop())
+        work.limit_s = self.client_read_limit_s
+        result: T = await self._start(work, read_only=True)
         return result
 
     def write_sync(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:

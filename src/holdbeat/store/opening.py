@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.errors import SettingsError
+from holdbeat.domain.store_url import not_understood
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import StoreTerms
 
@@ -29,7 +30,7 @@ def open_store(url: str, terms: StoreTerms, *, clock: Clock | None = None, creat
         try:
             return SqliteStore(path, terms, clock=clock, create=create)
         except OSError as error:
-            from holdbeat.store.sqlite.file import translated_os
+            from holdbeat.store.sqlite.errors import translated_os
 
             raise translated_os(error, path) from error
     if url.startswith(("postgresql://", "postgres://")):
@@ -40,7 +41,4 @@ def open_store(url: str, terms: StoreTerms, *, clock: Clock | None = None, creat
                 "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
             ) from error
         return PostgresStore(url, terms, clock=clock, create=create)
-    raise SettingsError(
-        f"The store {url!r} is not understood. Write sqlite:///file.db or postgresql://user@host/database.",
-        field="store",
-    )
+    raise not_understood(url)

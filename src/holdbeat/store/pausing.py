@@ -1,4 +1,5 @@
-"""What claims and pauses have in common: whoever pauses waits for the claims under way (QUE-04)."""
+"""What claims, pauses and limits have in common: whoever pauses or changes a limit waits for the claims under way
+(QUE-04, LIM-02)."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ EVERYTHING = "*"
 
 _SHARED = "SELECT pg_advisory_xact_lock_shared(hashtextextended('pauses', 7450))"
 _EXCLUSIVE = "SELECT pg_advisory_xact_lock(hashtextextended('pauses', 7450))"
-"""Claims do not wait for each other at this lock of PostgreSQL, only for somebody who is just pausing. On SQLite
-whoever writes is alone."""
+"""Claims do not wait for each other at this lock of PostgreSQL, only for somebody who is just pausing or changing a
+limit. On SQLite whoever writes is alone."""
 
 
 def wait_for_claims(tx: Transaction) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.ids import IdSource
+from holdbeat.domain.limit import Limits
 from holdbeat.domain.params import dumps
 from holdbeat.store.event_batches import BATCH_COLUMNS, EVENT_COLUMNS, packed
 from holdbeat.store.operational_deliveries import tell_subscribers
@@ -25,11 +25,14 @@ Dialect = Literal["sqlite", "postgres"]
 class StoreTerms:
     """What every verb needs to know about the deployment it works for."""
 
-    __slots__ = ("aging_s", "concurrency", "ids")
+    __slots__ = ("aging_s", "ids", "known_limits", "limits")
 
-    def __init__(self, ids: IdSource, concurrency: ConcurrencyPolicy, aging_s: float = 0) -> None:
+    def __init__(self, ids: IdSource, limits: Limits, aging_s: float = 0) -> None:
         self.ids = ids
-        self.concurrency = concurrency
+        self.limits = limits
+        """What the own settings declare; they hold only in a store for which nobody has declared any."""
+        self.known_limits: Limits | None = None
+        """The limits of the store as they were last read."""
         self.aging_s = aging_s
 
 

@@ -42,7 +42,7 @@ class Coalesced(Generic[A, T]):
 class Work:
     """One call of a verb, and its caller: a thread (`future`) or a task of an event loop (`waiter`)."""
 
-    __slots__ = ("args", "future", "given_up", "kwargs", "loop", "verb", "waiter")
+    __slots__ = ("args", "future", "given_up", "kwargs", "limit_s", "loop", "verb", "waiter")
 
     def __init__(
         self,
@@ -56,6 +56,8 @@ class Work:
         self.kwargs = kwargs
         self.loop = loop
         self.given_up = False
+        self.limit_s: float | None = None
+        """A read of a client is stopped after this long; None for calls of the server itself."""
         self.waiter: asyncio.Future[Any] | None = None
         self.future: Future[Any] | None = None
         if loop is not None:

@@ -41,23 +41,29 @@ def witnessed(ctx: Context, resource: str, token: str | None = None) -> Iterator
         note("end", run=ctx.run_id, how=how)
 
 
+async def _toil(seconds: float) -> None:
+    """Works in pieces: what a stop interrupts is still to be done afterwards."""
+    for _ in range(int(seconds / TICK_S)):
+        await asyncio.sleep(TICK_S)
+
+
 async def work(ctx: Context, seconds: float = 0.0, token: str | None = None) -> float:
     with witnessed(ctx, SHARED, token):
-        await asyncio.sleep(seconds)
+        await _toil(seconds)
     return seconds
 
 
 async def alone(ctx: Context, seconds: float = 0.0, token: str | None = None) -> float:
     """As `work`, where only one may run at a time."""
     with witnessed(ctx, SINGLE, token):
-        await asyncio.sleep(seconds)
+        await _toil(seconds)
     return seconds
 
 
 async def stumble(ctx: Context, seconds: float = 0.0, failures: int = 1) -> float:
     """Fails as often as it is told to; a negative number fails for good at once, -2 is a Skip."""
     with witnessed(ctx, SHARED):
-        await asyncio.sleep(seconds)
+        await _toil(seconds)
         if failures == -1:
             raise PermanentFailure("told to fail for good")
         if failures == -2:

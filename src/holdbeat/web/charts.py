@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.observe.wording import span as duration
+from holdbeat.store.reads.find_schedules import PastRun
 from holdbeat.store.reads.timeline import Minute, Span
 
 WIDTH, HEIGHT = 600, 120
@@ -26,7 +28,7 @@ class Bar:
     title: str
 
 
-def throughput(minutes: Sequence[Minute]) -> dict[str, Any]:
+def throughput(minutes: Sequence[Minute], zone: ZoneInfo) -> dict[str, Any]:
     """Stacked bars: what ended in each minute, by outcome."""
     peak = max((sum(minute.ended.values()) for minute in minutes), default=0)
     top = nice(peak)
@@ -40,21 +42,26 @@ def throughput(minutes: Sequence[Minute]) -> dict[str, Any]:
             if amount:
                 height = max(2.0, amount / top * HEIGHT)
                 y -= height
-                title = f"{minute.at:%H:%M} UTC: {said}"
+                title = f"{minute.at.astimezone(zone):%H:%M}: {said}"
                 bars.append(Bar(round(number * step + 0.75, 2), round(y, 2), round(step - 1.5, 2), round(height, 2),
                                 outcome, title))  # fmt: skip
-    return {"bars": bars, "top": top, "ticks": _ticks(minutes), "total": sum(sum(m.ended.values()) for m in minutes)}
+    return {
+        "bars": bars,
+        "top": top,
+        "ticks": _ticks(minutes, zone),
+        "total": sum(sum(m.ended.values()) for m in minutes),
+    }
 
 
-def waits(minutes: Sequence[Minute]) -> dict[str, Any]:
-    """For each minute the median wait as a bar and the longest of nine in ten above it."""
+def waits(minutes: Sequence[Minute], zone: ZoneInfo) -> dict[str, Any]:
+    """For each minute the median wait as a bar and the 90th percentile above it."""
     rows = [(number, minute, sorted(minute.waits_s)) for number, minute in enumerate(minutes) if minute.waits_s]
     top = nice(max((quantile(values, 0.9) for _, _, values in rows), default=0))
     step = WIDTH / max(1, len(minutes))
     bars = []
     for number, minute, values in rows:
-        title = f"{minute.at:%H:%M} UTC: half waited up to {duration(quantile(values, 0.5))}, nine in ten up to "
-        title += duration(quantile(values, 0.9))
+        p50, p90 = duration(quantile(values, 0.5)), duration(quantile(values, 0.9))
+        title = f"{minute.at.astimezone(zone):%H:%M}: p50 {p50}, p90 {p90}"
         for kind, share in (("p90", 0.9), ("p50", 0.5)):
             height = max(2.0, quantile(values, share) / top * HEIGHT)
             bars.append(Bar(round(number * step + 0.75, 2), round(HEIGHT - height, 2), round(step - 1.5, 2),
@@ -63,10 +70,32 @@ def waits(minutes: Sequence[Minute]) -> dict[str, Any]:
     return {
         "bars": bars,
         "top": top,
-        "ticks": _ticks(minutes),
+        "ticks": _ticks(minutes, zone),
         "median": quantile(every, 0.5) if every else None,
         "p90": quantile(every, 0.9) if every else None,
     }
+
+
+def from_first_data(minutes: Sequence[Minute], fewest: int = 15) -> Sequence[Minute]:
+    """The minutes from the first one with data on, but not fewer than a quarter of an hour."""
+    first = next((number for number, minute in enumerate(minutes) if minute.ended), len(minutes))
+    return minutes[min(first, max(0, len(minutes) - fewest)) :]
+
+
+def run_times(runs: Sequence[PastRun], zone: ZoneInfo, height: int = 80) -> dict[str, Any]:
+    """A bar for each of the last runs, the oldest first: how long it took, and how it ended."""
+    ended = [run for run in runs if run.started_at is not None and run.finished_at is not None]
+    took = [(run.finished_at - run.started_at).total_seconds() for run in ended if run.finished_at and run.started_at]
+    top = nice(max(took, default=0))
+    step = min(24.0, WIDTH / max(1, len(ended)))
+    bars = []
+    for number, (run, took_s) in enumerate(zip(ended, took, strict=True)):
+        tall = max(2.0, took_s / top * height)
+        at = f"{run.finished_at.astimezone(zone):%H:%M:%S}" if run.finished_at else ""
+        title = f"{at}: {run.status.lower()} after {duration(took_s)}"
+        bars.append(Bar(round(number * step + 1, 2), round(height - tall, 2), round(step - 2, 2), round(tall, 2),
+                        run.status, title))  # fmt: skip
+    return {"bars": bars, "top": top}
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -82,12 +111,12 @@ def nice(peak: float) -> float:
     return int(found) if found == int(found) else round(found, 3)
 
 
-def _ticks(minutes: Sequence[Minute]) -> list[dict[str, Any]]:
+def _ticks(minutes: Sequence[Minute], zone: ZoneInfo) -> list[dict[str, Any]]:
     step = WIDTH / max(1, len(minutes))
     return [
-        {"x": round(number * step, 2), "label": f"{minute.at:%H:%M}"}
+        {"x": round(number * step, 2), "label": f"{minute.at.astimezone(zone):%H:%M}"}
         for number, minute in enumerate(minutes)
-        if minute.at.minute % 15 == 0
+        if minute.at.minute % (15 if len(minutes) > 30 else 5) == 0
     ]
 
 
@@ -96,55 +125,70 @@ def _ticks(minutes: Sequence[Minute]) -> list[dict[str, Any]]:
 LANES_WIDTH = 1000
 
 
-def lanes(spans: Sequence[Span], since: datetime, now: datetime) -> list[dict[str, Any]]:
-    """Spans as bars: for each worker its slots, one lane each, nothing over anything else.
+def lanes(
+    spans: Sequence[Span], since: datetime, now: datetime, zone: ZoneInfo, *, by_worker: bool = False
+) -> list[dict[str, Any]]:
+    """Spans as bars in lanes, nothing over anything else: for each resource its parallel work, or each worker's slots.
 
-    The slot of a direct request is not kept once it has ended: it goes to the first lane of its kind that was free.
+    The slot of a direct request is not kept once it has ended: it goes to the first lane that was free.
     """
-    workers: dict[str, dict[int, list[Span]]] = {}
-    loose: list[Span] = []
-    for each in sorted(spans, key=lambda span: span.started_at):
-        if each.slot is None:
-            loose.append(each)
+    groups: dict[str, list[list[Span]]] = {}
+    names: dict[str, list[str]] = {}
+    # Spans with a slot of their own come first, so that the others find what is left free.
+    for span in sorted(spans, key=lambda span: (by_worker and span.slot is None, span.started_at)):
+        group = span.worker_id if by_worker else span.resource
+        rows, titles = groups.setdefault(group, []), names.setdefault(group, [])
+        if by_worker and span.slot is not None:
+            name = slot_name(span.slot)
+            place = titles.index(name) if name in titles else None
         else:
-            workers.setdefault(each.worker_id, {}).setdefault(each.slot, []).append(each)
-    for each in loose:
-        slots = workers.setdefault(each.worker_id, {})
-        is_http = each.resource == HTTP_RESOURCE
-        fitting = sorted((s for s in slots if (s < 0) == is_http), key=abs)
-        further = -len(fitting) - 1 if is_http else max(fitting, default=-1) + 1
-        slot = next((s for s in fitting if _is_free(slots[s], each, now)), further)
-        slots.setdefault(slot, []).append(each)
+            kind = ("http" if span.resource == HTTP_RESOURCE else "slot") if by_worker else ""
+            same = [number for number, title in enumerate(titles) if title.startswith(kind)]
+            place = next((number for number in same if _is_free(rows[number], span, now)), None)
+            name = f"{kind} {len(same) + 1}".strip()
+        if place is None:
+            place = len(rows)
+            rows.append([])
+            titles.append(name)
+        rows[place].append(span)
     length_s = (now - since).total_seconds()
 
     def x(at: datetime) -> float:
         return max(0.0, min(1.0, (at - since).total_seconds() / length_s)) * LANES_WIDTH
 
     drawn = []
-    for worker_id in sorted(workers):
-        rows = []
-        for slot in sorted(workers[worker_id], key=lambda slot: (slot < 0, abs(slot))):
-            bars = []
-            for each in workers[worker_id][slot]:
-                left, right = x(each.started_at), x(each.finished_at or now)
-                took = duration(((each.finished_at or now) - each.started_at).total_seconds())
-                what = "direct request" if each.is_direct else "run"
-                word = (each.status or "running").lower() + (f" ({each.error_kind})" if each.error_kind else "")
-                bars.append(
-                    {
-                        "x": round(left, 2),
-                        "width": round(max(1.5, right - left - 0.8), 2),
-                        "radius": round(min(4.0, max(1.5, right - left - 0.8) / 3), 2),
-                        "span": each,
-                        "kind": each.status or "RUNNING",
-                        "title": f"{each.type} on {each.resource}: {what} {word}, {took} from "
-                        f"{each.started_at:%H:%M:%S} UTC",
-                        "label": each.type if right - left > 9 * len(each.type) + 16 else "",
-                    }
-                )
-            rows.append({"name": slot_name(slot), "bars": bars})
-        drawn.append({"worker_id": worker_id, "rows": rows})
+    for group in sorted(groups):
+        order = sorted(range(len(names[group])), key=lambda i: (names[group][i].startswith("http"), names[group][i]))
+        drawn.append(
+            {
+                "name": group,
+                "rows": [
+                    {"name": names[group][i], "bars": [_lane_bar(span, x, now, zone) for span in groups[group][i]]}
+                    for i in order
+                ],
+            }
+        )
     return drawn
+
+
+def _lane_bar(span: Span, x: Callable[[datetime], float], now: datetime, zone: ZoneInfo) -> dict[str, Any]:
+    left, right = x(span.started_at), x(span.finished_at or now)
+    width = max(1.5, right - left - 0.8)
+    took = duration(((span.finished_at or now) - span.started_at).total_seconds())
+    what = "direct request" if span.is_direct else "run"
+    status = (span.status or "running").lower() + (f" ({span.error_kind})" if span.error_kind else "")
+    room = int((right - left - 14) / 6.5)
+    label = span.title if len(span.title) <= room else f"{span.title[: room - 1]}…" if room > 6 else ""
+    return {
+        "x": round(left, 2),
+        "width": round(width, 2),
+        "radius": round(min(4.0, width / 3), 2),
+        "span": span,
+        "kind": span.status or "RUNNING",
+        "title": f"{span.title} ({span.type} on {span.resource}): {what} {status}, {took} from "
+        f"{span.started_at.astimezone(zone):%H:%M:%S}, {span.worker_id}",
+        "label": label,
+    }
 
 
 def slot_name(slot: int) -> str:
@@ -157,7 +201,7 @@ def _is_free(lane: Sequence[Span], wanted: Span, now: datetime) -> bool:
     return all(each.started_at >= end or (each.finished_at or now) <= wanted.started_at for each in lane)
 
 
-def time_ticks(since: datetime, now: datetime) -> list[dict[str, Any]]:
+def time_ticks(since: datetime, now: datetime, zone: ZoneInfo) -> list[dict[str, Any]]:
     """About six round instants of a stretch of time."""
     length_s = (now - since).total_seconds()
     step_s = next((s for s in (20, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400) if length_s / s <= 7), 21600)
@@ -169,7 +213,7 @@ def time_ticks(since: datetime, now: datetime) -> list[dict[str, Any]]:
             found.append(
                 {
                     "x": round((at - since).total_seconds() / length_s * LANES_WIDTH, 2),
-                    "label": f"{at:%H:%M:%S}" if step_s < 60 else f"{at:%H:%M}",
+                    "label": at.astimezone(zone).strftime("%H:%M:%S" if step_s < 60 else "%H:%M"),
                 }
             )
         at += timedelta(seconds=step_s)

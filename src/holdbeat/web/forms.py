@@ -38,6 +38,7 @@ EVENT_WORDS = {
     "clock.jumped": "the clock of a machine jumped, or differs from the database's",
     "schedule.missed": "a due time passed while nobody could fire it",
     "webhook.disabled": "another subscription was disabled",
+    "limit.changed": "a limit was made, changed or removed",
 }
 
 
@@ -49,6 +50,10 @@ class Param:
     kind: str
     is_required: bool
     about: str
+    input: str
+    """How it is asked for: text, number, flag, choice or json."""
+    choices: list[Any]
+    default: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +150,30 @@ def _example(schema: dict[str, Any]) -> dict[str, Any]:
 def _params(schema: dict[str, Any]) -> list[Param]:
     required = set(schema.get("required", ()))
     return [
-        Param(name, " or ".join(_kinds(each)), name in required, _about(each))
+        Param(
+            name,
+            " or ".join(_kinds(each)),
+            name in required,
+            _about(each),
+            _input(each),
+            each.get("enum") or [],
+            each.get("default"),
+        )
         for name, each in schema.get("properties", {}).items()
         if isinstance(each, dict)
     ]
+
+
+def _input(schema: dict[str, Any]) -> str:
+    choices = schema.get("enum")
+    if isinstance(choices, list) and all(isinstance(choice, str) for choice in choices):
+        return "choice"
+    kinds = [kind for kind in _kinds(schema) if kind != "null"]
+    if kinds == ["boolean"]:
+        return "flag"
+    if kinds == ["string"]:
+        return "text"
+    return "number" if kinds and set(kinds) <= {"integer", "number"} else "json"
 
 
 def _about(schema: dict[str, Any]) -> str:

@@ -1,31 +1,31 @@
-"""What the pages about work read: the queue, jobs, groups, direct requests."""
+"""What the pages about work read: jobs, groups, direct requests."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdbeat.domain.concurrency import PolicyKind
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupStatus
-from holdbeat.domain.job import JobStatus
+from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.redaction import REDACTED
 from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, reservation_json
 from holdbeat.observe.explain import explain_job
 from holdbeat.observe.explain_reservation import explain_reservation
+from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.queue.groups import group_name, load_group, member_counts
 from holdbeat.store.queue.job_types import list_types
-from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.reads.event_log import events_of_job
-from holdbeat.store.reads.find_jobs import NEWEST, find_jobs
+from holdbeat.store.reads.find_jobs import COUNTED, NEWEST, counts_by_status, find_jobs
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs
 from holdbeat.store.reads.pagination import Page
-from holdbeat.store.reads.queue_view import queue
-from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.running.reservations import list_reservations, waiting_line
 from holdbeat.store.running.run_output import list_artifacts
 from holdbeat.store.schedules.schedules import find_schedule
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
+from holdbeat.web.event_sentences import sentences
 from holdbeat.web.forms import offered_types
 from holdbeat.web.request import Ask
 
@@ -35,67 +35,77 @@ LINE_SHOWN = 20
 """So many waiting direct requests are explained; each explanation costs a look at the slots."""
 
 
-def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    resource = ask.text("resource")
-    page = queue(tx, resource, limit=100, cursor=ask.text("cursor"))
-    pauses = {each.resource: each for each in list_pauses(tx)}
-    figures = resource_stats(tx)
-    for name in pauses:
-        if name is not None and name not in figures:
-            figures[name] = {"slots": None, "used": 0, "waiting": 0, "oldest_wait_s": None}
-    return {
-        "resource": resource,
-        "entries": [{"job": job_json(entry.job), "blocked_by": list(entry.blocked_by)} for entry in page.items],
-        "next_cursor": page.next_cursor,
-        "pauses": pauses,
-        "resources": figures,
-        "direct": [reservation_json(each) for each in waiting_line(tx)[:20]],
-    }
-
-
 def read_jobs(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    part = ask.text("id")
-    filters = {} if part else ask.filters(*JOB_FILTERS)
-    page = Page(find_jobs(tx, part), None) if part else list_jobs(tx, filters, limit=50, cursor=ask.text("cursor"))
+    text = ask.text("q") or ask.text("id")
+    filters = ask.filters(*JOB_FILTERS)
+    refusal = None
+    try:
+        page = _jobs(tx, ask, text, filters)
+    except Invalid as error:
+        # A filter that cannot be understood is said where it can be mended, above the whole list.
+        refusal, filters = error.detail, {}
+        page = _jobs(tx, ask, text, filters)
     types = list_types(tx)
     resources = {each.defaults.get("resource", "default") for each in types}
-    if tx.terms.concurrency.kind is PolicyKind.RESOURCES:
-        resources |= set(tx.terms.concurrency.slots)
+    resources |= limits_in_force(tx).resources
     return {
         "filters": filters,
-        "part": part,
+        "text": text,
+        "refusal": refusal,
         "newest": NEWEST,
+        "counted": COUNTED,
         "jobs": [job_json(job) for job in page.items],
         "next_cursor": page.next_cursor,
-        "statuses": list(JobStatus),
+        "counts": counts_by_status(tx),
         "types": [each.name for each in types],
         "resources": sorted(resources | {filters.get("resource", "default")}),
+        "schedule": find_schedule(tx, filters["schedule_id"]) if "schedule_id" in filters else None,
     }
+
+
+def _jobs(tx: Transaction, ask: Ask, text: str | None, filters: dict[str, Any]) -> Page[Job]:
+    if text:
+        return Page(find_jobs(tx, text, filters), None)
+    return list_jobs(tx, filters, limit=50, cursor=ask.text("cursor"))
 
 
 def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
     job = load_job(tx, ask.id("job"))
     explanation = explain_job(tx, job.id)
     links = next((each["jobs"] for each in explanation["reasons"] if each["code"] == "chain"), None)
-    chain = [job_json(each) for each in load_jobs(tx, [link["job_id"] for link in links])] if links else [job_json(job)]
+    jobs = load_jobs(tx, [link["job_id"] for link in links]) if links else [job]
     schedule = find_schedule(tx, job.schedule_id) if job.schedule_id else None
     template = find_template(tx, job.template_id) if job.template_id else None
     status = job.status
+    view = job_json(job)
+    events = [event_json(each.event) for each in events_of_job(tx, job.id, 200)]
     return {
-        "title": f"{job.type} {job.id[-8:]}",
-        "job": job_json(job),
-        "chain": chain,
+        "title": view["title"],
+        "job": view,
+        "chain": [job_json(each) for each in jobs],
         "explanation": explanation,
+        # What the sentence on top says already is not said again.
+        "more": [each for each in explanation["reasons"][1:] if each["detail"] not in explanation["summary"]],
         "artifacts": list_artifacts(tx, job.run.id) if job.run else [],
-        "events": [event_json(each.event) for each in events_of_job(tx, job.id, 200)],
+        "events": sentences(tx, events, own_job_id=job.id),
         "deliveries": [delivery_json(each) for each in list_deliveries(tx, job_id=job.id, limit=20).items],
         "group_name": (group_name(tx, job.group_id) or "unnamed group") if job.group_id else None,
         "schedule": schedule,
         "template": template,
-        "can_cancel": not status.is_terminal or (status is JobStatus.FAILED and job.retried_by is not None),
+        # A chain that has ended cannot be cancelled any more, whichever of its jobs one looks at.
+        "can_cancel": not jobs[-1].status.is_terminal if job in jobs else not status.is_terminal,
         "can_retry": status in (JobStatus.FAILED, JobStatus.SKIPPED)
         or (status is JobStatus.CANCELLED and (job.run is None or job.run.status is not None)),
+        "again": _again(view) if status is JobStatus.COMPLETED else None,
     }
+
+
+def _again(job: dict[str, Any]) -> dict[str, Any] | None:
+    """The request for the same job once more; none where its params hold something that is not shown."""
+    if REDACTED in str(job["params"]):
+        return None
+    names = ("type", "params", "priority", "resource", "timeout_s", "labels", "title", "retry_policy")
+    return {name: job[name] for name in names if job[name] is not None}
 
 
 def read_groups(tx: Transaction, ask: Ask) -> dict[str, Any]:
@@ -119,6 +129,7 @@ def read_group(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "title": group.name or "Group",
         "group": {**group_json(group, []), "is_terminal": group.status.is_terminal},
         "chains": chains,
+        "failed": sum(1 for chain in chains.values() if chain[-1]["status"] == "FAILED"),
         "is_cut": len(jobs) > SHOWN_MEMBERS,
     }
 

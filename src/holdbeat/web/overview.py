@@ -16,7 +16,7 @@ from holdbeat.observe.wording import counted, listed
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.queue.job_types import some_type_names
 from holdbeat.store.queue.pauses import list_pauses
-from holdbeat.store.reads.jobs import has_jobs
+from holdbeat.store.reads.jobs import has_jobs, load_jobs
 from holdbeat.store.reads.list_jobs import list_runs
 from holdbeat.store.reads.needs_attention import (
     failed_for_good,
@@ -29,7 +29,6 @@ from holdbeat.store.reads.needs_attention import (
 )
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
-from holdbeat.store.running.shared_limits import disagreement
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
@@ -39,6 +38,8 @@ from holdbeat.web.request import Ask
 
 LATELY = timedelta(hours=24)
 LINE_SHOWN = 3
+FAILURES_COUNTED = 500
+"""So many permanent failures of the last day are counted; of more the page says that there are more."""
 SETTLED = timedelta(minutes=2)
 """A minute that is over for so long does not change any more."""
 ZOOMS = {
@@ -70,6 +71,7 @@ def last_hour(tx: Transaction, store: PersistenceAdapter) -> list[Minute]:
 
 def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
     minutes = last_hour(tx, ask.service.store)
+    shown = charts.from_first_data(minutes)
     pauses = list_pauses(tx)
     paused = {each.resource for each in pauses}
     busy = occupants(tx)
@@ -93,6 +95,9 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         {**run_json(each.run, each.type), "type": each.type}
         for each in list_runs(tx, {"status": "FAILED"}, limit=6).items
     ]
+    titles = {job.id: job.title for job in load_jobs(tx, [each["job_id"] for each in failures])}
+    for each in failures:
+        each["title"] = titles.get(each["job_id"]) or each["type"]
     return {
         "line": line,
         "in_line": in_line,
@@ -102,12 +107,14 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "waiting": sum(each["waiting"] for each in resources),
         "oldest_wait_s": max(oldest, default=None),
         "ended": ended,
-        "throughput": charts.throughput(minutes),
-        "waits": charts.waits(minutes),
+        "throughput": charts.throughput(shown, ask.zone),
+        "waits": charts.waits(shown, ask.zone),
         "failures": failures,
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
         "next": [(each, fires_at(each)) for each in next_schedules(tx) if not each.is_paused(tx.now)],
-        "attention": _attention(tx, pauses, ask.service.store.log_trouble()),
+        "pauses": pauses,
+        "attention": _attention(tx, ask.service.store.log_trouble()),
+        "minutes_shown": len(shown),
         "is_new": not has_jobs(tx),
         "job_types": some_type_names(tx, 5),
     }
@@ -118,7 +125,7 @@ def _is_idle(resource: dict[str, Any]) -> bool:
     return not (resource["used"] or resource["waiting"] or resource["paused"])
 
 
-def _attention(tx: Transaction, pauses: list[Any], log_trouble: str | None) -> list[dict[str, Any]]:
+def _attention(tx: Transaction, log_trouble: str | None) -> list[dict[str, Any]]:
     """Everything that a person should look at, what is worst first."""
     since = tx.now - LATELY
     found: list[dict[str, Any]] = []
@@ -128,8 +135,6 @@ def _attention(tx: Transaction, pauses: list[Any], log_trouble: str | None) -> l
             {"kind": kind, "text": text, "link": link, "detail": detail, "at": None if at is None else iso(at)}
         )
 
-    if (different := disagreement(tx)) is not None:
-        note("limits", "Workers go by different limits", "/ui/workers", different)
     if log_trouble is not None:
         note("log", "The store's write-ahead log grows", "/ui/workers", log_trouble)
     for each in unserved(tx):
@@ -141,14 +146,15 @@ def _attention(tx: Transaction, pauses: list[Any], log_trouble: str | None) -> l
             f"{counted(each.waiting, 'job')} waiting",
         )
     failed: dict[str, list[Job]] = {}
-    for job in failed_for_good(tx, since, limit=50):
+    for job in failed_for_good(tx, since, limit=FAILURES_COUNTED):
         failed.setdefault(job.type, []).append(job)
     for type_, jobs in failed.items():
         run = job_json(jobs[0])["run"]
         error = (run["error"] or run["error_kind"]) if run else None
         is_one = len(jobs) == 1
         link = f"/ui/jobs/{jobs[0].id}" if is_one else f"/ui/jobs?{urlencode({'status': 'FAILED', 'type': type_})}"
-        text = f"{type_} failed for good" if is_one else f"{type_} failed for good {len(jobs)} times"
+        more = "+" if sum(map(len, failed.values())) >= FAILURES_COUNTED else ""
+        text = f"{jobs[0].title} failed permanently" if is_one else f"{len(jobs)}{more} {type_} jobs failed permanently"
         note("failed", text, link, error, jobs[0].finished_at)
     for schedule in troubled_schedules(tx):
         kind = "endpoints" if schedule.endpoint else "schedules"
@@ -157,9 +163,6 @@ def _attention(tx: Transaction, pauses: list[Any], log_trouble: str | None) -> l
         kind = "endpoints" if schedule.endpoint else "schedules"
         note("failing", f"{schedule.name} is failing", f"/ui/{kind}/{schedule.id}",
              f"{counted(schedule.failure_count, 'failure')} in a row", schedule.last_run_at)  # fmt: skip
-    for pause in pauses:
-        what = "Everything is paused" if pause.resource is None else f"{pause.resource} is paused"
-        note("paused", what, "/ui/queue", pause.reason, pause.paused_at)
     for delivery in list_deliveries(tx, status=DeliveryStatus.FAILED, limit=4).items:
         note("delivery", f"{delivery.event} was not delivered", "/ui/webhooks?status=FAILED",
              delivery.last_error, delivery.created_at)  # fmt: skip
@@ -171,6 +174,7 @@ def _attention(tx: Transaction, pauses: list[Any], log_trouble: str | None) -> l
 
 def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
     chosen = ask.text("zoom")
+    by_worker = ask.text("by") == "worker"
     zoom = chosen if chosen in ZOOMS else "15m"
     since = tx.now - timedelta(seconds=ZOOMS[zoom][1])
     spans, is_cut = spans_since(tx, since)
@@ -179,7 +183,7 @@ def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
         # Whoever has just begun would look at an empty picture with a thin line at its end.
         zoom, since = "2m", shortest
     workers = {worker.id: worker for worker in live_workers(tx)}
-    drawn = charts.lanes(spans, since, tx.now)
+    drawn = charts.lanes(spans, since, tx.now, ask.zone, by_worker=by_worker)
     line, waiting = direct_line(tx, LINE_SHOWN)
     return {
         "line": line,
@@ -188,10 +192,11 @@ def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "zooms": {name: words for name, (words, _) in ZOOMS.items()},
         "since": since,
         "lanes": drawn,
-        "ticks": charts.time_ticks(since, tx.now),
+        "ticks": charts.time_ticks(since, tx.now, ask.zone),
         "is_cut": is_cut,
         "shown": len(spans),
         "directs": sum(each.is_direct for each in spans),
         "live": set(workers),
+        "by_worker": by_worker,
         "resources": listed(sorted({each.resource for each in spans})) if spans else "",
     }

@@ -23,10 +23,11 @@ from holdbeat import __version__
 from holdbeat.api.context import ApiContext
 from holdbeat.api.login_redirect import HOME, page_of
 from holdbeat.api.problem import refusal, status_of
+from holdbeat.api.stream_access import KEY_ID
 from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, NotFound
 from holdbeat.store.transaction import Transaction
-from holdbeat.web import forms, jobs, overview, schedules, system
+from holdbeat.web import forms, jobs, overview, queue, schedules, system
 from holdbeat.web.rendering import environment
 from holdbeat.web.request import Ask
 
@@ -52,7 +53,7 @@ class Page:
 
 PAGES = (
     Page("/", "overview.html", "Overview", "overview", overview.read_overview),
-    Page("/ui/queue", "queue.html", "Queue", "queue", jobs.read_queue),
+    Page("/ui/queue", "queue.html", "Queue", "queue", queue.read_queue),
     Page("/ui/timeline", "timeline.html", "Timeline", "timeline", overview.read_timeline),
     Page("/ui/jobs", "jobs.html", "Jobs", "jobs", jobs.read_jobs),
     Page("/ui/jobs/new", "new_job.html", "New job", "jobs", forms.read_new_job),
@@ -100,7 +101,8 @@ class Dashboard:
         async def show(request: Request) -> Response:
             ask = Ask.of(request, self._service)
             try:
-                found = await self._service.store.read(page.read, ask)
+                async with self._service.client_limits.read(request.scope[KEY_ID], is_search="{" not in page.path):
+                    found = await self._service.store.read_for_client(page.read, ask)
             except HoldbeatError as error:
                 return self._refused(request, ask, page, error)
             return self._rendered(request, page.template, page, ask, found)
@@ -116,6 +118,7 @@ class Dashboard:
                 "title": page.title,
                 "menu": page.menu,
                 "ask": ask,
+                "zone": ask.zone,
                 "can_write": ask.can_write,
                 "caller": ask.caller,
                 "has_keys": self._service.keys.any_exists,

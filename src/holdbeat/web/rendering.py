@@ -40,12 +40,14 @@ def environment() -> Environment:
     made.filters |= {
         "span": _span,
         "brief": _brief,
+        "zip_self": lambda values: [(each, each) for each in values],
         "pretty": _pretty,
         "clock_change": clock_change,
         "short": short,
         "headline": headline,
         "bytes": _bytes,
         "clock": _clock,
+        "exact": exact,
         "percent": lambda fraction: f"{100 * fraction:.0f}",
         "number": lambda amount: f"{amount:,}",
         "clock_s": lambda at: _instant(at).timestamp(),
@@ -85,17 +87,28 @@ def _span(amount_s: float | None) -> str:
 
 def _brief(amount_s: float) -> str:
     """A duration in one unit, for the end of an axis."""
+    if amount_s < 1:
+        return f"{1000 * amount_s:g} ms"
     if amount_s < 120:
         return f"{amount_s:g} s"
     return f"{amount_s / 60:.0f} min" if amount_s < 7200 else f"{amount_s / 3600:.0f} h"
 
 
-def _clock(at: datetime | str | None) -> str:
-    return "–" if at is None else _instant(at).strftime("%H:%M:%S")
+@pass_context
+def _clock(context: Context, at: datetime | str | None) -> str:
+    """A time of day in the reader's zone, with its date unless that is today."""
+    if at is None:
+        return "–"
+    local = _instant(at).astimezone(context["zone"])
+    is_today = local.date() == context["now"].astimezone(context["zone"]).date()
+    return local.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S")
 
 
-def exact(at: datetime) -> str:
-    return at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at.microsecond // 1000:03d} UTC"
+@pass_context
+def exact(context: Context, at: datetime | str) -> str:
+    """An instant to the millisecond in the reader's zone, which is named."""
+    local = _instant(at).astimezone(context["zone"])
+    return local.strftime("%Y-%m-%d %H:%M:%S.") + f"{local.microsecond // 1000:03d} {context['zone'].key}"
 
 
 @pass_context
@@ -112,7 +125,9 @@ def when(context: Context, at: datetime | str | None, otherwise: str = "–") ->
         words = "now"
     else:
         words = f"in {span(round(distance_s))}" if distance_s > 0 else f"{span(round(distance_s))} ago"
-    return Markup('<time datetime="{}" title="{}" data-when>{}</time>').format(iso(instant), exact(instant), words)
+    return Markup('<time datetime="{}" title="{}" data-when>{}</time>').format(
+        iso(instant), exact(context, instant), words
+    )
 
 
 @pass_context
@@ -130,7 +145,7 @@ def running_for(context: Context, since: datetime | str | None) -> Markup | str:
     instant = _instant(since)
     words = span(round(max(0.0, (context["now"] - instant).total_seconds())))
     return Markup('<time datetime="{}" title="since {}" data-since>{}</time>').format(
-        iso(instant), exact(instant), words
+        iso(instant), exact(context, instant), words
     )
 
 
@@ -155,10 +170,9 @@ def told(context: Context, text: str, own_id: str | None = None) -> Markup:
 
 
 def _moment(context: Context, at: datetime, has_distance: bool) -> Markup:
-    now: datetime = context["now"]
-    words = at.strftime("%H:%M:%S" if at.date() == now.date() else "%Y-%m-%d %H:%M:%S") + " UTC"
-    shown = Markup('<time datetime="{}" title="{}">{}</time>').format(iso(at), exact(at), words)
-    return shown + Markup(" ({})").format(when(context, at)) if has_distance else shown
+    title = exact(context, at)
+    clock = Markup('<time datetime="{}" title="{}">{}</time>').format(iso(at), title, _clock(context, at))
+    return clock + Markup(" ({})").format(when(context, at)) if has_distance else clock
 
 
 def _pretty(value: Any) -> Markup:

@@ -8,16 +8,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
+from zoneinfo import ZoneInfo
 
 from starlette.requests import Request
 
 from holdbeat.api.context import ApiContext
 from holdbeat.domain.api_key import Scope
-from holdbeat.domain.errors import NotFound
+from holdbeat.domain.cron import zone_of
+from holdbeat.domain.errors import Invalid, NotFound
 from holdbeat.domain.ids import is_id
 
 LONGEST = 500
+UTC = ZoneInfo("UTC")
+AUTO = "auto:"
+"""Begins the cookie of a reader who follows the browser's zone."""
+
+
+def reader_zone(request: Request) -> ZoneInfo:
+    """The zone of the cookie that the page's script keeps; UTC if there is none, or if it is not known here."""
+    name = unquote(request.cookies.get("holdbeat_zone", "UTC")).removeprefix(AUTO)
+    try:
+        return zone_of(name)
+    except Invalid:
+        return UTC
 
 
 @dataclass(slots=True)
@@ -29,6 +43,8 @@ class Ask:
     query: dict[str, str] = field(default_factory=dict)
     scope: Scope = Scope.READ
     caller: str | None = None
+    zone: ZoneInfo = UTC
+    """The zone in which this reader wants to see times."""
 
     @staticmethod
     def of(request: Request, service: ApiContext) -> Ask:
@@ -43,6 +59,7 @@ class Ask:
             query,
             request.scope["holdbeat.scope"],
             request.scope["holdbeat.caller"],
+            reader_zone(request),
         )
 
     @property

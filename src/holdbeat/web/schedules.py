@@ -10,37 +10,73 @@ from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
 from holdbeat.domain.views import endpoint_json, occurrence_json, schedule_json
 from holdbeat.observe.explain_schedule import explain_schedule
 from holdbeat.store.queue.templates import find_template
+from holdbeat.store.reads.find_schedules import ORDERS, STATES, PastRun, find_schedules, past_runs
 from holdbeat.store.schedules.endpoints import endpoint_health
 from holdbeat.store.schedules.occurrences import list_occurrences
-from holdbeat.store.schedules.schedule_reports import (
-    list_schedules,
-    preview_schedule,
-    preview_timetable,
-)
+from holdbeat.store.schedules.schedule_reports import preview_schedule, preview_timetable
 from holdbeat.store.schedules.schedules import get_schedule
 from holdbeat.store.transaction import Transaction
+from holdbeat.web import charts
+from holdbeat.web.cron_words import in_words
 from holdbeat.web.request import Ask
 
 PREVIEWED = 10
 INTERVALS = (SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
-_FLAGS = {"yes": True, "no": False}
+SHOWN = 50
+ORDER_WORDS = {"failing": "Failing first", "name": "Name", "next": "Next run", "last": "Last run", "newest": "Newest"}
 
 
 def read_schedules(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    page = list_schedules(tx, _filters(ask), endpoint=False, limit=50, cursor=ask.text("cursor"))
+    return {**_list(tx, ask, endpoint=False), **trial(tx, ask)}
+
+
+def read_endpoints(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    return _list(tx, ask, endpoint=True)
+
+
+def _list(tx: Transaction, ask: Ask, *, endpoint: bool) -> dict[str, Any]:
+    """A page of either kind: found by text and state, what fails first unless another order is asked for."""
+    state, order = ask.text("state"), ask.text("sort")
+    state = state if state in STATES else None
+    order = order if order in ORDERS else "failing"
+    number = ask.text("page")
+    page = min(int(number), 100_000) if number and number.isascii() and number.isdigit() and len(number) < 7 else 1
+    page = max(1, page)
+    found = find_schedules(
+        tx,
+        endpoint=endpoint,
+        text=ask.text("q"),
+        state=state,
+        order=order,
+        limit=SHOWN,
+        offset=SHOWN * (page - 1),
+    )
+    runs = past_runs(tx, [each.id for each in found.schedules])
     return {
-        "schedules": [schedule_json(each) for each in page.items],
-        "next_cursor": page.next_cursor,
-        **trial(tx, ask),
+        "schedules": [
+            {
+                **(endpoint_json(each) if endpoint else schedule_json(each)),
+                "past": runs[each.id],
+                "mean_s": _mean_s(runs[each.id]),
+                "in_words": in_words(each.cron) if each.cron else None,
+            }
+            for each in found.schedules
+        ],
+        "total": found.total,
+        "by_state": found.by_state,
+        "states": STATES,
+        "state": state,
+        "order": order,
+        "orders": ORDER_WORDS,
+        "text": ask.text("q"),
+        "page": page,
+        "pages": max(1, -(-found.total // SHOWN)),
     }
 
 
-def _filters(ask: Ask) -> dict[str, Any]:
-    return {
-        name: _FLAGS[value]
-        for name in ("enabled", "paused")
-        if (value := ask.text(name)) is not None and value in _FLAGS
-    }
+def _mean_s(runs: list[PastRun]) -> float | None:
+    took = [(run.finished_at - run.started_at).total_seconds() for run in runs if run.finished_at and run.started_at]
+    return sum(took) / len(took) if took else None
 
 
 def trial(tx: Transaction, ask: Ask) -> dict[str, Any]:
@@ -65,16 +101,6 @@ def _number(text: str) -> float | str:
         return text
 
 
-def read_endpoints(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    page = list_schedules(tx, _filters(ask), endpoint=True, limit=50, cursor=ask.text("cursor"))
-    return {
-        "endpoints": [
-            {**endpoint_json(each), "health": endpoint_health(tx, each.id)["windows"]["1h"]} for each in page.items
-        ],
-        "next_cursor": page.next_cursor,
-    }
-
-
 def read_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
     return _read_one(tx, ask, endpoint=None)
 
@@ -88,6 +114,7 @@ def _read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None) -> dict[str, 
     schedule = get_schedule(tx, ask.path["id"], endpoint=endpoint)
     is_endpoint = schedule.endpoint is not None
     page = list_occurrences(tx, schedule.id, limit=20, cursor=ask.text("cursor"))
+    past = past_runs(tx, [schedule.id], 60)[schedule.id]
     return {
         "title": schedule.name,
         "menu": "endpoints" if is_endpoint else "schedules",
@@ -102,5 +129,9 @@ def _read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None) -> dict[str, 
         "occurrences": [occurrence_json(each) for each in page.items],
         "next_cursor": page.next_cursor,
         "health": endpoint_health(tx, schedule.id) if is_endpoint else None,
+        "past": past[-20:],
+        "times": charts.run_times(past, ask.zone),
+        "last_error": next((run for run in reversed(past) if run.status == "FAILED" and run.error), None),
+        "in_words": in_words(schedule.cron) if schedule.cron else None,
         "template": find_template(tx, schedule.template_id) if schedule.template_id else None,
     }

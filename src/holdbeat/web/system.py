@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+from collections.abc import Iterator
 from typing import Any
 
+from holdbeat.domain.events import Event
+from holdbeat.domain.secret_text import without_secrets
 from holdbeat.domain.views import delivery_json, event_json, webhook_json
 from holdbeat.domain.webhook import DeliveryStatus
-from holdbeat.observe.redaction import without_secrets
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.event_log import newest_events
+from holdbeat.store.reads.names import ids_called
 from holdbeat.store.reads.needs_attention import occupants
 from holdbeat.store.running.workers import all_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
 from holdbeat.store.webhooks.subscriptions import list_webhooks
+from holdbeat.web.event_sentences import PROBLEMS, ROUTINE, sentences
 from holdbeat.web.request import Ask
 
 EVENTS_SHOWN = 100
+EVENTS_AT_ONCE = 500
+EVENTS_LOOKED_AT = 20_000
+"""A search looks through so many events before it offers to go on."""
+EVENT_KINDS = {"decisions": "Decisions", "problems": "Problems", "all": "Everything"}
 
 
 def read_workers(tx: Transaction, ask: Ask) -> dict[str, Any]:
@@ -34,14 +42,53 @@ def read_workers(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def read_events(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    before = ask.text("before")
-    number = int(before) if before and before.isascii() and before.isdigit() and len(before) < 19 else None
-    found = newest_events(tx, number, EVENTS_SHOWN + 1)
+    kind = ask.text("show") or ""
+    kind = kind if kind in EVENT_KINDS else "decisions"
+    text = (ask.text("q") or "").lower()
+    about = ids_called(tx, text) if text else set()
+    before = _number(ask.text("before"))
+    chosen: list[dict[str, Any]] = []
+    looked_at = 0
+    older = None
+    for event in _newest_first(tx, before):
+        looked_at += 1
+        if _is_shown(event, kind) and (not text or _fits(event, text, about)):
+            chosen.append(event_json(event))
+        if len(chosen) == EVENTS_SHOWN or looked_at == EVENTS_LOOKED_AT:
+            older = event.id
+            break
     return {
-        "events": [event_json(each) for each in found[:EVENTS_SHOWN]],
-        "older": found[EVENTS_SHOWN - 1].id if len(found) > EVENTS_SHOWN else None,
-        "is_newest": number is None,
+        "events": sentences(tx, chosen),
+        "older": older,
+        "is_newest": before is None,
+        "text": ask.text("q"),
+        "show": kind,
+        "kinds": EVENT_KINDS,
+        "looked_at": looked_at,
     }
+
+
+def _newest_first(tx: Transaction, before: int | None) -> Iterator[Event]:
+    while page := newest_events(tx, before, EVENTS_AT_ONCE):
+        yield from page
+        before = page[-1].id
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _is_shown(event: Event, kind: str) -> bool:
+    if kind == "problems":
+        return event.name in PROBLEMS or event.data.get("status") == "FAILED"
+    return kind == "all" or event.name not in ROUTINE
+
+
+def _fits(event: Event, text: str, about: set[str | None]) -> bool:
+    if event.job_id in about or event.schedule_id in about:
+        return True
+    ids = (event.job_id, event.run_id, event.schedule_id, event.group_id, event.worker_id)
+    return text in event.name or any(text in each for each in ids if each) or text in str(event.data).lower()
 
 
 def read_webhooks(tx: Transaction, ask: Ask) -> dict[str, Any]:

@@ -23,7 +23,7 @@ async def get_artifact(request: ApiRequest) -> Response:
     """Download an artifact of a run; `result` is what the handler returned, as JSON."""
     run_id, name = request.id("job run"), request.path("name")
     context = request.context
-    artifact = await context.store.read(find_artifact, run_id, name)
+    artifact = await context.store.read_for_client(find_artifact, run_id, name)
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}"}
     if artifact.data is not None:
         return Response(artifact.data, 200, headers, artifact.media_type)

@@ -11,7 +11,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupStatus
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import ErrorKind
-from holdbeat.operations import groups, jobs, queue, runs, submitting, templates
+from holdbeat.operations import durable, groups, jobs, queue, runs, submitting, templates
 from holdbeat.schemas.base import CancelRequest, Items, Page
 from holdbeat.schemas.jobs import (
     BulkCancelRequest,
@@ -33,6 +33,10 @@ from holdbeat.schemas.jobs import (
     QueuePage,
     ReorderRequest,
     ResumeRequest,
+    RetryRequest,
+    Signal,
+    SignalRequest,
+    Step,
     TemplateChange,
     TemplateRequest,
 )
@@ -125,8 +129,16 @@ job_routes.operation(
     "POST", "/api/jobs/{id}/cancel", jobs.cancel_job, body=CancelRequest, body_optional=True, answers={200: Job},
     refuses=(409,),
 )  # fmt: skip
-job_routes.operation("POST", "/api/jobs/{id}/retry", jobs.retry_job, answers={201: Job}, refuses=(400, 409, 413))
+job_routes.operation(
+    "POST", "/api/jobs/{id}/retry", jobs.retry_job, body=RetryRequest, body_optional=True, answers={201: Job},
+    refuses=(409,),
+)  # fmt: skip
 job_routes.operation("POST", "/api/jobs/{id}/move", jobs.move_job, body=MoveRequest, answers={200: Job}, refuses=(409,))
+job_routes.operation("GET", "/api/jobs/{id}/steps", durable.list_steps, answers={200: Items[Step]})
+job_routes.operation(
+    "POST", "/api/jobs/{id}/signals/{name}", durable.send_signal, body=SignalRequest, body_optional=True,
+    answers={201: Signal}, refuses=(409,),
+)  # fmt: skip
 job_routes.operation("GET", "/api/jobs/{id}/explain", jobs.explain_job, answers={200: Explanation})
 job_routes.operation(
     "GET", "/api/jobs/{id}/events", jobs.job_events, name="list_job_events", answers={200: Page[Event]},

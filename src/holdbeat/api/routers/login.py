@@ -52,6 +52,9 @@ async def log_in(request: ApiRequest) -> Response:
 @routes.post("/logout", answers={303: None})
 async def log_out(request: ApiRequest) -> Response:
     """End the session of the dashboard."""
+    cookies = request.request.headers.get("cookie")
+    if cookies is not None:
+        await request.context.sessions.end(cookies)
     response = RedirectResponse("/login", 303)
     response.headers.append("Set-Cookie", ended_cookie())
     return response

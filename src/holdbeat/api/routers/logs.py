@@ -13,7 +13,7 @@ from holdbeat.api.event_feed import HEARTBEAT_S, sse_text
 from holdbeat.api.problem import answer
 from holdbeat.api.request import ApiRequest
 from holdbeat.api.routes import Parameter, Routes
-from holdbeat.api.stream_access import while_admitted
+from holdbeat.api.stream_access import KEY_ID, while_admitted
 from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.operations import jobs
 from holdbeat.schemas.base import Page
@@ -60,7 +60,7 @@ async def get_job_logs(request: ApiRequest) -> Response:
     cursor = request.text("cursor")
     if not request.flag("follow"):
         return answer(await request.run(jobs.get_logs, job_id, after=after, limit=limit, cursor=cursor))
-    await request.context.store.read(load_job, job_id)
+    await request.context.store.read_for_client(load_job, job_id)
     last = request.header("last-event-id")
     if last is not None:
         if not (last.isascii() and last.isdigit() and len(last) < 19):
@@ -80,7 +80,9 @@ def streamed(request: ApiRequest, messages: AsyncGenerator[bytes, None]) -> Resp
     """A stream of server-sent events, which ends when its reader loses access (SEC-02). A HEAD request starts none."""
     if request.is_head_only:
         return Response(None, 200, STREAM_HEADERS, EVENT_STREAM)
-    admitted = while_admitted(request.context, request.request.scope, messages)
+    limits, key_id = request.context.client_limits, request.request.scope[KEY_ID]
+    limits.check_streams(key_id)
+    admitted = limits.counted(key_id, while_admitted(request.context, request.request.scope, messages))
     return StreamingResponse(admitted, 200, STREAM_HEADERS, EVENT_STREAM)
 
 
@@ -95,7 +97,7 @@ async def _follow(context: ApiContext, job_id: str, after: int) -> AsyncGenerato
         while not context.feed.is_closed:
             woken.clear()
             try:
-                job, lines = await context.store.read(jobs.job_and_lines, job_id, after, jobs.LOG_PAGE)
+                job, lines = await context.store.read_for_client(jobs.job_and_lines, job_id, after, jobs.LOG_PAGE)
             except HoldbeatError:
                 return
             if lines:

@@ -59,5 +59,5 @@ async def stream_events(request: ApiRequest) -> Response:
             await request.run(system.list_events, after=after, name=names and sorted(names), job_id=job_id, limit=limit)
         )
     # A place that the store would not understand is refused here, while there is still a status to refuse it with.
-    await request.context.store.read(read_events, system.place_of(after), limit=1)
+    await request.context.store.read_for_client(read_events, system.place_of(after), limit=1)
     return streamed(request, request.context.feed.listen(after, names=names, job_id=job_id))

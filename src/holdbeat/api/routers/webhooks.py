@@ -26,7 +26,10 @@ routes.operation(
     "PATCH", "/api/webhooks/{id}", webhooks.update_webhook, body=WebhookChange, answers={200: Webhook},
     refuses=(412,), parameters=(IF_MATCH,),
 )  # fmt: skip
-routes.operation("DELETE", "/api/webhooks/{id}", webhooks.delete_webhook, answers={204: None})
+routes.operation(
+    "DELETE", "/api/webhooks/{id}", webhooks.delete_webhook, answers={204: None}, refuses=(412,),
+    parameters=(IF_MATCH,),
+)  # fmt: skip
 routes.operation(
     "POST", "/api/webhooks/{id}/rotate", webhooks.rotate_webhook, name="rotate_webhook_secret", body=RotateRequest,
     body_optional=True, answers={200: Webhook},

@@ -10,8 +10,9 @@ from holdbeat.client.asynchronous.jobs import AsyncJobs
 from holdbeat.client.asynchronous.schedules import AsyncEndpoints, AsyncSchedules
 from holdbeat.client.asynchronous.transport import segment
 from holdbeat.client.messages import COMMENT
-from holdbeat.schemas.base import JsonObject, Page
+from holdbeat.schemas.base import Items, JsonObject, Page
 from holdbeat.schemas.jobs import Explanation
+from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
     Delivery,
     DirectAnswer,
@@ -171,6 +172,21 @@ class AsyncClient(AsyncJobs):
         """Counts jobs, runs, resources and workers."""
         figures: Stats = await self.call("GET", "/api/stats")
         return figures
+
+    async def list_limits(self) -> Items[Limit]:
+        """Lists the limits in force, with the slots in use and the jobs that wait."""
+        limits: Items[Limit] = await self.call("GET", "/api/limits")
+        return limits
+
+    async def set_limit(self, name: str, changes: Mapping[str, Any]) -> Limit:
+        """Sets fields of a limit, or makes a new one; all workers obey at once."""
+        limit: Limit = await self.call("PUT", f"/api/limits/{segment(name)}", body=changes, is_repeatable=True)
+        return limit
+
+    async def reset_limit(self, name: str) -> Items[Limit]:
+        """Takes back what was set: what settings declare holds again; without such, no item is left."""
+        limits: Items[Limit] = await self.call("DELETE", f"/api/limits/{segment(name)}")
+        return limits
 
     async def workers(
         self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None

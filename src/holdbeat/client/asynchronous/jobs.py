@@ -21,6 +21,8 @@ from holdbeat.schemas.jobs import (
     LogLine,
     PauseList,
     QueuePage,
+    Signal,
+    Step,
 )
 from holdbeat.schemas.system import Event
 
@@ -110,9 +112,22 @@ class AsyncJobs(AsyncTransport):
         result: BulkResult = await self.call("POST", "/api/jobs/cancel", body=body, is_repeatable=dry_run)
         return result
 
-    async def retry_job(self, job_id: str) -> Job:
-        """Makes a new job from one that failed, was skipped or was cancelled."""
-        job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/retry")
+    async def list_steps(self, job_id: str) -> Items[Step]:
+        """Lists the steps that a job's chain has kept, in order; long values are cut."""
+        steps: Items[Step] = await self.call("GET", f"/api/jobs/{segment(job_id)}/steps")
+        return steps
+
+    async def send_signal(self, job_id: str, name: str, payload: Any = None) -> Signal:
+        """Sends a signal to a job's chain; it stays there until a handler waits for it."""
+        path = f"/api/jobs/{segment(job_id)}/signals/{segment(name)}"
+        signal: Signal = await self.call("POST", path, body={"payload": payload})
+        return signal
+
+    async def retry_job(self, job_id: str, *, steps: str | None = None, from_step: str | None = None) -> Job:
+        """Makes a new job from one that failed, was skipped or was cancelled. It keeps the steps of its chain, unless
+        `steps` is "fresh", or `from_step` names the one to begin again at."""
+        body = _sent(steps=steps, from_step=from_step)
+        job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/retry", body=body or None)
         return job
 
     async def move_job(
@@ -150,9 +165,10 @@ class AsyncJobs(AsyncTransport):
                             break
                 except TimeoutError:
                     raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s; it goes on") from None
-            if not with_retries or job["retried_by"] is None:
+            following = job["continued_by"] or (job["retried_by"] if with_retries else None)
+            if following is None:
                 return job
-            job_id = job["retried_by"]
+            job_id = following
 
     # --- logs ---------------------------------------------------------------------------------------------
 

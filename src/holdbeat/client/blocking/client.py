@@ -11,8 +11,9 @@ from holdbeat.client.blocking.jobs import Jobs
 from holdbeat.client.blocking.schedules import Endpoints, Schedules
 from holdbeat.client.blocking.transport import segment
 from holdbeat.client.messages import COMMENT
-from holdbeat.schemas.base import JsonObject, Page
+from holdbeat.schemas.base import Items, JsonObject, Page
 from holdbeat.schemas.jobs import Explanation
+from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
     Delivery,
     DirectAnswer,
@@ -168,6 +169,21 @@ class Client(Jobs):
         """Counts jobs, runs, resources and workers."""
         figures: Stats = self.call("GET", "/api/stats")
         return figures
+
+    def list_limits(self) -> Items[Limit]:
+        """Lists the limits in force, with the slots in use and the jobs that wait."""
+        limits: Items[Limit] = self.call("GET", "/api/limits")
+        return limits
+
+    def set_limit(self, name: str, changes: Mapping[str, Any]) -> Limit:
+        """Sets fields of a limit, or makes a new one; all workers obey at once."""
+        limit: Limit = self.call("PUT", f"/api/limits/{segment(name)}", body=changes, is_repeatable=True)
+        return limit
+
+    def reset_limit(self, name: str) -> Items[Limit]:
+        """Takes back what was set: what settings declare holds again; without such, no item is left."""
+        limits: Items[Limit] = self.call("DELETE", f"/api/limits/{segment(name)}")
+        return limits
 
     def workers(self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None) -> Page[Worker]:
         """Lists workers that are alive; with `all` also those that have stopped."""

@@ -22,6 +22,8 @@ from holdbeat.schemas.jobs import (
     LogLine,
     PauseList,
     QueuePage,
+    Signal,
+    Step,
 )
 from holdbeat.schemas.system import Event
 
@@ -109,9 +111,22 @@ class Jobs(Transport):
         result: BulkResult = self.call("POST", "/api/jobs/cancel", body=body, is_repeatable=dry_run)
         return result
 
-    def retry_job(self, job_id: str) -> Job:
-        """Makes a new job from one that failed, was skipped or was cancelled."""
-        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/retry")
+    def list_steps(self, job_id: str) -> Items[Step]:
+        """Lists the steps that a job's chain has kept, in order; long values are cut."""
+        steps: Items[Step] = self.call("GET", f"/api/jobs/{segment(job_id)}/steps")
+        return steps
+
+    def send_signal(self, job_id: str, name: str, payload: Any = None) -> Signal:
+        """Sends a signal to a job's chain; it stays there until a handler waits for it."""
+        path = f"/api/jobs/{segment(job_id)}/signals/{segment(name)}"
+        signal: Signal = self.call("POST", path, body={"payload": payload})
+        return signal
+
+    def retry_job(self, job_id: str, *, steps: str | None = None, from_step: str | None = None) -> Job:
+        """Makes a new job from one that failed, was skipped or was cancelled. It keeps the steps of its chain, unless
+        `steps` is "fresh", or `from_step` names the one to begin again at."""
+        body = _sent(steps=steps, from_step=from_step)
+        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/retry", body=body or None)
         return job
 
     def move_job(
@@ -149,9 +164,10 @@ class Jobs(Transport):
                             break
                 except TimeoutError:
                     raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s; it goes on") from None
-            if not with_retries or job["retried_by"] is None:
+            following = job["continued_by"] or (job["retried_by"] if with_retries else None)
+            if following is None:
                 return job
-            job_id = job["retried_by"]
+            job_id = following
 
     # --- logs ---------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from holdbeat.store.meta import recall, remember, remember_first
 from holdbeat.store.transaction import Transaction
 
 EXPOSED = "exposed_servers"
+PROXIED = "requests_through_proxy"
 ARRIVAL_S = 60.0
 """A server takes its address before it registers as a worker; for this long it is believed without that."""
 
@@ -36,6 +37,23 @@ def note_server(tx: Transaction, worker_id: str, *, is_exposed: bool, dead: Coll
     else:
         return
     remember(tx, EXPOSED, dumps(known))
+
+
+def note_proxy(tx: Transaction, worker_id: str) -> None:
+    """A request came through a proxy: the server counts as exposed, also after it was started again."""
+    remember(tx, PROXIED, "true")
+    note_server(tx, worker_id, is_exposed=True)
+
+
+def forget_proxy(tx: Transaction) -> None:
+    """The operator says that the server is not exposed, whatever was seen before."""
+    if is_behind_proxy(tx):
+        remember(tx, PROXIED, "false")
+
+
+def is_behind_proxy(tx: Transaction) -> bool:
+    """Whether a request came through a proxy at any time."""
+    return recall(tx, PROXIED) == "true"
 
 
 def is_exposed(tx: Transaction) -> bool:

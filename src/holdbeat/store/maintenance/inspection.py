@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdbeat.domain.errors import SettingsError, StoreDown, StoreRefused
+from holdbeat.domain.store_url import check_postgres_url, not_understood, unreadable_url
 from holdbeat.store.migrate import Migration, migrations, pending
 from holdbeat.store.opening import sqlite_path
 from holdbeat.store.transaction import Transaction
@@ -31,10 +32,7 @@ def schema_state(url: str) -> SchemaState:
         return _state("sqlite", _of_sqlite(path))
     if url.startswith(("postgresql://", "postgres://")):
         return _state("postgres", _of_postgres(url))
-    raise SettingsError(
-        f"The store {url!r} is not understood. Write sqlite:///file.db or postgresql://user@host/database.",
-        field="store",
-    )
+    raise not_understood(url)
 
 
 Rows = list[tuple[int, str, str, str]]
@@ -52,7 +50,7 @@ _SELECT = "SELECT version, name, checksum, applied_at FROM schema_migrations ORD
 def _of_sqlite(path: str) -> Rows:
     import apsw
 
-    from holdbeat.store.sqlite.file import translated
+    from holdbeat.store.sqlite.errors import translated
 
     if path == ":memory:" or not os.path.exists(path) or os.path.getsize(path) == 0:
         return []
@@ -83,12 +81,15 @@ def _of_postgres(url: str) -> Rows:
         raise SettingsError(
             "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
         ) from error
+    check_postgres_url(url)
     try:
         with StoreConnection.connect(url, connect_timeout=5, application_name="holdbeat") as connection:
             found = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
             if found is None or not found[0]:
                 return []
             return [(int(v), str(n), str(c), str(a)) for v, n, c, a in connection.execute(_SELECT)]
+    except psycopg.ProgrammingError:
+        raise unreadable_url() from None
     except psycopg.OperationalError as error:
         raise StoreDown(f"The database cannot be reached ({error}). Check --store and that the server runs.") from error
 

@@ -24,7 +24,8 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, StoreBusy, StoreDown, StoreRefused
 from holdbeat.store.maintenance.move_artifacts import Artifacts
 from holdbeat.store.postgres.database import connect as connect_postgres
-from holdbeat.store.sqlite.file import MEMORY, migrate, translated
+from holdbeat.store.sqlite.errors import translated
+from holdbeat.store.sqlite.file import MEMORY, migrate
 from holdbeat.store.sqlite.file import connect as connect_sqlite
 from holdbeat.store.sqlite.processes import WorkerLocks
 

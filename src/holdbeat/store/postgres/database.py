@@ -7,10 +7,12 @@ import logging
 
 import psycopg
 from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 
 from holdbeat.domain.clock import Clock, OffsetClock, iso
 from holdbeat.domain.errors import HoldbeatError, StoreBusy, StoreDown, StoreRefused
+from holdbeat.domain.store_url import check_postgres_url, unreadable_url
 from holdbeat.store.migrate import TABLE, pending
 from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes
@@ -126,6 +128,11 @@ class Link:
 
 def open_database(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
     """Migrates the schema and reads the types of its columns."""
+    check_postgres_url(url)
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise unreadable_url() from None
     try:
         return _open_database(url, create=create, clock=clock)
     except psycopg.Error as error:

@@ -22,7 +22,7 @@ from psycopg import errors as pg
 
 from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
-from holdbeat.store.adapter import Listener, PersistenceAdapter
+from holdbeat.store.adapter import Listener, PersistenceAdapter, read_took_too_long
 from holdbeat.store.forks import forked
 from holdbeat.store.migrate import REFUSING_TRIGGERS
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
@@ -39,6 +39,7 @@ log = logging.getLogger("holdbeat.store")
 
 WRITERS = 4
 READERS = 2
+"""Readers of the server itself; reads of clients have as many of their own."""
 RACES_MAX = 12
 """How often a unit that lost a race of locks is run again."""
 SAMPLE_WITHIN_S = 0.05
@@ -87,6 +88,7 @@ class PostgresStore(PersistenceAdapter):
         """The connection for a caller who writes in its own thread; made when there is one."""
         self._writing = Calls(SystemClock().monotonic)
         self._reading = Calls(SystemClock().monotonic)
+        self._reading_for_clients = Calls(SystemClock().monotonic)
         self._beating = Calls(SystemClock().monotonic)
         """Heartbeats have a connection of their own: all others may wait for a lock on some other table."""
         self._threads = [
@@ -94,6 +96,7 @@ class PostgresStore(PersistenceAdapter):
             for calls, read_only, name, count in (
                 (self._writing, False, "holdbeat-writer", writers),
                 (self._reading, True, "holdbeat-reader", readers),
+                (self._reading_for_clients, True, "holdbeat-client-reader", readers),
                 (self._beating, False, "holdbeat-beats", 1),
             )
             for _ in range(count)
@@ -104,7 +107,8 @@ class PostgresStore(PersistenceAdapter):
     # --- the contract ------------------------------------------------------------------------------------
 
     def submit(self, work: Work, *, read_only: bool) -> None:
-        self._put(work, self._reading if read_only else self._writing)
+        reading = self._reading if work.limit_s is None else self._reading_for_clients
+        self._put(work, reading if read_only else self._writing)
 
     def submit_beat(self, work: Work) -> None:
         self._put(work, self._beating)
@@ -224,6 +228,7 @@ class PostgresStore(PersistenceAdapter):
         self._closed = True
         self._writing.close()
         self._reading.close()
+        self._reading_for_clients.close()
         self._beating.close()
         for thread in self._threads:
             thread.join()
@@ -381,12 +386,19 @@ class PostgresStore(PersistenceAdapter):
             try:
                 with connection.pipeline() as pipeline:
                     connection.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    if work.limit_s is not None:
+                        connection.execute(f"SET LOCAL statement_timeout = {int(work.limit_s * 1000)}")
                     now = self.clock.now()
                     results.append(work.run(PostgresTransaction(connection, now, self.terms, self._types, pipeline)))
                     connection.execute("COMMIT")
             except HoldbeatError as error:
                 link.roll_back()
                 results.append(error)
+            except pg.QueryCanceled:
+                if work.limit_s is None:
+                    raise
+                link.roll_back()
+                results.append(read_took_too_long(work.limit_s))
             except BaseException:
                 link.roll_back()
                 raise

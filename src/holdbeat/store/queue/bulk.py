@@ -68,11 +68,13 @@ def cancel_where(
     return BulkResult(len(ids), len(jobs), [job.id for job in jobs])
 
 
-def retry_where(tx: Transaction, filter: Mapping[str, Any], dry_run: bool = False) -> BulkResult:
+def retry_where(
+    tx: Transaction, filter: Mapping[str, Any], dry_run: bool = False, *, with_own_shell_jobs: bool = True
+) -> BulkResult:
     """Retries every ended job that the filter finds: FAILED and SKIPPED ones, CANCELLED ones only by that status.
 
     A job that was tried again already, by itself or by a person, is left out, so that doing it twice does not double
-    the work; unless `ids` (of jobs or runs) name it.
+    the work; unless `ids` (of jobs or runs) name it. `with_own_shell_jobs` includes shell jobs without a template.
     """
     given = _checked(filter, (*BULK_FILTERS, "error_kind"))
     named = "ids" in given
@@ -88,6 +90,8 @@ def retry_where(tx: Transaction, filter: Mapping[str, Any], dry_run: bool = Fals
         tx.lock_pools(["bulk_retry"])
     found = job_conditions(tx, given)
     found.add("j.status IN ('FAILED', 'SKIPPED', 'CANCELLED')")
+    if not with_own_shell_jobs:
+        found.add("(j.type <> 'shell' OR j.template_id IS NOT NULL)")
     found.add("NOT EXISTS (SELECT 1 FROM job_runs AS r WHERE r.job_id = j.id AND r.status IS NULL)")
     if kinds is not None:
         found.add(

@@ -17,7 +17,7 @@ from holdbeat.domain.group import (
 from holdbeat.domain.job import Hold, Job, JobStatus, NewJob
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.reads.jobs import load_jobs
-from holdbeat.store.reads.rows import GROUP, group_of
+from holdbeat.store.reads.rows import GROUP, LISTED_RESULT_BYTES, group_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -49,7 +49,7 @@ def load_group(tx: Transaction, group_id: str) -> tuple[JobGroup, list[Job]]:
     if row is None:
         raise NotFound(f"There is no job group {group_id}.", group_id=group_id)
     ids = [r[0] for r in tx.rows("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)]
-    return group_of(tx, row), load_jobs(tx, ids)
+    return group_of(tx, row), load_jobs(tx, ids, result_bytes=LISTED_RESULT_BYTES)
 
 
 def step_groups(tx: Transaction, group_ids: Sequence[str], outbox: Outbox) -> None:

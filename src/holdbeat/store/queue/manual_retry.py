@@ -12,18 +12,23 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
-from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.job import SHELL, Job, JobStatus
 from holdbeat.domain.retry import manual_retry
 from holdbeat.domain.run import RunStatus
+from holdbeat.store.durable.steps import drop_steps
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.transaction import Transaction
 
 
-def retry_job(tx: Transaction, job_id: str) -> Job:
+def retry_job(tx: Transaction, job_id: str, *, is_fresh: bool = False, from_step: str | None = None) -> Job:
     """A new Job from the snapshot of this one, with the params of the first of its chain: at the end of its priority,
-    without delay, outside the group."""
+    without delay, outside the group.
+
+    It keeps the chain's steps, unless it shall begin afresh, or again at a step: then that one and those kept after it
+    are dropped (STEP-06).
+    """
     row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
     if row is None:
         raise NotFound(f"There is no job {job_id}.", job_id=job_id)
@@ -31,7 +36,15 @@ def retry_job(tx: Transaction, job_id: str) -> Job:
     # Read after the lock: a settle that was under way has ended by now.
     run = tx.one("SELECT status FROM job_runs WHERE job_id = :id", id=job_id)
     _refuse_unless_ended(job, run is not None, RunStatus(run[0]) if run and run[0] else None)
+    if is_fresh or from_step is not None:
+        drop_steps(tx, job.chain_id, from_step)
     return load_job(tx, retry_jobs(tx, [job])[0].id)
+
+
+def is_own_shell_job(tx: Transaction, job_id: str) -> bool:
+    """Whether this is a shell job that was made without a template."""
+    row = tx.one("SELECT type, template_id FROM jobs WHERE id = :id", id=job_id)
+    return row is not None and row[0] == SHELL and row[1] is None
 
 
 def retry_run(tx: Transaction, run_id: str) -> Job:
@@ -44,7 +57,7 @@ def retry_run(tx: Transaction, run_id: str) -> Job:
 
 def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
     """Makes the retries of jobs that the caller has found fit for it."""
-    originals = _original_params(tx, [job.id for job in jobs if job.retry_kind == "auto"])
+    originals = _original_params(tx, [job.id for job in jobs if job.retry_kind in ("auto", "continue")])
     requests = [manual_retry(job) for job in jobs]
     for job, request in zip(jobs, requests, strict=True):
         request.params = originals.get(job.id, job.params)
@@ -68,9 +81,9 @@ def _original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[
         "WITH RECURSIVE back(tip, id, retry_of, retry_kind) AS ("
         " SELECT id, id, retry_of, retry_kind FROM jobs WHERE id IN :ids"
         " UNION ALL SELECT back.tip, j.id, j.retry_of, j.retry_kind FROM back JOIN jobs j ON j.id = back.retry_of"
-        " WHERE back.retry_kind = 'auto')"
+        " WHERE back.retry_kind IN ('auto', 'continue'))"
         " SELECT back.tip, j.params FROM back JOIN jobs j ON j.id = back.id"
-        " WHERE back.retry_kind IS NULL OR back.retry_kind <> 'auto'",
+        " WHERE back.retry_kind IS NULL OR back.retry_kind = 'manual'",
         ids=job_ids,
     )
     return {tip: json.loads(params) for tip, params in found}

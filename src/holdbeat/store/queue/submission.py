@@ -13,9 +13,10 @@ from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.job import Job, NewJob
 from holdbeat.domain.params import check_json
+from holdbeat.domain.redaction import refuse_marks, refuse_other_server
 from holdbeat.domain.submission import LONGEST_NAME, Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
-from holdbeat.domain.views import refuse_marks
+from holdbeat.domain.title import job_title
 from holdbeat.store.queue.ageing import PRIORITY_MAX
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
 from holdbeat.store.queue.groups import create_group, load_group
@@ -55,8 +56,21 @@ class Preparation:
             below.append(_layer(template))
         below.append(type_.defaults)
         new = merged(submission, type_.name, below, self._tx.now)
+        if type_.name == "http":
+            for layer in below[:-1]:
+                stored = layer.get("params")
+                if isinstance(stored, dict):
+                    refuse_other_server(new.params, stored, "params.url")
         if template is not None:
             new.template_id = template.id
+        new.title = job_title(
+            type_.name,
+            new.params,
+            title=submission.own.get("title"),
+            pattern=type_.defaults.get("title"),
+            schedule_name=(submission.schedule or {}).get("schedule_name"),
+            schema=type_.schema,
+        )
         if len(below) > 1:
             check_json(new.params, field="params")
         self._catalogue.check_params(type_.name, new.params)

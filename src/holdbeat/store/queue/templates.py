@@ -14,6 +14,7 @@ from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Conflict, Invalid, NotFound, Stale
 from holdbeat.domain.ids import is_id
 from holdbeat.domain.params import check_labels, check_text, dumps
+from holdbeat.domain.redaction import refuse_marks
 from holdbeat.domain.submission import (
     LONGEST_NAME,
     check_cancel_grace,
@@ -25,7 +26,6 @@ from holdbeat.domain.submission import (
     check_webhook_url,
 )
 from holdbeat.domain.template import JobTemplate
-from holdbeat.domain.views import refuse_marks
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.reads.rows import TEMPLATE, TEMPLATE_FIELDS, template_of
 from holdbeat.store.topics import Topic

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdbeat.domain.concurrency import Capacity
+from holdbeat.domain.capacity import Capacity, Usage
 from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.worker import Worker
+from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.limits.rates import rates_in_use
+from holdbeat.store.limits.usage import usage
 from holdbeat.store.pausing import EVERYTHING
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.transaction import Transaction
@@ -20,8 +23,10 @@ class Blocker(StrEnum):
     DELAYED = "delayed"
     GROUP_PREDECESSOR = "group_predecessor"
     OVERLAP = "overlap"
+    WAITING = "waiting"
     PAUSED = "paused"
     RESOURCE_FULL = "resource_full"
+    RATE_LIMITED = "rate_limited"
     RESERVATION_WAITING = "reservation_waiting"
     NO_WORKER = "no_worker"
     WORKERS_BUSY = "workers_busy"
@@ -38,17 +43,19 @@ class Blockers:
     def __init__(self, tx: Transaction) -> None:
         self._now = tx.now
         self.paused = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")}
-        used = tx.rows("SELECT resource, type, count(*) FROM leases GROUP BY resource, type")
         waiting = tx.rows(
-            "SELECT resource, type, count(*) FROM direct_reservations "
-            "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now GROUP BY resource, type",
+            "SELECT resource, type, count(*), partition FROM direct_reservations "
+            "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now GROUP BY resource, type, partition",
             now=tx.now,
         )
+        self.limits = limits_in_force(tx)
         self.capacity = Capacity(
-            tx.terms.concurrency,
-            [(row[0], row[1], row[2]) for row in used],
-            [(row[0], row[1], row[2]) for row in waiting],
+            self.limits,
+            usage(tx),
+            [Usage(*row) for row in waiting],
+            now=tx.now.timestamp(),
         )
+        self.capacity.learn_rates(rates_in_use(tx))
         self.workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
         held = tx.rows(
             "SELECT worker_id, sum(CASE WHEN slot < 0 THEN 1 ELSE 0 END), count(*) FROM leases GROUP BY worker_id"
@@ -75,13 +82,18 @@ class Blockers:
             found.append(Blocker.GROUP_PREDECESSOR)
         elif job.hold is Hold.OVERLAPPED:
             found.append(Blocker.OVERLAP)
-        if job.not_before is not None and job.not_before > self._now:
+        if job.waits_for is not None:
+            found.append(Blocker.WAITING)
+        elif job.not_before is not None and job.not_before > self._now:
             found.append(Blocker.DELAYED)
         if EVERYTHING in self.paused or job.resource in self.paused:
             found.append(Blocker.PAUSED)
-        if self.capacity.free(job.resource, job.type) == 0:
+        kind = (job.resource, job.type, job.partition)
+        if self.capacity.is_full(*kind):
             found.append(Blocker.RESOURCE_FULL)
-        elif self.capacity.free_for_jobs(job.resource, job.type) == 0:
+        elif self.capacity.next_start(*kind) is not None:
+            found.append(Blocker.RATE_LIMITED)
+        elif self.capacity.free_for_jobs(*kind) == 0:
             found.append(Blocker.RESERVATION_WAITING)
         if not any(can_serve(worker, job.resource, job.type) for worker in self.workers):
             found.append(Blocker.NO_WORKER)

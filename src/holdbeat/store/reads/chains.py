@@ -16,7 +16,7 @@ def chain_of(tx: Transaction, job_id: str) -> list[dict[str, Any]]:
         "WITH RECURSIVE chain(id, retry_of, kind, depth) AS ("
         " SELECT id, retry_of, retry_kind, 0 FROM jobs WHERE id = :id"
         " UNION ALL SELECT j.id, j.retry_of, j.retry_kind, chain.depth + 1 FROM chain JOIN jobs j"
-        " ON j.id = chain.retry_of WHERE chain.kind = 'auto' AND chain.depth < :most)"
+        " ON j.id = chain.retry_of WHERE chain.kind IN ('auto', 'continue') AND chain.depth < :most)"
         " SELECT id FROM chain ORDER BY depth DESC",
         id=job_id,
         most=CHAIN_MAX,

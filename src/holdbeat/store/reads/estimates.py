@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.concurrency import PolicyKind
+from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.estimate import Execution, estimated_start
 from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.lease import HTTP_RESOURCE
+from holdbeat.domain.limit import Pool
 from holdbeat.domain.reservation import Reservation
+from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.limits.usage import usage
 from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
 from holdbeat.store.reads.rows import RESERVATION, reservation_of
 from holdbeat.store.transaction import Transaction
@@ -42,7 +45,7 @@ def estimate_start(tx: Transaction, job: Job, blockers: Blockers | None = None) 
 
     Unknown are: gated and paused jobs, those without a worker, and those behind a type that never ran.
     """
-    if job.status is not JobStatus.QUEUED or job.hold in (Hold.GATED, Hold.OVERLAPPED):
+    if job.status is not JobStatus.QUEUED or job.hold in (Hold.GATED, Hold.OVERLAPPED, Hold.WAITING):
         return None
     state = blockers or Blockers(tx)
     if {Blocker.PAUSED, Blocker.NO_WORKER} & set(state.of(job)):
@@ -94,20 +97,29 @@ def _start_behind(
 
 
 def pool_condition(tx: Transaction, work: Job | Reservation) -> tuple[str, dict[str, Any]]:
-    """The condition for everything that draws from the same slots."""
-    match tx.terms.concurrency.kind:
-        case PolicyKind.RESOURCES:
-            return "resource = :resource", {"resource": work.resource}
-        case PolicyKind.PER_TYPE:
-            return "type = :type", {"type": work.type}
-        case _:
-            return "1 = 1", {}
+    """The condition for everything that draws from the fullest of the pools from which `work` draws."""
+    pool = fullest_pool(tx, work)
+    if pool is None:
+        return "1 = 1", {}
+    limit = pool.limit
+    params = {}
+    if limit.resource is not None:
+        params["resource"] = work.resource
+    if limit.type is not None:
+        params["type"] = work.type
+    if limit.per_partition:
+        params["partition"] = work.partition
+    return " AND ".join(f"{name} = :{name}" for name in params) or "1 = 1", params
+
+
+def fullest_pool(tx: Transaction, work: Job | Reservation) -> Pool | None:
+    """The pool that has the fewest free slots for `work`; None if nothing limits it."""
+    return Capacity(limits_in_force(tx), usage(tx)).fullest(work.resource, work.type, work.partition)
 
 
 def _slots(tx: Transaction, work: Job | Reservation, state: Blockers) -> int:
     """The limit of the pool, or what the live workers have if that is less."""
-    policy = tx.terms.concurrency
-    limit = policy.limit(policy.pool(work.resource, work.type))
+    limit = state.limits.slots_of(work.resource, work.type)
     lane = "http_slots" if work.resource == HTTP_RESOURCE else "slots"
     offered = sum(int(getattr(worker, lane)) for worker in state.workers if can_serve(worker, work.resource, work.type))
     return offered if limit is None else min(limit, offered)

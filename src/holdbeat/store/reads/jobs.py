@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from holdbeat.domain.errors import NotFound
 from holdbeat.domain.job import Job
 from holdbeat.domain.run import JobRun
-from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of
+from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of, short_run_columns
 from holdbeat.store.transaction import Transaction
 
 
-def load_jobs(tx: Transaction, ids: Sequence[str]) -> list[Job]:
-    """The Jobs with these ids, whole, in the order asked for; unknown ids are left out."""
+def load_jobs(tx: Transaction, ids: Sequence[str], *, result_bytes: int | None = None) -> list[Job]:
+    """The Jobs with these ids, whole, in the order asked for; unknown ids are left out.
+
+    Results larger than `result_bytes` are left out, too.
+    """
     if not ids:
         return []
     jobs = {row[0]: job_of(tx, row) for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=ids)}
-    complete(tx, list(jobs.values()))
+    complete(tx, list(jobs.values()), result_bytes=result_bytes)
     return [jobs[job_id] for job_id in ids if job_id in jobs]
 
 
@@ -28,13 +31,14 @@ def load_job(tx: Transaction, job_id: str) -> Job:
     return found[0]
 
 
-def complete(tx: Transaction, jobs: Sequence[Job]) -> None:
+def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None = None) -> None:
     """Fills in run, lease, progress and manual retries of Jobs that were read without them."""
     if not jobs:
         return
     ids = [job.id for job in jobs]
     by_id = {job.id: job for job in jobs}
-    for row in tx.rows(f"SELECT {RUN} FROM job_runs WHERE job_id IN :ids", ids=ids):
+    columns = RUN if result_bytes is None else short_run_columns(tx.dialect, "", result_bytes)
+    for row in tx.rows(f"SELECT {columns} FROM job_runs WHERE job_id IN :ids", ids=ids):
         by_id[row[1]].run = run_of(tx, row)
     runs = {job.run.id: job for job in jobs if job.run is not None}
     if runs:

@@ -26,11 +26,12 @@ from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.reads.rows import (
     GROUP_FIELDS,
     JOB_OF_J,
-    RUN_OF_R,
+    LISTED_RESULT_BYTES,
     TEMPLATE_FIELDS,
     group_of,
     job_of,
     run_of,
+    short_run_columns,
     template_of,
 )
 from holdbeat.store.transaction import Row, Transaction
@@ -38,6 +39,8 @@ from holdbeat.store.transaction import Row, Transaction
 RUN_FILTERS = ("status", "job_id", "type", "error_kind")
 GROUP_FILTERS = ("status", "name")
 TEMPLATE_FILTERS = ("type", "archived")
+PAGE_CHARS = 4_000_000
+"""A page of large rows ends early; its cursor leads to the others."""
 _FEW = 2000
 """So many rows are sooner sorted than found among a million others."""
 
@@ -65,7 +68,7 @@ def list_jobs(
     source = f"jobs AS j {_pinned(tx, found)}"
     rows, following = _newest(tx, "jobs", given, JOB_OF_J, source, "j", found, limit, cursor)
     jobs = [job_of(tx, row) for row in rows]
-    complete(tx, jobs)
+    complete(tx, jobs, result_bytes=LISTED_RESULT_BYTES)
     return Page(jobs, following)
 
 
@@ -85,7 +88,8 @@ def list_runs(
         found.add(
             "r.error_kind IN :kinds AND r.status IN ('FAILED', 'SKIPPED')", kinds=error_kinds(given["error_kind"])
         )
-    rows, following = _newest(tx, "job_runs", given, f"{RUN_OF_R}, r.type", "job_runs AS r", "r", found, limit, cursor)
+    columns = f"{short_run_columns(tx.dialect, 'r.', LISTED_RESULT_BYTES)}, r.type"
+    rows, following = _newest(tx, "job_runs", given, columns, "job_runs AS r", "r", found, limit, cursor)
     return Page([ListedRun(run_of(tx, row[:-1]), row[-1]) for row in rows], following)
 
 
@@ -144,13 +148,24 @@ def _newest(
         count=count + 1,
         **found.params,
     )
-    if len(rows) <= count:
+    fitting = _fitting(rows[:count])
+    if len(rows) <= fitting:
         return rows, None
-    return rows[:count], cursors.write(rows[count - 1][0])
+    return rows[:fitting], cursors.write(rows[fitting - 1][0])
+
+
+def _fitting(rows: list[Row]) -> int:
+    """How many of these rows go into one page: at least one, and no more than fit into PAGE_CHARS."""
+    chars = 0
+    for number, row in enumerate(rows):
+        chars += sum(len(value) for value in row if isinstance(value, str))
+        if chars > PAGE_CHARS and number:
+            return number
+    return len(rows)
 
 
 def _run_status(found: Conditions, wanted: list[str]) -> None:
-    known = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED")
+    known = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CONTINUED")
     for status in wanted:
         if status not in known:
             raise Invalid(

@@ -17,6 +17,7 @@ from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.schedule import Schedule
 from holdbeat.store.reads.blockers import Blockers, can_serve
 from holdbeat.store.reads.jobs import load_jobs
+from holdbeat.store.reads.rows import LISTED_RESULT_BYTES
 from holdbeat.store.schedules.schedule_rows import SCHEDULE, schedule_of
 from holdbeat.store.transaction import Transaction
 
@@ -39,6 +40,8 @@ class SlotHolder:
     message: str | None
     is_cancelled: bool
     """Its job was cancelled, or its client is gone, but the handler has not ended."""
+    title: str
+    """The title of its job; the type of a direct request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +57,14 @@ def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
     """The live leases, by resource, the longest holder first."""
     found = tx.rows(
         "SELECT l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, p.fraction, p.message, j.status, "
-        "d.status FROM leases l LEFT JOIN progress p ON p.run_id = l.id LEFT JOIN jobs j ON j.id = l.job_id "
+        "d.status, j.title FROM leases l LEFT JOIN progress p ON p.run_id = l.id LEFT JOIN jobs j ON j.id = l.job_id "
         "LEFT JOIN direct_reservations d ON d.id = l.reservation_id ORDER BY l.resource, l.acquired_at, l.id LIMIT :n",
         n=limit,
     )
     return [
         SlotHolder(
             row[0], row[1], row[2], row[3], row[4], tx.instant(row[5]), row[6], row[7],
-            row[8] == "CANCELLED" or row[9] in ("RELEASED", "EXPIRED"),
+            row[8] == "CANCELLED" or row[9] in ("RELEASED", "EXPIRED"), row[10] or row[1],
         )
         for row in found
     ]  # fmt: skip
@@ -85,7 +88,7 @@ def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Jo
         http=HTTP_RESOURCE,
         limit=limit,
     )
-    return load_jobs(tx, [row[0] for row in found])
+    return load_jobs(tx, [row[0] for row in found], result_bytes=LISTED_RESULT_BYTES)
 
 
 def unserved(tx: Transaction) -> list[Unserved]:

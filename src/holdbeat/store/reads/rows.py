@@ -21,7 +21,8 @@ JOB_FIELDS = (
     "id", "type", "params", "status", "priority", "position", "resource", "retry_policy", "created_at",
     "template_id", "schedule_id", "scheduled_for", "group_id", "sequence", "retry_of", "retry_kind", "retried_by",
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
-    "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace",
+    "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace", "partition",
+    "title", "root_id", "waits",
 )  # fmt: skip
 assert tuple(field.name for field in fields(Job))[: len(JOB_FIELDS)] == JOB_FIELDS
 _JOB_WIDTH = len(JOB_FIELDS)
@@ -33,11 +34,32 @@ RUN_FIELDS = (
     "exit_code", "error", "error_kind", "artifacts",
 )  # fmt: skip
 RUN = ", ".join(RUN_FIELDS)
-RUN_OF_R = ", ".join(f"r.{name}" for name in RUN_FIELDS)
+
+LISTED_RESULT_BYTES = 2048
+"""A result up to this size is part of a list; a larger one is read by its link."""
+DELIVERED_RESULT_BYTES = 65_536
+"""The same for what a webhook gets."""
+
+
+def short_run_columns(dialect: str, prefix: str, inline_bytes: int) -> str:
+    """The RUN columns without a result above this size, and the size of a result that is left out."""
+    artifacts = f"{prefix}artifacts"
+    if dialect == "sqlite":
+        is_small = f"length(CAST({artifacts} AS BLOB)) <= {inline_bytes:d}"
+        rest, size = f"json_remove({artifacts}, '$.result')", f"length(CAST({artifacts} -> '$.result' AS BLOB))"
+    else:
+        is_small = f"octet_length({artifacts}::text) <= {inline_bytes:d}"
+        rest, size = f"({artifacts}::jsonb - 'result')::json", f"octet_length(({artifacts} -> 'result')::text)"
+    names = ", ".join(f"{prefix}{name}" for name in RUN_FIELDS[:-1])
+    return (
+        f"{names}, CASE WHEN {is_small} THEN {artifacts} ELSE {rest} END, "
+        f"CASE WHEN {is_small} THEN NULL ELSE {size} END"
+    )
+
 
 LEASE_FIELDS = (
     "id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at", "expires_at", "job_id",
-    "reservation_id",
+    "reservation_id", "number",
 )  # fmt: skip
 LEASE = ", ".join(LEASE_FIELDS)
 
@@ -47,7 +69,7 @@ GROUP = ", ".join(GROUP_FIELDS)
 RESERVATION_FIELDS = (
     "id", "type", "resource", "status", "requested_at", "expires_at", "owner", "params", "timeout_s",
     "cancel_grace_s", "granted_at", "finished_at", "outcome", "error", "error_kind", "result", "worker_id", "fence",
-    "cancel_requested_at",
+    "cancel_requested_at", "partition",
 )  # fmt: skip
 RESERVATION = ", ".join(RESERVATION_FIELDS)
 
@@ -91,7 +113,7 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         id_, type_, params, status, priority, position, resource, retry_policy, created_at, template_id, schedule_id,
         scheduled_for, group_id, sequence, retry_of, retry_kind, retried_by, permanently_failed, timeout_s,
         cancel_grace_s, not_before, idempotency_key, webhook_url, labels, started_at, finished_at, cancel_requested_at,
-        cancel_reason, hold, attempt, trace,
+        cancel_reason, hold, attempt, trace, partition, title, root_id, waits,
     ) = row[:_JOB_WIDTH]  # fmt: skip
     time: Callable[[Any], Any] = tx.time
     return Job(
@@ -100,12 +122,12 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         retry_kind, retried_by, bool(permanently_failed), timeout_s, cancel_grace_s, not_before and time(not_before),
         idempotency_key, webhook_url, _object(labels), started_at and time(started_at),
         finished_at and time(finished_at), cancel_requested_at and time(cancel_requested_at), cancel_reason,
-        _HOLD[hold], attempt, trace,
+        _HOLD[hold], attempt, trace, partition, title, root_id, waits and json.loads(waits),
     )  # fmt: skip
 
 
 def run_of(tx: Transaction, row: Sequence[Any]) -> JobRun:
-    """A row of the RUN columns as a JobRun."""
+    """A row of the RUN columns, or of `short_run_columns`, as a JobRun."""
     return JobRun(
         id=row[0],
         job_id=row[1],
@@ -120,6 +142,7 @@ def run_of(tx: Transaction, row: Sequence[Any]) -> JobRun:
         error=row[10],
         error_kind=ErrorKind(row[11]) if row[11] else None,
         artifacts=_object(row[12]),
+        omitted_result_bytes=row[13] if len(row) > 13 else None,
     )
 
 
@@ -137,6 +160,7 @@ def lease_of(tx: Transaction, row: Sequence[Any]) -> Lease:
         expires_at=tx.instant(row[8]),
         job_id=row[9],
         reservation_id=row[10],
+        number=row[11],
     )
 
 
@@ -177,6 +201,7 @@ def reservation_of(tx: Transaction, row: Row) -> Reservation:
         worker_id=row[16],
         fence=row[17],
         cancel_requested_at=time(row[18]),
+        partition=row[19],
     )
 
 

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain import events
-from holdbeat.domain.concurrency import PolicyKind
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import RunStatus
+from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.running.workers import alive
 from holdbeat.store.transaction import Transaction
 
@@ -60,7 +60,11 @@ def job_counts(tx: Transaction) -> dict[str, int]:
         "SELECT status, count(*) FROM jobs WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED') GROUP BY status"
     ):
         counts[status] = int(amount)
-    for status, index in ((JobStatus.QUEUED, "jobs_queue"), (JobStatus.RUNNING, "jobs_running")):
+    for status, index in (
+        (JobStatus.QUEUED, "jobs_queue"),
+        (JobStatus.RUNNING, "jobs_running"),
+        (JobStatus.CONTINUED, "jobs_continued"),
+    ):
         counts[status] = _count(tx, f"jobs INDEXED BY {index} WHERE status = '{status}'")
     total = _count(tx, "jobs")
     counts[JobStatus.COMPLETED] = total - sum(counts.values())
@@ -72,18 +76,16 @@ def resource_stats(tx: Transaction) -> dict[str, dict[str, Any]]:
 
     Waiting are the jobs that could run if there were a slot, and direct requests without one.
     """
-    policy = tx.terms.concurrency
+    limits = limits_in_force(tx)
     used: Counter[str] = Counter()
     for resource, amount in tx.rows("SELECT resource, count(*) FROM leases GROUP BY resource"):
         used[resource] += amount
     waiting, oldest = _waiting(tx)
-    listed = set(policy.slots) if policy.kind is PolicyKind.RESOURCES else set()
     figures = {}
-    for name in sorted(listed | used.keys() | waiting.keys()):
-        by_resource = policy.kind in (PolicyKind.RESOURCES, PolicyKind.GLOBAL)
+    for name in sorted(limits.resources | used.keys() | waiting.keys()):
         since = oldest.get(name)
         figures[name] = {
-            "slots": policy.limit(policy.pool(name, "")) if by_resource else None,
+            "slots": limits.slots_of(name),
             "used": used[name],
             "waiting": waiting[name],
             "oldest_wait_s": None if since is None else max(0.0, (tx.now - since).total_seconds()),

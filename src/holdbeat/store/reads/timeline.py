@@ -38,6 +38,7 @@ class Span:
     status: str | None
     """None while it executes."""
     error_kind: str | None = None
+    title: str = ""
 
     @property
     def is_direct(self) -> bool:
@@ -64,7 +65,8 @@ def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) ->
     found: list[Row] = []
     for type_ in ended_types(tx):
         found += tx.rows(
-            f"SELECT {columns}, r.error_kind FROM job_runs r WHERE r.type = :type AND r.finished_at IS NOT NULL "
+            f"SELECT {columns}, r.error_kind, j.title FROM job_runs r LEFT JOIN jobs j ON j.id = r.job_id "
+            "WHERE r.type = :type AND r.finished_at IS NOT NULL "
             "AND r.finished_at > :since AND r.worker_id IS NOT NULL ORDER BY r.finished_at DESC LIMIT :limit",
             type=type_,
             since=since,
@@ -72,7 +74,7 @@ def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) ->
         )
     found += tx.rows(
         "SELECT r.id, NULL, r.type, r.resource, r.worker_id, l.slot, r.granted_at, r.finished_at, r.outcome, "
-        "r.error_kind FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
+        "r.error_kind, NULL FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
         "WHERE r.finished_at IS NOT NULL AND r.finished_at > :since AND r.granted_at IS NOT NULL "
         "AND r.worker_id IS NOT NULL ORDER BY r.finished_at DESC LIMIT :limit",
         since=since,
@@ -84,8 +86,8 @@ def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) ->
     running = [
         _span(tx, row)
         for row in tx.rows(
-            "SELECT l.id, l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, NULL, NULL, NULL "
-            "FROM leases l ORDER BY l.acquired_at, l.id LIMIT :limit",
+            "SELECT l.id, l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, NULL, NULL, NULL, "
+            "j.title FROM leases l LEFT JOIN jobs j ON j.id = l.job_id ORDER BY l.acquired_at, l.id LIMIT :limit",
             limit=limit,
         )
     ]
@@ -94,9 +96,12 @@ def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) ->
 
 
 def _span(tx: Transaction, row: Row) -> Span:
-    id_, job_id, type_, resource, worker_id, slot, started_at, finished_at, status, error_kind = row
-    started_at = tx.instant(started_at)
-    return Span(id_, job_id, type_, resource, worker_id, slot, started_at, tx.time(finished_at), status, error_kind)
+    id_, job_id, type_, resource, worker_id, slot, started_at, finished_at, status, error_kind, title = row
+    ended_at = tx.time(finished_at)
+    return Span(
+        id_, job_id, type_, resource, worker_id, slot, tx.instant(started_at), ended_at, status, error_kind,
+        title or type_,
+    )  # fmt: skip
 
 
 def minutes_since(tx: Transaction, since: datetime) -> list[Minute]:

@@ -60,6 +60,7 @@ def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
     prune_occurrences(tx, before, limit, gone)
     prune_events(tx, before, limit, gone)
     prune_workers(tx, before, limit, gone)
+    prune_rates(tx, before, limit, gone)
     if gone.paths:
         gone.note = f"{_FILES}{tx.terms.ids.new(tx.now)}"
         remember(tx, gone.note, json.dumps(gone.paths))
@@ -222,6 +223,8 @@ def _take_away(tx: Transaction, old: Sequence[Family], gone: Pruned) -> int:
         _take_output(tx, runs, gone)
         tx.execute("DELETE FROM job_runs WHERE id IN :ids", ids=runs)
     tx.execute("DELETE FROM deliveries WHERE job_id IN :ids", ids=jobs)
+    tx.execute("DELETE FROM steps WHERE root_id IN :ids", ids=jobs)
+    tx.execute("DELETE FROM signals WHERE root_id IN :ids", ids=jobs)
     tx.execute("DELETE FROM jobs WHERE id IN :ids", ids=jobs)
     gone.add("jobs", len(jobs))
     if groups:
@@ -237,3 +240,16 @@ def _take_output(tx: Transaction, run_ids: Iterable[str], gone: Pruned) -> None:
     tx.execute("DELETE FROM progress WHERE run_id IN :ids", ids=ids)
     paths = tx.rows("DELETE FROM artifacts WHERE run_id IN :ids RETURNING path", ids=ids)
     gone.paths += [row[0] for row in paths if row[0]]
+
+
+def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+    """Takes away the instants of rates that lie behind: without one, a rate permits as much."""
+    gone = gone if gone is not None else Pruned()
+    rows = tx.rows(
+        "DELETE FROM rates WHERE (key, partition) IN "
+        "(SELECT key, partition FROM rates WHERE due < :before LIMIT :limit) RETURNING key",
+        before=before.timestamp(),
+        limit=limit,
+    )
+    gone.add("rates", len(rows))
+    return gone

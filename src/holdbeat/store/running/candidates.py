@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdbeat.domain.concurrency import Capacity
+from holdbeat.domain.capacity import Capacity
+from holdbeat.domain.limit import Limits
 from holdbeat.store.reads.rows import JOB, JOB_FIELDS
 from holdbeat.store.running.lanes import Lane
+from holdbeat.store.running.partitions import PLACE, first_by_partition
+from holdbeat.store.running.turns import fair_key, first_by_turn, keep_turns
 from holdbeat.store.running.vacancy import FreeSlots
 from holdbeat.store.transaction import Row, Transaction
 
@@ -41,12 +44,11 @@ _FIRST_OF_LANE = (
     "WHERE status = 'QUEUED' AND hold = 0 AND resource = {lane}resource AND type = {lane}type "
     "ORDER BY effective_priority DESC, position, created_at, id LIMIT {lane}places"
 )
-_PLACE = "effective_priority, position, created_at, id, resource, type"
 _READ_LANE = _FIRST_OF_LANE.format(columns=JOB, lane=":")
-_READ_PLACES = _FIRST_OF_LANE.format(columns=f"{_PLACE}, NULL", lane=":")
+_READ_PLACES = _FIRST_OF_LANE.format(columns=f"{PLACE}, NULL", lane=":")
 _LOCK_PLACES = (
     "SELECT c.*, nextval('fences') FROM rows(:lanes; resource text, type text, places int) AS lane, "
-    f"LATERAL ({_FIRST_OF_LANE.format(columns=_PLACE, lane='lane.')} FOR UPDATE SKIP LOCKED) AS c"
+    f"LATERAL ({_FIRST_OF_LANE.format(columns=PLACE, lane='lane.')} FOR UPDATE SKIP LOCKED) AS c"
 )
 _START_LANE = (
     "UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE ctid = ANY(ARRAY("
@@ -57,49 +59,71 @@ _START_LANE = (
 are locked, so it does not change. A job that was changed while the statement began is left to the next claim."""
 
 
-def choose(tx: Transaction, lanes: list[Lane], capacity: Capacity, free_slots: FreeSlots) -> Chosen:
-    """The jobs that have both a free slot of this worker and one of their pool."""
+def choose(tx: Transaction, limits: Limits, lanes: list[Lane], capacity: Capacity, free_slots: FreeSlots) -> Chosen:
+    """The jobs that have both a free slot of this worker and room in every limit; the capacity counts them as taken."""
     shares = []
     for resource, type_ in lanes:
         places = len(free_slots.of(resource))
-        free = capacity.free_for_jobs(resource, type_)
+        free = capacity.free_for_jobs(resource, type_, None)
         count = places if free is None else min(places, free)
         if count:
             shares.append(_Share(resource, type_, count))
     if not shares:
         return _NO_ONE
-    if len(shares) == 1:
-        return _of_one_lane(tx, shares[0], free_slots)
-    return _of_many_lanes(tx, shares, capacity, free_slots)
+    if len(shares) == 1 and not limits.is_partitioned(*shares[0][:2]):
+        return _of_one_lane(tx, shares[0], capacity, free_slots)
+    return _of_many_lanes(tx, limits, shares, capacity, free_slots)
 
 
-def _of_one_lane(tx: Transaction, share: _Share, free_slots: FreeSlots) -> Chosen:
+def _of_one_lane(tx: Transaction, share: _Share, capacity: Capacity, free_slots: FreeSlots) -> Chosen:
     """No other lane competes: whatever is found has its place."""
     slots = free_slots.of(share.resource)[::-1]
     if tx.dialect == "sqlite":
         rows = tx.rows(_READ_LANE, **share._asdict())
-        return Chosen([Candidate(row, slot, None) for row, slot in zip(rows, slots, strict=False)], is_running=False)
-    rows = tx.rows(_START_LANE, now=tx.now, **share._asdict())
-    rows.sort(key=lambda row: (-row[-2], row[_POSITION], row[_CREATED_AT], row[_ID]))
-    fences = sorted(row[-1] for row in rows)
-    candidates = [Candidate(row, slot, fence) for row, slot, fence in zip(rows, slots, fences, strict=False)]
-    return Chosen(candidates, is_running=True)
-
-
-def _of_many_lanes(tx: Transaction, shares: list[_Share], capacity: Capacity, free_slots: FreeSlots) -> Chosen:
-    """Narrow rows of all lanes are put in order; the winners are read whole."""
-    if tx.dialect == "postgres":
-        places = tx.rows(_LOCK_PLACES, lanes=shares)
+        candidates = [Candidate(row, slot, None) for row, slot in zip(rows, slots, strict=False)]
     else:
-        places = [row for share in shares for row in tx.rows(_READ_PLACES, **share._asdict())]
+        rows = tx.rows(_START_LANE, now=tx.now, **share._asdict())
+        rows.sort(key=lambda row: (-row[-2], row[_POSITION], row[_CREATED_AT], row[_ID]))
+        fences = sorted(row[-1] for row in rows)
+        candidates = [Candidate(row, slot, fence) for row, slot, fence in zip(rows, slots, fences, strict=False)]
+    capacity.take(share.resource, share.type, count=len(candidates))
+    return Chosen(candidates, is_running=tx.dialect == "postgres")
+
+
+def _of_many_lanes(
+    tx: Transaction, limits: Limits, shares: list[_Share], capacity: Capacity, free_slots: FreeSlots
+) -> Chosen:
+    """Narrow rows of all lanes are put in order; the winners are read whole."""
+    places: list[Row] = []
+    plain = []
+    turns = []
+    for share in shares:
+        if (key := fair_key(limits, share.resource, share.type)) is not None:
+            turns.append(first_by_turn(tx, limits, capacity, key, *share))
+            places += [(*row, None) for row in turns[-1].rows]
+        elif limits.is_partitioned(share.resource, share.type):
+            places += [(*row, None) for row in first_by_partition(tx, limits, capacity, *share)]
+        else:
+            plain.append(share)
+    if plain and tx.dialect == "postgres":
+        places += tx.rows(_LOCK_PLACES, lanes=plain)
+    else:
+        places += [row for share in plain for row in tx.rows(_READ_PLACES, **share._asdict())]
     places.sort(key=lambda place: (-place[0], *place[1:4]))
     chosen: dict[str, tuple[int, int | None]] = {}
-    for _, _, _, job_id, resource, type_, fence in places:
+    has_fences = True
+    for _, _, _, job_id, resource, type_, partition, fence in places:
         slots = free_slots.of(resource)
-        if slots and capacity.free_for_jobs(resource, type_) != 0:
-            capacity.take(resource, type_)
+        if slots and capacity.free_for_jobs(resource, type_, partition) != 0:
+            capacity.take(resource, type_, partition)
             chosen[job_id] = (slots.pop(), fence)
+            has_fences = has_fences and fence is not None
+    for lane_turns in turns:
+        keep_turns(tx, lane_turns, chosen.keys())
     if not chosen:
         return _NO_ONE
     rows = {row[_ID]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=list(chosen))}
-    return Chosen([Candidate(rows[job_id], *place) for job_id, place in chosen.items()], is_running=False)
+    candidates = [
+        Candidate(rows[job_id], slot, fence if has_fences else None) for job_id, (slot, fence) in chosen.items()
+    ]
+    return Chosen(candidates, is_running=False)

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from holdbeat.domain.concurrency import Capacity, PolicyKind
+from holdbeat.domain.capacity import Capacity, Place, Usage
+from holdbeat.domain.limit import Limits
 from holdbeat.domain.reservation import Reservation
+from holdbeat.store.limits.rates import rates_of
+from holdbeat.store.limits.usage import SlotNumbers, counted_leases
 from holdbeat.store.reads.rows import RESERVATION, reservation_of
 from holdbeat.store.running.vacancy import FreeSlots, Vacancy
 from holdbeat.store.transaction import Transaction
@@ -23,42 +26,50 @@ def waiting_reservations(tx: Transaction) -> list[Reservation]:
 
 
 def count_capacity(
-    tx: Transaction, lanes: Iterable[tuple[str, str]], waiting: list[Reservation]
-) -> tuple[Capacity, list[Reservation]]:
-    """The capacity of the pools of these lanes and requests, locked; and the requests that still wait by then."""
-    policy = tx.terms.concurrency
-    if policy.kind is PolicyKind.UNLIMITED:
-        return Capacity(policy, ()), waiting
-    pools = {policy.pool(resource, type_) for resource, type_ in lanes}
-    pools |= {policy.pool(reservation.resource, reservation.type) for reservation in waiting}
-    tx.lock_pools({f"pool:{pool}" for pool in pools})
+    tx: Transaction, limits: Limits, lanes: Iterable[tuple[str, str]], waiting: list[Reservation]
+) -> tuple[Capacity, SlotNumbers, list[Reservation]]:
+    """The capacity of the pools of these lanes and requests, locked, their free slot numbers, and the requests that
+    still wait by then."""
+    kinds = {*lanes, *((reservation.resource, reservation.type) for reservation in waiting)}
+    pools = {pool for resource, type_ in kinds for pool in limits.covering(resource, type_)}
+    if not pools:
+        return Capacity(limits, ()), SlotNumbers(limits, ()), waiting
+    tx.lock_pools({f"limit:{pool.key}" for pool in pools})
     if waiting and tx.dialect == "postgres":
         # Another claim may have granted one before we had the lock: it would seem to stand ahead of the others. One
         # that came since may be of a pool that is not locked, and is the next claim's.
         known = {reservation.id for reservation in waiting}
         waiting = [reservation for reservation in waiting_reservations(tx) if reservation.id in known]
-    used = tx.rows("SELECT resource, type, count(*) FROM leases GROUP BY resource, type")
-    return Capacity(policy, used, [(r.resource, r.type, 1) for r in waiting]), waiting
+    leases, numbers = counted_leases(tx, limits, by_partition=any(pool.limit.per_partition for pool in pools))
+    capacity = Capacity(
+        limits,
+        leases,
+        [Usage(r.resource, r.type, 1, r.partition) for r in waiting],
+        now=tx.now.timestamp(),
+    )
+    rated = {pool.key for pool in pools if pool.limit.rate is not None}
+    if rated:
+        capacity.learn_rates(rates_of(tx, rated, {"", *(r.partition for r in waiting)}))
+    return capacity, numbers, waiting
 
 
 def serve(
-    tx: Transaction, vacancy: Vacancy, waiting: list[Reservation], capacity: Capacity, free_slots: FreeSlots
+    vacancy: Vacancy, waiting: list[Reservation], capacity: Capacity, free_slots: FreeSlots
 ) -> list[tuple[Reservation, int]]:
     """The direct requests that are this worker's to serve now, each with its slot.
 
     The next free slots of a pool belong to those who came first, whoever may serve them (DIR-01).
     """
     served = []
-    ahead: Counter[str | None] = Counter()
+    ahead: Counter[Place] = Counter()
     for reservation in waiting:
         resource, type_ = reservation.resource, reservation.type
         slots = free_slots.of(resource)
-        pool = tx.terms.concurrency.pool(resource, type_)
-        free = capacity.free(resource, type_)
         can_serve = type_ in vacancy.types and vacancy.permits(resource)
-        if can_serve and slots and (free is None or free > ahead[pool]):
-            capacity.grant(resource, type_)
+        partition = reservation.partition
+        if can_serve and slots and capacity.free_behind(resource, type_, ahead, partition) != 0:
+            capacity.grant(resource, type_, partition)
             served.append((reservation, slots.pop()))
         else:
-            ahead[pool] += 1
+            ahead.update(capacity.places(resource, type_, partition))
     return served

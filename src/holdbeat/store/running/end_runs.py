@@ -15,6 +15,7 @@ from holdbeat.domain.job import Job, JobEvent, JobStatus, transition
 from holdbeat.domain.params import dumps
 from holdbeat.domain.retry import RetryController, automatic_retry
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
+from holdbeat.store.durable.continuing import Continued, continue_chains
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.groups import step_groups
 from holdbeat.store.schedules.after_run import after_chains
@@ -26,6 +27,7 @@ _EVENT_OF = {
     RunStatus.COMPLETED: JobEvent.COMPLETE,
     RunStatus.FAILED: JobEvent.FAIL,
     RunStatus.SKIPPED: JobEvent.SKIP,
+    RunStatus.CONTINUED: JobEvent.CONTINUE,
 }
 
 
@@ -87,6 +89,7 @@ def end_runs(
     now = tx.now
     note = tx.events.append
     failed: list[tuple[Job, ErrorKind]] = []
+    continued: list[Continued] = []
     for ending in endings:
         job_id, run_id, outcome = ending.job_id, ending.run_id, ending.outcome
         if ending.status is JobStatus.CANCELLED:
@@ -100,13 +103,16 @@ def end_runs(
                 ended_as, told = transition(ending.status, _EVENT_OF[outcome.status]), _TOLD_AS[outcome.status]
             if not ending.is_stored:
                 ended.setdefault(ended_as, []).append(job_id)
-            if ending.webhook_url or is_followed:
+            if (ending.webhook_url or is_followed) and outcome.status is not RunStatus.CONTINUED:
                 outbox.tell_job(told, job_id, ending.webhook_url)
             if ending.job is not None:
                 ending.job.status, ending.job.finished_at = ended_as, now
             if outcome.status is RunStatus.FAILED:
                 assert ending.job is not None
                 failed.append((ending.job, outcome.error_kind or ErrorKind.ERROR))
+            elif outcome.status is RunStatus.CONTINUED:
+                assert ending.job is not None
+                continued.append((ending.job, run_id, outcome.waits))
         status, kind = outcome.status, outcome.error_kind
         runs.append((run_id, status, outcome.exit_code, outcome.error, kind, outcome.artifacts_text()))
         data = _AS_PLANNED
@@ -128,6 +134,8 @@ def end_runs(
         tx.execute("DELETE FROM leases WHERE id IN :ids", ids=[ending.run_id for ending in endings])
     if failed:
         decide_failures(tx, failed, outbox)
+    if continued:
+        continue_chains(tx, continued)
     scheduled = [ending.job for ending in endings if ending.job is not None and ending.schedule_id]
     _follow(tx, {ending.group_id for ending in endings}, scheduled, outbox)
     outbox.write()

@@ -11,11 +11,11 @@ from datetime import timedelta
 from typing import Any
 
 from holdbeat.domain import events
-from holdbeat.domain.concurrency import PolicyKind
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
+from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.queue.cancel import check_reason
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.reads.rows import RESERVATION, reservation_of
@@ -36,17 +36,18 @@ def reserve(tx: Transaction, work: NewJob, owner: str, reservation_s: float) -> 
         params=work.params,
         timeout_s=work.timeout_s,
         cancel_grace_s=work.cancel_grace_s,
+        partition=work.partition,
     )
     tx.insert(
         "direct_reservations",
         (
             "id", "type", "resource", "status", "params", "timeout_s", "cancel_grace_s", "requested_at", "expires_at",
-            "owner",
+            "owner", "partition",
         ),
         [
             (
                 reservation.id, work.type, work.resource, reservation.status, dumps(work.params), work.timeout_s,
-                work.cancel_grace_s, tx.now, reservation.expires_at, owner,
+                work.cancel_grace_s, tx.now, reservation.expires_at, owner, work.partition,
             )
         ],
     )  # fmt: skip
@@ -147,21 +148,15 @@ def waiting_line(tx: Transaction) -> list[Reservation]:
 
 
 def place_in_line(tx: Transaction, reservation_id: str) -> int | None:
-    """How many requests of the same pool go first; None if it does not wait."""
+    """How many requests that share a limit with it go first; None if it does not wait."""
     line = waiting_line(tx)
     mine = next((reservation for reservation in line if reservation.id == reservation_id), None)
     if mine is None:
         return None
-    pool = _pool(tx, mine)
+    limits = limits_in_force(tx)
+    pools = set(limits.covering(mine.resource, mine.type))
     ahead = line[: line.index(mine)]
-    return sum(1 for other in ahead if pool is not None and _pool(tx, other) == pool)
-
-
-def _pool(tx: Transaction, reservation: Reservation) -> str | None:
-    policy = tx.terms.concurrency
-    if policy.kind is PolicyKind.UNLIMITED:
-        return None
-    return policy.pool(reservation.resource, reservation.type)
+    return sum(1 for other in ahead if pools.intersection(limits.covering(other.resource, other.type)))
 
 
 def _locked(tx: Transaction, reservation_id: str) -> Reservation:

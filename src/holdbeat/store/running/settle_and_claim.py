@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdbeat.domain.lease import Claim, Settlement
-from holdbeat.store.running.claim import Vacancy, claim
+from holdbeat.store.running.claim import Vacancy, fill
 from holdbeat.store.running.settle import Settled, settle
 from holdbeat.store.transaction import Transaction
 
@@ -17,7 +17,8 @@ class Turn:
     settled: list[Settled]
     claims: list[Claim]
     next_ready_at: datetime | None = None
-    """When the first delayed job will be ready; only looked up if the vacancy was not filled."""
+    """When the first delayed job will be ready, or a rate permits the next start; only looked up if the vacancy was not
+    filled."""
 
 
 def turn(tx: Transaction, settlements: Sequence[Settlement], vacancy: Vacancy | None) -> Turn:
@@ -28,8 +29,11 @@ def turn(tx: Transaction, settlements: Sequence[Settlement], vacancy: Vacancy | 
     settled = settle(tx, settlements) if settlements else []
     if vacancy is None:
         return Turn(settled, [])
-    claims = claim(tx, vacancy)
+    filled = fill(tx, vacancy)
+    claims = filled.claims
     if len(claims) >= len(vacancy.slots):
         return Turn(settled, claims)
     row = tx.one("SELECT min(not_before) FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1")
-    return Turn(settled, claims, tx.time(row[0]) if row and row[0] is not None else None)
+    ready_at = tx.time(row[0]) if row and row[0] is not None else None
+    instants = [at for at in (ready_at, filled.next_start_at) if at is not None]
+    return Turn(settled, claims, min(instants, default=None))

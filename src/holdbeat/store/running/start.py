@@ -8,6 +8,7 @@ from holdbeat.domain import events
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import Claim, Lease
 from holdbeat.domain.reservation import Reservation
+from holdbeat.store.limits.usage import SlotNumbers
 from holdbeat.store.reads.rows import JOB_FIELDS, job_of
 from holdbeat.store.running.candidates import Chosen
 from holdbeat.store.running.vacancy import Vacancy
@@ -16,11 +17,13 @@ from holdbeat.store.transaction import Transaction
 
 _LEASE_COLUMNS = (
     "id", "job_id", "reservation_id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at",
-    "expires_at",
+    "expires_at", "partition", "number",
 )  # fmt: skip
 
 
-def grant(tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, int]], fence: int) -> list[Claim]:
+def grant(
+    tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, int]], fence: int, numbers: SlotNumbers
+) -> list[Claim]:
     # Read again under the lock: another claim may have granted one since, or its client may have gone.
     waiting = {
         row[0]
@@ -39,7 +42,7 @@ def grant(tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, in
         reservation.fence = number
         lease = Lease(
             reservation.id, vacancy.worker_id, slot, reservation.resource, reservation.type, number, tx.now, tx.now,
-            expires_at, reservation_id=reservation.id,
+            expires_at, reservation_id=reservation.id, number=numbers.take(reservation.resource),
         )  # fmt: skip
         claims.append(Claim(lease, reservation=reservation))
         tx.record(
@@ -63,9 +66,10 @@ def grant(tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, in
             [
                 (
                     lease.id, None, lease.reservation_id, lease.worker_id, lease.slot, lease.resource, lease.type,
-                    lease.fence, lease.acquired_at, lease.heartbeat_at, lease.expires_at,
+                    lease.fence, lease.acquired_at, lease.heartbeat_at, lease.expires_at, reservation.partition,
+                    lease.number,
                 )
-                for lease in (claim.lease for claim in claims)
+                for lease, reservation in ((claim.lease, claim.reservation) for claim in claims) if reservation
             ],
         )  # fmt: skip
         tx.wake(Topic.DIRECT)
@@ -78,7 +82,7 @@ _RUN_COLUMNS = (
 _PARAMS = JOB_FIELDS.index("params")
 
 
-def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen) -> list[Claim]:
+def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumbers) -> list[Claim]:
     """Writes RUNNING, the run and the lease of each job, so that there is nothing in between to be lost."""
     now = tx.now
     count = len(chosen.candidates)
@@ -106,12 +110,15 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen) -> list[Claim]:
         expires_at = longest
         if job.timeout_s is not None:
             expires_at = vacancy.terms.expiry(now, job.timeout_s, job.cancel_grace_s)
-        lease = Lease(run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id)
+        number = numbers.take(resource)
+        lease = Lease(run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id, None, number)
         job.status, job.started_at = JobStatus.RUNNING, now
         job.worker_id, job.heartbeat_at, job.lease_expires_at = worker_id, now, expires_at
         claims.append(Claim(lease, job))
         runs.append((run_id, job_id, type_, resource, template_id, row[_PARAMS], worker_id, slot, fence, now))
-        leases.append((run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at))
+        leases.append(
+            (run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at, job.partition, number)
+        )
         if group_id:
             groups.add(group_id)
         note((events.JOB_CLAIMED, now, job_id, run_id, worker_id, group_id, job.schedule_id, f'{{"fence":{fence}}}'))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdbeat.domain.clock import iso
-from holdbeat.domain.concurrency import PolicyKind
+from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.meta import remember
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.transaction import Transaction
@@ -16,9 +16,6 @@ def write_and_claim(tx: Transaction) -> int:
     """
     remember(tx, "readiness", iso(tx.now))
     claim(tx, Vacancy("readiness-probe", ()))
-    policy = tx.terms.concurrency
-    if policy.kind is not PolicyKind.UNLIMITED:
-        names = ("*",) if policy.kind is PolicyKind.GLOBAL else tuple(policy.slots)
-        tx.lock_pools({f"pool:{name}" for name in names})
+    tx.lock_pools({f"limit:{limit.name}" for limit in limits_in_force(tx)})
     row = tx.one("SELECT count(*) FROM leases")
     return int(row[0]) if row else 0

@@ -16,11 +16,11 @@ from holdbeat.domain.errors import Conflict, Invalid, NotFound, Stale
 from holdbeat.domain.ids import is_id
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.params import check_labels
+from holdbeat.domain.redaction import kept_headers, kept_secrets, refuse_marks
 from holdbeat.domain.schedule import LONGEST_NAME, Schedule, job_for
 from holdbeat.domain.schedule_edit import created, edited
 from holdbeat.domain.schedule_steps import Steered, cleared_hints, paused, replanned, reset_failures, resumed, with_hint
 from holdbeat.domain.submission import Submission, check_params, check_resource, check_webhook_url
-from holdbeat.domain.views import kept_headers, kept_secrets, refuse_marks
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.schedules.after_run import record_plan

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
-from holdbeat.store.sqlite.file import translated
+from holdbeat.store.sqlite.errors import translated
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.work import Coalesced, Work
@@ -83,7 +83,7 @@ def write_interrupted_itself() -> HoldbeatError:
         "A signal handler wanted to write to the store while it interrupted a write of its own thread, which cannot go "
         "on before the handler returns. In the handler only set a flag, or hand the work to an event loop with "
         "loop.call_soon_threadsafe or to another thread, and write from there.",
-        code="writewrite_interrupted_itself",
+        code="write_interrupted_itself",
     )
 
 

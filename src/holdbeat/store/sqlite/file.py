@@ -7,7 +7,6 @@ replaced is refused with a sentence, and never silently made anew.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -16,14 +15,20 @@ from pathlib import Path
 import apsw
 
 from holdbeat.domain.clock import iso
-from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
-from holdbeat.store.migrate import REFUSING_TRIGGERS, TABLE, pending
+from holdbeat.domain.errors import StoreRefused
+from holdbeat.store.migrate import TABLE, pending
+from holdbeat.store.sqlite.errors import (
+    BUSY_TIMEOUT_MS,
+    log_lost,
+    replaced,
+    translated,
+    unreachable,
+)
 from holdbeat.store.sqlite.second_library import SecondLibraryWatch
 
 APPLICATION_ID = 0x486F6C64
 """'Hold' in the file header tells our files from everybody else's."""
 
-BUSY_TIMEOUT_MS = 10_000
 INDEX_EVERY = 16
 """One in so many looks at the file includes the log's index."""
 QUICK_CHECK_UP_TO = 256 * 1024 * 1024
@@ -47,7 +52,7 @@ class FileIdentity:
         if path != MEMORY:
             self._known = opened or inode(path)
             if inode(path) != self._known:
-                raise _replaced(path)
+                raise replaced(path)
             self._known_wal = os.stat(self._wal).st_ino
             self._known_shm = os.stat(self._shm).st_ino
 
@@ -63,20 +68,20 @@ class FileIdentity:
                 code="store_deleted",
             ) from None
         except OSError as error:
-            raise _unreachable(self.path, error) from error
+            raise unreachable(self.path, error) from error
         if (status.st_dev, status.st_ino) != self._known:
-            raise _replaced(self.path)
+            raise replaced(self.path)
         self._checks += 1
         try:
             is_log_ours = os.stat(self._wal).st_ino == self._known_wal
             if is_log_ours and self._checks % INDEX_EVERY == 0:
                 is_log_ours = os.stat(self._shm).st_ino == self._known_shm
         except FileNotFoundError:
-            raise _log_lost(self.path, "deleted") from None
+            raise log_lost(self.path, "deleted") from None
         except OSError as error:
-            raise _unreachable(self.path, error) from error
+            raise unreachable(self.path, error) from error
         if not is_log_ours:
-            raise _log_lost(self.path, "replaced")
+            raise log_lost(self.path, "replaced")
 
     def is_log_only_ours(self) -> bool:
         """Whether a log that was deleted is still the only one: nobody else has begun another in its place."""
@@ -91,110 +96,6 @@ class FileIdentity:
 def inode(path: str) -> tuple[int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino
-
-
-def _replaced(path: str) -> StoreRefused:
-    return StoreRefused(
-        f"The store {path} was replaced by another file while it was in use. Nothing more is written. Stop every "
-        "Holdbeat process that uses it before a file is put in its place.",
-        code="store_replaced",
-    )
-
-
-def _unreachable(path: str, error: OSError) -> StoreDown:
-    return StoreDown(
-        f"The store {path} cannot be reached just now ({error.strerror}); nothing was stored. Let this user enter its "
-        "folder again: it goes on by itself.",
-        code="store_unreachable",
-    )
-
-
-def _log_lost(path: str, how: str) -> StoreRefused:
-    return StoreRefused(
-        f"The store's log, {path}-wal or {path}-shm, was {how} while it was in use. Nothing more is written. Stop "
-        f"every Holdbeat process that uses the store, then look with `holdbeat doctor` whether {path} is whole.",
-        code="log_deleted" if how == "deleted" else "log_replaced",
-    )
-
-
-def _is_read_only(path: str) -> bool:
-    """Whether the file system has become read-only, as many do after an error of their disk."""
-    try:
-        return bool(os.statvfs(Path(path).parent).f_flag & os.ST_RDONLY)
-    except OSError:
-        return False
-
-
-def _file_system_read_only(path: str) -> StoreRefused:
-    return StoreRefused(
-        f"The file system of the store {path} is read-only. Nothing more is written. Look in the kernel's log why (a "
-        "failing disk is the usual reason), mount it for writing, look at the store with `holdbeat doctor`, then start "
-        "again.",
-        code="store_read_only",
-    )
-
-
-def translated_os(error: OSError, path: str) -> HoldbeatError:
-    """An error of the operating system at the store's files, in words that say what to do."""
-    if error.errno == errno.EROFS or _is_read_only(path):
-        return _file_system_read_only(path)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return _disk_full(path)
-    return StoreDown(
-        f"The files of the store {path} cannot be used ({error.strerror}: {error.filename}); nothing was stored. Check "
-        "the disk and who may write there.",
-        code="store_unreachable",
-    )
-
-
-def _disk_full(path: str) -> StoreDown:
-    return StoreDown(
-        f"The disk of the store {path} is full; nothing was stored. Free some space: it goes on by itself.",
-        code="disk_full",
-    )
-
-
-def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
-    """The same error in words that say what to do; errors of ours in the SQL stay what they are."""
-    match error:
-        case apsw.CorruptError() | apsw.NotADBError():
-            return StoreRefused(
-                f"The store {path} is damaged ({error}). Nothing is written to it. "
-                "Restore the last backup with `holdbeat restore`, or salvage rows with sqlite3's .recover.",
-                code="store_corrupt",
-            )
-        case apsw.ReadOnlyError() | apsw.PermissionsError():
-            return StoreRefused(
-                f"The store {path} cannot be written ({error}). Make the file and its folder writable for "
-                "this user, or name another with --store.",
-                code="store_read_only",
-            )
-        case apsw.CantOpenError():
-            return StoreRefused(
-                f"The store {path} cannot be opened ({error}). Check that its folder exists and that this "
-                "user may write there.",
-                code="store_cannot_open",
-            )
-        case apsw.BusyError() | apsw.LockedError():
-            return StoreBusy(
-                f"The store {path} has been locked by another program for longer than "
-                f"{BUSY_TIMEOUT_MS // 1000} s. Try again when it has finished."
-            )
-        case apsw.FullError():
-            return _disk_full(path)
-        case apsw.IOError() if _is_read_only(path):
-            return _file_system_read_only(path)
-        case apsw.IOError():
-            return StoreDown(
-                f"The disk of the store {path} failed ({error}); nothing was stored. Check the disk.",
-                code="disk_failed",
-            )
-        case apsw.ConstraintError():
-            # An error of a trigger reads "ConstraintError: <trigger>: <why>".
-            trigger, _, why = str(error).removeprefix("ConstraintError: ").partition(": ")
-            if trigger in REFUSING_TRIGGERS:
-                return Conflict(f"The store refused the change: {why}.", code="invariant")
-    return error
 
 
 def connect(path: str) -> apsw.Connection:
@@ -260,7 +161,7 @@ def open_file(path: str, *, create: bool) -> tuple[apsw.Connection, SecondLibrar
             connection = _reach(path)
             _check_is_ours(connection, path, was_used)
             if watch is not None and inode(path) != watch.inode:
-                raise _replaced(path)
+                raise replaced(path)
             migrate(_settled(connection))
         except BaseException:
             if connection is not None:

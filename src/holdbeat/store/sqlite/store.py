@@ -28,17 +28,16 @@ from holdbeat.store.sqlite import file as sqlite_file
 from holdbeat.store.sqlite import log_growth
 from holdbeat.store.sqlite.batch import Batch, no_transaction, store_closed, write_interrupted_itself
 from holdbeat.store.sqlite.damage_record import record_damage
+from holdbeat.store.sqlite.errors import BUSY_TIMEOUT_MS, translated, translated_os
 from holdbeat.store.sqlite.file import (
-    BUSY_TIMEOUT_MS,
     MEMORY,
     FileIdentity,
     keep_deleted_log,
     open_file,
     own_transaction,
-    translated,
-    translated_os,
 )
 from holdbeat.store.sqlite.processes import Wakeups, WorkerLocks, WriteLock
+from holdbeat.store.sqlite.read_limit import read_limit
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import StoreTerms, Transaction
@@ -58,6 +57,7 @@ BATCH_POLLS, BATCH_POLL_S = 5, 0.0001
 commit costs the same for one write as for thirty."""
 
 READERS = 2
+"""Readers of the server itself; reads of clients have as many of their own."""
 STILL_WITHIN_S = 15.0
 """How long a fork waits for the work at hand; longer than that can wait for its turn."""
 
@@ -86,10 +86,11 @@ class SqliteStore(PersistenceAdapter):
         self._closed = False
         self._writing: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._reading: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._reading_for_clients: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._write_lock = threading.Lock()
         self._writing_threads: set[int] = set()
         """Threads that hold the write lock or are about to: what interrupts one of them must not wait for it."""
-        self._reader_locks = [threading.Lock() for _ in range(readers)]
+        self._reader_locks = [threading.Lock() for _ in range(2 * readers)]
         """Each held by its reader while that reads."""
         self._locks_held_for_fork: list[threading.Lock] = []
         if self.path in _left_open:
@@ -121,8 +122,15 @@ class SqliteStore(PersistenceAdapter):
         self._threads = [threading.Thread(target=self._write_loop, name="holdbeat-writer", daemon=True)]
         if self.path != MEMORY:
             self._threads += [
-                threading.Thread(target=self._read_loop, args=pair, name=f"holdbeat-reader-{number}", daemon=True)
-                for number, pair in enumerate(zip(self._reader_locks, self._reader_connections, strict=True))
+                threading.Thread(target=self._read_loop, args=reader, name=f"holdbeat-reader-{number}", daemon=True)
+                for number, reader in enumerate(
+                    zip(
+                        [self._reading, self._reading_for_clients] * readers,
+                        self._reader_locks,
+                        self._reader_connections,
+                        strict=True,
+                    )
+                )
             ]
         for thread in self._threads:
             thread.start()
@@ -135,7 +143,7 @@ class SqliteStore(PersistenceAdapter):
         elif self._closed:
             _fail([work], store_closed())
         elif read_only and self.path != MEMORY:
-            self._reading.put(work)
+            (self._reading if work.limit_s is None else self._reading_for_clients).put(work)
         elif work.future is not None and threading.get_ident() in self._writing_threads:
             _fail([work], write_interrupted_itself())
         else:
@@ -208,6 +216,7 @@ class SqliteStore(PersistenceAdapter):
         self._writing.put(None)
         for _ in self._threads[1:]:
             self._reading.put(None)
+            self._reading_for_clients.put(None)
         for thread in self._threads:
             thread.join()
         with self._write_lock:
@@ -383,8 +392,10 @@ class SqliteStore(PersistenceAdapter):
 
     # --- the readers -------------------------------------------------------------------------------------
 
-    def _read_loop(self, rest: threading.Lock, connection: apsw.Connection) -> None:
-        while (work := self._reading.get()) is not None:
+    def _read_loop(
+        self, works: queue.SimpleQueue[Work | None], rest: threading.Lock, connection: apsw.Connection
+    ) -> None:
+        while (work := works.get()) is not None:
             if not work.begin():
                 continue
             try:
@@ -392,7 +403,8 @@ class SqliteStore(PersistenceAdapter):
                     self._check_file()
                     connection.execute("BEGIN")
                     try:
-                        result = work.run(self._transaction(connection, self.clock.now()))
+                        with read_limit(connection, work.limit_s, SystemClock().monotonic):
+                            result = work.run(self._transaction(connection, self.clock.now()))
                     finally:
                         if connection.in_transaction:
                             connection.execute("ROLLBACK")

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdbeat.domain.clock import iso
+from holdbeat.domain.job import Job
 from holdbeat.domain.params import dumps
 from holdbeat.domain.views import group_json, job_json, run_json
 from holdbeat.domain.webhook import host_of
 from holdbeat.store.reads.jobs import load_jobs
-from holdbeat.store.reads.rows import GROUP, group_of
+from holdbeat.store.reads.rows import DELIVERED_RESULT_BYTES, GROUP, group_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
@@ -53,7 +54,7 @@ class Outbox:
         wanted = [entry for entry in self._jobs if entry[2] or (subscriptions and _targets(subscriptions, entry[0]))]
         rows: list[tuple[Any, ...]] = []
         if wanted:
-            jobs = {job.id: job for job in load_jobs(tx, sorted({job_id for _, job_id, _ in wanted}))}
+            jobs = {job.id: job for job in _jobs_to_tell(tx, sorted({job_id for _, job_id, _ in wanted}))}
             for event, job_id, webhook_url in wanted:
                 job = jobs[job_id]
                 run = run_json(job.run, job.type) if job.run else None
@@ -67,7 +68,7 @@ class Outbox:
             row = tx.one(f"SELECT {GROUP} FROM job_groups WHERE id = :id", id=group_id)
             assert row is not None
             ids = [r[0] for r in tx.rows("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)]
-            payload = self._payload("group.finished", {"group": group_json(group_of(tx, row), load_jobs(tx, ids))})
+            payload = self._payload("group.finished", {"group": group_json(group_of(tx, row), _jobs_to_tell(tx, ids))})
             for webhook_id, url in finished:
                 rows.append((webhook_id, None, group_id, "group.finished", url, payload))
         if rows:
@@ -95,6 +96,11 @@ class Outbox:
 
     def _payload(self, event: str, data: dict[str, Any]) -> str:
         return dumps({"type": event, "timestamp": iso(self._tx.now), "data": data})
+
+
+def _jobs_to_tell(tx: Transaction, ids: Sequence[str]) -> list[Job]:
+    """Jobs with results of moderate size: a payload is stored once for each subscription."""
+    return load_jobs(tx, ids, result_bytes=DELIVERED_RESULT_BYTES)
 
 
 def _targets(subscriptions: list[tuple[str, str, list[str] | None]], event: str) -> list[tuple[str, str]]:

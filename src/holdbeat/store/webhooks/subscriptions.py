@@ -87,9 +87,9 @@ def rotate_webhook(tx: Transaction, webhook_id: str, secret: str | None = None) 
     return _save(tx, rotated(webhook, fresh, now=tx.now))
 
 
-def delete_webhook(tx: Transaction, webhook_id: str) -> None:
+def delete_webhook(tx: Transaction, webhook_id: str, version: int | None = None) -> None:
     """Ends a subscription. What was on its way to it can no longer be signed, and is FAILED."""
-    _locked(tx, webhook_id, None)
+    _locked(tx, webhook_id, version)
     tx.execute("DELETE FROM webhooks WHERE id = :id", id=webhook_id)
     fail_pending(tx, webhook_id, "the subscription was deleted")
 

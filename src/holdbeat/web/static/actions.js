@@ -1,14 +1,23 @@
 // Buttons that change something: a form names the route, its fields are the body, the answer is told in a toast.
 import { refresh } from "./live.js";
+import { instantOf } from "./zone.js";
 
-export function toast(words, isBad = false) {
+// `undo` is a function: the toast offers it as a button and stays longer.
+export function toast(words, isBad = false, undo = null) {
   const place = document.querySelector("[data-toasts]");
   const made = document.createElement("div");
   made.className = isBad ? "toast bad" : "toast";
   made.setAttribute("role", isBad ? "alert" : "status");
   made.textContent = words;
+  if (undo) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Undo";
+    button.addEventListener("click", () => { made.remove(); undo(); });
+    made.append(button);
+  }
   place.append(made);
-  setTimeout(() => made.remove(), isBad ? 9000 : 4000);
+  setTimeout(() => made.remove(), isBad || undo ? 9000 : 4000);
 }
 
 const SAID = "holdbeat.said";
@@ -31,12 +40,18 @@ export function logIn() {
 
 export async function call(method, url, body, options = {}) {
   const { headers, ...others } = options;
-  const response = await fetch(url, {
-    method,
-    headers: body === undefined ? headers : { "content-type": "application/json", ...headers },
-    body: body === undefined ? undefined : JSON.stringify(body),
-    ...others,
-  });
+  let response;
+  try {
+    response = await fetch(url, {
+      method,
+      headers: body === undefined ? headers : { "content-type": "application/json", ...headers },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      ...others,
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server cannot be reached. Check that it is running and try again.");
+  }
   if (response.status === 401) logIn();
   const text = await response.text();
   let value = null;
@@ -56,18 +71,29 @@ function bodyOf(form) {
   for (const field of form.elements) {
     if (!field.name || field.value.trim() === "") continue;
     if (numbers.has(field.name)) body[field.name] = Number(field.value);
-    else if (field.dataset.instant !== undefined) body[field.name] = new Date(field.value).toISOString();
+    else if (field.dataset.instant !== undefined) body[field.name] = instantOf(field.value);
     else body[field.name] = field.value;
   }
   return Object.keys(body).length ? body : undefined;
 }
 
+async function undo(url) {
+  try {
+    await call("POST", url);
+    await refresh();
+  } catch (error) {
+    toast(error.message, true);
+  }
+}
+
 async function act(form) {
+  // The row of the form may be drawn anew before somebody clicks on Undo.
+  const reverse = form.dataset.undo;
   const buttons = form.querySelectorAll("button");
   buttons.forEach((each) => { each.disabled = true; });
   try {
     const answer = await call(form.dataset.method, form.dataset.act, bodyOf(form));
-    toast(form.dataset.done || "Done");
+    toast(form.dataset.done || "Done", false, reverse ? () => undo(reverse) : null);
     form.closest("dialog")?.close();
     if (form.dataset.then) { leave(form.dataset.then, form.dataset.done); return; }
     if (form.dataset.go && answer && answer.id) { location.assign(form.dataset.go + answer.id); return; }
@@ -87,6 +113,7 @@ function openDialog(opener) {
     const form = dialog.querySelector("form");
     form.reset();
     form.dataset.act = opener.dataset.acts;
+    if (form.elements.resource) form.elements.resource.value = opener.dataset.resource;
     dialog.querySelector("[data-named]").textContent = opener.dataset.name;
   }
   dialog.showModal();
@@ -130,10 +157,4 @@ export function startActions() {
     const menu = event.target.closest("[data-menu]");
     if (menu) menu.setAttribute("aria-expanded", String(document.getElementById("menu").classList.toggle("open")));
   });
-  for (const form of document.querySelectorAll("[data-filters]")) {
-    form.addEventListener("change", () => form.requestSubmit());
-    form.addEventListener("submit", () => {
-      for (const field of form.elements) if (field.name && !field.value) field.disabled = true;
-    });
-  }
 }

@@ -3,11 +3,13 @@ import { call } from "./actions.js";
 import { refresh } from "./live.js";
 import { bodyOf, forgetAll, refuse } from "./make.js";
 import { span } from "./times.js";
+import { zone } from "./zone.js";
 
 function clock(text) {
   const at = new Date(text);
-  const isToday = at.toDateString() === new Date().toDateString();
-  return isToday ? at.toLocaleTimeString() : at.toLocaleString();
+  const options = { timeZone: zone(), hourCycle: "h23" };
+  const isToday = at.toLocaleDateString("sv", options) === new Date().toLocaleDateString("sv", options);
+  return isToday ? at.toLocaleTimeString("sv", options) : at.toLocaleString("sv", options);
 }
 
 // What the answered schedule says about the hint that was sent.

@@ -19,6 +19,8 @@ function show(state, words) {
   if (!pulse) return;
   pulse.classList.toggle("live", state === "live");
   pulse.classList.toggle("lost", state === "lost");
+  // What is on the page may be old until the stream is back.
+  document.body.classList.toggle("stale", state === "lost");
   const label = pulse.lastElementChild;
   if (label.textContent !== words) label.textContent = words;
 }

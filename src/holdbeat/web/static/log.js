@@ -1,4 +1,5 @@
 // Follows the log of a job as it is written; what was written before comes first.
+import { zone } from "./zone.js";
 
 const MOST_LINES = 5000;
 
@@ -23,7 +24,7 @@ export function startLog() {
     const time = document.createElement("time");
     time.dateTime = line.at;
     time.title = line.at;
-    time.textContent = line.at.slice(11, 19);
+    time.textContent = new Date(line.at).toLocaleTimeString("sv", { timeZone: zone(), hourCycle: "h23" });
     row.append(time, line.text);
     place.append(row);
     count += 1;

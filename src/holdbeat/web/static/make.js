@@ -1,6 +1,7 @@
 // Forms that make or change something. What the API refuses is said beside the field, in its words, and what was typed stays.
 import { call, leave, toast } from "./actions.js";
 import { span, updateTimes } from "./times.js";
+import { instantOf } from "./zone.js";
 
 const PREVIEW_MS = 350;
 
@@ -21,19 +22,37 @@ function valueOf(field) {
       const unit = Number(field.parentElement.querySelector("[data-unit]").value);
       return Number.isNaN(Number(text)) ? text : Number(text) * unit;
     }
-    case "instant": return new Date(text).toISOString();
+    case "instant": return instantOf(text);
     case "json":
       try {
         return JSON.parse(text);
       } catch (error) {
-        throw new NotJson(field.name, `${field.name} is not JSON: ${error.message}`);
+        const name = field.name || `params.${field.dataset.param}`;
+        throw new NotJson(name, `${name} is not JSON: ${error.message}`);
       }
     default: return text;
   }
 }
 
+// The params of the fields that a type's schema has made; a box that stands as it did is left to the default.
+function paramsOf(form) {
+  const params = {};
+  for (const field of form.querySelectorAll("[data-param]")) {
+    if (field.closest("[hidden]")) continue;
+    if (field.dataset.kind === "flag") {
+      if (String(field.checked) !== field.dataset.default) params[field.dataset.param] = field.checked;
+      continue;
+    }
+    const value = valueOf(field);
+    if (value !== undefined) params[field.dataset.param] = value;
+  }
+  return params;
+}
+
 export function bodyOf(form) {
   const body = {};
+  const params = paramsOf(form);
+  if (Object.keys(params).length) body.params = params;
   for (const field of form.elements) {
     if (!field.name || field.closest("[hidden]") || field.dataset.chooses !== undefined) continue;
     if (field.dataset.kind === "flag") {
@@ -68,9 +87,8 @@ export function forgetAll(form) {
 export function refuse(form, error) {
   const named = (error.answer && error.answer.field) || "";
   const head = named.split(/[.[]/)[0];
-  const place = [...form.querySelectorAll("[data-field]")].find(
-    (each) => !each.hidden && each.dataset.field.split(" ").includes(head),
-  );
+  const places = [...form.querySelectorAll("[data-field]")].filter((each) => !each.closest("[hidden]"));
+  const place = [named, head].map((name) => places.find((each) => name && each.dataset.field.split(" ").includes(name))).find(Boolean);
   if (!place) {
     const refusal = form.querySelector("[data-refusal]");
     refusal.textContent = error.message;
@@ -175,6 +193,23 @@ function startTypes(form) {
   describe();
 }
 
+// Whoever goes from the form to JSON takes along what is typed.
+function startWriting(form) {
+  form.querySelector("[data-writes-json]")?.addEventListener("click", () => {
+    const place = form.querySelector("[data-choice=form]");
+    const wasHidden = place.hidden;
+    place.hidden = false;
+    try {
+      const params = paramsOf(form);
+      if (Object.keys(params).length) form.elements.params.value = JSON.stringify(params, null, 2);
+    } catch {
+      // What is no JSON yet stays where it was typed.
+    } finally {
+      place.hidden = wasHidden;
+    }
+  });
+}
+
 function startPreview(form) {
   const path = form.dataset.preview;
   if (!path) return;
@@ -247,6 +282,7 @@ export function startMake() {
     startChoices(form);
     startExceptions(form);
     startTypes(form);
+    startWriting(form);
     startPreview(form);
     const before = form.dataset.change ? bodyOf(form) : null;
     form.addEventListener("submit", (event) => {

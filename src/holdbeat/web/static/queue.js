@@ -17,9 +17,28 @@ function neighbour(row, step) {
 
 let moves = Promise.resolve();
 
+// Where a row stands now, as the server would be told to put it back there.
+function standing(row) {
+  const mates = rows().filter((each) => each.dataset.priority === row.dataset.priority);
+  const index = mates.indexOf(row);
+  if (mates[index + 1]) return { before: mates[index + 1].dataset.job };
+  return mates[index - 1] ? { after: mates[index - 1].dataset.job } : null;
+}
+
+async function putBack(id, body) {
+  try {
+    await call("POST", `/api/jobs/${id}/move`, body);
+  } catch (error) {
+    toast(error.message, true);
+  }
+  refresh();
+}
+
 // The row goes to its new place at once, so that the next key means what the reader sees; the server is told in order.
 function move(row, body, place) {
   const id = row.dataset.job;
+  const before = standing(row);
+  const title = row.querySelector(".name b")?.textContent ?? "the job";
   const focused = row.contains(document.activeElement) ? document.activeElement : null;
   place(row);
   if (focused && focused.matches("[data-move]")) focused.focus();
@@ -28,6 +47,7 @@ function move(row, body, place) {
   moves = moves.then(async () => {
     try {
       await call("POST", `/api/jobs/${id}/move`, body);
+      toast(`Moved ${title}`, false, before ? () => putBack(id, before) : null);
     } catch (error) {
       toast(error.message, true);
     } finally {

@@ -6,7 +6,7 @@ CREATE TABLE jobs (
     type text COLLATE "C" NOT NULL,
     params json NOT NULL DEFAULT '{}',
     status text COLLATE "C" NOT NULL DEFAULT 'QUEUED'
-        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
+        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED', 'CONTINUED')),
     priority bigint NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 100),
     position bigint NOT NULL,
     resource text COLLATE "C" NOT NULL DEFAULT 'default',
@@ -16,7 +16,7 @@ CREATE TABLE jobs (
     group_id text COLLATE "C",
     sequence bigint,
     retry_of text COLLATE "C",
-    retry_kind text COLLATE "C" CHECK (retry_kind IN ('auto', 'manual')),
+    retry_kind text COLLATE "C" CHECK (retry_kind IN ('auto', 'manual', 'continue')),
     retried_by text COLLATE "C",
     permanently_failed boolean NOT NULL DEFAULT false,
     retry_policy json NOT NULL DEFAULT '{"max_attempts":3,"base_delay_s":10,"max_delay_s":3600,"jitter":0}',
@@ -36,13 +36,20 @@ CREATE TABLE jobs (
     effective_priority bigint NOT NULL DEFAULT 0,
     ages_at timestamptz,
     attempt bigint NOT NULL DEFAULT 0,
-    trace text COLLATE "C"
+    trace text COLLATE "C",
+    partition text COLLATE "C" NOT NULL DEFAULT '',
+    title text COLLATE "C" NOT NULL DEFAULT '',
+    root_id text COLLATE "C",
+    waits json
 ) WITH (fillfactor = 80);
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
 -- PostgreSQL, before its first ANALYZE, would rather sort all ready jobs than a few of them at a time.
 CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at, id)
     WHERE status = 'QUEUED' AND hold = 0;
+-- For limits that count by partition: the first job of each partition, found without reading past those of another.
+CREATE INDEX jobs_turns ON jobs (resource, type, effective_priority DESC, partition, position, created_at, id)
+    WHERE status = 'QUEUED' AND hold = 0 AND partition <> '';
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
 -- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
 CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND effective_priority < 100;
@@ -52,7 +59,11 @@ CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPP
 CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by IS NULL AND NOT permanently_failed;
 CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
+CREATE UNIQUE INDEX jobs_continuation ON jobs (retry_of) WHERE retry_kind = 'continue';
+CREATE INDEX jobs_continued ON jobs (id) WHERE status = 'CONTINUED';
 CREATE INDEX jobs_manual_retry ON jobs (retry_of) WHERE retry_kind = 'manual';
+-- The unfinished jobs of a chain, of which there is one, or one for each manual retry.
+CREATE INDEX jobs_chain ON jobs (root_id) WHERE root_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING');
 CREATE INDEX jobs_group ON jobs (group_id, sequence) WHERE group_id IS NOT NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_in_flight ON jobs (schedule_id)
@@ -72,7 +83,7 @@ CREATE TABLE job_runs (
     fence bigint NOT NULL DEFAULT 0,
     started_at timestamptz NOT NULL,
     finished_at timestamptz,
-    status text COLLATE "C" CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED')),
+    status text COLLATE "C" CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CONTINUED')),
     exit_code bigint,
     error text COLLATE "C",
     error_kind text COLLATE "C" CHECK (error_kind IN
@@ -95,10 +106,14 @@ CREATE TABLE leases (
     acquired_at timestamptz NOT NULL,
     heartbeat_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
+    partition text COLLATE "C" NOT NULL DEFAULT '',
+    number bigint,
     UNIQUE (worker_id, slot),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
+-- number: that of the slot within its resource, where a limit gives the resource slots.
+CREATE UNIQUE INDEX leases_number ON leases (resource, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
 
 CREATE TABLE job_groups (
@@ -224,7 +239,8 @@ CREATE TABLE direct_reservations (
     result json,
     worker_id text COLLATE "C",
     fence bigint,
-    cancel_requested_at timestamptz
+    cancel_requested_at timestamptz,
+    partition text COLLATE "C" NOT NULL DEFAULT ''
 );
 CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
 CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
@@ -337,6 +353,40 @@ CREATE TABLE queue_pauses (
     reason text COLLATE "C"
 );
 
+-- What programs declare (origin settings) and what operators set (origin operator, which wins). meta.limits names the
+-- state of these rows: whoever changes one by hand must change that value, too.
+CREATE TABLE limits (
+    name text COLLATE "C" NOT NULL,
+    origin text COLLATE "C" NOT NULL CHECK (origin IN ('settings', 'operator')),
+    source text COLLATE "C" NOT NULL CHECK (source IN ('concurrency', 'limits', 'operator')),
+    resource text COLLATE "C",
+    type text COLLATE "C",
+    slots bigint CHECK (slots >= 0),
+    rate_count bigint CHECK (rate_count > 0),
+    rate_per_s double precision CHECK (rate_per_s > 0),
+    rate_burst bigint CHECK (rate_burst >= 0),
+    per_partition boolean NOT NULL DEFAULT false,
+    fair boolean NOT NULL DEFAULT false,
+    changed_at timestamptz NOT NULL,
+    changed_by text COLLATE "C",
+    PRIMARY KEY (name, origin),
+    CHECK ((rate_count IS NULL) = (rate_per_s IS NULL))
+);
+
+-- due: when the next start under this limit would be, if all were evenly spaced; seconds since 1970.
+CREATE TABLE rates (
+    key text COLLATE "C" NOT NULL,
+    partition text COLLATE "C" NOT NULL DEFAULT '',
+    due double precision NOT NULL,
+    PRIMARY KEY (key, partition)
+) WITH (fillfactor = 50);
+
+-- The partition that was served last under a fair limit.
+CREATE TABLE turns (
+    key text COLLATE "C" PRIMARY KEY NOT NULL,
+    partition text COLLATE "C" NOT NULL
+);
+
 CREATE TABLE progress (
     run_id text COLLATE "C" PRIMARY KEY NOT NULL,
     fraction double precision,
@@ -362,6 +412,30 @@ CREATE TABLE artifacts (
     data bytea,
     created_at timestamptz NOT NULL,
     PRIMARY KEY (run_id, name)
+);
+
+-- The values that the handlers of a chain keep; root_id is the first job of the chain.
+CREATE TABLE steps (
+    root_id text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    value json NOT NULL,
+    size bigint NOT NULL,
+    started_at timestamptz NOT NULL,
+    duration_s double precision NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    kept_at timestamptz NOT NULL,
+    PRIMARY KEY (root_id, name)
+);
+
+-- Messages to a chain, numbered by name from 1; they stay until the chain goes.
+CREATE TABLE signals (
+    root_id text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    number bigint NOT NULL,
+    payload json NOT NULL,
+    sent_by text COLLATE "C",
+    sent_at timestamptz NOT NULL,
+    PRIMARY KEY (root_id, name, number)
 );
 
 CREATE TABLE meta (

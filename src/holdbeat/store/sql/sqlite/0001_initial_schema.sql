@@ -6,7 +6,7 @@ CREATE TABLE jobs (
     type TEXT NOT NULL,
     params TEXT NOT NULL DEFAULT '{}',
     status TEXT NOT NULL DEFAULT 'QUEUED'
-        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
+        CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED', 'CONTINUED')),
     priority INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 100),
     position INTEGER NOT NULL,
     resource TEXT NOT NULL DEFAULT 'default',
@@ -16,7 +16,7 @@ CREATE TABLE jobs (
     group_id TEXT,
     sequence INTEGER,
     retry_of TEXT,
-    retry_kind TEXT CHECK (retry_kind IN ('auto', 'manual')),
+    retry_kind TEXT CHECK (retry_kind IN ('auto', 'manual', 'continue')),
     retried_by TEXT,
     permanently_failed INTEGER NOT NULL DEFAULT 0,
     retry_policy TEXT NOT NULL DEFAULT '{"max_attempts":3,"base_delay_s":10,"max_delay_s":3600,"jitter":0}',
@@ -36,13 +36,20 @@ CREATE TABLE jobs (
     effective_priority INTEGER NOT NULL DEFAULT 0,
     ages_at TEXT,
     attempt INTEGER NOT NULL DEFAULT 0,
-    trace TEXT
+    trace TEXT,
+    partition TEXT NOT NULL DEFAULT '',
+    title TEXT NOT NULL DEFAULT '',
+    root_id TEXT,
+    waits TEXT
 );
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
 -- PostgreSQL, before its first ANALYZE, would rather sort all ready jobs than a few of them at a time.
 CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at, id)
     WHERE status = 'QUEUED' AND hold = 0;
+-- For limits that count by partition: the first job of each partition, found without reading past those of another.
+CREATE INDEX jobs_turns ON jobs (resource, type, effective_priority DESC, partition, position, created_at, id)
+    WHERE status = 'QUEUED' AND hold = 0 AND partition <> '';
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
 -- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
 CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND effective_priority < 100;
@@ -52,7 +59,11 @@ CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPP
 CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by IS NULL AND permanently_failed = 0;
 CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
+CREATE UNIQUE INDEX jobs_continuation ON jobs (retry_of) WHERE retry_kind = 'continue';
+CREATE INDEX jobs_continued ON jobs (id) WHERE status = 'CONTINUED';
 CREATE INDEX jobs_manual_retry ON jobs (retry_of) WHERE retry_kind = 'manual';
+-- The unfinished jobs of a chain, of which there is one, or one for each manual retry.
+CREATE INDEX jobs_chain ON jobs (root_id) WHERE root_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING');
 CREATE INDEX jobs_group ON jobs (group_id, sequence) WHERE group_id IS NOT NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_in_flight ON jobs (schedule_id)
@@ -117,7 +128,7 @@ CREATE TABLE job_runs (
     fence INTEGER NOT NULL DEFAULT 0,
     started_at TEXT NOT NULL,
     finished_at TEXT,
-    status TEXT CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED')),
+    status TEXT CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CONTINUED')),
     exit_code INTEGER,
     error TEXT,
     error_kind TEXT CHECK (error_kind IN
@@ -153,10 +164,14 @@ CREATE TABLE leases (
     acquired_at TEXT NOT NULL,
     heartbeat_at TEXT NOT NULL,
     expires_at TEXT NOT NULL,
+    partition TEXT NOT NULL DEFAULT '',
+    number INTEGER,
     UNIQUE (worker_id, slot),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITHOUT ROWID;
 
+-- number: that of the slot within its resource, where a limit gives the resource slots.
+CREATE UNIQUE INDEX leases_number ON leases (resource, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
 
 CREATE TABLE job_groups (
@@ -293,7 +308,8 @@ CREATE TABLE direct_reservations (
     result TEXT,
     worker_id TEXT,
     fence INTEGER,
-    cancel_requested_at TEXT
+    cancel_requested_at TEXT,
+    partition TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
 CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
@@ -409,6 +425,40 @@ CREATE TABLE counters (
 ) WITHOUT ROWID;
 INSERT INTO counters (name, value) VALUES ('fence', 0);
 
+-- What programs declare (origin settings) and what operators set (origin operator, which wins). meta.limits names the
+-- state of these rows: whoever changes one by hand must change that value, too.
+CREATE TABLE limits (
+    name TEXT NOT NULL,
+    origin TEXT NOT NULL CHECK (origin IN ('settings', 'operator')),
+    source TEXT NOT NULL CHECK (source IN ('concurrency', 'limits', 'operator')),
+    resource TEXT,
+    type TEXT,
+    slots INTEGER CHECK (slots >= 0),
+    rate_count INTEGER CHECK (rate_count > 0),
+    rate_per_s REAL CHECK (rate_per_s > 0),
+    rate_burst INTEGER CHECK (rate_burst >= 0),
+    per_partition INTEGER NOT NULL DEFAULT 0,
+    fair INTEGER NOT NULL DEFAULT 0,
+    changed_at TEXT NOT NULL,
+    changed_by TEXT,
+    PRIMARY KEY (name, origin),
+    CHECK ((rate_count IS NULL) = (rate_per_s IS NULL))
+);
+
+-- due: when the next start under this limit would be, if all were evenly spaced; seconds since 1970.
+CREATE TABLE rates (
+    key TEXT NOT NULL,
+    partition TEXT NOT NULL DEFAULT '',
+    due REAL NOT NULL,
+    PRIMARY KEY (key, partition)
+) WITHOUT ROWID;
+
+-- The partition that was served last under a fair limit.
+CREATE TABLE turns (
+    key TEXT PRIMARY KEY NOT NULL,
+    partition TEXT NOT NULL
+);
+
 CREATE TABLE progress (
     run_id TEXT PRIMARY KEY NOT NULL,
     fraction REAL,
@@ -434,6 +484,30 @@ CREATE TABLE artifacts (
     data BLOB,
     created_at TEXT NOT NULL,
     PRIMARY KEY (run_id, name)
+);
+
+-- The values that the handlers of a chain keep; root_id is the first job of the chain.
+CREATE TABLE steps (
+    root_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    started_at TEXT NOT NULL,
+    duration_s REAL NOT NULL,
+    run_id TEXT NOT NULL,
+    kept_at TEXT NOT NULL,
+    PRIMARY KEY (root_id, name)
+);
+
+-- Messages to a chain, numbered by name from 1; they stay until the chain goes.
+CREATE TABLE signals (
+    root_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    payload TEXT NOT NULL,
+    sent_by TEXT,
+    sent_at TEXT NOT NULL,
+    PRIMARY KEY (root_id, name, number)
 );
 
 CREATE TABLE meta (

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 
-from holdbeat.domain.views import REDACTED, SECRET_HEADERS
+from holdbeat.domain.headers import SECRET_HEADERS
+from holdbeat.domain.redaction import REDACTED
 
 _NAMES = "|".join(sorted(re.escape(name) for name in SECRET_HEADERS))
 _PATTERNS = (
     # Credentials in an address: the user may be shown, the password not.
-    (re.compile(r"(?P<kept>\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@'\"]*:)[^\s/@'\"]+(?=@)"), r"\g<kept>" + REDACTED),
+    (re.compile(r"(?P<kept>\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@'\"]*:)[^\s'\"]+(?=@)"), r"\g<kept>" + REDACTED),
     # password=… of a connection string or a query.
     (
         re.compile(
@@ -47,6 +48,12 @@ def _may_have_secrets(text: str) -> bool:
         or "pwd" in low
         or "bearer" in low
         or "basic" in low
+        or "token" in low
+        or "apikey" in low
+        or "-key" in low
+        or "session" in low
+        or "signature" in low
+        or "dpop" in low
         or "hb_" in low
         or "whsec_" in low
         or ("@" in low and "://" in low)

@@ -1,0 +1,14 @@
+"""Routes of limits."""
+
+from __future__ import annotations
+
+from holdbeat.api.routes import Routes
+from holdbeat.operations import limits
+from holdbeat.schemas.base import Items
+from holdbeat.schemas.limits import Limit, LimitChange
+
+routes = Routes("limits", path_id={"type": "string", "minLength": 1, "maxLength": 200, "description": "The name."})
+
+routes.operation("GET", "/api/limits", limits.list_limits, answers={200: Items[Limit]})
+routes.operation("PUT", "/api/limits/{id}", limits.set_limit, body=LimitChange, answers={200: Limit})
+routes.operation("DELETE", "/api/limits/{id}", limits.reset_limit, answers={200: Items[Limit]}, refuses=(409,))

@@ -1,0 +1,129 @@
+"""Verbs about limits: list, set, reset."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from holdbeat.cli.arguments import without_none
+from holdbeat.cli.backend import Backend
+from holdbeat.cli.options import JSON, WATCH, ListingGroup, example, reaching
+from holdbeat.cli.output import instant, show, show_list, shown, table
+
+_RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*(s|m|h|d)")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@click.group(
+    cls=ListingGroup,
+    epilog=example("holdbeat limits set gpu --slots 2", "holdbeat limits set api --resource http --rate 60/m"),
+)
+def limits() -> None:
+    """How much work runs at once and how often it starts, over all workers."""
+
+
+@limits.command("list", epilog=example("holdbeat limits list --watch"))
+@WATCH
+@JSON
+@reaching
+def list_limits(backend: Backend, watch: float | None, as_json: bool) -> None:
+    """List the limits in force with the slots in use and the jobs that wait."""
+    show_list(backend.list_limits, lambda page: [_table(page["items"])], as_json=as_json, watch=watch)
+
+
+@limits.command("set", epilog=example("holdbeat limits set gpu --slots 2", "holdbeat limits set api --rate 60/m"))
+@click.argument("name")
+@click.option("--resource", help="Covers the work on this resource.")
+@click.option("--type", "type_", help="Covers the work of this job type.")
+@click.option("--everything", is_flag=True, help="For a new limit: covers all work.")
+@click.option("--slots", type=click.IntRange(0), help="How many may run at once.")
+@click.option("--rate", metavar="COUNT/TIME", help="How many may start in a time, e.g. 60/m or 5/10s.")
+@click.option("--burst", type=click.IntRange(0), help="How many more may start early.")
+@click.option("--per-partition/--whole", default=None, help="Count each partition by itself.")
+@JSON
+@reaching
+def set_limit(
+    backend: Backend,
+    name: str,
+    resource: str | None,
+    type_: str | None,
+    everything: bool,
+    slots: int | None,
+    rate: str | None,
+    burst: int | None,
+    per_partition: bool | None,
+    as_json: bool,
+) -> None:
+    """Set fields of the limit NAME; running workers obey at once."""
+    known = {limit["name"]: limit for limit in backend.list_limits()["items"]}.get(name)
+    if known is None and not (resource or type_ or everything):
+        raise click.UsageError(
+            f"There is no limit {shown(name)} yet: say what it covers with --resource, --type or --everything."
+        )
+    changes = without_none({"resource": resource, "type": type_, "slots": slots, "per_partition": per_partition})
+    if rate is not None or burst is not None:
+        changes["rate"] = _rate(rate, burst, known)
+    if not changes:
+        raise click.UsageError("Say what to set: --slots, --rate, --burst or --per-partition.")
+    show(backend.set_limit(name, changes), lambda answer: [_table([answer])], as_json=as_json)
+
+
+@limits.command("reset", epilog=example("holdbeat limits reset gpu"))
+@click.argument("name")
+@JSON
+@reaching
+def reset_limit(backend: Backend, name: str, as_json: bool) -> None:
+    """Take back what was set for the limit NAME: what settings declare holds again."""
+    show(backend.reset_limit(name), lambda answer: _after_reset(name, answer), as_json=as_json)
+
+
+def _after_reset(name: str, answer: Any) -> list[Any]:
+    return [_table(answer["items"])] if answer["items"] else [f"{shown(name)} is removed: nothing declares it."]
+
+
+def _rate(text: str | None, burst: int | None, known: Any) -> dict[str, Any]:
+    """A rate from `60/m` or `5/10s`; the burst alone changes the rate that is there."""
+    rate: dict[str, Any] = dict((known or {}).get("rate") or {})
+    if text is not None:
+        match = _RATE.fullmatch(text.strip())
+        if match is None:
+            raise click.UsageError(f"--rate {text!r} is no rate. Write it as 60/m, 5/10s or 1000/h.")
+        count, amount, unit = match.groups()
+        rate |= {"count": int(count), "per_s": float(amount or 1) * _UNITS[unit]}
+    elif not rate:
+        raise click.UsageError("--burst needs a --rate.")
+    return rate if burst is None else {**rate, "burst": burst}
+
+
+def _table(items: list[Any]) -> Any:
+    return table(
+        ("name", "covers", "slots", "used", "rate", "waiting", "next start", "by"),
+        [
+            (
+                shown(limit["name"]),
+                _covers(limit),
+                "–" if limit["slots"] is None else f"{limit['slots']}{' each' if limit['per_partition'] else ''}",
+                str(limit["used"]),
+                _rate_words(limit),
+                str(limit["waiting"]),
+                instant(limit["next_start_at"]) if limit["next_start_at"] else "",
+                limit["origin"],
+            )
+            for limit in items
+        ],
+    )
+
+
+def _covers(limit: Any) -> str:
+    parts = [f"{key} {shown(limit[key])}" for key in ("resource", "type") if limit[key] is not None]
+    return ", ".join(parts) or "everything"
+
+
+def _rate_words(limit: Any) -> str:
+    rate = limit["rate"]
+    if rate is None:
+        return "–"
+    burst = f" +{rate['burst']}" if rate["burst"] else ""
+    return f"{rate['count']} in {rate['per_s']:g} s{burst}{' each' if limit['per_partition'] else ''}"

@@ -1,0 +1,154 @@
+"""Capacity: what each limit has left at one instant.
+
+Guards CON-002 and CAP-01: used slots are a pure function of the live leases, so there is no counter to leak. What a
+rate has left follows from one instant that is kept for each limit and partition (LIM-05).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from holdbeat.domain.limit import Limits, Pool
+from holdbeat.domain.rate import Rate, due_after, next_start, permitted
+
+
+class Usage(NamedTuple):
+    """So many leases, or waiting direct requests, of one kind."""
+
+    resource: str
+    type: str
+    amount: int
+    partition: str = ""
+
+
+class Place(NamedTuple):
+    """Where a limit counts: the key of the pool, and the partition if it counts by partition."""
+
+    key: str
+    partition: str = ""
+
+
+def place_of(pool: Pool, partition: str) -> Place:
+    return Place(pool.key, partition if pool.limit.per_partition else "")
+
+
+class Capacity:
+    """The room that limits leave, from what was read in the claiming transaction.
+
+    A queued job may take a slot only while free slots outnumber the direct requests that still wait for one.
+    """
+
+    def __init__(
+        self, limits: Limits, leases: Iterable[Usage], waiting_reservations: Iterable[Usage] = (), *, now: float = 0.0
+    ) -> None:
+        self._limits = limits
+        self._now = now
+        self._used: Counter[Place] = Counter()
+        self._waiting: Counter[Place] = Counter()
+        self._due: dict[Place, float] = {}
+        self._started: Counter[Place] = Counter()
+        """Starts of this claim, where a rate counts them."""
+        self._rates: dict[Place, Rate] = {}
+        """The rates of those places."""
+        for counter, usages in ((self._used, leases), (self._waiting, waiting_reservations)):
+            for resource, type_, amount, partition in usages:
+                for place in self.places(resource, type_, partition):
+                    counter[place] += amount
+
+    def places(self, resource: str, type_: str, partition: str = "") -> list[Place]:
+        """Where work of this kind is counted."""
+        return [place_of(pool, partition) for pool in self._limits.covering(resource, type_)]
+
+    def learn_rates(self, due: Mapping[Place, float]) -> None:
+        """Takes in the instants that rates go by; a place without one has not started anything lately."""
+        self._due.update(due)
+
+    def used(self, pool: Pool, partition: str = "") -> int:
+        return self._used[place_of(pool, partition)]
+
+    def free_behind(
+        self, resource: str, type_: str, ahead: Mapping[Place, int], partition: str | None = ""
+    ) -> int | None:
+        """How many could start when those ahead have; None without limit, never negative.
+
+        A lowered limit may have less than nothing: that is nothing. With None as the partition, limits that count by
+        partition are left out.
+        """
+        free: int | None = None
+        for pool in self._limits.covering(resource, type_):
+            limit = pool.limit
+            if partition is None and limit.per_partition:
+                continue
+            place = place_of(pool, partition or "")
+            if limit.slots is not None:
+                left = max(0, limit.slots - self._used[place] - ahead.get(place, 0))
+                free = left if free is None else min(free, left)
+            if limit.rate is not None:
+                left = permitted(limit.rate, self._due.get(place), self._now) - self._started[place]
+                left = max(0, left - ahead.get(place, 0))
+                free = left if free is None else min(free, left)
+        return free
+
+    def free(self, resource: str, type_: str, partition: str = "") -> int | None:
+        """How many pieces of work of this kind could start; None without limit."""
+        return self.free_behind(resource, type_, {}, partition)
+
+    def free_for_jobs(self, resource: str, type_: str, partition: str | None = "") -> int | None:
+        """The same, without what waiting direct requests have a claim on."""
+        return self.free_behind(resource, type_, self._waiting, partition)
+
+    def take(self, resource: str, type_: str, partition: str = "", count: int = 1) -> None:
+        for pool in self._limits.covering(resource, type_):
+            place = place_of(pool, partition)
+            self._used[place] += count
+            if pool.limit.rate is not None:
+                self._started[place] += count
+                self._rates[place] = pool.limit.rate
+
+    def grant(self, resource: str, type_: str, partition: str = "") -> None:
+        """A waiting direct request got its slot."""
+        self.take(resource, type_, partition)
+        for place in self.places(resource, type_, partition):
+            self._waiting[place] -= 1
+
+    def next_start(self, resource: str, type_: str, partition: str | None = "") -> float | None:
+        """When rates permit the next start, if that lies ahead."""
+        latest = self._now
+        for pool in self._limits.covering(resource, type_):
+            rate = pool.limit.rate
+            if rate is not None and not (partition is None and pool.limit.per_partition):
+                place = place_of(pool, partition or "")
+                due = self._due.get(place)
+                if self._started[place]:
+                    due = due_after(rate, due, self._now, self._started[place])
+                latest = max(latest, next_start(rate, due, self._now))
+        return latest if latest > self._now else None
+
+    def next_permitted(self, resource: str, type_: str) -> float | None:
+        """When a rate first permits another start of such work, in whichever of the partitions that are known."""
+        partitions = {place.partition for place in (*self._due, *self._started)} | {""}
+        starts = [at for at in (self.next_start(resource, type_, each) for each in partitions) if at is not None]
+        return min(starts, default=None)
+
+    def rates_to_keep(self) -> list[tuple[str, str, float]]:
+        """Key, partition and new instant of each place where something has started."""
+        return [
+            (*place, due_after(rate, self._due.get(place), self._now, self._started[place]))
+            for place, rate in self._rates.items()
+        ]
+
+    def fullest(self, resource: str, type_: str, partition: str = "") -> Pool | None:
+        """The pool that has the fewest free slots for such work; None without limit."""
+        pools = [pool for pool in self._limits.covering(resource, type_) if pool.limit.slots is not None]
+        return min(
+            pools,
+            key=lambda pool: ((pool.limit.slots or 0) - self.used(pool, partition), pool.key),
+            default=None,
+        )
+
+    def is_full(self, resource: str, type_: str, partition: str = "") -> bool:
+        """Whether slots are lacking, whatever rates say."""
+        pool = self.fullest(resource, type_, partition)
+        return pool is not None and self.used(pool, partition) >= (pool.limit.slots or 0)

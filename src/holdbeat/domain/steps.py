@@ -1,0 +1,49 @@
+"""Steps: named pieces of a handler whose values are kept for the whole chain of its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdbeat.domain.errors import Invalid
+
+MAX_STEP_BYTES = 10_485_760
+_NAME_MAX = 200
+RESERVED = "$"
+"""Names that begin with it belong to sleeps, waits and children."""
+
+
+def check_step_name(name: str) -> str:
+    """Refuses names that could be taken for another step's, or that a list could not show."""
+    if not isinstance(name, str) or not 1 <= len(name) <= _NAME_MAX or not name.isprintable() or name != name.strip():
+        raise Invalid(
+            f"A step's name has 1 to {_NAME_MAX} printable characters and no blanks around it.",
+            code="invalid_step_name",
+            field="name",
+        )
+    if name.startswith(RESERVED) or "#" in name:
+        raise Invalid(
+            f"A step's name does not begin with {RESERVED} and has no # in it: a name that is used again becomes "
+            f"name#2 by itself. Choose another name than {name!r}.",
+            code="invalid_step_name",
+            field="name",
+        )
+    return name
+
+
+def numbered(name: str, number: int) -> str:
+    """The key of the n-th use of a name in one run."""
+    return name if number == 1 else f"{name}#{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that is kept."""
+
+    name: str
+    value: Any
+    size: int
+    started_at: datetime
+    duration_s: float
+    run_id: str

@@ -1,0 +1,83 @@
+"""The Keeper of one run: what its handler keeps for the chain goes into the store under the run's lease.
+
+Guards LEASE-03 for steps: a run whose lease is gone is told to stop, and its handler ends at the step that was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdbeat.domain.clock import from_iso
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import Job
+from holdbeat.domain.lease import Lease
+from holdbeat.domain.params import dumps
+from holdbeat.handlers.context import Cancelled
+from holdbeat.handlers.steps import Request
+from holdbeat.handlers.stop import StopReason, StopSignal
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.durable.signals import SignalWait, give_up_waiting, look_for_signal
+from holdbeat.store.durable.steps import LeaseGone, StepEntry, keep_step, kept_values
+
+
+class RunKeeper:
+    """Called from whatever thread or event loop the handler uses."""
+
+    __slots__ = ("_job", "_lease", "_stop", "_store")
+
+    def __init__(self, store: PersistenceAdapter, lease: Lease, job: Job, stop: StopSignal) -> None:
+        self._store = store
+        self._lease = lease
+        self._job = job
+        self._stop = stop
+
+    def ask(self, request: Request) -> Any:
+        is_read, verb, argument, answer = self._verb(request)
+        try:
+            call = self._store.read_sync if is_read else self._store.write_sync
+            return answer(call(verb, argument))
+        except LeaseGone as error:
+            raise self._stopped(error) from error
+
+    async def ask_async(self, request: Request) -> Any:
+        is_read, verb, argument, answer = self._verb(request)
+        try:
+            call = self._store.read if is_read else self._store.write
+            return answer(await call(verb, argument))
+        except LeaseGone as error:
+            raise self._stopped(error) from error
+
+    def _stopped(self, error: LeaseGone) -> Cancelled:
+        self._stop.set(StopReason.LOST)
+        return Cancelled(str(error))
+
+    def _verb(self, request: Request) -> tuple[bool, Any, Any, Callable[[Any], Any]]:
+        """Whether it only reads, the verb of the store with its argument, and what its result means to the handler."""
+        match request["do"]:
+            case "kept":
+                return True, kept_values, self._job.chain_id, _as_it_is
+            case "keep":
+                text = dumps(request["value"])
+                lease = self._lease
+                entry = StepEntry(
+                    lease.id, lease.worker_id, lease.fence, self._job.chain_id, request["name"], text,
+                    from_iso(request["started_at"]), float(request["duration_s"]),
+                )  # fmt: skip
+                return False, keep_step, entry, lambda kept: None if kept == text else kept
+            case "signal":
+                return True, look_for_signal, self._signal_wait(request), _as_it_is
+            case "give_up":
+                return False, give_up_waiting, self._signal_wait(request), _as_it_is
+        raise Invalid(f"A handler cannot ask for {request['do']!r}.")
+
+    def _signal_wait(self, request: Request) -> SignalWait:
+        lease = self._lease
+        return SignalWait(
+            lease.id, lease.worker_id, lease.fence, self._job.chain_id, request["key"], request["name"],
+            int(request["number"]),
+        )  # fmt: skip
+
+
+def _as_it_is(result: Any) -> Any:
+    return result

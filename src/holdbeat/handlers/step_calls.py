@@ -1,0 +1,129 @@
+"""How handlers call steps: awaited in async handlers, plainly in threads and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from holdbeat.domain.clock import Clock
+from holdbeat.domain.duration import Duration
+from holdbeat.domain.job import Job
+from holdbeat.handlers.stop import StopSignal
+
+if TYPE_CHECKING:
+    from holdbeat.handlers.steps import Keeper, Steps
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class StepState:
+    """What both kinds of calls need of the Context."""
+
+    job: Job | None
+    _keeper: Keeper | None
+    _clock: Clock
+    _stop: StopSignal
+    _suspend_s: float
+
+    def checkpoint(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def _steps(self) -> Steps:
+        """Made at the first step: a run without steps pays nothing for them."""
+        steps: Steps | None = self.__dict__.get("_steps_of_run")
+        if steps is not None:
+            return steps
+        from holdbeat.handlers.steps import Steps as Kept
+
+        is_first = self.job is None or self.job.retry_of is None
+        made: Steps = self.__dict__.setdefault("_steps_of_run", Kept(self._keeper, self._clock, is_first=is_first))
+        return made
+
+
+class StepCalls(StepState):
+    """Steps in async handlers."""
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[T]],
+        /,
+        *args: Any,
+        retries: int,
+        delay: Duration = 0,
+        timeout: Duration | None = None,
+        **kwargs: Any,
+    ) -> Awaitable[T]: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        retries: int,
+        delay: Duration = 0,
+        timeout: Duration | None = None,
+        **kwargs: Any,
+    ) -> Awaitable[T]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[..., Awaitable[T]], /, *args: Any, timeout: Duration, **kwargs: Any
+    ) -> Awaitable[T]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[..., T], /, *args: Any, timeout: Duration, **kwargs: Any
+    ) -> Awaitable[T]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+    @overload
+    def step(self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """Calls the function at most once to its end in the whole chain, and returns its value as JSON has it.
+
+        The value is on disk before it is returned: a later attempt gets it and does not call. If the function raises,
+        nothing is kept; `retries` and `delay` repeat it within this run, `timeout` ends an async one.
+        """
+        from holdbeat.handlers.steps import StepOptions, is_async_function
+
+        self.checkpoint()
+        options = StepOptions.taken_from(kwargs)
+        is_async = is_async_function(function)
+        return self._steps.run_async(name, lambda: function(*args, **kwargs), options, is_async=is_async)
+
+
+class PlainStepCalls(StepState):
+    """Steps in threads and processes."""
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        retries: int,
+        delay: Duration = 0,
+        timeout: Duration | None = None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    def step(self, name: str, function: Callable[..., T], /, *args: Any, timeout: Duration, **kwargs: Any) -> T: ...
+    @overload
+    def step(self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """As `Context.step`, without await. A plain function cannot be ended by a `timeout`."""
+        from holdbeat.handlers.steps import StepOptions
+
+        self.checkpoint()
+        options = StepOptions.taken_from(kwargs)
+        return self._steps.run(name, lambda: function(*args, **kwargs), options, self._pause)
+
+    def _pause(self, seconds: float) -> None:
+        self._stop.wait(seconds)
+        self.checkpoint()

@@ -1,0 +1,261 @@
+"""Steps of one run: which are kept, which are open, and how they are called and kept.
+
+Guards STEP-01 and STEP-02 in the handler's process: a kept step is not called again, a name belongs to one open step at
+a time, and a value is on disk before the handler sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from holdbeat.domain.clock import Clock, iso
+from holdbeat.domain.duration import Duration, duration_s
+from holdbeat.domain.errors import Conflict, Invalid
+from holdbeat.domain.steps import MAX_STEP_BYTES, RESERVED, check_step_name, numbered
+from holdbeat.domain.waits import Wait
+from holdbeat.handlers.outcome import as_json
+from holdbeat.handlers.threads import in_own_thread
+from holdbeat.handlers.waits import Suspended
+
+Request = dict[str, Any]
+"""What a handler asks of the store, as JSON: `do` says what, the other members are its arguments."""
+
+
+class Keeper(Protocol):
+    """Where a run keeps what its chain shall know. Requests and replies are JSON, because some cross a pipe.
+
+    Raises Cancelled if the run has lost its lease.
+    """
+
+    def ask(self, request: Request) -> Any:
+        """Blocks the calling thread until the store has answered."""
+
+    async def ask_async(self, request: Request) -> Any:
+        """The same for an event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOptions:
+    """How a step is repeated inside its run."""
+
+    retries: int = 0
+    delay_s: float = 0.0
+    timeout_s: float | None = None
+
+    @staticmethod
+    def taken_from(kwargs: dict[str, Any]) -> StepOptions:
+        """Takes the options of the step out of the arguments of its function."""
+        retries = kwargs.pop("retries", 0)
+        delay: Duration = kwargs.pop("delay", 0)
+        timeout: Duration | None = kwargs.pop("timeout", None)
+        if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= 1000:
+            raise Invalid("retries of a step is a number from 0 to 1000.", code="out_of_range", field="retries")
+        return StepOptions(
+            retries,
+            duration_s(delay, field="delay"),
+            None if timeout is None else duration_s(timeout, field="timeout"),
+        )
+
+
+class Steps:
+    """The steps of one run. Every thread and task of the handler may use it."""
+
+    def __init__(self, keeper: Keeper | None, clock: Clock, *, is_first: bool) -> None:
+        """Without a keeper, as in a direct request, steps run and are not kept. The first job of a chain has no kept
+        steps, so they are not read."""
+        self._keeper = keeper
+        self._clock = clock
+        self._kept: dict[str, str] | None = {} if is_first or keeper is None else None
+        self._lock = threading.Lock()
+        self._open: set[str] = set()
+        self._used: dict[str, int] = {}
+        self._taken: dict[str, int] = {}
+        self._waits: list[Wait] = []
+        self._is_suspended = False
+        self._ended: asyncio.Event | None = None
+        """Set when a step ends, where a wait of the same event loop waits for that."""
+
+    def begin(self, name: str) -> str:
+        """The key of this use of the name. After the run was suspended it begins nothing any more."""
+        with self._lock:
+            if self._is_suspended:
+                raise Suspended(self._waits)
+            if name in self._open:
+                raise Conflict(
+                    f"Two steps named {name!r} are open at once, and a later attempt could not tell them apart. Give "
+                    "each its own name, such as one with the number of its item.",
+                    code="step_open",
+                    step=name,
+                )
+            self._open.add(name)
+            return self._key(name)
+
+    def end(self, name: str) -> None:
+        with self._lock:
+            self._open.discard(name)
+        if self._ended is not None:
+            self._ended.set()
+
+    def number(self, name: str) -> str:
+        """The key of a use of the name that need not end before the next begins."""
+        with self._lock:
+            if self._is_suspended:
+                raise Suspended(self._waits)
+            return self._key(name)
+
+    def _key(self, name: str) -> str:
+        self._used[name] = number = self._used.get(name, 0) + 1
+        return numbered(name, number)
+
+    def load(self) -> dict[str, str]:
+        """What the chain has kept, read when it is first needed."""
+        if self._kept is None:
+            assert self._keeper is not None
+            self._kept = self._keeper.ask({"do": "kept"})
+        return self._kept
+
+    async def load_async(self) -> dict[str, str]:
+        if self._kept is None:
+            assert self._keeper is not None
+            self._kept = await self._keeper.ask_async({"do": "kept"})
+        return self._kept
+
+    # --- waits ------------------------------------------------------------------------------------------
+
+    def kept_wait(self, key: str) -> dict[str, Any] | None:
+        """How a wait stands that began in an earlier run."""
+        text = (self._kept or {}).get(key)
+        return None if text is None else json.loads(text)
+
+    def signals_taken(self, name: str) -> int:
+        return self._taken.get(name, 0)
+
+    def take_signal(self, name: str) -> None:
+        self._taken[name] = self._taken.get(name, 0) + 1
+
+    def add_wait(self, wait: Wait) -> None:
+        """Notes a wait for which the run will be suspended; parallel ones are waited for together."""
+        self._waits.append(wait)
+
+    async def others_ended(self) -> None:
+        """Waits for the steps that are open beside a wait: what they did would be lost with the run."""
+        await asyncio.sleep(0)
+        while any(not name.startswith(RESERVED) for name in self._open):
+            self._ended = asyncio.Event()
+            await self._ended.wait()
+
+    def suspended(self) -> Suspended:
+        with self._lock:
+            self._is_suspended = True
+            return Suspended(self._waits)
+
+    # --- in a thread or a process -----------------------------------------------------------------------
+
+    def run(self, name: str, call: Callable[[], Any], options: StepOptions, wait: Callable[[float], None]) -> Any:
+        """The kept value, or that of the call once it is kept. `wait` sleeps and raises if the run shall end."""
+        key = self.begin(check_step_name(name))
+        try:
+            kept = self.load()
+            if key in kept:
+                return json.loads(kept[key])
+            if options.timeout_s is not None:
+                raise _no_timeout(name)
+            began = self._clock.now()
+            started = self._clock.monotonic()
+            value = as_json(self._repeated(call, options, wait), "step", MAX_STEP_BYTES)
+            if self._keeper is None:
+                return value
+            took_s = self._clock.monotonic() - started
+            return self._known(key, value, self._keeper.ask(_keep(key, value, began, took_s)))
+        finally:
+            self.end(name)
+
+    @staticmethod
+    def _repeated(call: Callable[[], Any], options: StepOptions, wait: Callable[[float], None]) -> Any:
+        for left in range(options.retries, -1, -1):
+            try:
+                return call()
+            except Exception:
+                if not left:
+                    raise
+            wait(options.delay_s)
+        raise AssertionError
+
+    # --- in an event loop -------------------------------------------------------------------------------
+
+    async def run_async(self, name: str, call: Callable[[], Any], options: StepOptions, *, is_async: bool) -> Any:
+        """The same for an event loop; a plain function is called in a thread of its own."""
+        key = self.begin(check_step_name(name))
+        try:
+            kept = await self.load_async()
+            if key in kept:
+                return json.loads(kept[key])
+            if options.timeout_s is not None and not is_async:
+                raise _no_timeout(name)
+            began = self._clock.now()
+            started = self._clock.monotonic()
+            value = as_json(await _repeated_async(name, call, options, is_async), "step", MAX_STEP_BYTES)
+            if self._keeper is None:
+                return value
+            took_s = self._clock.monotonic() - started
+            return self._known(key, value, await self._keeper.ask_async(_keep(key, value, began, took_s)))
+        finally:
+            self.end(name)
+
+    def _known(self, key: str, value: Any, earlier: str | None) -> Any:
+        """The value that the store keeps: None stands for the one that was sent."""
+        return value if earlier is None else json.loads(earlier)
+
+
+def _keep(key: str, value: Any, began: datetime, took_s: float) -> Request:
+    return {"do": "keep", "name": key, "value": value, "started_at": iso(began), "duration_s": took_s}
+
+
+def is_async_function(function: Callable[..., Any]) -> bool:
+    """Whether a call of it must be awaited, as far as can be told without the call."""
+    inner = function
+    while isinstance(getattr(inner, "func", None), Callable):  # type: ignore[arg-type]
+        inner = inner.func  # type: ignore[attr-defined]
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004
+
+
+async def _repeated_async(name: str, call: Callable[[], Any], options: StepOptions, is_async: bool) -> Any:
+    for left in range(options.retries, -1, -1):
+        try:
+            if not is_async:
+                return await _in_thread(name, call)
+            async with asyncio.timeout(options.timeout_s):
+                return await call()
+        except Exception:
+            if not left:
+                raise
+        await asyncio.sleep(options.delay_s)
+    raise AssertionError
+
+
+async def _in_thread(name: str, call: Callable[[], Any]) -> Any:
+    """Calls a plain function in a thread. It cannot be stopped: whoever is cancelled meanwhile waits for its end."""
+    ended = asyncio.ensure_future(in_own_thread(call, name=f"step-{name}"))
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        await asyncio.wait([ended])
+        if not ended.cancelled():
+            ended.exception()
+        raise
+
+
+def _no_timeout(name: str) -> Invalid:
+    return Invalid(
+        f"The step {name!r} calls a plain function, which cannot be stopped at a timeout. Give the timeout to what it "
+        "calls, or make it an async function.",
+        code="step_timeout",
+        field="timeout",
+    )

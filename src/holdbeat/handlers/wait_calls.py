@@ -1,0 +1,183 @@
+"""How handlers sleep and wait: awaited in async handlers, plainly in threads and processes.
+
+A wait below `suspend_s` happens in place. A longer one ends the run: the handler is called again when it is over, its
+kept steps are not, and it passes the wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.clock import from_iso
+from holdbeat.domain.duration import Duration, duration_s
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.waits import Wait, WaitKind, check_signal_name
+from holdbeat.handlers.step_calls import StepState
+from holdbeat.handlers.waits import SignalTimeout
+
+if TYPE_CHECKING:
+    from holdbeat.handlers.steps import Request
+
+SLEEP = "$sleep"
+SIGNAL = "$signal:"
+
+
+class WaitState(StepState):
+    """What both kinds of calls share: the decisions, without the waiting."""
+
+    @property
+    def remaining_s(self) -> float | None:
+        raise NotImplementedError
+
+    def _sleep_of(self, key: str, delay_s: float | None, until: datetime | None) -> tuple[float, Wait]:
+        """How long is left to sleep, and the wait that ends the run if that is long."""
+        kept = self._steps.kept_wait(key)
+        if kept is not None:
+            until = from_iso(kept["until"])
+        left_s = delay_s if until is None else (until - self._clock.now()).total_seconds()
+        assert left_s is not None
+        wait = Wait(WaitKind.SLEEP, key, until if kept is not None else None, left_s if kept is None else None)
+        return max(0.0, left_s), wait
+
+    def _sleeps_in_place(self, left_s: float) -> bool:
+        if self._keeper is not None:
+            return left_s == 0 or left_s < self._suspend_s
+        remaining_s = self.remaining_s
+        if remaining_s is not None and left_s > remaining_s:
+            raise Invalid(
+                f"A direct request cannot sleep for {left_s:g} s: it has {remaining_s:g} s left. Submit it as a job.",
+                code="direct_cannot_wait",
+            )
+        return True
+
+    def _wait_of(self, name: str, timeout: Duration | None) -> tuple[Wait, Request]:
+        """The wait for the next signal of a name, and what to ask of the store."""
+        check_signal_name(name)
+        timeout_s = None if timeout is None else duration_s(timeout, field="timeout")
+        if self._keeper is None:
+            raise Invalid(
+                "A direct request cannot wait for a signal: nobody could send it one. Submit it as a job.",
+                code="direct_cannot_wait",
+            )
+        steps = self._steps
+        key = steps.begin(SIGNAL + name)
+        number = steps.signals_taken(name) + 1
+        wait = Wait(WaitKind.SIGNAL, key, None, timeout_s, name, number)
+        return wait, {"do": "signal", "key": key, "name": name, "number": number}
+
+    @staticmethod
+    def _must_give_up(wait: Wait, standing: dict[str, Any]) -> bool:
+        return bool(standing.get("is_due")) or (wait.delay_s == 0 and standing.get("until", "") is None)
+
+    def _answered(self, wait: Wait, standing: dict[str, Any]) -> Any:
+        """The payload, if there is one."""
+        assert wait.name is not None
+        if "timed_out" in standing:
+            raise SignalTimeout(f"The signal {wait.name!r} did not come in time.")
+        self._steps.take_signal(wait.name)
+        return standing["payload"]
+
+    @staticmethod
+    def _as_kept(wait: Wait, standing: dict[str, Any]) -> Wait:
+        """The wait with the instant that was kept when it began."""
+        until = standing["until"]
+        return wait if until is None else replace(wait, until=from_iso(until), delay_s=None)
+
+
+class WaitCalls(WaitState):
+    """Waits in async handlers."""
+
+    async def sleep(self, duration: Duration) -> None:
+        """Sleeps without holding a slot, over restarts too. The instant is kept when the handler first comes here."""
+        await self._sleep(duration_s(duration), None)
+
+    async def sleep_until(self, at: datetime) -> None:
+        """Sleeps until an instant, as `sleep` does."""
+        await self._sleep(None, _aware(at))
+
+    async def _sleep(self, delay_s: float | None, until: datetime | None) -> None:
+        self.checkpoint()
+        steps = self._steps
+        key = steps.number(SLEEP)
+        await steps.load_async()
+        left_s, wait = self._sleep_of(key, delay_s, until)
+        if self._sleeps_in_place(left_s):
+            if left_s:
+                import asyncio  # here, because the processes of most runs need none
+
+                await asyncio.sleep(left_s)
+            return
+        steps.add_wait(wait)
+        await steps.others_ended()
+        raise steps.suspended()
+
+    async def wait_for(self, name: str, timeout: Duration | None = None) -> Any:
+        """The payload of the next signal of this name, without holding a slot meanwhile.
+
+        A signal that was sent before counts. Raises SignalTimeout if none comes in time.
+        """
+        self.checkpoint()
+        wait, request = self._wait_of(name, timeout)
+        steps = self._steps
+        assert self._keeper is not None
+        try:
+            standing = await self._keeper.ask_async(request)
+            if self._must_give_up(wait, standing):
+                standing = await self._keeper.ask_async({**request, "do": "give_up"})
+            if "until" not in standing:
+                return self._answered(wait, standing)
+            steps.add_wait(self._as_kept(wait, standing))
+            await steps.others_ended()
+            raise steps.suspended()
+        finally:
+            steps.end(SIGNAL + name)
+
+
+class PlainWaitCalls(WaitState):
+    """Waits in threads and processes."""
+
+    def sleep(self, duration: Duration) -> None:
+        """As `Context.sleep`, without await."""
+        self._sleep(duration_s(duration), None)
+
+    def sleep_until(self, at: datetime) -> None:
+        """As `Context.sleep_until`, without await."""
+        self._sleep(None, _aware(at))
+
+    def _sleep(self, delay_s: float | None, until: datetime | None) -> None:
+        self.checkpoint()
+        steps = self._steps
+        key = steps.number(SLEEP)
+        steps.load()
+        left_s, wait = self._sleep_of(key, delay_s, until)
+        if self._sleeps_in_place(left_s):
+            self._stop.wait(left_s)
+            self.checkpoint()
+            return
+        steps.add_wait(wait)
+        raise steps.suspended()
+
+    def wait_for(self, name: str, timeout: Duration | None = None) -> Any:
+        """As `Context.wait_for`, without await."""
+        self.checkpoint()
+        wait, request = self._wait_of(name, timeout)
+        steps = self._steps
+        assert self._keeper is not None
+        try:
+            standing = self._keeper.ask(request)
+            if self._must_give_up(wait, standing):
+                standing = self._keeper.ask({**request, "do": "give_up"})
+            if "until" not in standing:
+                return self._answered(wait, standing)
+            steps.add_wait(self._as_kept(wait, standing))
+            raise steps.suspended()
+        finally:
+            steps.end(SIGNAL + name)
+
+
+def _aware(at: datetime) -> datetime:
+    if at.tzinfo is None:
+        raise Invalid("sleep_until needs an instant with a time zone, such as datetime.now(UTC).", field="at")
+    return at

@@ -1,0 +1,48 @@
+"""Operations on chains of jobs: their steps, and signals to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.clock import iso
+from holdbeat.domain.params import dumps
+from holdbeat.operations.checks import existing_id
+from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.store.durable import signals, steps
+from holdbeat.store.reads.jobs import load_job
+
+if TYPE_CHECKING:
+    from holdbeat.domain.steps import Step
+    from holdbeat.store.transaction import Transaction
+
+VALUE_MAX = 2000
+"""A value that is longer as JSON is cut, and then is a text."""
+
+
+@reads
+def list_steps(tx: Transaction, context: OperationContext, job_id: str) -> Any:
+    """List the steps that a job's chain has kept, in order; long values are cut."""
+    job = load_job(tx, existing_id(job_id, "job"))
+    return {"items": [_step_json(step) for step in steps.list_steps(tx, job.chain_id)]}
+
+
+@writes
+def send_signal(tx: Transaction, context: OperationContext, job_id: str, name: str, payload: Any = None) -> Any:
+    """Send a signal to a job's chain; it stays there until a handler waits for it."""
+    signal = signals.send_signal(tx, existing_id(job_id, "job"), name, payload, context.caller)
+    return {"job_id": signal.job_id, "name": signal.name, "number": signal.number, "sent_at": iso(signal.sent_at)}
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    value = step.value
+    if step.size > VALUE_MAX:
+        value = dumps(value)[:VALUE_MAX] + "…"
+    return {
+        "name": step.name,
+        "value": value,
+        "is_cut": step.size > VALUE_MAX,
+        "started_at": iso(step.started_at),
+        "duration_s": step.duration_s,
+        "size": step.size,
+        "run_id": step.run_id,
+    }

@@ -1,0 +1,55 @@
+"""Operations on limits: read them with what they hold, set them, take back what was set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.clock import iso
+from holdbeat.domain.limit import FIELDS
+from holdbeat.operations.checks import checked_fields
+from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.store.limits import changes as limit_changes
+from holdbeat.store.reads.limit_figures import LimitFigures, limit_figures
+
+if TYPE_CHECKING:
+    from holdbeat.store.transaction import Transaction
+
+
+@reads
+def list_limits(tx: Transaction, context: OperationContext) -> Any:
+    """List the limits in force, with the slots in use, the jobs that wait and when a rate permits the next start."""
+    return {"items": [_limit_json(figures) for figures in limit_figures(tx)]}
+
+
+@writes
+def set_limit(tx: Transaction, context: OperationContext, name: str, changes: Mapping[str, Any]) -> Any:
+    """Set fields of a limit, or make a new one. It goes before what settings declare, at once and on all workers."""
+    limit_changes.set_limit(tx, name, checked_fields(changes, FIELDS), by=context.caller)
+    return _named(tx, name)
+
+
+@writes
+def reset_limit(tx: Transaction, context: OperationContext, name: str) -> Any:
+    """Take back what was set: what settings declare holds again. A limit that nothing declares is removed."""
+    limit_changes.reset_limit(tx, name, by=context.caller)
+    return {"items": [_limit_json(figures) for figures in limit_figures(tx) if figures.limit.name == name]}
+
+
+def _named(tx: Transaction, name: str) -> dict[str, Any]:
+    return next(_limit_json(figures) for figures in limit_figures(tx) if figures.limit.name == name)
+
+
+def _limit_json(figures: LimitFigures) -> dict[str, Any]:
+    limit = figures.limit
+    return {
+        "name": limit.name,
+        **limit.as_dict(),
+        "origin": limit.origin.value,
+        "declared": None if figures.declared is None else figures.declared.as_dict(),
+        "used": figures.used,
+        "waiting": figures.waiting,
+        "next_start_at": None if figures.next_start_at is None else iso(figures.next_start_at),
+        "changed_at": None if figures.changed_at is None else iso(figures.changed_at),
+        "changed_by": figures.changed_by,
+    }

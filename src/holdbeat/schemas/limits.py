@@ -1,0 +1,53 @@
+"""Limits: how much work runs at once, and how often it starts."""
+
+from typing import Annotated, Literal, NotRequired, TypedDict
+
+from holdbeat.schemas.base import Instant, Keywords, Name, change
+
+Slots = Annotated[int, Keywords({"minimum": 0, "maximum": 1_000_000})]
+
+
+class RateRequest(TypedDict):
+    """At most `count` starts in `per_s` seconds, evenly spaced; `burst` further ones may come early."""
+
+    count: Annotated[int, Keywords({"minimum": 1, "maximum": 1_000_000})]
+    per_s: Annotated[float, Keywords({"minimum": 0.001, "maximum": 31_536_000})]
+    burst: NotRequired[Slots]
+
+
+@change(slots=2)
+class LimitChange(TypedDict, total=False):
+    """What to set; what is left out stays. A new limit with neither resource nor type covers everything."""
+
+    resource: Name | None
+    type: Name | None
+    slots: Slots | None
+    rate: RateRequest | None
+    per_partition: bool
+    fair: bool
+
+
+class Rate(TypedDict):
+    count: int
+    per_s: float
+    burst: int
+
+
+class LimitValues(TypedDict):
+    resource: str | None
+    type: str | None
+    slots: int | None
+    rate: Rate | None
+    per_partition: bool
+    fair: bool
+
+
+class Limit(LimitValues):
+    name: str
+    origin: Literal["settings", "operator"]
+    declared: Annotated[LimitValues | None, Keywords({"description": "What settings declare under this name."})]
+    used: Annotated[int, Keywords({"description": "Slots that are held now."})]
+    waiting: Annotated[int, Keywords({"description": "Jobs that wait for limits or workers."})]
+    next_start_at: Annotated[Instant | None, Keywords({"description": "When the rate permits the next start."})]
+    changed_at: Instant | None
+    changed_by: str | None

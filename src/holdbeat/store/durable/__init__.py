@@ -1,0 +1,1 @@
+"""What a chain of jobs keeps over its runs: steps, waits, signals, children, dependencies."""

@@ -1,0 +1,94 @@
+"""Continuing: a handler that waits ends its run, and the next job of its chain goes on when the wait is over.
+
+Guards WAIT-01: the next job is made in the transaction that ends the run. Guards WAIT-03 together with `signals.py`:
+both lock the job that ends, so either this sees the signal, or the signal sees the job that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdbeat.domain import events
+from holdbeat.domain.clock import iso
+from holdbeat.domain.job import Job
+from holdbeat.domain.params import dumps
+from holdbeat.domain.retry import continuation
+from holdbeat.domain.waits import Wait, WaitKind
+from holdbeat.store.queue.enqueue import insert_jobs
+from holdbeat.store.topics import Topic
+from holdbeat.store.transaction import Transaction
+
+Continued = tuple[Job, str, tuple[Wait, ...]]
+"""A job that is CONTINUED, locked, its run, and what its handler waits for."""
+
+
+def continue_chains(tx: Transaction, continued: Sequence[Continued]) -> None:
+    """Makes the next job of each chain."""
+    _keep_ends(tx, continued)
+    sent = _sent(tx, continued)
+    requests = []
+    for job, _, waits in continued:
+        is_over = any((job.chain_id, wait.name, wait.number) in sent for wait in waits)
+        requests.append(continuation(job, waits, tx.now, is_over=is_over))
+    for (job, _, _), following in zip(continued, insert_jobs(tx, requests), strict=True):
+        job.retried_by = following.id
+        tx.record(
+            events.JOB_CONTINUED,
+            job_id=following.id,
+            group_id=job.group_id,
+            schedule_id=job.schedule_id,
+            continues=job.id,
+            waits=following.waits,
+        )
+    tx.execute(
+        "UPDATE jobs SET retried_by = c.next FROM rows(:links; id text, next text) AS c WHERE jobs.id = c.id",
+        links=[(job.id, job.retried_by) for job, _, _ in continued],
+    )
+
+
+def _keep_ends(tx: Transaction, continued: Sequence[Continued]) -> None:
+    """Keeps when each wait is over at the latest, at the first arrival."""
+    rows = []
+    for job, run_id, waits in continued:
+        for wait in waits:
+            until = wait.ends_at(tx.now)
+            if until is not None and wait.until is None:
+                text = dumps({"until": iso(until)})
+                rows.append((job.chain_id, wait.key, text, len(text), tx.now, 0.0, run_id, tx.now))
+    if rows:
+        tx.execute(
+            "INSERT INTO steps (root_id, name, value, size, started_at, duration_s, run_id, kept_at) "
+            "SELECT e.root_id, e.name, e.value, e.size, e.started_at, e.duration_s, e.run_id, e.kept_at "
+            "FROM rows(:rows; root_id text, name text, value json, size int, started_at time, duration_s real, "
+            "run_id text, kept_at time) AS e WHERE 1 = 1 ON CONFLICT (root_id, name) DO NOTHING",
+            rows=rows,
+        )
+
+
+def _sent(tx: Transaction, continued: Sequence[Continued]) -> set[tuple[str, str | None, int]]:
+    """Which of the signals that are waited for are there already."""
+    wanted = {
+        (job.chain_id, wait.name, wait.number)
+        for job, _, waits in continued
+        for wait in waits
+        if wait.kind is WaitKind.SIGNAL
+    }
+    if not wanted:
+        return set()
+    found = tx.rows(
+        "SELECT s.root_id, s.name, s.number FROM signals s JOIN rows(:wanted; root_id text, name text, number int) "
+        "AS w ON s.root_id = w.root_id AND s.name = w.name AND s.number = w.number",
+        wanted=sorted(wanted, key=repr),
+    )
+    return {(row[0], row[1], row[2]) for row in found}
+
+
+def open_waiting(tx: Transaction, job_ids: Sequence[str]) -> None:
+    """Lets jobs whose wait is over into the queue."""
+    tx.execute(
+        "UPDATE jobs SET hold = 0, not_before = NULL, ages_at = :now "
+        "WHERE id IN :ids AND status = 'QUEUED' AND hold IN (1, 4)",
+        ids=job_ids,
+        now=tx.now,
+    )
+    tx.wake(Topic.READY)

@@ -1,0 +1,142 @@
+"""Signals: named messages to a chain, kept until the chain goes.
+
+Guards WAIT-03: a signal is numbered and stored while the unfinished jobs of its chain are locked. A run that ends to
+wait for it holds the same lock, so none is lost between the look and the wait, and none is taken twice.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.domain.clock import from_iso, iso
+from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.params import dumps
+from holdbeat.domain.waits import WaitKind, check_payload, check_signal_name
+from holdbeat.store.durable.continuing import open_waiting
+from holdbeat.store.durable.steps import lease_gone
+from holdbeat.store.transaction import Row, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A signal that is stored."""
+
+    job_id: str
+    """The first job of the chain."""
+    name: str
+    number: int
+    sent_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SignalWait:
+    """Where a handler waits, and the lease under which it does."""
+
+    lease_id: str
+    worker_id: str
+    fence: int
+    root_id: str
+    key: str
+    name: str
+    number: int
+
+
+def send_signal(tx: Transaction, job_id: str, name: str, payload: Any = None, sent_by: str | None = None) -> Signal:
+    """Stores a signal to the chain of a job, and opens the job that waits for it. An ended chain is a Conflict."""
+    check_signal_name(name)
+    check_payload(payload)
+    row = tx.one("SELECT COALESCE(root_id, id) FROM jobs WHERE id = :id", id=job_id)
+    if row is None:
+        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+    root_id = str(row[0])
+    # Signals of one name are numbered one after the other.
+    tx.rows("SELECT id FROM jobs WHERE id = :id FOR UPDATE", id=root_id)
+    unfinished = _unfinished(tx, root_id)
+    if tx.dialect == "postgres":
+        # The first look may have waited for a run that ended meanwhile: the job that follows it is seen by a second.
+        unfinished = _unfinished(tx, root_id)
+    if not unfinished:
+        raise Conflict(
+            f"The chain of job {job_id} has ended; nobody is left to take the signal {name!r}.",
+            code="already_ended",
+            job_id=job_id,
+        )
+    last = tx.one("SELECT max(number) FROM signals WHERE root_id = :id AND name = :name", id=root_id, name=name)
+    number = int((last[0] if last else None) or 0) + 1
+    tx.insert(
+        "signals",
+        ("root_id", "name", "number", "payload", "sent_by", "sent_at"),
+        [(root_id, name, number, dumps(payload), sent_by, tx.now)],
+    )
+    tx.record(events.SIGNAL_SENT, job_id=unfinished[-1][0], signal=name, number=number, sent_by=sent_by)
+    waiting = [row[0] for row in unfinished if _waits_for(row, name, number)]
+    if waiting:
+        open_waiting(tx, waiting)
+    return Signal(root_id, name, number, tx.now)
+
+
+def _unfinished(tx: Transaction, root_id: str) -> list[Row]:
+    return tx.rows(
+        "SELECT id, status, waits FROM jobs WHERE status IN ('QUEUED', 'RUNNING') AND id IN (SELECT id FROM jobs "
+        "WHERE root_id = :id AND root_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING') "
+        "UNION ALL SELECT id FROM jobs WHERE id = :id) ORDER BY id FOR UPDATE",
+        id=root_id,
+    )
+
+
+def _waits_for(row: Row, name: str, number: int) -> bool:
+    _, status, waits = row
+    return status == "QUEUED" and any(
+        wait["kind"] == WaitKind.SIGNAL and wait["name"] == name and wait["number"] <= number
+        for wait in json.loads(waits or "[]")
+    )
+
+
+def look_for_signal(tx: Transaction, wait: SignalWait) -> dict[str, Any]:
+    """How a wait stands: {payload}, {timed_out}, or {until} when it will be over (None: no end of its own)."""
+    row = tx.one("SELECT value FROM steps WHERE root_id = :id AND name = :key", id=wait.root_id, key=wait.key)
+    kept = json.loads(row[0]) if row else {}
+    if kept.get("timed_out"):
+        return {"timed_out": True}
+    signal = tx.one(
+        "SELECT payload FROM signals WHERE root_id = :id AND name = :name AND number = :number",
+        id=wait.root_id,
+        name=wait.name,
+        number=wait.number,
+    )
+    if signal is not None:
+        return {"payload": json.loads(signal[0])}
+    until = kept.get("until")
+    return {"until": until, "is_due": until is not None and from_iso(until) <= tx.now}
+
+
+def give_up_waiting(tx: Transaction, wait: SignalWait) -> dict[str, Any]:
+    """Keeps that the wait has timed out, unless its signal has come in the meantime."""
+    held = tx.rows(
+        "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR UPDATE",
+        id=wait.lease_id,
+        worker=wait.worker_id,
+        fence=wait.fence,
+    )
+    if not held:
+        raise lease_gone(wait.key)
+    standing = look_for_signal(tx, wait)
+    if "until" not in standing:
+        return standing
+    text = dumps({"until": standing["until"] or iso(tx.now), "timed_out": True})
+    tx.execute(
+        "INSERT INTO steps (root_id, name, value, size, started_at, duration_s, run_id, kept_at) "
+        "VALUES (:root_id, :key, :value, :size, :now, 0, :run_id, :now) "
+        "ON CONFLICT (root_id, name) DO UPDATE SET value = excluded.value",
+        root_id=wait.root_id,
+        key=wait.key,
+        value=text,
+        size=len(text),
+        now=tx.now,
+        run_id=wait.lease_id,
+    )
+    return {"timed_out": True}

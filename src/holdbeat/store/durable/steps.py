@@ -1,0 +1,140 @@
+"""Steps: the values that the handlers of a chain keep.
+
+Guards STEP-03: a value is written only under a lease that its worker still holds, and the first one of a name stays.
+Steps of handlers that wait at the same time are written by one statement in one commit.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.steps import Step
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.work import Coalesced
+
+
+@dataclass(frozen=True, slots=True)
+class StepEntry:
+    """A value to be kept, and the lease under which it was made."""
+
+    lease_id: str
+    worker_id: str
+    fence: int
+    root_id: str
+    name: str
+    value: str
+    """JSON."""
+    started_at: datetime
+    duration_s: float
+
+
+class LeaseGone(Conflict):
+    """The run has lost its lease: nothing that it does is kept."""
+
+    default_code = "lease_lost"
+
+
+_KEEP = (
+    "INSERT INTO steps (root_id, name, value, size, started_at, duration_s, run_id, kept_at) "
+    "SELECT e.root_id, e.name, e.value, e.size, e.started_at, e.duration_s, e.run_id, e.kept_at "
+    "FROM rows(:entries; root_id text, name text, value json, size int, started_at time, duration_s real, run_id text, "
+    "worker_id text, fence int, kept_at time) AS e "
+    "JOIN (SELECT id, worker_id, fence FROM leases WHERE id IN :leases ORDER BY id FOR UPDATE) AS l "
+    "ON l.id = e.run_id AND l.worker_id = e.worker_id AND l.fence = e.fence "
+    "WHERE 1 = 1 ON CONFLICT (root_id, name) DO NOTHING RETURNING root_id, name, run_id"
+)
+"""The leases are locked, so that no recovery can take one away between this look and the write."""
+
+
+def _keep_many(tx: Transaction, entries: list[StepEntry]) -> list[str | Exception]:
+    """Keeps the value of each step that has none yet, and answers the value that is kept: its own, or an earlier one.
+
+    An entry whose lease is gone is refused with LeaseGone.
+    """
+    now = tx.now
+    rows = [
+        (
+            entry.root_id, entry.name, entry.value, len(entry.value.encode()), entry.started_at, entry.duration_s,
+            entry.lease_id, entry.worker_id, entry.fence, now,
+        )
+        for entry in entries
+    ]  # fmt: skip
+    leases = sorted({entry.lease_id for entry in entries})
+    kept = {tuple(row) for row in tx.rows(_KEEP, entries=rows, leases=leases)}
+    others = [entry for entry in entries if (entry.root_id, entry.name, entry.lease_id) not in kept]
+    if not others:
+        return [entry.value for entry in entries]
+    earlier = _earlier(tx, others)
+    held = _held(tx, others)
+    results: list[str | Exception] = []
+    for entry in entries:
+        if (entry.root_id, entry.name, entry.lease_id) in kept:
+            results.append(entry.value)
+        elif (entry.lease_id, entry.worker_id, entry.fence) not in held:
+            results.append(lease_gone(entry.name))
+        else:
+            results.append(earlier[entry.root_id, entry.name])
+    return results
+
+
+keep_step: Coalesced[StepEntry, str] = Coalesced(_keep_many)
+
+
+def lease_gone(name: str) -> LeaseGone:
+    return LeaseGone(f"The step {name!r} was refused: the lease of this run is gone, and another run may have begun.")
+
+
+def kept_values(tx: Transaction, root_id: str) -> dict[str, str]:
+    """The values of a chain by name, as JSON."""
+    return dict(tx.rows("SELECT name, value FROM steps WHERE root_id = :id", id=root_id))
+
+
+def list_steps(tx: Transaction, root_id: str) -> list[Step]:
+    """The steps of a chain in the order in which they were kept."""
+    found = tx.rows(
+        "SELECT name, value, size, started_at, duration_s, run_id FROM steps WHERE root_id = :id "
+        "AND name NOT LIKE '$%' ORDER BY kept_at, started_at, name",
+        id=root_id,
+    )
+    return [Step(row[0], json.loads(row[1]), row[2], tx.instant(row[3]), row[4], row[5]) for row in found]
+
+
+def drop_steps(tx: Transaction, root_id: str, from_step: str | None = None) -> None:
+    """Drops the steps of a chain, or one and those that were kept after it. Refused while a job of the chain is
+    unfinished, whose handler may have seen them."""
+    busy = tx.one(
+        "SELECT id FROM jobs WHERE root_id = :id AND root_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING')",
+        id=root_id,
+    )
+    if busy is not None:
+        raise Conflict(
+            f"Job {busy[0]} of the same chain is unfinished and needs its steps. Cancel it first, or keep the steps.",
+            code="not_finished",
+            job_id=busy[0],
+        )
+    found = tx.rows("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
+    names = [row[0] for row in found]
+    if from_step is not None:
+        if from_step not in names:
+            raise NotFound(f"The chain of job {root_id} has kept no step {from_step!r}.", code="unknown_step")
+        names = names[names.index(from_step) :]
+    tx.execute("DELETE FROM steps WHERE root_id = :id AND name IN :names", id=root_id, names=names)
+
+
+def _earlier(tx: Transaction, entries: list[StepEntry]) -> dict[tuple[str, str], str]:
+    found = tx.rows(
+        "SELECT s.root_id, s.name, s.value FROM steps s JOIN rows(:keys; root_id text, name text) AS k "
+        "ON s.root_id = k.root_id AND s.name = k.name",
+        keys=sorted({(entry.root_id, entry.name) for entry in entries}),
+    )
+    return {(row[0], row[1]): row[2] for row in found}
+
+
+def _held(tx: Transaction, entries: list[StepEntry]) -> set[tuple[str, str, int]]:
+    found = tx.rows(
+        "SELECT id, worker_id, fence FROM leases WHERE id IN :ids", ids=sorted({entry.lease_id for entry in entries})
+    )
+    return {(row[0], row[1], row[2]) for row in found}

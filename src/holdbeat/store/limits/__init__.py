@@ -1,0 +1,1 @@
+"""Limits as rows: the same for every worker of a store."""

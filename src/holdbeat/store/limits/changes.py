@@ -1,0 +1,120 @@
+"""Changes of limits: what programs declare when they start, and what operators set.
+
+Guards LIM-02: a change waits for the claims under way, so none counts by the old limits after it; it wakes all workers,
+and ends nothing that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.limit import FIELDS, Limit, Origin, limit_of
+from holdbeat.store.limits.in_force import COLUMNS, KEY, limit_of_row, row_of, rows_of
+from holdbeat.store.meta import recall, remember
+from holdbeat.store.pausing import wait_for_claims
+from holdbeat.store.topics import Topic
+from holdbeat.store.transaction import Transaction
+
+CONCURRENCY = "concurrency"
+"""The source of limits that the setting `concurrency` stands for: they are replaced as a whole."""
+NAMED = "limits"
+"""The source of limits that settings or code declare by name: they stay when another program does not know them."""
+
+
+def declare_limits(
+    tx: Transaction, policy: Iterable[Limit], named: Iterable[Limit], *, by: str, works: bool = True
+) -> list[str]:
+    """Stores what a program declares, and returns the names of the limits that changed. The newest start wins.
+
+    A program that runs no jobs declares only where nobody has declared anything.
+    """
+    wait_for_claims(tx)
+    is_first = recall(tx, KEY) is None
+    if not works and not is_first:
+        return []
+    stored = rows_of(tx, Origin.SETTINGS)
+    declared = {limit.name: row_of(limit, CONCURRENCY, tx.now, by) for limit in policy}
+    declared |= {limit.name: row_of(limit, NAMED, tx.now, by) for limit in named}
+    gone = [name for name, row in stored.items() if row[2] == CONCURRENCY and name not in declared]
+    changed = [
+        name
+        for name, row in declared.items()
+        if name not in stored or limit_of_row(stored[name]) != limit_of_row(row) or stored[name][2] != row[2]
+    ]
+    names = sorted([*gone, *changed])
+    if not names and not is_first:
+        return []
+    if stored and names:
+        tx.execute("DELETE FROM limits WHERE origin = 'settings' AND name IN :names", names=names)
+    tx.insert("limits", COLUMNS, [declared[name] for name in changed])
+    if not is_first:
+        for name in names:
+            before = limit_of_row(stored[name]) if name in stored else None
+            after = limit_of_row(declared[name]) if name in declared else None
+            _record(tx, name, before, after, Origin.SETTINGS, by)
+    _renew(tx)
+    return names
+
+
+def set_limit(tx: Transaction, name: str, changes: Mapping[str, Any], *, by: str | None = None) -> Limit:
+    """Changes fields of a limit, or makes a new one: it wins over what programs declare, until it is reset."""
+    limit_of(name, changes)
+    wait_for_claims(tx)
+    own, declared = (rows_of(tx, origin).get(name) for origin in (Origin.OPERATOR, Origin.SETTINGS))
+    row = own or declared
+    before = None if row is None else limit_of_row(row)
+    fields: dict[str, Any] = dict.fromkeys(FIELDS) if before is None else before.as_dict()
+    limit = limit_of(name, {**fields, **changes}, Origin.OPERATOR)
+    if own is not None:
+        tx.execute("DELETE FROM limits WHERE origin = 'operator' AND name = :name", name=name)
+    tx.insert("limits", COLUMNS, [row_of(limit, Origin.OPERATOR, tx.now, by)])
+    if before != limit or own is None:
+        _record(tx, name, before, limit, Origin.OPERATOR, by)
+    _renew(tx)
+    return limit
+
+
+def reset_limit(tx: Transaction, name: str, *, by: str | None = None) -> Limit | None:
+    """Takes back what an operator set; returns what settings declare instead, if they do.
+
+    One that only settings declare by name is removed, until a program that declares it starts.
+    """
+    wait_for_claims(tx)
+    own, declared = (rows_of(tx, origin).get(name) for origin in (Origin.OPERATOR, Origin.SETTINGS))
+    row = own or declared
+    if row is None:
+        raise NotFound(f"There is no limit {name}.", limit=name)
+    if own is None and row[2] == CONCURRENCY:
+        raise Conflict(
+            f"The limit {name} comes from the setting concurrency, and nobody has changed it. Change the setting, or "
+            "set other values for it.",
+            code="limit_is_declared",
+            limit=name,
+        )
+    tx.execute("DELETE FROM limits WHERE name = :name AND origin = :origin", name=name, origin=row[1])
+    after = limit_of_row(declared) if own is not None and declared is not None else None
+    _record(tx, name, limit_of_row(row), after, Origin.OPERATOR, by)
+    _renew(tx)
+    return after
+
+
+def _record(
+    tx: Transaction, name: str, before: Limit | None, after: Limit | None, origin: Origin, by: str | None
+) -> None:
+    tx.record(
+        events.LIMIT_CHANGED,
+        limit=name,
+        before=None if before is None else before.as_dict(),
+        after=None if after is None else after.as_dict(),
+        origin=origin.value,
+        by=by,
+    )
+
+
+def _renew(tx: Transaction) -> None:
+    """Gives the rows a version that no other state of them ever had, not even one that was rolled back."""
+    remember(tx, KEY, tx.new_id())
+    tx.wake(Topic.READY)

@@ -1,0 +1,54 @@
+"""The live leases, counted: what limits go by (CAP-01), and which slot numbers are taken (LIM-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop
+
+from holdbeat.domain.capacity import Usage
+from holdbeat.domain.limit import Limits
+from holdbeat.store.transaction import Transaction
+
+_NUMBERS = {"sqlite": "group_concat(number)", "postgres": "string_agg(number::text, ',')"}
+
+
+class SlotNumbers:
+    """The free slot numbers of each resource that has a limit by the resource alone, as a claim hands them out."""
+
+    def __init__(self, limits: Limits, taken: Iterable[tuple[str, str | None]]) -> None:
+        self._limits = limits
+        self._taken: dict[str, set[int]] = {}
+        self._free: dict[str, list[int]] = {}
+        for resource, numbers in taken:
+            if numbers:
+                self._taken.setdefault(resource, set()).update(map(int, numbers.split(",")))
+
+    def take(self, resource: str) -> int | None:
+        """The lowest number that nobody holds; None if nothing limits the slots of the resource.
+
+        Whoever takes one has locked the limit of the resource, and has seen that a slot is free.
+        """
+        if resource not in self._free:
+            slots = self._limits.own_slots_of(resource)
+            taken = self._taken.get(resource, set())
+            # Not all of them: a limit may have a million slots.
+            most = 0 if slots is None else min(slots, len(taken) + 4096)
+            self._free[resource] = [number for number in range(most) if number not in taken]
+            heapify(self._free[resource])
+        return heappop(self._free[resource]) if self._free[resource] else None
+
+
+def usage(tx: Transaction) -> list[Usage]:
+    """How many leases there are of each resource, type and partition."""
+    rows = tx.rows("SELECT resource, type, count(*), partition FROM leases GROUP BY resource, type, partition")
+    return [Usage(*row) for row in rows]
+
+
+def counted_leases(tx: Transaction, limits: Limits, *, by_partition: bool) -> tuple[list[Usage], SlotNumbers]:
+    """The same for a claim, by partition only if a limit counts by it, and the numbers of the slots that are held."""
+    partition, group = ("partition", ", partition") if by_partition else ("''", "")
+    rows = tx.rows(
+        f"SELECT resource, type, count(*), {partition}, {_NUMBERS[tx.dialect]} "
+        f"FROM leases GROUP BY resource, type{group}"
+    )
+    return [Usage(*row[:4]) for row in rows], SlotNumbers(limits, [(row[0], row[4]) for row in rows])

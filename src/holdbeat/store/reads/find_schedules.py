@@ -1,0 +1,96 @@
+"""Schedules and Endpoints as a person looks for one among many: by text, by state, in an order of choice.
+
+A page is found in one pass over their table, which is small beside the jobs; outcomes come from the newest end of each
+schedule's index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdbeat.domain.schedule import Schedule
+from holdbeat.store.reads.find_jobs import like
+from holdbeat.store.reads.job_filter import Conditions
+from holdbeat.store.schedules.schedule_rows import SCHEDULE, schedule_of
+from holdbeat.store.transaction import Transaction
+
+STATES = ("active", "failing", "paused", "disabled")
+ORDERS = {
+    "failing": "failure_count DESC, name",
+    "name": "name",
+    "next": "CASE WHEN next_run_at IS NULL THEN 1 ELSE 0 END, next_run_at, name",
+    "last": "CASE WHEN last_run_at IS NULL THEN 1 ELSE 0 END, last_run_at DESC, name",
+    "newest": "id DESC",
+}
+OUTCOMES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    schedules: list[Schedule]
+    total: int
+    """How many there are in this state that the text finds."""
+    by_state: dict[str, int]
+    """How many the text finds in each state, and in all under the empty name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    job_id: str
+    status: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    error: str | None
+
+
+def find_schedules(
+    tx: Transaction, *, endpoint: bool, text: str | None, state: str | None, order: str, limit: int, offset: int
+) -> Found:
+    """One page, and how many there are."""
+    base = Conditions()
+    base.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
+    if text:
+        plain = "" if tx.dialect == "sqlite" else "::text"
+        columns = ["name", "coalesce(type, '')", f"coalesce(labels{plain}, '')", "id"]
+        if endpoint:
+            columns.append("json_extract(endpoint, '$.url')" if tx.dialect == "sqlite" else "(endpoint ->> 'url')")
+        parts = [f"lower({column}) LIKE :like ESCAPE '!'" for column in columns]
+        base.add(f"({' OR '.join(parts)})", like=like(text))
+    which = (
+        "CASE WHEN NOT enabled THEN 'disabled' WHEN paused_until IS NOT NULL AND paused_until > :now THEN 'paused' "
+        "WHEN failure_count > 0 OR trouble IS NOT NULL THEN 'failing' ELSE 'active' END"
+    )
+    counted = tx.rows(
+        f"SELECT state, count(*) FROM (SELECT {which} AS state FROM schedules WHERE {base.where}) AS s GROUP BY state",
+        now=tx.now,
+        **base.params,
+    )
+    by_state = dict.fromkeys(STATES, 0) | {row[0]: int(row[1]) for row in counted}
+    by_state[""] = sum(by_state.values())
+    if state is not None:
+        base.add(f"{which} = :state", state=state, now=tx.now)
+    rows = tx.rows(
+        f"SELECT {SCHEDULE} FROM schedules WHERE {base.where} ORDER BY {ORDERS[order]} LIMIT :limit OFFSET :offset",
+        limit=limit,
+        offset=offset,
+        **base.params,
+    )
+    return Found([schedule_of(tx, row) for row in rows], by_state[state or ""], by_state)
+
+
+def past_runs(tx: Transaction, schedule_ids: Sequence[str], most: int = OUTCOMES) -> dict[str, list[PastRun]]:
+    """The last jobs of each schedule, the oldest first."""
+    found = {}
+    for schedule_id in schedule_ids:
+        rows = tx.rows(
+            "SELECT j.id, j.status, r.started_at, r.finished_at, r.error FROM jobs j "
+            "LEFT JOIN job_runs r ON r.job_id = j.id WHERE j.schedule_id = :id ORDER BY j.id DESC LIMIT :most",
+            id=schedule_id,
+            most=most,
+        )
+        found[schedule_id] = [
+            PastRun(row[0], row[1], tx.time(row[2]), tx.time(row[3]), row[4]) for row in reversed(rows)
+        ]
+    return found

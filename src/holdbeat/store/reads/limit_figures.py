@@ -1,0 +1,67 @@
+"""Limits with what they hold now: used slots, what waits, and when a rate permits the next start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdbeat.domain.limit import EACH, Limit, Limits, Origin
+from holdbeat.domain.rate import next_start
+from holdbeat.store.limits.in_force import limit_of_row, limits_in_force, rows_of
+from holdbeat.store.limits.rates import instant_of, rates_in_use
+from holdbeat.store.limits.usage import usage
+from holdbeat.store.transaction import Row, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFigures:
+    limit: Limit
+    declared: Limit | None
+    """What settings declare under this name."""
+    used: int
+    waiting: int
+    """Jobs that could run if limits and workers had room."""
+    next_start_at: datetime | None
+    """When the rate permits the next start, if that lies ahead; not for limits that count by partition."""
+    changed_at: datetime | None
+    changed_by: str | None
+
+
+def limit_figures(tx: Transaction) -> list[LimitFigures]:
+    """All limits in force, by name."""
+    limits = limits_in_force(tx)
+    settings, operator = rows_of(tx, Origin.SETTINGS), rows_of(tx, Origin.OPERATOR)
+    used = _count(limits, [(resource, type_, amount) for resource, type_, amount, _ in usage(tx)])
+    waiting = _count(limits, tx.rows(
+        "SELECT resource, type, count(*) FROM jobs INDEXED BY jobs_ready "
+        "WHERE status = 'QUEUED' AND hold = 0 GROUP BY resource, type"
+    ))  # fmt: skip
+    due = {place.key: at for place, at in rates_in_use(tx).items() if not place.partition}
+    now = tx.now.timestamp()
+    figures = []
+    for limit in sorted(limits, key=lambda limit: limit.name):
+        row = operator.get(limit.name) or settings.get(limit.name)
+        at = None
+        if limit.rate is not None and not limit.per_partition and EACH not in (limit.resource, limit.type):
+            at = next_start(limit.rate, due.get(limit.name), now)
+        figures.append(
+            LimitFigures(
+                limit,
+                limit_of_row(settings[limit.name]) if limit.name in settings else None,
+                used.get(limit.name, 0),
+                waiting.get(limit.name, 0),
+                None if at is None or at <= now else instant_of(tx, at),
+                None if row is None else tx.time(row[11]),
+                None if row is None else row[12],
+            )
+        )
+    return figures
+
+
+def _count(limits: Limits, rows: list[Row] | list[tuple[str, str, int]]) -> dict[str, int]:
+    """How many of these each limit covers, by its name."""
+    counts: dict[str, int] = {}
+    for resource, type_, amount in rows:
+        for pool in limits.covering(resource, type_):
+            counts[pool.limit.name] = counts.get(pool.limit.name, 0) + int(amount)
+    return counts

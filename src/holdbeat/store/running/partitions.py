@@ -1,0 +1,102 @@
+"""The first jobs of a lane whose limits count by partition (LIM-04).
+
+Guards the claim against a partition that is full and has a long queue: its jobs are not read one by one. Mostly the
+first few jobs of the lane contain enough that may start. If not, the first job of each partition is found by seeking
+from one partition to the next in an index.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from holdbeat.domain.capacity import Capacity
+from holdbeat.domain.limit import Limits
+from holdbeat.store.limits.rates import rates_of
+from holdbeat.store.transaction import Row, Transaction
+
+WINDOW = 64
+"""So many jobs are looked at before partitions are sought one by one."""
+PARTITIONS_MAX = 5000
+"""So many partitions are sought at the most, those of higher priority first."""
+
+PLACE = "effective_priority, position, created_at, id, resource, type, partition"
+PARTITION = 6
+
+_WINDOW = (
+    f"SELECT {PLACE} FROM jobs INDEXED BY jobs_ready "
+    "WHERE status = 'QUEUED' AND hold = 0 AND resource = :resource AND type = :type "
+    "ORDER BY effective_priority DESC, position, created_at, id LIMIT :count FOR UPDATE SKIP LOCKED"
+)
+_TURNS = (
+    "FROM jobs INDEXED BY jobs_turns WHERE status = 'QUEUED' AND hold = 0 AND partition <> '' "
+    "AND resource = :resource AND type = :type"
+)
+_FIRST = "ORDER BY effective_priority DESC, partition, position, created_at, id LIMIT 1"
+_HEADS = {
+    "sqlite": (
+        "WITH RECURSIVE head(priority, partition, id) AS ("
+        f" SELECT * FROM (SELECT effective_priority, partition, id {_TURNS} {_FIRST})"
+        " UNION ALL SELECT j.effective_priority, j.partition, j.id FROM head, jobs j WHERE j.rowid = coalesce("
+        f"(SELECT rowid {_TURNS} AND effective_priority = head.priority AND partition > head.partition {_FIRST}),"
+        f" (SELECT rowid {_TURNS} AND effective_priority < head.priority {_FIRST})) LIMIT :count)"
+        " SELECT id, partition FROM head"
+    ),
+    "postgres": (
+        "WITH RECURSIVE head(priority, partition, id) AS ("
+        f" (SELECT effective_priority, partition, id {_TURNS} {_FIRST})"
+        " UNION ALL SELECT next.* FROM head, LATERAL ("
+        f" (SELECT effective_priority, partition, id {_TURNS} AND effective_priority = head.priority"
+        f" AND partition > head.partition {_FIRST}) UNION ALL"
+        f" (SELECT effective_priority, partition, id {_TURNS} AND effective_priority < head.priority {_FIRST})"
+        " LIMIT 1) AS next)"
+        " SELECT id, partition FROM head LIMIT :count"
+    ),
+}
+"""The first job of each partition of each priority, in the order of the index."""
+_LOCK = (
+    f"SELECT {PLACE} FROM jobs WHERE id IN :ids AND status = 'QUEUED' AND hold = 0 "
+    "ORDER BY effective_priority DESC, position, created_at, id FOR UPDATE SKIP LOCKED"
+)
+
+
+def first_of_lane(tx: Transaction, resource: str, type_: str, count: int) -> list[Row]:
+    """Rows of PLACE of the first jobs of a lane, locked."""
+    return tx.rows(_WINDOW, resource=resource, type=type_, count=count)
+
+
+def first_by_partition(
+    tx: Transaction, limits: Limits, capacity: Capacity, resource: str, type_: str, places: int
+) -> list[Row]:
+    """Rows of PLACE of jobs that have room in their partitions, in order, and as many as are needed if they exist."""
+    pools = limits.covering(resource, type_)
+    rated = {pool.key for pool in pools if pool.limit.per_partition and pool.limit.rate is not None}
+
+    def with_room(rows: Sequence[Row]) -> list[Row]:
+        if rated and rows:
+            capacity.learn_rates(rates_of(tx, rated, {row[PARTITION] for row in rows}))
+        taken: Counter[str] = Counter()
+        chosen = []
+        for row in rows:
+            partition = row[PARTITION]
+            free = capacity.free_for_jobs(resource, type_, partition)
+            if free is None or free > taken[partition]:
+                taken[partition] += 1
+                chosen.append(row)
+        return chosen
+
+    count = max(WINDOW, 2 * places)
+    rows = first_of_lane(tx, resource, type_, count)
+    chosen = with_room(rows)
+    if len(chosen) >= places or len(rows) < count:
+        return chosen
+    heads = tx.rows(_HEADS[tx.dialect], resource=resource, type=type_, count=PARTITIONS_MAX)
+    known = {row[3] for row in rows}
+    if rated:
+        capacity.learn_rates(rates_of(tx, rated, {partition for _, partition in heads}))
+    ids = [
+        job_id
+        for job_id, partition in heads
+        if job_id not in known and capacity.free_for_jobs(resource, type_, partition) != 0
+    ]
+    return with_room([*chosen, *(tx.rows(_LOCK, ids=ids) if ids else ())])

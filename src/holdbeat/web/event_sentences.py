@@ -1,0 +1,141 @@
+"""Events as sentences: who did what to which job or schedule, by name instead of by id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.observe.wording import span
+from holdbeat.store.reads.names import group_names, job_titles, schedule_names
+from holdbeat.store.transaction import Transaction
+
+Data = Mapping[str, Any]
+
+ROUTINE = frozenset({events.JOB_CLAIMED, events.PLAN_DECIDED, events.RESERVATION_REQUESTED})
+"""What happens all the time and says little; hidden unless asked for."""
+PROBLEMS = frozenset(
+    {
+        events.RETRIES_EXHAUSTED,
+        events.RUN_OVERDUE,
+        events.LEASE_EXPIRED,
+        events.STALE_RESULT,
+        events.ZOMBIE_FOUND,
+        events.RECOVERY_ACTED,
+        events.SCHEDULE_MISSED,
+        events.SCHEDULE_WARNED,
+        events.CLOCK_JUMPED,
+        events.WEBHOOK_FAILED,
+        events.WEBHOOK_DISABLED,
+    }
+)
+
+
+def _because(data: Data) -> str:
+    return f": {data['reason']}" if data.get("reason") else ""
+
+
+def _by(data: Data) -> str:
+    name = data.get("by") or data.get("actor")
+    return f" by {name}" if name else ""
+
+
+def _ended(data: Data) -> str:
+    status = str(data.get("status") or "ended").lower()
+    kind = f" ({data['error_kind']})" if data.get("error_kind") else ""
+    took = f" after {span(data['duration_s'])}" if isinstance(data.get("duration_s"), int | float) else ""
+    return f"{status}{kind}{took}{_because(data)}"
+
+
+def _paused(data: Data, word: str) -> str:
+    what = data.get("resource")
+    everything = what in (None, "", "*")
+    return f"{'the whole queue' if everything else f'the resource {what}'} was {word}{_by(data)}{_because(data)}"
+
+
+def _changed(data: Data) -> str:
+    changed = data.get("changed")
+    fields = f" ({', '.join(map(str, changed))})" if isinstance(changed, list) and changed else ""
+    return f"{data.get('change') or 'changed'}{fields}{_by(data)}{_because(data)}"
+
+
+_PHRASES: dict[str, Callable[[Data], str]] = {
+    events.JOB_QUEUED: lambda data: f"submitted{_by(data)}",
+    events.JOB_CLAIMED: lambda data: "started",
+    events.JOB_CHANGED: _changed,
+    events.JOB_MOVED: lambda data: f"moved in the queue{_by(data)}",
+    events.CANCEL_REQUESTED: lambda data: f"asked to stop{_by(data)}{_because(data)}",
+    events.JOB_CANCELLED: lambda data: f"cancelled{_by(data)}{_because(data)}",
+    events.RUN_ENDED: _ended,
+    events.RUN_OVERDUE: lambda data: f"is overdue{_because(data)}",
+    events.RETRY_CREATED: lambda data: f"created as a retry{_because(data)}",
+    events.RETRIES_EXHAUSTED: lambda data: f"failed permanently{_because(data)}",
+    events.GROUP_FINISHED: lambda data: f"finished: {str(data.get('status') or '').lower()}",
+    events.LEASE_EXPIRED: lambda data: "lost its worker: the lease expired",
+    events.STALE_RESULT: lambda data: f"a late result was refused{_because(data)}",
+    events.ZOMBIE_FOUND: lambda data: "was found running without a worker",
+    events.RECOVERY_ACTED: lambda data: f"recovered: {data.get('action') or 'done'}",
+    events.QUEUE_PAUSED: lambda data: _paused(data, "paused"),
+    events.QUEUE_RESUMED: lambda data: _paused(data, "resumed"),
+    events.RESERVATION_REQUESTED: lambda data: f"direct request {data.get('type') or ''} was made",
+    events.RESERVATION_GRANTED: lambda data: f"direct request {data.get('type') or ''} got its slot",
+    events.RESERVATION_RELEASED: lambda data: f"direct request {data.get('type') or ''} ended",
+    events.RESERVATION_EXPIRED: lambda data: f"direct request {data.get('type') or ''} expired while waiting",
+    events.SCHEDULE_FIRED: lambda data: "fired",
+    events.SCHEDULE_SKIPPED: lambda data: f"skipped {_due_times(data)}{_because(data)}",
+    events.SCHEDULE_MISSED: lambda data: f"missed {_due_times(data)}{_because(data)}",
+    events.SCHEDULE_CHANGED: _changed,
+    events.SCHEDULE_WARNED: lambda data: f"warning: {data.get('warning') or ''}",
+    events.PLAN_DECIDED: lambda data: str(data.get("sentence") or "planned"),
+    events.TEMPLATE_ARCHIVED: lambda data: f"template {data.get('template_name') or ''} was archived",
+    events.CLOCK_JUMPED: lambda data: f"the clock of {data.get('host') or 'a machine'} jumped by {_seconds(data)}",
+    events.WEBHOOK_FAILED: lambda data: f"a webhook was not delivered{_because(data)}",
+    events.WEBHOOK_DISABLED: lambda data: f"a webhook was disabled{_because(data)}",
+    events.WORKER_STARTED: lambda data: f"{data.get('kind') or 'worker'} started on {data.get('host') or 'a machine'}",
+    events.WORKER_STOPPED: lambda data: f"worker stopped{_because(data)}",
+    events.SHUTDOWN_BEGUN: lambda data: f"shutdown began{_because(data)}",
+    events.SHUTDOWN_ENDED: lambda data: "shutdown ended",
+    events.SETTINGS_IN_FORCE: lambda data: "settings loaded",
+    events.STORE_PRUNED: lambda data: "old records were deleted",
+}
+
+
+def _due_times(data: Data) -> str:
+    count = data.get("count") or 1
+    return "a run" if count == 1 else f"{count:,} runs"
+
+
+def _seconds(data: Data) -> str:
+    amount = data.get("amount_s")
+    return span(amount) if isinstance(amount, int | float) else "some time"
+
+
+def phrase(event: Data) -> str:
+    """What happened, without its subject; an event that this version does not know is named."""
+    make = _PHRASES.get(event["name"])
+    return make(event["data"]) if make is not None else str(event["name"])
+
+
+def sentences(tx: Transaction, logged: Sequence[dict[str, Any]], own_job_id: str | None = None) -> list[dict[str, Any]]:
+    """Events with `phrase` and the names of what they are about; on its own page a job is not named."""
+    titles = job_titles(tx, (each["job_id"] for each in logged))
+    schedules = schedule_names(tx, (each["schedule_id"] for each in logged))
+    groups = group_names(tx, (each["group_id"] for each in logged))
+    return [
+        {
+            **each,
+            "phrase": phrase(each),
+            "job_title": None if is_own else titles.get(each["job_id"]),
+            "schedule_name": None
+            if is_own
+            else schedules.get(each["schedule_id"]) or each["data"].get("schedule_name"),
+            "group_name": None if is_own else groups.get(each["group_id"]),
+            "kind": "failed"
+            if each["name"] in PROBLEMS or each["data"].get("status") == "FAILED"
+            else "completed"
+            if each["data"].get("status") == "COMPLETED"
+            else "queued",
+        }
+        for each in logged
+        for is_own in [own_job_id is not None and each["job_id"] == own_job_id]
+    ]

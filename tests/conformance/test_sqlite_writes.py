@@ -1,0 +1,170 @@
+"""Writes to a SQLite file: durable connections, backups in use, callers that are interrupted."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown
+from holdbeat.store.sqlite.file import MEMORY
+from holdbeat.store.transaction import Transaction
+from tests.conformance.acts import count, enqueue_one, open_at, rows
+from tests.conformance.races import HeldOpen
+from tests.conformance.sqlite_files import file_with_history, opened
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return file_with_history(tmp_path / "holdbeat.db")
+
+
+@pytest.mark.rule("OPS-02", "DEC-002")
+def test_a_backup_taken_in_use_is_whole_and_never_overwrites(path: Path, tmp_path: Path) -> None:
+    store = opened(path)
+    enqueue_one(store)
+    target = tmp_path / "backup.db"
+    store.backup(str(target))
+    assert store.integrity_problems() == []
+    with pytest.raises(Conflict) as refusal:
+        store.backup(str(target))
+    assert refusal.value.code == "target_exists"
+    store.close()
+    copy = opened(target, create=False)
+    assert count(copy, "jobs") == 401
+    assert copy.integrity_problems() == []
+    copy.close()
+
+
+@pytest.mark.rule("DEC-002")
+def test_every_connection_writes_ahead_and_waits_for_the_disk(path: Path) -> None:
+    store = opened(path)
+    asked = [store._connection.execute(f"PRAGMA {name}").fetchall()[0][0] for name in ("journal_mode", "synchronous")]
+    assert asked == ["wal", 2]
+    assert path.stat().st_mode & 0o777 == 0o600
+    store.close()
+
+
+@pytest.mark.rule("DEC-008")
+def test_a_caller_interrupted_in_the_middle_stores_nothing_and_holds_nobody_up(path: Path) -> None:
+    store, neighbour = opened(path), opened(path)
+    job = enqueue_one(store)
+    before = count(store, "jobs")
+
+    def interrupted(tx: Transaction) -> None:
+        tx.execute("UPDATE jobs SET priority = 77")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.write_sync(interrupted)
+    enqueue_one(neighbour)
+    enqueue_one(store)
+    assert rows(store, "SELECT priority FROM jobs WHERE id = :id", id=job.id) == [(0,)]
+    assert count(store, "jobs") == before + 2
+    store.close()
+    neighbour.close()
+
+
+class GivenAway:
+    """A lock that goes, when its first holder lets go of it, to whoever waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.taken = threading.Semaphore(0)
+        self.acquire, self.release, self.locked = self._lock.acquire, self._lock.release, self._lock.locked
+        self.waits = threading.Event()
+
+    def __enter__(self) -> None:
+        if self._lock.locked():
+            self.waits.set()
+        self._lock.acquire()
+        self.taken.release()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if self.waits.is_set():
+            self.waits.clear()
+            self.taken.acquire(timeout=20)
+
+
+@pytest.mark.rule("DEC-008")
+def test_who_writes_next_after_an_interrupted_caller_finds_nothing_of_its_transaction(path: Path) -> None:
+    store = opened(path)
+    job = enqueue_one(store)
+    pen: Any = GivenAway()
+    store._write_lock = pen
+
+    def change(tx: Transaction, priority: int) -> None:
+        tx.execute("UPDATE jobs SET priority = :to WHERE id = :id", to=priority, id=job.id)
+
+    def interrupted(tx: Transaction) -> None:
+        pen.taken.acquire()
+        change(tx, 77)
+        next_one.append(pool.submit(store.write_sync, change, 5))
+        assert pen.waits.wait(20)
+        raise KeyboardInterrupt
+
+    next_one: list[Any] = []
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            store.write_sync(interrupted)
+        next_one[0].result(20)
+    assert rows(store, "SELECT priority FROM jobs WHERE id = :id", id=job.id) == [(5,)]
+    store.close()
+
+
+@pytest.mark.rule("DEC-008")
+@pytest.mark.parametrize("place", ["a file", MEMORY])
+def test_a_signal_handler_that_interrupts_a_write_of_its_thread_is_refused_and_does_not_hang(
+    path: Path, place: str
+) -> None:
+    store = opened(path) if place == "a file" else open_at(f"sqlite:///{MEMORY}")
+    before = count(store, "jobs")
+    heard: list[Any] = []
+
+    def number(tx: Transaction) -> int:
+        return int(tx.rows("SELECT count(*) FROM jobs")[0][0])
+
+    def handler(*_: object) -> None:
+        for call in (store.read_sync, store.write_sync):
+            try:
+                heard.append(call(number))
+            except HoldbeatError as error:
+                heard.append(error.code)
+
+    def interrupted(tx: Transaction) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    was = signal.signal(signal.SIGUSR1, handler)
+    try:
+        store.write_sync(interrupted)
+        assert heard == [before if place == "a file" else "write_interrupted_itself", "write_interrupted_itself"]
+        heard.clear()
+        signal.raise_signal(signal.SIGUSR1)
+        assert heard == [before, before], "who interrupts no write may write"
+    finally:
+        signal.signal(signal.SIGUSR1, was)
+    store.close()
+
+
+@pytest.mark.rule("DEC-008")
+def test_a_waiting_caller_writes_with_its_own_hand_unless_somebody_writes(path: Path) -> None:
+    store = opened(path)
+
+    def who(tx: Transaction) -> str:
+        return threading.current_thread().name
+
+    assert store.write_sync(who) == threading.current_thread().name
+    with ThreadPoolExecutor(1) as pool, HeldOpen(store, who):
+        waiting = pool.submit(store.write_sync, who)
+        while store._writing.empty():
+            assert not waiting.done()
+    assert waiting.result(20) == "holdbeat-writer"
+    store.close()
+    with pytest.raises(StoreDown) as refusal:
+        store.write_sync(who)
+    assert refusal.value.code == "store_closed"

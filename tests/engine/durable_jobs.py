@@ -1,0 +1,74 @@
+"""Durable handlers that run in processes of their own, and so must be importable."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from holdbeat import Context, SyncContext
+
+
+def note(path: str, line: str) -> str:
+    """Writes a line as a real effect that a test can count."""
+    with Path(path).open("a") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return line.upper()
+
+
+async def note_async(path: str, line: str) -> str:
+    await asyncio.sleep(0)
+    return note(path, line)
+
+
+def lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if Path(path).exists() else []
+
+
+def plain(ctx: SyncContext, path: str, fail_at: int = 0) -> list[Any]:
+    """Two steps and a failure between them at the first attempt."""
+    first = ctx.step("one", note, path, "one")
+    if ctx.attempt < fail_at:
+        raise RuntimeError("between the steps")
+    return [first, ctx.step("two", note, path, "two"), ctx.step("two", note, path, "two again")]
+
+
+async def coroutine(ctx: Context, path: str, fail_at: int = 0) -> list[Any]:
+    first = await ctx.step("one", note_async, path, "one")
+    if ctx.attempt < fail_at:
+        raise RuntimeError("between the steps")
+    return [first, await ctx.step("two", note, path, "two"), await ctx.step("two", note, path, "two again")]
+
+
+def large(ctx: SyncContext, path: str) -> int:
+    """A kept value that is longer than a pipe holds."""
+    value = ctx.step("large", lambda: note(path, "large") and ["x" * 1000] * 2000)
+    if ctx.attempt == 0:
+        raise RuntimeError("after the large step")
+    return len(value)
+
+
+def waiter(ctx: SyncContext, path: str) -> Any:
+    """A step, a sleep, a wait and another step."""
+    note(path, "call")
+    ctx.step("one", note, path, "one")
+    ctx.sleep(0.2)
+    try:
+        answer = ctx.wait_for("go", timeout=60)
+    except Exception as error:
+        return repr(error)
+    return [ctx.step("two", note, path, "two"), answer]
+
+
+async def async_waiter(ctx: Context, path: str) -> Any:
+    note(path, "call")
+    await ctx.step("one", note, path, "one")
+    await ctx.sleep(0.2)
+    try:
+        answer = await ctx.wait_for("go", timeout=60)
+    except Exception as error:
+        return repr(error)
+    return [await ctx.step("two", note, path, "two"), answer]

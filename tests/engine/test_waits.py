@@ -1,0 +1,172 @@
+"""Handlers that sleep and wait: their runs end, no slot is held, and they go on where they were."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdbeat import App, Context, SignalTimeout, SyncContext
+from holdbeat.domain.job import Job, JobStatus
+from tests.engine import durable_jobs
+from tests.engine.acting import rows, until, value
+from tests.engine.durable_jobs import lines, note
+
+pytestmark = pytest.mark.asyncio
+
+FAST: dict[str, Any] = {"slots": 1, "concurrency": "unlimited", "heartbeat_s": 1, "lease_s": 10, "suspend_s": 0.05}
+
+
+def make_app(url: str, **changes: Any) -> App:
+    app = App(url, **{**FAST, **changes})
+    app.job(name="thread", retries=0)(durable_jobs.waiter)
+    app.job(name="task", retries=0)(durable_jobs.async_waiter)
+    app.job(name="process", retries=0, isolation="process")(durable_jobs.waiter)
+    app.job(name="process-task", retries=0, isolation="process")(durable_jobs.async_waiter)
+    return app
+
+
+def result(job: Job) -> Any:
+    assert job.run is not None
+    assert job.status is JobStatus.COMPLETED, job.run.error
+    return job.run.result
+
+
+@pytest.mark.rule("WAIT-01", "WAIT-02", "WAIT-03", "STEP-01", "WAIT-08")
+@pytest.mark.parametrize("kind", ["thread", "task", "process", "process-task"])
+async def test_a_handler_sleeps_waits_and_goes_on_with_its_steps_kept(
+    kind: str, store_url: str, tmp_path: Path
+) -> None:
+    app = make_app(store_url)
+    effects = str(tmp_path / "effects")
+    async with app.running():
+        handle = await app.enqueue(kind, path=effects)
+        await until(lambda: value(app.store, "SELECT count(*) FROM jobs WHERE hold = 1 AND waits IS NOT NULL "
+                                             "AND (SELECT count(*) FROM jobs) = 3"))  # fmt: skip
+        assert value(app.store, "SELECT count(*) FROM leases") == 0
+        await app.signal(handle.id, "go", {"by": "ann"})
+        job = await handle.wait(40)
+    assert result(job) == ["TWO", {"by": "ann"}]
+    assert lines(effects) == ["call", "one", "call", "call", "two"]
+    assert rows(app.store, "SELECT status, retry_kind, attempt FROM jobs ORDER BY id") == [
+        ("CONTINUED", None, 0),
+        ("CONTINUED", "continue", 0),
+        ("COMPLETED", "continue", 0),
+    ]
+    app.close()
+
+
+@pytest.mark.rule("WAIT-02")
+async def test_a_short_sleep_happens_in_place(store_url: str) -> None:
+    app = App(store_url, **{**FAST, "suspend_s": 5})
+
+    @app.job(retries=0)
+    async def naps(ctx: Context) -> str:
+        await ctx.sleep(0.05)
+        await ctx.sleep_until(datetime.now(UTC) + timedelta(seconds=0.05))
+        return "awake"
+
+    @app.job(retries=0)
+    def naps_plainly(ctx: SyncContext) -> str:
+        ctx.sleep("50ms")
+        return "awake"
+
+    async with app.running():
+        for kind in (naps, naps_plainly):
+            assert result(await (await app.enqueue(kind)).wait(20)) == "awake"
+    assert value(app.store, "SELECT count(*) FROM jobs") == 2
+    app.close()
+
+
+@pytest.mark.rule("WAIT-03")
+async def test_a_loop_of_reminders_ends_with_the_signal_that_comes_at_last(store_url: str, tmp_path: Path) -> None:
+    app = App(store_url, **FAST)
+    effects = str(tmp_path / "effects")
+
+    @app.job(retries=0)
+    async def reminding(ctx: Context) -> Any:
+        for number in range(50):
+            try:
+                return await ctx.wait_for("paid", timeout=0.2)
+            except SignalTimeout:
+                await ctx.step("remind", note, effects, f"reminder {number}")
+        return "never"
+
+    async with app.running():
+        handle = await app.enqueue(reminding)
+        await until(lambda: len(lines(effects)) >= 3)
+        await app.signal(handle.id, "paid", 100)
+        assert result(await handle.wait(40)) == 100
+    reminders = lines(effects)
+    assert reminders == [f"reminder {number}" for number in range(len(reminders))]
+    app.close()
+
+
+@pytest.mark.rule("WAIT-01")
+async def test_except_exception_does_not_catch_a_suspension(store_url: str) -> None:
+    app = App(store_url, **FAST)
+
+    @app.job(retries=0)
+    async def careless(ctx: Context) -> str:
+        try:
+            await ctx.sleep(0.2)
+        except Exception:
+            return "caught"
+        return "slept"
+
+    async with app.running():
+        assert result(await (await app.enqueue(careless)).wait(20)) == "slept"
+    app.close()
+
+
+@pytest.mark.rule("WAIT-01", "STEP-01")
+async def test_parallel_waits_are_waited_for_together_and_an_open_step_is_kept_first(
+    store_url: str, tmp_path: Path
+) -> None:
+    app = App(store_url, **FAST)
+    effects = str(tmp_path / "effects")
+
+    async def slow() -> str:
+        await asyncio.sleep(0.3)
+        return note(effects, "slow")
+
+    @app.job(retries=0)
+    async def parallel(ctx: Context) -> list[Any]:
+        return list(
+            await asyncio.gather(
+                ctx.wait_for("a"), ctx.wait_for("b"), ctx.step("slow", slow), ctx.sleep(0.1), ctx.sleep(0.2)
+            )
+        )
+
+    async with app.running():
+        handle = await app.enqueue(parallel)
+        await until(lambda: lines(effects))
+        await app.signal(handle.id, "b", 2)
+        await app.signal(handle.id, "a", 1)
+        assert result(await handle.wait(40)) == [1, 2, "SLOW", None, None]
+    assert lines(effects) == ["slow"]
+    app.close()
+
+
+@pytest.mark.rule("STEP-08")
+async def test_a_direct_request_cannot_wait_for_long(store_url: str) -> None:
+    app = App(store_url, **FAST)
+
+    @app.job(timeout=2)
+    async def direct(ctx: Context) -> list[str]:
+        refusals = []
+        for call in (ctx.sleep(60), ctx.wait_for("go")):
+            try:
+                await call
+            except Exception as error:
+                refusals.append(str(error))
+        await ctx.sleep(0.1)
+        return refusals
+
+    async with app.running():
+        refusals = await app.direct(direct)
+    assert ["cannot sleep for 60 s" in refusals[0], "cannot wait for a signal" in refusals[1]] == [True, True]
+    app.close()

@@ -1,0 +1,111 @@
+"""What the operator of a simulation does: one coroutine for each kind of act in a plan."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.group import GroupMode, OnFailure
+from holdbeat.domain.submission import Submission
+from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.queue.submission import submit, submit_group
+from holdbeat.store.reads.jobs import load_job
+from tests.simulate.plan import Item
+
+if TYPE_CHECKING:
+    from tests.simulate.world import World
+
+
+class Operator:
+    """Acts on the store of a world, and writes down in it what was answered."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def act(self, item: Item) -> None:
+        choice = random.Random(item.args[0])
+        acts: dict[str, Callable[[random.Random], Any]] = {
+            "submit": self._submit, "submit_key": self._submit_key, "group": self._group, "cancel": self._cancel,
+            "retry": self._retry, "direct": self._direct,
+        }  # fmt: skip
+        try:
+            await acts[item.kind](choice)
+            self._world.note(item.kind, done=True)
+        except HoldbeatError as error:
+            self._world.note(item.kind, refused=error.code)
+
+    def _work(self, choice: random.Random) -> dict[str, Any]:
+        seconds = round(choice.choice([0.0, 0.5, 5.0, 30.0, 90.0]) * choice.uniform(0.5, 1.0), 3)
+        params: dict[str, Any] = {"seconds": seconds, "number": choice.randrange(1000)}
+        type_ = choice.choices(["work", "alone", "stumble"], [5, 2, 4])[0]
+        if type_ == "stumble":
+            params["failures"] = choice.choice([1, 1, 2, 9, -1])
+        return {"type": type_, "params": params, "priority": choice.randint(0, 3)}
+
+    async def _submit(self, choice: random.Random) -> None:
+        asked = self._work(choice)
+        if choice.random() < 0.3:
+            asked["delay_s"] = round(choice.uniform(1, 300), 3)
+        enqueued = await self._world.store.write(submit, [Submission.read(asked)])
+        self._world.acknowledged.append({"job": enqueued.jobs[0].id})
+
+    async def _submit_key(self, choice: random.Random) -> None:
+        asked = self._work(choice)
+        key = asked["idempotency_key"] = f"key-{choice.randrange(2**30)}"
+        for _ in range(2):
+            for _ in range(20):
+                try:
+                    enqueued = await self._world.store.write(submit, [Submission.read(asked)])
+                except HoldbeatError:
+                    await asyncio.sleep(1)
+                    continue
+                self._world.acknowledged.append({"job": enqueued.jobs[0].id, "key": key})
+                break
+
+    async def _group(self, choice: random.Random) -> None:
+        members = [Submission.read(self._work(choice)) for _ in range(choice.randint(2, 4))]
+        mode, on_failure = choice.choice(list(GroupMode)), choice.choice(list(OnFailure))
+        _, jobs = await self._world.store.write(submit_group, None, mode, on_failure, members)
+        self._world.acknowledged += [{"job": job.id} for job in jobs]
+
+    async def _cancel(self, choice: random.Random) -> None:
+        if self._world.acknowledged:
+            job_id = choice.choice(self._world.acknowledged[-8:])["job"]
+            tip = await self._world.store.write(cancel_job, job_id, "by the operator")
+            self._world.cancelled.append(
+                {"job": tip.id, "monotonic": self._world.stamp(), "was_queued": tip.started_at is None}
+            )
+
+    async def _retry(self, choice: random.Random) -> None:
+        if self._world.acknowledged:
+            job = await self._world.store.read(load_job, choice.choice(self._world.acknowledged[-20:])["job"])
+            if job.permanently_failed:
+                retry = await self._world.store.write(retry_job, job.id)
+                self._world.acknowledged.append({"job": retry.id})
+
+    async def _direct(self, choice: random.Random) -> None:
+        process = choice.choice(self._world.processes)
+        token = f"token-{choice.randrange(2**30)}"
+        seconds = round(choice.uniform(0, 20), 3)
+        type_ = choice.choice(["work", "alone"])
+        if process is None or not hasattr(process, "supervisor"):
+            return
+        request: dict[str, Any] = {"token": token, "outcome": None}
+        self._world.requests.append(request)
+
+        async def ask() -> None:
+            try:
+                params = {"seconds": seconds, "number": 0, "token": token}
+                result = await process.supervisor.direct.request(type_, params, 30.0)
+                request["outcome"] = result.reservation.outcome
+            except HoldbeatError as error:
+                request["outcome"] = f"refused: {error.code}"
+
+        def begin() -> None:
+            process.asking = self._world.loop.create_task(ask())  # type: ignore[attr-defined]
+
+        self._world.loop.call_soon(begin, context=process.context)

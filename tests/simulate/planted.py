@@ -1,0 +1,109 @@
+"""Bugs that are put into the product on purpose: a simulator that does not find them is worth nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from holdbeat.domain.retry import RetryController, RetryVerdict, spread_of
+from holdbeat.engine.dispatcher import Dispatcher
+from holdbeat.engine.supervisor import Supervisor
+from holdbeat.store.running import end_runs, settle
+from holdbeat.store.schedules import firing
+from holdbeat.store.schedules.occurrences import insert_occurrences
+from holdbeat.store.webhooks.outbox import Outbox
+
+Patch = contextlib.AbstractContextManager[Any]
+
+
+def no_fence() -> Patch:
+    """A result is taken although the lease is gone."""
+
+    def take(tx: Any, settlement: Any) -> None:
+        tx.execute(
+            "UPDATE jobs SET status = :status WHERE id = (SELECT job_id FROM job_runs WHERE id = :id)",
+            status=settlement.outcome.status.value, id=settlement.lease_id,
+        )  # fmt: skip
+
+    return mock.patch.object(settle, "_keep_evidence", take)
+
+
+def no_stop() -> Patch:
+    """A worker that learns that its lease is gone lets the handler go on."""
+    return mock.patch.object(Supervisor, "_tell_from_thread", lambda self, lease_id, reason: None)
+
+
+def settles_twice() -> Patch:
+    """A result that is offered again, since the first answer was lost, is told to receivers again."""
+    keep_evidence = settle._keep_evidence
+
+    def take(tx: Any, settlement: Any) -> None:
+        keep_evidence(tx, settlement)
+        row = tx.one(
+            "SELECT r.job_id, r.status FROM job_runs r WHERE r.id = :id AND r.worker_id = :worker AND r.fence = :fence "
+            "AND r.status = :status",
+            id=settlement.lease_id, worker=settlement.worker_id, fence=settlement.fence,
+            status=settlement.outcome.status.value,
+        )  # fmt: skip
+        if row is not None:
+            outbox = Outbox(tx)
+            outbox.tell_job(f"job.run.{row[1].lower()}", row[0], None)
+            outbox.write()
+
+    return mock.patch.object(settle, "_keep_evidence", take)
+
+
+def forgets_a_wake() -> Patch:
+    """The dispatcher does not look again by itself: what is ready later waits for somebody else's wake-up."""
+    return mock.patch.object(Dispatcher, "_set_alarm", lambda self, next_ready_at: None)
+
+
+def loses_a_retry() -> Patch:
+    """One failure in twenty is given up although it has retries left."""
+    decide = RetryController.decide
+
+    def wrong(job: Any, kind: Any, counted_failures: int, now: Any) -> RetryVerdict:
+        verdict = decide(job, kind, counted_failures, now)
+        if verdict.retry and spread_of(job.id) < 0.05:
+            return RetryVerdict(False, None, "lost")
+        return verdict
+
+    return mock.patch.object(RetryController, "decide", staticmethod(wrong))
+
+
+def counts_wrongly() -> Patch:
+    """The last failure is not counted."""
+    counted = end_runs._counted_failures
+    return mock.patch.object(end_runs, "_counted_failures", lambda tx, job, kind: max(1, counted(tx, job, kind) - 1))
+
+
+@contextlib.contextmanager
+def fires_twice() -> Iterator[None]:
+    """A trigger does not see that another has fired, and the database does not forbid it."""
+
+    def replace(tx: Any, occurrences: Any) -> None:
+        for occurrence in occurrences:
+            tx.execute(
+                "DELETE FROM occurrences WHERE schedule_id = :schedule AND due_at = :due",
+                schedule=occurrence.schedule_id, due=occurrence.due_at,
+            )  # fmt: skip
+        insert_occurrences(tx, occurrences)
+
+    with (
+        mock.patch.object(firing, "taken", lambda tx, wanted: set()),
+        mock.patch.object(firing, "insert_occurrences", replace),
+    ):
+        yield
+
+
+BUGS: dict[str, Callable[[], Patch]] = {
+    "take away the fence": no_fence,
+    "go on without a lease": no_stop,
+    "settle twice": settles_twice,
+    "forget a wake": forgets_a_wake,
+    "lose a retry": loses_a_retry,
+    "count attempts wrongly": counts_wrongly,
+    "let two triggers fire": fires_twice,
+}

@@ -1,0 +1,157 @@
+"""Simulated hours of several processes under faults, one seed after the other, judged by the checker.
+
+    python -m tests.simulate.simulate --seeds 100 --hours 24 [--first 1] [--jobs 2]
+    python -m tests.simulate.simulate --planted
+
+A seed that breaks a promise is run again with fewer and fewer acts and faults; what is left is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import logging
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from tests.simulate.plan import Plan, draw
+from tests.simulate.planted import BUGS
+from tests.simulate.shrink import shrink
+from tests.simulate.world import World
+
+PLANTED_SEEDS = 200
+
+
+@dataclass(frozen=True)
+class Result:
+    seed: int
+    violations: tuple[str, ...]
+    digest: str
+    jobs: int
+    faults: int
+    commits: int
+    hours: float
+    seconds: float
+    """Of processor time."""
+
+
+@contextlib.contextmanager
+def quiet_ends() -> Iterator[None]:
+    """Tasks of killed processes are thrown away in the middle of what they do; nobody need hear of it."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        yield
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+
+
+def run_plan(plan: Plan) -> Result:
+    began = time.process_time()
+    with quiet_ends():
+        world = World(plan)
+        violations = tuple(map(str, world.run()))
+        result = Result(
+            plan.seed, violations, world.digest(), len(world.history.jobs), sum(item.is_fault for item in plan.items),
+            world.database.commits, world.loop.time() / 3600, time.process_time() - began,
+        )  # fmt: skip
+        del world
+    return result
+
+
+def run_seed(seed: int, hours: float) -> Result:
+    logging.disable(logging.CRITICAL)
+    return run_plan(draw(seed, hours))
+
+
+def shortest(seed: int, hours: float) -> str:
+    """The shortest history of a failing seed that could be found, in words."""
+    plan = shrink(draw(seed, hours), lambda smaller: bool(run_plan(smaller).violations))
+    result = run_plan(plan)
+    notice = "its death" if plan.kernel_tells else "its lease"
+    lines = [f"seed {seed}, {plan.processes} processes, a dead one is noticed by {notice}:"]
+    lines += [f"  {item}" for item in plan.items] or ["  (no act and no fault)"]
+    lines += [f"  breaks  {violation}" for violation in result.violations[:5]]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Found:
+    name: str
+    seed: int | None
+    """The first seed that showed it; None if none did."""
+    seconds: float
+    violation: str
+
+
+def find_planted(name: str, hours: float, seeds: int = PLANTED_SEEDS) -> Found:
+    """How many seeds it takes to find a bug."""
+    logging.disable(logging.CRITICAL)
+    began = time.process_time()
+    with BUGS[name]():
+        for seed in range(1, seeds + 1):
+            result = run_seed(seed, hours)
+            if result.violations:
+                return Found(name, seed, time.process_time() - began, result.violations[0])
+    return Found(name, None, time.process_time() - began, "NOT FOUND")
+
+
+def _campaign(first: int, seeds: int, hours: float, jobs: int) -> int:
+    began = time.monotonic()
+    results: list[Result] = []
+    failing: list[int] = []
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        for result in pool.map(run_seed, range(first, first + seeds), [hours] * seeds):
+            results.append(result)
+            if result.violations:
+                failing.append(result.seed)
+                print(f"seed {result.seed}: {result.violations[0]}", flush=True)
+            elif sys.stderr.isatty():
+                print(f"\rseed {result.seed}", end="", file=sys.stderr)
+        for text in pool.map(shortest, failing[:5], [hours] * len(failing[:5])):
+            print(text, flush=True)
+    cost = sum(result.seconds for result in results) / len(results)
+    print(
+        f"{seeds} seeds × {hours:g} h: {sum(r.jobs for r in results)} jobs, {sum(r.faults for r in results)} faults, "
+        f"{sum(r.commits for r in results)} commits in {time.monotonic() - began:.0f} s on {jobs} processes; one seed "
+        f"costs {cost:.1f} s of a core. Seeds that broke a promise: {len(failing)}"
+    )
+    return 1 if failing else 0
+
+
+def _planted(hours: float, jobs: int) -> int:
+    missed = 0
+    print(f"{'planted bug':<26}{'found at seed':>14}{'core s':>9}  what the checker said", flush=True)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        for found in pool.map(find_planted, BUGS, [hours] * len(BUGS)):
+            missed += found.seed is None
+            print(f"{found.name:<26}{found.seed or '-':>14}{found.seconds:>9.1f}  {found.violation[:90]}", flush=True)
+    return 1 if missed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Simulate hours of several processes under faults.")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--planted", action="store_true", help="find the planted bugs, and print how soon")
+    asked = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # The order of sets of strings is part of a history.
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.simulate.simulate", *sys.argv[1:]])
+    logging.disable(logging.CRITICAL)
+    return _planted(min(asked.hours, 2.0), asked.jobs) if asked.planted else _campaign(
+        asked.first, asked.seeds, asked.hours, asked.jobs
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

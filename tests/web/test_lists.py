@@ -1,0 +1,184 @@
+"""Lists that people work with: they are searched while one types, counted, and say what happened in sentences."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.api.serving import Served, unique
+from tests.web.conftest import Complaints
+from tests.web.things import made
+
+
+@pytest.mark.rule("TTL-01")
+def test_a_job_is_shown_by_its_title_and_found_by_it_while_one_types(page: Page, served: Served) -> None:
+    title = unique("A tale of <b>foxes</b> ")
+    job = served.submit("anything", {}, delay_s=3600, title=title)
+    served.submit("anything", {}, delay_s=3600, title=unique("Other"))
+    page.goto(f"{served.url}/ui/jobs")
+    page.get_by_role("searchbox").type(title[:30])
+    expect(page.locator("#jobs tbody tr")).to_have_count(1)
+    expect(page.locator("#jobs tbody tr")).to_contain_text(title)
+    page.reload()
+    expect(page.locator("#jobs tbody tr")).to_have_count(1)
+    page.goto(f"{served.url}/ui/jobs/{job['id']}")
+    expect(page.locator("h1")).to_contain_text(title)
+
+
+def test_a_job_is_found_by_a_part_of_its_id_by_a_label_and_by_a_param(served: Served) -> None:
+    team, word = unique("team"), unique("word")
+    job = served.submit("anything", {"said": word}, delay_s=3600, labels={"team": team})
+    for text in (job["id"][:13], job["id"][-9:], f"team={team}", word):
+        page = served.client.get("/ui/jobs", params={"q": text}).text
+        assert page.count('<tr id="j-') == 1 and job["id"] in page, text
+    assert 'tr id="j-' not in served.client.get("/ui/jobs", params={"q": "100%_nothing"}).text
+
+
+def test_a_filter_that_cannot_be_read_is_said_above_the_whole_list(served: Served) -> None:
+    job = served.submit("anything", {}, delay_s=3600)
+    answer = served.client.get("/ui/jobs", params={"label": "nonsense"})
+    assert answer.status_code == 200
+    assert "name=value" in answer.text and job["id"] in answer.text
+
+
+def test_all_failed_jobs_of_a_list_are_retried_after_a_question_that_says_how_many(page: Page, served: Served) -> None:
+    label = unique("retry")
+    for number in range(3):
+        served.run_job("fail", {"message": f"{number}"}, labels={"set": label}, retry_policy={"max_attempts": 0})
+    page.goto(f"{served.url}/ui/jobs?status=FAILED&label=set%3D{label}")
+    page.get_by_role("button", name="Retry all…").click()
+    expect(page.get_by_role("heading", name="Retry 3 jobs?")).to_be_visible()
+    page.get_by_role("button", name="Retry", exact=True).click()
+    expect(page.get_by_text("Retried 3 jobs")).to_be_visible()
+
+
+def test_schedules_are_found_paused_and_resumed_in_their_row_with_undo(page: Page, served: Served) -> None:
+    name = unique("report ")
+    schedule = made(served.client.post("/api/schedules", json={"name": name, "cron": "0 3 * * 1", "type": "anything"}))
+    for _ in range(2):
+        made(served.client.post("/api/schedules", json={"name": unique("x"), "interval_s": 60, "type": "anything"}))
+    page.goto(f"{served.url}/ui/schedules")
+    page.get_by_role("searchbox").type(name)
+    row = page.locator("#schedules tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("Mondays at 03:00")
+    row.get_by_role("button", name="Pause").click()
+    expect(row).to_contain_text("Paused")
+    page.get_by_role("button", name="Undo").click()
+    expect(row).to_contain_text("Active")
+    row.get_by_role("button", name="Run", exact=True).click()
+    expect(row.locator(".outcomes a")).to_have_count(1)
+    assert served.client.get(f"/api/schedules/{schedule['id']}").json()["paused_until"] is None
+
+
+def test_what_fails_comes_first_among_endpoints_and_has_a_tab_of_its_own(served: Served) -> None:
+    good = made(
+        served.client.post(
+            "/api/endpoints", json={"name": unique("a"), "url": f"{served.url}/healthz", "interval_s": 3600}
+        )
+    )
+    bad = made(
+        served.client.post(
+            "/api/endpoints", json={"name": unique("z"), "url": f"{served.url}/nope", "interval_s": 3600}
+        )
+    )
+    served.wait_for(made(served.client.post(f"/api/endpoints/{bad['id']}/trigger"))["id"])
+    page = served.client.get("/ui/endpoints").text
+    assert page.index(bad["id"]) < page.index(good["id"])
+    failing = served.client.get("/ui/endpoints", params={"state": "failing"}).text
+    assert bad["id"] in failing and good["id"] not in failing
+
+
+def test_events_are_sentences_with_names_and_are_found_by_them_on_the_server(served: Served) -> None:
+    title = unique("A tale ")
+    job = served.run_job("anything", {}, title=title)
+    for _ in range(40):
+        served.submit("anything", {}, delay_s=3600)
+    page = served.client.get("/ui/events", params={"q": title}).text
+    assert page.count('<li id="e-') == 2, "submitted and completed; the start is routine"
+    assert f"<b>{title}</b></a> submitted" in page and f"<b>{title}</b></a> completed" in page
+    everything = served.client.get("/ui/events", params={"q": job["id"][-12:], "show": "all"}).text
+    assert everything.count('<li id="e-') == 3
+
+
+@pytest.mark.rule("UI-02")
+def test_pausing_everything_asks_and_its_reason_stands_on_top_of_queue_and_overview(page: Page, served: Served) -> None:
+    page.goto(f"{served.url}/ui/queue")
+    page.get_by_role("button", name="Pause everything…").click()
+    page.get_by_label("Reason").and_(page.locator("#pause-dialog *")).fill("a new model is loaded")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    banner = page.locator(".banner")
+    expect(banner).to_contain_text("a new model is loaded")
+    page.goto(served.url)
+    expect(banner).to_contain_text("Everything is paused")
+    banner.get_by_role("button", name="Resume").click()
+    expect(banner).to_have_count(0)
+
+
+@pytest.mark.rule("UI-02")
+def test_a_move_in_the_queue_can_be_undone(page: Page, served: Served) -> None:
+    served.client.post("/api/queue/pause", json={"resource": "default"}).raise_for_status()
+    priority, jobs = 77, []
+    try:
+        jobs = [served.submit("anything", {}, priority=priority, title=f"Job {number}") for number in range(3)]
+        page.goto(f"{served.url}/ui/queue")
+        rows = page.locator(f"tr[data-priority='{priority}'] .name b")
+        expect(rows).to_have_text(["Job 0", "Job 1", "Job 2"])
+        page.locator(f"#q-{jobs[2]['id']}").focus()
+        page.keyboard.press("t")
+        expect(rows).to_have_text(["Job 2", "Job 0", "Job 1"])
+        page.get_by_role("button", name="Undo").click()
+        expect(rows).to_have_text(["Job 0", "Job 1", "Job 2"])
+    finally:
+        for job in jobs:
+            served.client.post(f"/api/jobs/{job['id']}/cancel")
+        served.client.post("/api/queue/resume", json={"resource": "default"}).raise_for_status()
+
+
+def test_a_server_that_is_away_is_said_in_a_sentence(page: Page, served: Served, complaints: Complaints) -> None:
+    job = served.submit("anything", {}, delay_s=3600)
+    page.goto(f"{served.url}/ui/jobs/{job['id']}")
+    page.route("**/api/jobs/**", lambda route: route.abort())
+    page.get_by_role("button", name="Start without delay").click()
+    expect(page.locator(".toast.bad")).to_contain_text("The server cannot be reached")
+    # The browser itself notes the failure.
+    complaints.clear()
+
+
+@pytest.mark.rule("UI-01")
+def test_times_are_shown_in_the_browser_s_zone_or_in_the_one_that_was_chosen(
+    context: BrowserContext, served: Served
+) -> None:
+    browser = context.browser
+    assert browser is not None
+    job = served.submit("anything", {}, not_before="2036-07-01T12:00:00Z")
+    reader = browser.new_context(timezone_id="Asia/Tokyo")
+    page = reader.new_page()
+    page.goto(f"{served.url}/ui/queue")
+    expect(page.get_by_label("Time zone")).to_have_value("Asia/Tokyo")
+    row = page.locator(f"#q-{job['id']}")
+    expect(row).to_contain_text("2036-07-01 21:00:00")
+    page.get_by_label("Time zone").focus()
+    page.get_by_label("Time zone").select_option("America/New_York")
+    expect(row).to_contain_text("2036-07-01 08:00:00")
+    page.goto(f"{served.url}/ui/jobs/{job['id']}")
+    page.get_by_role("button", name="Change…").click()
+    page.locator("input[name=not_before]").fill("2036-07-01T09:00")
+    page.get_by_role("button", name="Save changes").click()
+    expect(page.get_by_text("Changed")).to_be_visible()
+    assert served.client.get(f"/api/jobs/{job['id']}").json()["not_before"] == "2036-07-01T13:00:00.000Z"
+    reader.close()
+
+
+@pytest.mark.rule("UI-01")
+def test_the_due_times_of_a_schedule_are_shown_in_its_zone_and_the_reader_s(served: Served) -> None:
+    body = {"name": unique("z"), "cron": "0 3 * * *", "timezone": "Asia/Seoul", "type": "anything"}
+    schedule = made(served.client.post("/api/schedules", json=body))
+    page = served.client.get(
+        f"/ui/schedules/{schedule['id']}", headers={"cookie": "holdbeat_zone=auto:Europe/Vienna"}
+    ).text
+    assert "<th>Asia/Seoul</th><th>Europe/Vienna</th>" in page
+    unknown = served.client.get(
+        f"/ui/schedules/{schedule['id']}", headers={"cookie": "holdbeat_zone=../etc/passwd"}
+    ).text
+    assert "<th>Asia/Seoul</th><th>UTC</th>" in unknown
