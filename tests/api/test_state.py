@@ -20,7 +20,16 @@ ANY_ID = "0190b5a0-0000-7000-8000-000000000000"
 def test_the_figures_add_up(served: Served, client: httpx2.Client) -> None:
     served.run_job("echo")
     found = client.get("/api/stats").json()
-    assert found["jobs"].keys() == {"QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "total"}
+    assert found["jobs"].keys() == {
+        "QUEUED",
+        "RUNNING",
+        "COMPLETED",
+        "FAILED",
+        "SKIPPED",
+        "CANCELLED",
+        "CONTINUED",
+        "total",
+    }
     assert found["jobs"]["total"] == sum(value for name, value in found["jobs"].items() if name != "total")
     assert found["resources"]["default"].keys() >= {"slots", "used", "waiting", "oldest_wait_s"}
     assert found["runs"]["last_hour"]["COMPLETED"] >= 1

@@ -38,6 +38,7 @@ OPERATIONAL_EVENTS: Final = (
     events.CLOCK_JUMPED,
     events.SCHEDULE_MISSED,
     events.WEBHOOK_DISABLED,
+    events.LIMIT_CHANGED,
 )
 """Events of the log that are told to subscribers as they are, and counted. To add one, add its name."""
 

@@ -38,6 +38,7 @@ EVENT_WORDS = {
     "clock.jumped": "the clock of a machine jumped, or differs from the database's",
     "schedule.missed": "a due time passed while nobody could fire it",
     "webhook.disabled": "another subscription was disabled",
+    "limit.changed": "a limit was made, changed or removed",
 }
 
 
