@@ -90,6 +90,7 @@ def least_requests(served: Served) -> dict[str, tuple[str, str, Any]]:
         "MoveRequest": ("POST", f"/api/jobs/{first}/move", {"to": "top"}),
         "CancelRequest": ("POST", f"/api/jobs/{waiting_job(served)}/cancel", {}),
         "RetryRequest": ("POST", f"/api/jobs/{cancelled_job(served)}/retry", {}),
+        "LimitChange": ("PUT", f"/api/limits/{unique('limit')}", {"resource": resource, "slots": 2}),
         "SignalRequest": ("POST", f"/api/jobs/{first}/signals/go", {}),
         "BulkCancelRequest": ("POST", "/api/jobs/cancel", nobody),
         "BulkRetryRequest": ("POST", "/api/job-runs/retry", nobody),

@@ -132,7 +132,7 @@ def things_with_secrets(client: httpx2.Client, target: Target, header: str, webh
         "/jobs/batch/{id}": f"/jobs/batch/{batch}",
     }
     for prefix, each, steps in (
-        ("/api/jobs", ran["id"], ("", "/explain", "/logs", "/events")),
+        ("/api/jobs", ran["id"], ("", "/explain", "/logs", "/events", "/steps")),
         ("/jobs", ran["id"], ("",)),
         ("/api/job-runs", ran["run"]["id"], ("",)),
         ("/api/job-templates", template["id"], ("",)),

@@ -8,8 +8,10 @@ import pytest
 
 from holdbeat.domain.errors import Conflict
 from holdbeat.domain.job import TRANSITIONS, JobStatus
+from holdbeat.domain.run import Outcome
+from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.store.adapter import PersistenceAdapter
-from tests.conformance.acts import cancel, change, claim_one, complete, enqueue_one, fail, look, rows, skip
+from tests.conformance.acts import cancel, change, claim_one, complete, enqueue_one, fail, look, rows, settle_as, skip
 
 START = ("job_id", "type", "resource", "params_snapshot", "worker_id", "slot", "fence", "started_at")
 END = ("finished_at", "status", "exit_code", "error", "error_kind", "artifacts")
@@ -43,6 +45,8 @@ def brought_to(store: PersistenceAdapter, status: JobStatus) -> str:
             fail(store, taken)
         elif status is JobStatus.SKIPPED:
             skip(store, taken)
+        elif status is JobStatus.CONTINUED:
+            settle_as(store, taken, Outcome.continued((Wait(WaitKind.SLEEP, "$sleep", None, 3600.0),)))
     assert look(store, job.id).status == status
     return job.id
 
