@@ -162,7 +162,7 @@ async def test_a_beat_that_hangs_does_not_hide_the_deadline(store_url: str, tmp_
             connection.execute("BEGIN EXCLUSIVE")
         else:
             connection = psycopg.connect(store_url)
-            connection.execute("SELECT * FROM leases FOR UPDATE")
+            connection.execute("LOCK TABLE leases IN ACCESS EXCLUSIVE MODE")
         beating = asyncio.create_task(asyncio.to_thread(work.heartbeat.step))
         clock.advance(300)
         await until(lambda: work.told == [StopReason.LOST], 8)

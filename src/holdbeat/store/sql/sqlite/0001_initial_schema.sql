@@ -93,6 +93,9 @@ BEGIN
         WHEN 'FAILED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: FAILED -> RUNNING')
         WHEN 'SKIPPED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: SKIPPED -> RUNNING')
         WHEN 'CANCELLED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: CANCELLED -> RUNNING')
+        WHEN 'CONTINUED -> QUEUED' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: CONTINUED -> QUEUED')
+        WHEN 'CONTINUED -> RUNNING' THEN RAISE(ABORT, 'jobs_status_is_final: illegal status change: CONTINUED -> RUNNING')
+        ELSE RAISE(ABORT, 'jobs_status_is_final: illegal status change')
     END;
 END;
 
