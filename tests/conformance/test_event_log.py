@@ -35,7 +35,7 @@ from tests.conformance.repair import write_rows
 def note(store: PersistenceAdapter, *numbers: int) -> None:
     def act(tx: Transaction) -> None:
         for number in numbers:
-            tx.record("clock.jumped", number=number)
+            tx.record("shutdown.begun", number=number)
 
     store.write_sync(act)
 
@@ -70,11 +70,11 @@ def test_events_that_share_a_row_keep_ids_of_their_own_and_can_be_read_from_any_
     taken = claim_some(store, 5)
     clock.advance(1)
     store.write_sync(turn, [settlement(one, Outcome.completed()) for one in taken], Vacancy("w", [0, 1, 2], (), ["a"]))
-    assert count(store, "events") == 5, "queued, clock.jumped, claimed, ended, claimed again"
+    assert count(store, "events") == 5, "queued, shutdown.begun, claimed, ended, claimed again"
     everything = store.read_sync(read_events)
     names = [entry.event.name for entry in everything]
     assert (
-        names == ["job.queued"] * 7 + ["clock.jumped"] + ["job.claimed"] * 5 + ["run.ended"] * 5 + ["job.claimed"] * 2
+        names == ["job.queued"] * 7 + ["shutdown.begun"] + ["job.claimed"] * 5 + ["run.ended"] * 5 + ["job.claimed"] * 2
     )
     ids = [entry.event.id for entry in everything]
     assert len(set(ids)) == len(ids) and ids == sorted(ids, key=lambda number: number or 0)
@@ -115,7 +115,7 @@ def test_a_late_commit_is_neither_lost_nor_shown_out_of_turn(open_store: OpenSto
     has_written, may_commit = threading.Event(), threading.Event()
 
     def slow(tx: Transaction) -> None:
-        tx.record("clock.jumped", number=1)
+        tx.record("shutdown.begun", number=1)
         tx.write_events()
         has_written.set()
         assert may_commit.wait(20)
@@ -184,7 +184,7 @@ def test_readers_beside_many_writers_miss_nothing(open_store: OpenStore, store: 
 def test_the_order_is_that_of_numbers_not_of_their_text(store: PersistenceAdapter, clock: ManualClock) -> None:
     for number in (9, 10, 100):
         place = {"id": number} if store.url.startswith("sqlite") else {"xid": str(number), "id": 1}
-        write_rows(store, "events", name="clock.jumped", at=clock.now(), data=f'{{"number":{number}}}', **place)
+        write_rows(store, "events", name="shutdown.begun", at=clock.now(), data=f'{{"number":{number}}}', **place)
     found = store.read_sync(read_events)
     assert numbers(found) == [9, 10, 100]
     assert numbers(store.read_sync(read_events, found[0].cursor)) == [10, 100]

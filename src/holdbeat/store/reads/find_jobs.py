@@ -78,7 +78,7 @@ def counts_by_status(tx: Transaction) -> dict[str, int]:
         if status in ("FAILED", "SKIPPED", "CANCELLED"):
             where += " AND status IN ('FAILED', 'SKIPPED', 'CANCELLED')"
         row = tx.one(
-            f"SELECT count(*) FROM (SELECT 1 FROM jobs {pinned.get(status, '')} {where} LIMIT :most) AS some",
+            f"SELECT count(*) FROM (SELECT 1 FROM jobs {pinned.get(status, '')} {where} LIMIT :most) AS counted",
             most=COUNTED + 1,
         )
         counts[status] = int(row[0]) if row else 0
