@@ -9,7 +9,7 @@ from unittest import mock
 
 from holdbeat.domain.retry import RetryController, RetryVerdict, spread_of
 from holdbeat.engine.dispatcher import Dispatcher
-from holdbeat.engine.supervisor import Supervisor
+from holdbeat.engine.heartbeat import Heartbeat
 from holdbeat.store.running import end_runs, settle
 from holdbeat.store.schedules import firing
 from holdbeat.store.schedules.occurrences import insert_occurrences
@@ -32,7 +32,7 @@ def no_fence() -> Patch:
 
 def no_stop() -> Patch:
     """A worker that learns that its lease is gone lets the handler go on."""
-    return mock.patch.object(Supervisor, "_tell_from_thread", lambda self, lease_id, reason: None)
+    return mock.patch.object(Heartbeat, "_stop_lost", lambda self, entry: None)
 
 
 def settles_twice() -> Patch:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import floor
 from typing import Any
 
-_ROUNDING = 1e-6
-"""What floating-point numbers may be off: seconds since 1970, and a fraction of one interval."""
+_ROUNDING_S, _ROUNDING = 1e-6, 5e-4
+"""What sums of floating-point numbers may be off: seconds since 1970, but never more than a fraction of one interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def interval_s(rate: Rate) -> float:
 def permitted(rate: Rate, due: float | None, now: float) -> int:
     """How many may start now. `due` is the kept instant; None if nothing has started yet."""
     step = interval_s(rate)
-    return max(0, floor((now - _from(rate, due, now) + _ROUNDING) / step + rate.burst + _ROUNDING) + 1)
+    return max(0, floor((now - _from(rate, due, now) + min(_ROUNDING_S, _ROUNDING * step)) / step + rate.burst) + 1)
 
 
 def next_start(rate: Rate, due: float | None, now: float) -> float:
@@ -52,8 +52,10 @@ def _from(rate: Rate, due: float | None, now: float) -> float:
     """Where counting begins: who did not start anything has saved up only the burst.
 
     A kept instant further ahead than any start could have put it comes from a clock that was set back, or from a rate
-    that was slower.
+    that was slower. Rounding alone does not bring it back.
     """
     if due is None:
         return now
-    return max(now, min(due, now + (rate.burst + 1) * interval_s(rate)))
+    step = interval_s(rate)
+    furthest = now + (rate.burst + 1) * step
+    return max(now, furthest if due > furthest + step / 1000 else due)
