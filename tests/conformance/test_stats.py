@@ -44,7 +44,8 @@ def test_an_empty_store_has_nothing_but_its_listed_resources(open_store: OpenSto
     none = {"used": 0, "waiting": 0, "oldest_wait_s": None}
     assert store.read_sync(stats) == {
         "jobs": {
-            "QUEUED": 0, "RUNNING": 0, "COMPLETED": 0, "FAILED": 0, "SKIPPED": 0, "CANCELLED": 0, "CONTINUED": 0, "total": 0,
+            "QUEUED": 0, "RUNNING": 0, "COMPLETED": 0, "FAILED": 0, "SKIPPED": 0, "CANCELLED": 0, "CONTINUED": 0,
+            "total": 0,
         },
         "resources": {"default": {"slots": 1, **none}, "http": {"slots": 16, **none}},
         "runs": {"last_hour": {"COMPLETED": 0, "FAILED": 0, "SKIPPED": 0, "CONTINUED": 0}},
@@ -71,7 +72,8 @@ def test_every_status_outcome_and_incident_is_counted(store: PersistenceAdapter,
     hire(store)
     found = store.read_sync(stats)
     assert found["jobs"] == {
-        "QUEUED": 2, "RUNNING": 1, "COMPLETED": 3, "FAILED": 1, "SKIPPED": 1, "CANCELLED": 1, "CONTINUED": 0, "total": 9,
+        "QUEUED": 2, "RUNNING": 1, "COMPLETED": 3, "FAILED": 1, "SKIPPED": 1, "CANCELLED": 1, "CONTINUED": 0,
+        "total": 9,
     }  # fmt: skip
     assert found["runs"]["last_hour"] == {"COMPLETED": 2, "FAILED": 1, "SKIPPED": 1, "CONTINUED": 0}
     assert (found["stale_results"], found["zombies_recovered"], found["workers"]) == (2, 0, 1)
