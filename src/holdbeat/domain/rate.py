@@ -12,7 +12,7 @@ from math import floor
 from typing import Any
 
 _ROUNDING_S, _ROUNDING = 1e-6, 5e-4
-"""What sums of floating-point numbers may be off: seconds since 1970, but never more than a fraction of one interval."""
+"""What sums of floating-point numbers may be off: seconds since 1970, but at most a fraction of one interval."""
 
 
 @dataclass(frozen=True, slots=True)
