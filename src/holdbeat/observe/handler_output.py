@@ -28,8 +28,11 @@ def capture(*, is_own_process: bool) -> Callable[[], None]:
     global _installed, _remove
     with _lock:
         _installed += 1
+        unwrap: Callable[[], None] | None = None
         if _installed == 1:
             _remove = _install(is_own_process)
+        elif not isinstance(sys.stdout, RunStream):
+            unwrap = _wrap_streams(is_own_process)  # the program has replaced them since
     is_over = False
 
     def end() -> None:
@@ -39,6 +42,8 @@ def capture(*, is_own_process: bool) -> Callable[[], None]:
             if is_over:
                 return
             is_over = True
+            if unwrap is not None:
+                unwrap()
             _installed -= 1
             if _installed == 0 and _remove is not None:
                 _remove()
@@ -60,6 +65,18 @@ def _install(is_own_process: bool) -> Callable[[], None]:
         return record
 
     logging.setLogRecordFactory(record_of_run)
+    unwrap = _wrap_streams(is_own_process)
+
+    def remove() -> None:
+        if logging.getLogRecordFactory() is record_of_run:
+            logging.setLogRecordFactory(make_record)
+        unwrap()
+
+    return remove
+
+
+def _wrap_streams(is_own_process: bool) -> Callable[[], None]:
+    """Puts a RunStream before sys.stdout and sys.stderr. Returns how to take them away again."""
     streams = {
         name: RunStream(stream, name, is_own_process)
         for name in ("stdout", "stderr")
@@ -68,14 +85,12 @@ def _install(is_own_process: bool) -> Callable[[], None]:
     for name, stream in streams.items():
         setattr(sys, name, stream)
 
-    def remove() -> None:
-        if logging.getLogRecordFactory() is record_of_run:
-            logging.setLogRecordFactory(make_record)
+    def unwrap() -> None:
         for name, stream in streams.items():
             if getattr(sys, name) is stream:
                 setattr(sys, name, stream.stream)
 
-    return remove
+    return unwrap
 
 
 class RunStream:
