@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from holdbeat.domain.limit import Limits, Pool
 from holdbeat.domain.rate import Rate, due_after, next_start, permitted
+from holdbeat.domain.throttle import Throttle, throttle_of
 
 
 class Usage(NamedTuple):
@@ -52,6 +53,7 @@ class Capacity:
         """Starts of this claim, where a rate counts them."""
         self._rates: dict[Place, Rate] = {}
         """The rates of those places."""
+        self._throttles: dict[Throttle, float] = {}
         for counter, usages in ((self._used, leases), (self._waiting, waiting_reservations)):
             for resource, type_, amount, partition in usages:
                 for place in self.places(resource, type_, partition):
@@ -65,6 +67,28 @@ class Capacity:
         """Takes in the instants that rates go by; a place without one has not started anything lately."""
         self._due.update(due)
 
+    def learn_throttles(self, until: Mapping[Throttle, float]) -> None:
+        """Takes in before when nothing may start because who was called asked for that."""
+        self._throttles.update(until)
+
+    def is_throttled(self, resource: str, type_: str) -> bool:
+        """Whether a partition of such work may be throttled."""
+        if not self._throttles:
+            return False
+        keys = {throttle_of(pool.key, pool.limit, type_)[:2] for pool in self._limits.covering(resource, type_)}
+        return any(throttle[:2] in keys for throttle in self._throttles)
+
+    def throttled_until(self, resource: str, type_: str, partition: str = "") -> float | None:
+        """Before when nothing of this partition may start because who was called asked for that; None if nobody did."""
+        if not self._throttles:
+            return None
+        ends = [
+            self._throttles.get(throttle_of(pool.key, pool.limit, type_, partition), 0.0)
+            for pool in self._limits.covering(resource, type_)
+        ]
+        until = max(ends, default=0.0)
+        return until if until > self._now else None
+
     def used(self, pool: Pool, partition: str = "") -> int:
         return self._used[place_of(pool, partition)]
 
@@ -77,6 +101,8 @@ class Capacity:
         partition are left out.
         """
         free: int | None = None
+        if self._throttles and partition is not None and self.throttled_until(resource, type_, partition) is not None:
+            return 0
         for pool in self._limits.covering(resource, type_):
             limit = pool.limit
             if partition is None and limit.per_partition:
@@ -114,8 +140,8 @@ class Capacity:
             self._waiting[place] -= 1
 
     def next_start(self, resource: str, type_: str, partition: str | None = "") -> float | None:
-        """When rates permit the next start, if that lies ahead."""
-        latest = self._now
+        """When rates and throttles permit the next start, if that lies ahead."""
+        latest = self.throttled_until(resource, type_, partition or "") or self._now
         for pool in self._limits.covering(resource, type_):
             rate = pool.limit.rate
             if rate is not None and not (partition is None and pool.limit.per_partition):
@@ -129,6 +155,7 @@ class Capacity:
     def next_permitted(self, resource: str, type_: str) -> float | None:
         """When a rate first permits another start of such work, in whichever of the partitions that are known."""
         partitions = {place.partition for place in (*self._due, *self._started)} | {""}
+        partitions |= {throttle.partition for throttle in self._throttles}
         starts = [at for at in (self.next_start(resource, type_, each) for each in partitions) if at is not None]
         return min(starts, default=None)
 

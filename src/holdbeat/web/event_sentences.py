@@ -59,6 +59,11 @@ def _changed(data: Data) -> str:
     return f"{data.get('change') or 'changed'}{fields}{_by(data)}{_because(data)}"
 
 
+def _throttled(data: Data) -> str:
+    of = f" of {data['partition']}" if data.get("partition") else ""
+    return f"throttled: no other start{of} before {data.get('until')}"
+
+
 _PHRASES: dict[str, Callable[[Data], str]] = {
     events.JOB_QUEUED: lambda data: f"submitted{_by(data)}",
     events.JOB_CLAIMED: lambda data: "started",
@@ -75,6 +80,8 @@ _PHRASES: dict[str, Callable[[Data], str]] = {
     events.STALE_RESULT: lambda data: f"a late result was refused{_because(data)}",
     events.ZOMBIE_FOUND: lambda data: "was found running without a worker",
     events.RECOVERY_ACTED: lambda data: f"recovered: {data.get('action') or 'done'}",
+    events.LIMIT_CHANGED: lambda data: f"the limit {data.get('limit')} was changed{_by(data)}",
+    events.LIMIT_THROTTLED: _throttled,
     events.QUEUE_PAUSED: lambda data: _paused(data, "paused"),
     events.QUEUE_RESUMED: lambda data: _paused(data, "resumed"),
     events.RESERVATION_REQUESTED: lambda data: f"direct request {data.get('type') or ''} was made",

@@ -70,9 +70,15 @@ def choose(tx: Transaction, limits: Limits, lanes: list[Lane], capacity: Capacit
             shares.append(_Share(resource, type_, count))
     if not shares:
         return _NO_ONE
-    if len(shares) == 1 and not limits.is_partitioned(*shares[0][:2]):
+    if len(shares) == 1 and not _is_partitioned(limits, capacity, shares[0]):
         return _of_one_lane(tx, shares[0], capacity, free_slots)
     return _of_many_lanes(tx, limits, shares, capacity, free_slots)
+
+
+def _is_partitioned(limits: Limits, capacity: Capacity, share: _Share) -> bool:
+    """Whether jobs of the lane may start or not by their partition."""
+    lane = share.resource, share.type
+    return limits.is_partitioned(*lane) or capacity.is_throttled(*lane)
 
 
 def _of_one_lane(tx: Transaction, share: _Share, capacity: Capacity, free_slots: FreeSlots) -> Chosen:
@@ -101,7 +107,7 @@ def _of_many_lanes(
         if (key := fair_key(limits, share.resource, share.type)) is not None:
             turns.append(first_by_turn(tx, limits, capacity, key, *share))
             places += [(*row, None) for row in turns[-1].rows]
-        elif limits.is_partitioned(share.resource, share.type):
+        elif _is_partitioned(limits, capacity, share):
             places += [(*row, None) for row in first_by_partition(tx, limits, capacity, *share)]
         else:
             plain.append(share)

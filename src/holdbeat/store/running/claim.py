@@ -13,6 +13,7 @@ from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.limits.rates import instant_of, keep_rates
+from holdbeat.store.limits.throttles import throttles_in_force
 from holdbeat.store.running.candidates import choose
 from holdbeat.store.running.capacity import count_capacity, serve
 from holdbeat.store.running.lanes import Lane, outlook
@@ -44,10 +45,12 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     - Limits count the live leases, and rates the starts, under a lock that no other claim of the same pool can hold.
       Slot and rate are decided together: nothing holds one while it waits for the other.
     """
-    limits, lanes, waiting = outlook(tx, vacancy)
+    limits, lanes, waiting, is_throttled = outlook(tx, vacancy)
     if not lanes and not waiting:
         return Filled([])
     capacity, numbers, waiting = count_capacity(tx, limits, lanes, waiting)
+    if is_throttled:
+        capacity.learn_throttles(throttles_in_force(tx))
     free_slots = FreeSlots(vacancy)
     served = serve(vacancy, waiting, capacity, free_slots) if waiting else []
     chosen = choose(tx, limits, lanes, capacity, free_slots)

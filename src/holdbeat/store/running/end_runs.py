@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdbeat.domain import events
 from holdbeat.domain.clock import iso
@@ -16,6 +17,7 @@ from holdbeat.domain.params import dumps
 from holdbeat.domain.retry import RetryController, automatic_retry
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
 from holdbeat.store.durable.continuing import Continued, continue_chains
+from holdbeat.store.limits.throttles import Throttled, throttle
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.groups import step_groups
 from holdbeat.store.schedules.after_run import after_chains
@@ -54,6 +56,14 @@ class Ending:
     """Whether the job's own row says COMPLETED already."""
 
 
+class Failure(NamedTuple):
+    """A job that has just FAILED, and how."""
+
+    job: Job
+    kind: ErrorKind
+    retry_after_s: float | None = None
+
+
 def lock_groups_and_schedules(
     tx: Transaction, group_ids: Iterable[str | None], schedule_ids: Iterable[str | None]
 ) -> None:
@@ -88,7 +98,7 @@ def end_runs(
     ended: dict[JobStatus, list[str]] = {}
     now = tx.now
     note = tx.events.append
-    failed: list[tuple[Job, ErrorKind]] = []
+    failed: list[Failure] = []
     continued: list[Continued] = []
     for ending in endings:
         job_id, run_id, outcome = ending.job_id, ending.run_id, ending.outcome
@@ -109,7 +119,7 @@ def end_runs(
                 ending.job.status, ending.job.finished_at = ended_as, now
             if outcome.status is RunStatus.FAILED:
                 assert ending.job is not None
-                failed.append((ending.job, outcome.error_kind or ErrorKind.ERROR))
+                failed.append(Failure(ending.job, outcome.error_kind or ErrorKind.ERROR, outcome.retry_after_s))
             elif outcome.status is RunStatus.CONTINUED:
                 assert ending.job is not None
                 continued.append((ending.job, run_id, outcome.waits))
@@ -142,12 +152,15 @@ def end_runs(
     tx.wake(Topic.SLOTS)
 
 
-def decide_failures(tx: Transaction, failed: Sequence[tuple[Job, ErrorKind]], outbox: Outbox) -> None:
+def decide_failures(tx: Transaction, failed: Sequence[Failure], outbox: Outbox) -> None:
     """Gives every FAILED job its retry or its verdict."""
     retries = []
     verdicts = []
-    for job, kind in failed:
-        verdict = RetryController.decide(job, kind, _counted_failures(tx, job, kind), tx.now)
+    throttled = []
+    for job, kind, retry_after_s in failed:
+        verdict = RetryController.decide(job, kind, _counted_failures(tx, job, kind), tx.now, retry_after_s)
+        if retry_after_s is not None:
+            throttled.append(Throttled(job.resource, job.type, job.partition, retry_after_s, job.id))
         if verdict.retry:
             retries.append((job, automatic_retry(job, verdict.not_before), verdict.reason))
         else:
@@ -176,6 +189,8 @@ def decide_failures(tx: Transaction, failed: Sequence[tuple[Job, ErrorKind]], ou
             "WHERE jobs.id = r.id",
             links=[(job.id, job.retried_by) for job, _, _ in retries],
         )
+    if throttled:
+        throttle(tx, throttled)
 
 
 def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:

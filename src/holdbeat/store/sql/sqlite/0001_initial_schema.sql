@@ -135,7 +135,7 @@ CREATE TABLE job_runs (
     exit_code INTEGER,
     error TEXT,
     error_kind TEXT CHECK (error_kind IN
-        ('error', 'exit', 'timeout', 'crash', 'lost', 'interrupted', 'cancelled', 'rejected')),
+        ('error', 'exit', 'timeout', 'crash', 'lost', 'interrupted', 'cancelled', 'rejected', 'throttled')),
     artifacts TEXT NOT NULL DEFAULT '{}'
 );
 CREATE INDEX job_runs_finished ON job_runs (type, finished_at) WHERE finished_at IS NOT NULL;
@@ -455,6 +455,16 @@ CREATE TABLE rates (
     partition TEXT NOT NULL DEFAULT '',
     due REAL NOT NULL,
     PRIMARY KEY (key, partition)
+) WITHOUT ROWID;
+
+-- Before when nothing of the partition starts under this limit, because who was called asked for that; seconds since
+-- 1970. type: only jobs of this type; empty for all that the limit covers.
+CREATE TABLE throttles (
+    key TEXT NOT NULL,
+    type TEXT NOT NULL,
+    partition TEXT NOT NULL,
+    until REAL NOT NULL,
+    PRIMARY KEY (key, type, partition)
 ) WITHOUT ROWID;
 
 -- The partition that was served last under a fair limit.
