@@ -168,8 +168,9 @@ class App(AppHooks, JobTypeRegistry):
 
     def _opened(self) -> PersistenceAdapter:
         if self._store is None:
-            terms = StoreTerms(IdSource(), self.settings.declared_limits, self.settings.aging_s)
-            self._store = open_store(self.settings.store, terms, clock=self._clock)
+            settings = self.settings
+            terms = StoreTerms(IdSource(), settings.declared_limits, settings.aging_s, settings.direct_burst)
+            self._store = open_store(settings.store, terms, clock=self._clock)
         return self._store
 
     def _announcements(self) -> list[AnnouncedType]:

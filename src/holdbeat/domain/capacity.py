@@ -35,6 +35,13 @@ def place_of(pool: Pool, partition: str) -> Place:
     return Place(pool.key, partition if pool.limit.per_partition else "")
 
 
+def _left(room: int, before: int, is_turn: bool) -> int:
+    """What is left of the room behind those before; one in any case if it is the turn of those who come after."""
+    if is_turn and room > 0:
+        before = min(before, room - 1)
+    return max(0, room - before)
+
+
 class Capacity:
     """The room that limits leave, from what was read in the claiming transaction.
 
@@ -54,6 +61,7 @@ class Capacity:
         self._rates: dict[Place, Rate] = {}
         """The rates of those places."""
         self._throttles: dict[Throttle, float] = {}
+        self._queue_turns: set[str] = set()
         for counter, usages in ((self._used, leases), (self._waiting, waiting_reservations)):
             for resource, type_, amount, partition in usages:
                 for place in self.places(resource, type_, partition):
@@ -108,12 +116,15 @@ class Capacity:
             if partition is None and limit.per_partition:
                 continue
             place = place_of(pool, partition or "")
+            before = ahead.get(place, 0)
+            is_turn = pool.key in self._queue_turns and ahead is self._waiting
             if limit.slots is not None:
-                left = max(0, limit.slots - self._used[place] - ahead.get(place, 0))
+                left = limit.slots - self._used[place]
+                left = _left(left, before, is_turn)
                 free = left if free is None else min(free, left)
             if limit.rate is not None:
                 left = permitted(limit.rate, self._due.get(place), self._now) - self._started[place]
-                left = max(0, left - ahead.get(place, 0))
+                left = _left(left, before, is_turn)
                 free = left if free is None else min(free, left)
         return free
 
@@ -125,10 +136,16 @@ class Capacity:
         """The same, without what waiting direct requests have a claim on."""
         return self.free_behind(resource, type_, self._waiting, partition)
 
+    def give_queue_turns(self, keys: Iterable[str]) -> None:
+        """Jobs may have one slot of these pools each that direct requests wait for."""
+        self._queue_turns = set(keys)
+
     def take(self, resource: str, type_: str, partition: str = "", count: int = 1) -> None:
         for pool in self._limits.covering(resource, type_):
             place = place_of(pool, partition)
             self._used[place] += count
+            if self._queue_turns:
+                self._queue_turns.discard(pool.key)
             if pool.limit.rate is not None:
                 self._started[place] += count
                 self._rates[place] = pool.limit.rate

@@ -83,7 +83,8 @@ def _is_partitioned(limits: Limits, capacity: Capacity, share: _Share) -> bool:
 
 def _of_one_lane(tx: Transaction, share: _Share, capacity: Capacity, free_slots: FreeSlots) -> Chosen:
     """No other lane competes: whatever is found has its place."""
-    slots = free_slots.of(share.resource)[::-1]
+    free = free_slots.of(share.resource)
+    slots = free[::-1]
     if tx.dialect == "sqlite":
         rows = tx.rows(_READ_LANE, **share._asdict())
         candidates = [Candidate(row, slot, None) for row, slot in zip(rows, slots, strict=False)]
@@ -92,6 +93,7 @@ def _of_one_lane(tx: Transaction, share: _Share, capacity: Capacity, free_slots:
         rows.sort(key=lambda row: (-row[-2], row[_POSITION], row[_CREATED_AT], row[_ID]))
         fences = sorted(row[-1] for row in rows)
         candidates = [Candidate(row, slot, fence) for row, slot, fence in zip(rows, slots, fences, strict=False)]
+    del free[len(free) - len(candidates) :]
     capacity.take(share.resource, share.type, count=len(candidates))
     return Chosen(candidates, is_running=tx.dialect == "postgres")
 

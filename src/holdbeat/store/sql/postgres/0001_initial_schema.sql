@@ -392,6 +392,20 @@ CREATE TABLE throttles (
     PRIMARY KEY (key, type, partition)
 );
 
+-- Limits whose slots all go to direct requests while jobs wait.
+CREATE TABLE starvations (
+    key text COLLATE "C" PRIMARY KEY NOT NULL,
+    limit_name text COLLATE "C" NOT NULL,
+    resource text COLLATE "C" NOT NULL,
+    since timestamptz NOT NULL
+);
+
+-- How many direct requests in a row got a slot of a limit; kept only with direct_burst.
+CREATE TABLE direct_streaks (
+    key text COLLATE "C" PRIMARY KEY NOT NULL,
+    length integer NOT NULL
+);
+
 -- The partition that was served last under a fair limit.
 CREATE TABLE turns (
     key text COLLATE "C" PRIMARY KEY NOT NULL,

@@ -467,6 +467,20 @@ CREATE TABLE throttles (
     PRIMARY KEY (key, type, partition)
 ) WITHOUT ROWID;
 
+-- Limits whose slots all go to direct requests while jobs wait.
+CREATE TABLE starvations (
+    key TEXT PRIMARY KEY NOT NULL,
+    limit_name TEXT NOT NULL,
+    resource TEXT NOT NULL,
+    since TEXT NOT NULL
+);
+
+-- How many direct requests in a row got a slot of a limit; kept only with direct_burst.
+CREATE TABLE direct_streaks (
+    key TEXT PRIMARY KEY NOT NULL,
+    length INTEGER NOT NULL
+);
+
 -- The partition that was served last under a fair limit.
 CREATE TABLE turns (
     key TEXT PRIMARY KEY NOT NULL,
