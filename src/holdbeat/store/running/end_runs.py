@@ -18,6 +18,7 @@ from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
 from holdbeat.store.durable.continuing import Continued, continue_chains
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.groups import step_groups
+from holdbeat.store.reads.chains import failures_in_chain
 from holdbeat.store.schedules.after_run import after_chains
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
@@ -200,18 +201,7 @@ def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
     """Failures that count, from this job back to the root of its chain; no further than matters."""
     if job.retry_of is None:
         return 1 if kind in COUNTED_KINDS else 0
-    row = tx.one(
-        "WITH RECURSIVE chain(id, retry_of) AS ("
-        " SELECT id, retry_of FROM jobs WHERE id = :id"
-        " UNION SELECT j.id, j.retry_of FROM chain JOIN jobs j ON j.id = chain.retry_of)"
-        " SELECT count(*) FROM (SELECT r.id FROM chain JOIN job_runs r ON r.job_id = chain.id"
-        " WHERE r.status = 'FAILED' AND r.error_kind IN :kinds LIMIT :enough) AS counted",
-        id=job.id,
-        kinds=sorted(COUNTED_KINDS),
-        enough=job.retry_policy.max_attempts + 1,
-    )
-    assert row is not None
-    return int(row[0])
+    return failures_in_chain(tx, job.id, sorted(COUNTED_KINDS), job.retry_policy.max_attempts + 1)
 
 
 def apply_consequences(tx: Transaction, jobs: Sequence[Job], outbox: Outbox) -> None:
