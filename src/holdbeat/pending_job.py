@@ -18,15 +18,20 @@ E = TypeVar("E", bound=StrEnum)
 OPTIONS = frozenset(
     {
         "priority", "resource", "not_before", "delay", "timeout", "key", "labels", "webhook_url", "retries",
-        "cancel_grace", "connection", "partition", "title",
+        "cancel_grace", "connection", "partition", "title", "weight", "preempt",
     }
 )  # fmt: skip
 
 TYPE_OPTIONS = (
     "name", "aliases", "resource", "timeout", "retries", "isolation", "priority", "cancel_grace", "labels",
-    "webhook_url", "partition", "title",
+    "webhook_url", "partition", "title", "weight", "affinity", "preemptible",
 )  # fmt: skip
 """What `@app.job(...)` takes."""
+
+
+_AS_THEY_ARE = (
+    "priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", "weight", "preempt",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ def submission_of(call: PendingJob) -> Submission:
     """A PendingJob as a checked request."""
     options = call.options
     given: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
-    for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title"):
+    for name in _AS_THEY_ARE:
         given[name] = options.get(name)
     given["idempotency_key"] = options.get("key")
     for name, field in (("delay", "delay_s"), ("timeout", "timeout_s")):

@@ -158,11 +158,18 @@ class LocalBackend:
 
     # --- what needs more than the store -------------------------------------------------------------------
 
-    def direct(self, type: str, params: Mapping[str, Any] | None = None, *, wait_s: float | None = None) -> Any:
+    def direct(
+        self,
+        type: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        wait_s: float | None = None,
+        preempt: bool = False,
+    ) -> Any:
         """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
         from holdbeat.cli.local_direct import direct
 
-        return direct(self.store, self.settings, self.context, type, dict(params or {}), wait_s)
+        return direct(self.store, self.settings, self.context, type, dict(params or {}), wait_s, preempt=preempt)
 
     def get_artifact(self, run_id: str, name: str) -> bytes:
         import os

@@ -31,9 +31,11 @@ def direct(
     type_: str,
     params: dict[str, Any],
     wait_s: float | None,
+    *,
+    preempt: bool = False,
 ) -> dict[str, Any]:
     """Runs the type in the next free slot of some worker and answers as the API does."""
-    return asyncio.run(_request(store, settings, context, type_, params, wait_s))
+    return asyncio.run(_request(store, settings, context, type_, params, wait_s, preempt=preempt))
 
 
 async def _request(
@@ -43,6 +45,8 @@ async def _request(
     type_: str,
     params: dict[str, Any],
     wait_s: float | None,
+    *,
+    preempt: bool = False,
 ) -> dict[str, Any]:
     owner = IdSource().new(store.clock.now())
     terms = settings.lease_terms
@@ -62,7 +66,7 @@ async def _request(
 
         staying = asyncio.create_task(stay_known())
         try:
-            return await run_direct(handler, context, type_, params, wait_s)
+            return await run_direct(handler, context, type_, params, wait_s, preempt)
         finally:
             staying.cancel()
             with contextlib.suppress(asyncio.CancelledError, HoldbeatError):

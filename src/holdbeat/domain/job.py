@@ -116,6 +116,9 @@ class RetryPolicy:
 DEFAULT_RETRY_POLICY = RetryPolicy()
 DEFAULT_CANCEL_GRACE_S = 10.0
 DEFAULT_RESOURCE = "default"
+HEAVIEST = 1000
+"""A job takes at most so many slots."""
+PREEMPTIBLE, PREEMPTS = 1, 2
 
 
 @dataclass(slots=True)
@@ -162,6 +165,12 @@ class Job:
     """The first job of the chain; None for that job itself."""
     waits: list[dict[str, Any]] | None = None
     """What the handler waited for when the job before this one was CONTINUED."""
+    weight: int = 1
+    """How many slots of its resource it takes."""
+    affinity: str = ""
+    """What a worker keeps loaded for such jobs, such as a model; empty if nothing."""
+    preemption: int = 0
+    """The sum of PREEMPTIBLE, if it may be interrupted for others, and PREEMPTS, if others may be for it."""
     worker_id: str | None = None
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
@@ -169,6 +178,16 @@ class Job:
     """Filled in where a reader asked for it."""
     manual_retries: tuple[str, ...] = ()
     progress: dict[str, Any] | None = None
+
+    @property
+    def preempts(self) -> bool:
+        """Whether preemptible work may be interrupted so that it gets a slot."""
+        return bool(self.preemption & PREEMPTS)
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether it may be interrupted, and tried again, for work that preempts."""
+        return bool(self.preemption & PREEMPTIBLE)
 
     @property
     def chain_id(self) -> str:
@@ -221,3 +240,6 @@ class NewJob:
     title: str = ""
     root_id: str | None = None
     waits: list[dict[str, Any]] | None = None
+    weight: int = 1
+    affinity: str = ""
+    preemption: int = 0

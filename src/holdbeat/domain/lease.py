@@ -34,6 +34,8 @@ class Lease:
     reservation_id: str | None = None
     number: int | None = None
     """That of its slot within the resource, from 0; None where nothing limits the slots of the resource."""
+    numbers: tuple[int, ...] = ()
+    """Those of all its slots, if it weighs more than one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,9 @@ from holdbeat.domain.job import (
     DEFAULT_CANCEL_GRACE_S,
     DEFAULT_RESOURCE,
     DEFAULT_RETRY_POLICY,
+    HEAVIEST,
+    PREEMPTIBLE,
+    PREEMPTS,
     Hold,
     NewJob,
     RetryPolicy,
@@ -134,6 +137,12 @@ def _title(value: Any, field: str = "title") -> str:
     return value
 
 
+def _flag(value: Any, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise Invalid(f"{field} must be true or false.", code="invalid_flag", field=field)
+    return value
+
+
 _READERS: dict[str, Any] = {
     "type": _type,
     "template": _type,
@@ -149,8 +158,10 @@ _READERS: dict[str, Any] = {
     "labels": lambda value, field: check_labels(value),
     "partition": lambda value, field: check_line(value, field, LONGEST_NAME),
     "title": _title,
+    "weight": lambda value, field: check_whole_number(value, field, 1, HEAVIEST),
+    "preempt": _flag,
 }
-_MERGED = ("priority", "resource", "timeout_s", "webhook_url", "labels")
+_MERGED = ("priority", "resource", "timeout_s", "webhook_url", "labels", "weight")
 
 
 # --- the request ------------------------------------------------------------------------------------------
@@ -288,19 +299,23 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         scheduled_for=schedule.get("scheduled_for"),
         hold=submission.hold,
         trace=submission.trace,
-        partition=_partition(submission, params, below),
+        partition=_by_param("partition", submission, params, below),
+        weight=chosen.get("weight", 1),
+        affinity=_by_param("affinity", submission, params, below),
+        preemption=PREEMPTIBLE * any(layer.get("preemptible") for layer in below)
+        + PREEMPTS * bool(submission.own.get("preempt")),
     )
 
 
-def _partition(submission: Submission, params: Mapping[str, Any], below: Sequence[Layer]) -> str:
+def _by_param(what: str, submission: Submission, params: Mapping[str, Any], below: Sequence[Layer]) -> str:
     """What the submission says, or the value of the param that its type names, of a URL the host.
 
     Empty for a param that is not given.
     """
-    own: str | None = submission.own.get("partition")
+    own: str | None = submission.own.get(what)
     if own is not None:
         return own
-    name = next((layer["partition_by"] for layer in below if layer.get("partition_by")), None)
+    name = next((layer[f"{what}_by"] for layer in below if layer.get(f"{what}_by")), None)
     value = None if name is None else params.get(name)
     if value is None:
         return ""
@@ -310,7 +325,7 @@ def _partition(submission: Submission, params: Mapping[str, Any], below: Sequenc
     if isinstance(value, bool | int | str):
         return str(value)[:LONGEST_NAME]
     raise Invalid(
-        f"The param {name} names the partition of this job, so it must be a text or a whole number.",
-        code="invalid_partition",
+        f"The param {name} names the {what} of this job, so it must be a text or a whole number.",
+        code=f"invalid_{what}",
         field=f"params.{name}",
     )

@@ -99,7 +99,9 @@ class DirectExecutionHandler(Service):
         with contextlib.suppress(Exception):
             await self._pay()
 
-    async def request(self, type_: str, params: dict[str, Any], wait_s: float | None = None) -> DirectResult:
+    async def request(
+        self, type_: str, params: dict[str, Any], wait_s: float | None = None, *, preempt: bool = False
+    ) -> DirectResult:
         """Runs `type_` in the next free slot and returns how it went.
 
         Raises Invalid for an unknown type or unfit params, Unavailable without a worker for it or while shutting
@@ -107,7 +109,7 @@ class DirectExecutionHandler(Service):
         """
         if self._is_closed:
             raise Unavailable("This server is shutting down; send the request again.", code="shutting_down")
-        work = await self.store.read(prepare, Submission.read({"type": type_, "params": params}))
+        work = await self.store.read(prepare, Submission.read({"type": type_, "params": params, "preempt": preempt}))
         if not await self.store.read(has_live_worker_for, work.type, work.resource):
             raise Unavailable(
                 f"No worker that can run {work.type} on the resource {work.resource} is alive. Start one with "

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdbeat.domain.affinity import DEFAULT_AFFINITY_TERMS, Affinity, AffinityTerms, followed
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused, Unavailable
 from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
@@ -66,12 +67,16 @@ class Dispatcher:
         worker: Worker,
         executor: Executor,
         terms: LeaseTerms,
+        affinity_terms: AffinityTerms = DEFAULT_AFFINITY_TERMS,
         *,
         on_stale: Callable[[Settlement], None] = lambda settlement: None,
         on_refused: Callable[[StoreRefused], None] = lambda error: None,
         recorder: Recorder = SILENT,
     ) -> None:
         self._store = store
+        self._affinity_terms = affinity_terms
+        self._affinities: dict[str, Affinity] = {}
+        """What was started last on each resource, of jobs with an affinity."""
         self._worker = worker
         self._executor = executor
         self._terms = terms
@@ -219,8 +224,12 @@ class Dispatcher:
         self._may_have_work = False
         worker = self._worker
         return self._send(
-            results, Vacancy(worker.id, free.ordinary, free.http, worker.types, worker.resources, self._terms)
-        )
+            results,
+            Vacancy(
+                worker.id, free.ordinary, free.http, worker.types, worker.resources, self._terms,
+                self._affinities, self._affinity_terms,
+            ),
+        )  # fmt: skip
 
     def _send(self, results: list[EndedRun], vacancy: Vacancy | None) -> _Begun:
         """Hands a turn to the store at once: it commits while the handlers that are ready here run."""
@@ -257,6 +266,7 @@ class Dispatcher:
         self._free_slots(begun, result.claims)
         if begun.vacancy is not None:
             self._set_alarm(result.next_ready_at)
+        self._affinities = followed(self._affinities, result.claims).now
         # First the next turn, then the handlers: the store commits while they run.
         self._pump()
         for claim in result.claims:

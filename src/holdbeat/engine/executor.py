@@ -74,7 +74,7 @@ class Executor:
             run_id=lease.id,
             type=work.type,
             fence=lease.fence,
-            slot=lease.number,
+            slots=lease.numbers,
             reports=reports,
             stop=stop,
             job=claim.job,

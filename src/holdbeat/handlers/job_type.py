@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S, DEFAULT_RESOURCE, RetryPolicy
+from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S, DEFAULT_RESOURCE, HEAVIEST, RetryPolicy
 from holdbeat.domain.params import check_json, check_labels, storable_text
 from holdbeat.domain.schema import Schema, validate
 from holdbeat.domain.submission import check_priority, check_resource, check_webhook_url
@@ -94,6 +94,12 @@ class JobType:
     webhook_url: str | None = None
     partition: str | None = None
     """The param whose value is the partition of each job."""
+    weight: int = 1
+    """How many slots of its resource each job takes."""
+    affinity: str | None = None
+    """The param whose value a worker keeps something loaded for, such as a model."""
+    preemptible: bool = False
+    """Whether a job may be interrupted, and tried again, for one that was submitted to preempt."""
     title: str | None = None
     """The pattern of its jobs' titles, such as `Story: {prompt}`."""
     description: str = ""
@@ -125,6 +131,9 @@ class JobType:
         webhook_url: str | None = None,
         partition: str | None = None,
         title: str | None = None,
+        weight: int = 1,
+        affinity: str | None = None,
+        preemptible: bool = False,
     ) -> JobType:
         """Makes a job type of a function; `cancel_grace=None` means that it is never killed.
 
@@ -138,19 +147,8 @@ class JobType:
         if timeout is not None and duration_s(timeout, field="timeout") <= 0:
             raise Invalid("timeout must be longer than 0.", code="bad_job_type", field="timeout")
         called = bare if inspect.isroutine(bare) else getattr(bare, "__call__", bare)  # noqa: B004
-        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-            raise Invalid(
-                f"Job type {name} is a generator; a handler returns once. Use return in place of yield.",
-                code="bad_job_type",
-                field=name,
-            )
         parameters = _parameters(function, called, name)
-        if partition is not None and partition not in parameters.shapes:
-            raise Invalid(
-                f"Job type {name} has no param {partition} that could name the partition of a job.",
-                code="bad_job_type",
-                field="partition",
-            )
+        _check_params_named(parameters, name, partition=partition, affinity=affinity)
         return JobType(
             name=name,
             function=function,
@@ -166,6 +164,9 @@ class JobType:
             labels=check_labels(dict(labels or {})),
             webhook_url=None if webhook_url is None else check_webhook_url(webhook_url),
             partition=partition,
+            weight=check_whole_number(weight, "weight", 1, HEAVIEST),
+            affinity=affinity,
+            preemptible=preemptible,
             title=None
             if title is None
             else check_pattern(title, parameters.shapes, takes_others=parameters.other_shape is not None),
@@ -234,6 +235,12 @@ class _Parameters:
 
 def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parameters:
     """Reads a signature: which parameter takes the Context, and what the others take."""
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise Invalid(
+            f"Job type {name} is a generator; a handler returns once. Use return in place of yield.",
+            code="bad_job_type",
+            field=name,
+        )
     maker = ShapeMaker()
     context_name: str | None = None
     shapes: dict[str, Shape] = {}
@@ -277,6 +284,16 @@ def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parame
     if maker.defs:
         whole["$defs"] = maker.defs
     return _Parameters(whole, shapes, others, context_name)
+
+
+def _check_params_named(parameters: _Parameters, name: str, **named: str | None) -> None:
+    for what, param in named.items():
+        if param is not None and param not in parameters.shapes:
+            raise Invalid(
+                f"Job type {name} has no param {param} that could name the {what} of a job.",
+                code="bad_job_type",
+                field=what,
+            )
 
 
 def _context_parameter(signature: inspect.Signature, raw: Mapping[str, Any]) -> str | None:

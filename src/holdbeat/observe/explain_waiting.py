@@ -30,6 +30,7 @@ from holdbeat.store.reads.estimates import (
 )
 from holdbeat.store.reads.lease_holders import Holder, holders_of_pool, holders_on_workers
 from holdbeat.store.reads.predecessors import Predecessor, unfinished_job_of_schedule, unfinished_member
+from holdbeat.store.running.preference import last_passed_by
 from holdbeat.store.running.workers import live_workers
 from holdbeat.store.transaction import Transaction
 
@@ -59,6 +60,7 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
         job.hold is Hold.DELAYED and (job.not_before is None or job.not_before <= tx.now)
     )
     if is_in_line:
+        reasons += _passed_by(tx, job)
         reasons += _jobs_ahead(tx, job)
     start = _estimate(tx, job, blockers, busy)
     if not reasons:
@@ -165,6 +167,15 @@ def resource_full(tx: Transaction, work: Job | Reservation) -> list[Reason]:
     slots = slots_of_pool(tx, work)
     holders = holders_of_pool(tx, work)
     pool = pool_words(tx, work)
+    weight = work.weight
+    if weight > 1 and slots is not None and (weight > slots or len(holders) < slots):
+        held = f" {listed(holder_words(holder, tx.now) for holder in holders)} hold some." if holders else ""
+        enough = f"only {slots} are there" if weight > slots else "not as many are free; nothing else starts before it"
+        detail = f"It weighs {weight} slots of {pool}, and {enough}.{held}"
+        held_by = [holder_json(holder) for holder in holders]
+        return [
+            reason(Blocker.RESOURCE_FULL, detail, slots=slots, weight=weight, resource=work.resource, holders=held_by)
+        ]
     if not holders:
         detail = f"The settings give {pool} no slot, so nothing of it can run. Raise its number in concurrency."
         return [reason(Blocker.RESOURCE_FULL, detail, slots=slots, resource=work.resource, holders=[])]
@@ -203,6 +214,11 @@ def rate_limited(tx: Transaction, work: Job | Reservation) -> list[Reason]:
             until=until,
         )
     ]
+
+
+def _policy(tx: Transaction, job: Job) -> list[Reason]:
+    name = type(tx.terms.policy).__name__
+    return [reason(Blocker.POLICY, f"The policy {name} of this program does not let it start now.", policy=name)]
 
 
 def throttled(tx: Transaction, work: Job | Reservation) -> list[Reason]:
@@ -292,6 +308,27 @@ def workers_busy(tx: Transaction, work: Job | Reservation, workers: list[Worker]
     return [why], held
 
 
+def _passed_by(tx: Transaction, job: Job) -> list[Reason]:
+    """Who went before it because of what a worker has loaded."""
+    passed = last_passed_by(tx, job.id)
+    if passed is None:
+        return []
+    data = passed.data
+    return [
+        reason(
+            "affinity",
+            f"Job {data['preferred']} went before it at {moment(passed.at, tx.now)}, because the worker "
+            f"{passed.worker_id} had run jobs for {data['affinity']} last: {data['run']} in a row, at most "
+            f"{data['most']}. "
+            f"It goes first when it has waited longer than {data['wait_s']:g} s.",
+            preferred=data["preferred"],
+            affinity=data["affinity"],
+            worker_id=passed.worker_id,
+            at=passed.at,
+        )
+    ]
+
+
 def _jobs_ahead(tx: Transaction, job: Job) -> list[Reason]:
     ahead = types_ahead(tx, job)
     if ahead is None:
@@ -318,6 +355,7 @@ _EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {
     Blocker.RESOURCE_FULL: resource_full,
     Blocker.RATE_LIMITED: rate_limited,
     Blocker.THROTTLED: throttled,
+    Blocker.POLICY: _policy,
     Blocker.RESERVATION_WAITING: _reservation_waiting,
     Blocker.NO_WORKER: no_worker,
 }

@@ -29,7 +29,12 @@ class Interrupted(Unavailable):
 
 
 async def run_direct(
-    handler: DirectExecutionHandler, context: OperationContext, type_: str, params: Any = None, wait_s: Any = None
+    handler: DirectExecutionHandler,
+    context: OperationContext,
+    type_: str,
+    params: Any = None,
+    wait_s: Any = None,
+    preempt: Any = None,
 ) -> dict[str, Any]:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
     check_line(type_, "type", 200)
@@ -41,7 +46,9 @@ async def run_direct(
         raise Invalid("params must be an object.", code="invalid_params", field="params")
     if wait_s is not None:
         check_duration_s(wait_s, "wait_s", 0, 86_400)
-    return direct_answer(await handler.request(type_, params, wait_s))
+    if not isinstance(preempt, bool | None):
+        raise Invalid("preempt must be true or false.", code="invalid_flag", field="preempt")
+    return direct_answer(await handler.request(type_, params, wait_s, preempt=bool(preempt)))
 
 
 def direct_answer(result: DirectResult) -> dict[str, Any]:

@@ -59,6 +59,14 @@ class JobRequest(TypedDict, total=False):
     webhook_url: Url | None
     labels: Labels | None
     partition: Annotated[Name | None, Keywords({"description": "Limits may count by it, e.g. a customer."})]
+    weight: Annotated[
+        Annotated[int, Keywords({"minimum": 1, "maximum": 1000})] | None,
+        Keywords({"description": "How many slots of its resource it takes. Left out: as its job type says, or 1."}),
+    ]
+    preempt: Annotated[
+        bool | None,
+        Keywords({"description": "May interrupt a preemptible job of lower priority if no slot is free."}),
+    ]
     title: (
         Annotated[
             str,
@@ -241,6 +249,10 @@ class Job(TypedDict):
     manual_retries: list[Id]
     progress: Progress | None
     partition: str | None
+    weight: int
+    affinity: str | None
+    preempt: bool
+    preemptible: bool
 
 
 @open_object

@@ -52,10 +52,17 @@ def mapped(path: str, type_: str, taken: Collection[str] = ()) -> Endpoint:
 
 async def direct(request: ApiRequest, type_: str) -> Response:
     """A direct request, cancelled when its client goes away."""
-    fields = await request.fields(("params", "wait_s"), may_be_empty=True)
+    fields = await request.fields(("params", "wait_s", "preempt"), may_be_empty=True)
     handler = request.context.supervisor.direct
     work = asyncio.ensure_future(
-        run(handler, request.operation_context, type_, fields.get("params"), fields.get("wait_s"))
+        run(
+            handler,
+            request.operation_context,
+            type_,
+            fields.get("params"),
+            fields.get("wait_s"),
+            fields.get("preempt"),
+        )
     )
     gone = asyncio.ensure_future(_disconnected(request.request))
     try:

@@ -12,7 +12,7 @@ from itertools import islice
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, Invalid
-from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJob
+from holdbeat.domain.job import DEFAULT_RETRY_POLICY, PREEMPTS, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.reads.rows import JOB, job_of, policy_text
@@ -24,7 +24,7 @@ _COLUMNS = (
     "id", "type", "params", "priority", "position", "resource", "template_id", "schedule_id", "scheduled_for",
     "group_id", "sequence", "retry_of", "retry_kind", "retry_policy", "timeout_s", "cancel_grace_s", "not_before",
     "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
-    "attempt", "trace", "partition", "title", "root_id", "waits",
+    "attempt", "trace", "partition", "title", "root_id", "waits", "weight", "affinity", "preemption",
 )  # fmt: skip
 _ID, _POSITION, _CREATED_AT, _HOLD = map(_COLUMNS.index, ("id", "position", "created_at", "hold"))
 
@@ -46,7 +46,7 @@ def _job(request: NewJob, row: Row) -> Job:
         request.group_id, request.sequence, request.retry_of, request.retry_kind, None, False, request.timeout_s,
         request.cancel_grace_s, request.not_before, request.idempotency_key, request.webhook_url, request.labels, None,
         None, None, None, row[_HOLD], request.attempt, request.trace, request.partition, request.title,
-        request.root_id, request.waits,
+        request.root_id, request.waits, request.weight, request.affinity, request.preemption,
     )  # fmt: skip
 
 
@@ -187,9 +187,12 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
                 dumps(labels) if labels else "{}", now, hold, priority,
                 counted_from(tx, priority, hold) if ages else None, request.attempt, request.trace,
                 request.partition, request.title, request.root_id, dumps(request.waits) if request.waits else None,
+                request.weight, request.affinity, request.preemption,
             )
         )  # fmt: skip
         note((kind, now, job_id, None, None, group_id, schedule_id, _data_of(type_)))
     tx.insert("jobs", _COLUMNS, rows)
+    if any(request.preemption >= PREEMPTS for request in requests):
+        tx.wake(Topic.PREEMPT)
     tx.wake(Topic.READY if is_ready else Topic.DELAYED)
     return rows

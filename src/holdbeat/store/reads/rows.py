@@ -22,7 +22,7 @@ JOB_FIELDS = (
     "template_id", "schedule_id", "scheduled_for", "group_id", "sequence", "retry_of", "retry_kind", "retried_by",
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
     "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace", "partition",
-    "title", "root_id", "waits",
+    "title", "root_id", "waits", "weight", "affinity", "preemption",
 )  # fmt: skip
 assert tuple(field.name for field in fields(Job))[: len(JOB_FIELDS)] == JOB_FIELDS
 _JOB_WIDTH = len(JOB_FIELDS)
@@ -59,7 +59,7 @@ def short_run_columns(dialect: str, prefix: str, inline_bytes: int) -> str:
 
 LEASE_FIELDS = (
     "id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at", "expires_at", "job_id",
-    "reservation_id", "number",
+    "reservation_id", "number", "numbers",
 )  # fmt: skip
 LEASE = ", ".join(LEASE_FIELDS)
 
@@ -69,7 +69,7 @@ GROUP = ", ".join(GROUP_FIELDS)
 RESERVATION_FIELDS = (
     "id", "type", "resource", "status", "requested_at", "expires_at", "owner", "params", "timeout_s",
     "cancel_grace_s", "granted_at", "finished_at", "outcome", "error", "error_kind", "result", "worker_id", "fence",
-    "cancel_requested_at", "partition",
+    "cancel_requested_at", "partition", "weight", "preempts",
 )  # fmt: skip
 RESERVATION = ", ".join(RESERVATION_FIELDS)
 
@@ -113,7 +113,7 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         id_, type_, params, status, priority, position, resource, retry_policy, created_at, template_id, schedule_id,
         scheduled_for, group_id, sequence, retry_of, retry_kind, retried_by, permanently_failed, timeout_s,
         cancel_grace_s, not_before, idempotency_key, webhook_url, labels, started_at, finished_at, cancel_requested_at,
-        cancel_reason, hold, attempt, trace, partition, title, root_id, waits,
+        cancel_reason, hold, attempt, trace, partition, title, root_id, waits, weight, affinity, preemption,
     ) = row[:_JOB_WIDTH]  # fmt: skip
     time: Callable[[Any], Any] = tx.time
     return Job(
@@ -122,7 +122,8 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         retry_kind, retried_by, bool(permanently_failed), timeout_s, cancel_grace_s, not_before and time(not_before),
         idempotency_key, webhook_url, _object(labels), started_at and time(started_at),
         finished_at and time(finished_at), cancel_requested_at and time(cancel_requested_at), cancel_reason,
-        _HOLD[hold], attempt, trace, partition, title, root_id, waits and json.loads(waits),
+        _HOLD[hold], attempt, trace, partition, title, root_id, waits and json.loads(waits), weight,
+        affinity, preemption,
     )  # fmt: skip
 
 
@@ -146,6 +147,13 @@ def run_of(tx: Transaction, row: Sequence[Any]) -> JobRun:
     )
 
 
+def slot_numbers(number: int | None, further: str | None) -> tuple[int, ...]:
+    """The numbers of all slots of a lease."""
+    if number is None:
+        return ()
+    return (number, *map(int, further.split(","))) if further else (number,)
+
+
 def lease_of(tx: Transaction, row: Sequence[Any]) -> Lease:
     """A row of the LEASE columns as a Lease."""
     return Lease(
@@ -161,6 +169,7 @@ def lease_of(tx: Transaction, row: Sequence[Any]) -> Lease:
         job_id=row[9],
         reservation_id=row[10],
         number=row[11],
+        numbers=slot_numbers(row[11], row[12]),
     )
 
 
@@ -202,6 +211,8 @@ def reservation_of(tx: Transaction, row: Row) -> Reservation:
         fence=row[17],
         cancel_requested_at=time(row[18]),
         partition=row[19],
+        weight=row[20],
+        preempts=bool(row[21]),
     )
 
 

@@ -22,8 +22,8 @@ PARTITIONS_MAX = 5000
 UNNAMED_DEPTH = 5000
 """So many jobs are looked through for those without a partition, which have no index of their own."""
 
-PLACE = "effective_priority, position, created_at, id, resource, type, partition"
-PARTITION = 6
+PLACE = "effective_priority, position, created_at, id, resource, type, partition, weight, affinity, put_first"
+PARTITION, WEIGHT, AFFINITY, PUT_FIRST = 6, 7, 8, 9
 
 _WINDOW = (
     f"SELECT {PLACE} FROM jobs INDEXED BY jobs_ready "

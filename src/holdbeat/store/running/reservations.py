@@ -12,7 +12,7 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
-from holdbeat.domain.job import NewJob
+from holdbeat.domain.job import PREEMPTS, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
 from holdbeat.store.limits.in_force import limits_in_force
@@ -37,22 +37,25 @@ def reserve(tx: Transaction, work: NewJob, owner: str, reservation_s: float) -> 
         timeout_s=work.timeout_s,
         cancel_grace_s=work.cancel_grace_s,
         partition=work.partition,
+        weight=work.weight,
+        preempts=bool(work.preemption & PREEMPTS),
     )
     tx.insert(
         "direct_reservations",
         (
             "id", "type", "resource", "status", "params", "timeout_s", "cancel_grace_s", "requested_at", "expires_at",
-            "owner", "partition",
+            "owner", "partition", "weight", "preempts",
         ),
         [
             (
                 reservation.id, work.type, work.resource, reservation.status, dumps(work.params), work.timeout_s,
-                work.cancel_grace_s, tx.now, reservation.expires_at, owner, work.partition,
+                work.cancel_grace_s, tx.now, reservation.expires_at, owner, work.partition, work.weight,
+                reservation.preempts,
             )
         ],
     )  # fmt: skip
     tx.record(events.RESERVATION_REQUESTED, worker_id=owner, reservation_id=reservation.id, type=work.type)
-    tx.wake(Topic.READY)
+    tx.wake(Topic.READY, *([Topic.PREEMPT] if reservation.preempts else []))
     return reservation
 
 

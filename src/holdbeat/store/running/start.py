@@ -17,7 +17,7 @@ from holdbeat.store.transaction import Transaction
 
 _LEASE_COLUMNS = (
     "id", "job_id", "reservation_id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at",
-    "expires_at", "partition", "number",
+    "expires_at", "partition", "number", "weight", "numbers",
 )  # fmt: skip
 
 
@@ -36,13 +36,14 @@ def grant(
     granted = [entry for entry in granted if entry[0].id in waiting]
     claims = []
     for number, (reservation, slot) in enumerate(granted, fence):
+        taken = numbers.take(reservation.resource, reservation.weight)
         expires_at = vacancy.terms.expiry(tx.now, reservation.timeout_s, reservation.cancel_grace_s)
         reservation.granted_at = tx.now
         reservation.worker_id = vacancy.worker_id
         reservation.fence = number
         lease = Lease(
             reservation.id, vacancy.worker_id, slot, reservation.resource, reservation.type, number, tx.now, tx.now,
-            expires_at, reservation_id=reservation.id, number=numbers.take(reservation.resource),
+            expires_at, reservation_id=reservation.id, number=taken[0] if taken else None, numbers=taken,
         )  # fmt: skip
         claims.append(Claim(lease, reservation=reservation))
         tx.record(
@@ -67,13 +68,18 @@ def grant(
                 (
                     lease.id, None, lease.reservation_id, lease.worker_id, lease.slot, lease.resource, lease.type,
                     lease.fence, lease.acquired_at, lease.heartbeat_at, lease.expires_at, reservation.partition,
-                    lease.number,
+                    lease.number, reservation.weight, _further(lease.numbers),
                 )
                 for lease, reservation in ((claim.lease, claim.reservation) for claim in claims) if reservation
             ],
         )  # fmt: skip
         tx.wake(Topic.DIRECT)
     return claims
+
+
+def _further(numbers: tuple[int, ...]) -> str | None:
+    """The numbers of slots after the first, as they are stored."""
+    return ",".join(map(str, numbers[1:])) if len(numbers) > 1 else None
 
 
 _RUN_COLUMNS = (
@@ -110,15 +116,21 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumber
         expires_at = longest
         if job.timeout_s is not None:
             expires_at = vacancy.terms.expiry(now, job.timeout_s, job.cancel_grace_s)
-        number = numbers.take(resource)
-        lease = Lease(run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id, None, number)
+        taken = numbers.take(resource, job.weight)
+        number = taken[0] if taken else None
+        lease = Lease(
+            run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id, None, number, taken
+        )  # fmt: skip
         job.status, job.started_at = JobStatus.RUNNING, now
         job.worker_id, job.heartbeat_at, job.lease_expires_at = worker_id, now, expires_at
         claims.append(Claim(lease, job))
         runs.append((run_id, job_id, type_, resource, template_id, row[_PARAMS], worker_id, slot, fence, now))
         leases.append(
-            (run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at, job.partition, number)
-        )
+            (
+                run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at, job.partition,
+                number, job.weight, _further(taken),
+            )
+        )  # fmt: skip
         if group_id:
             groups.add(group_id)
         note((events.JOB_CLAIMED, now, job_id, run_id, worker_id, group_id, job.schedule_id, f'{{"fence":{fence}}}'))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdbeat.domain.affinity import Affinity, AffinityTerms
 from holdbeat.domain.lease import HTTP_RESOURCE, LeaseTerms
 
 
@@ -21,6 +22,9 @@ class Vacancy:
     resources: Sequence[str] | None = None
     """Only these resources; None for all."""
     terms: LeaseTerms = field(default_factory=LeaseTerms)
+    affinities: Mapping[str, Affinity] = field(default_factory=dict)
+    """What it ran last on each resource, where jobs have an affinity."""
+    affinity_terms: AffinityTerms = field(default_factory=AffinityTerms)
 
     def permits(self, resource: str) -> bool:
         return self.resources is None or resource in self.resources
