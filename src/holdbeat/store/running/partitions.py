@@ -82,12 +82,16 @@ def first_by_partition(
     pools = limits.covering(resource, type_)
     rated = {pool.key for pool in pools if pool.limit.per_partition and pool.limit.rate is not None}
 
+    heaviest = limits.heaviest(resource, type_)
+
     def with_room(rows: Sequence[Row]) -> list[Row]:
         if rated and rows:
             capacity.learn_rates(rates_of(tx, rated, {row[PARTITION] for row in rows}))
         taken: Counter[str] = Counter()
         chosen = []
         for row in rows:
+            if row[WEIGHT] > heaviest:
+                continue
             partition = row[PARTITION]
             free = capacity.free_for_jobs(resource, type_, partition)
             if free is None or free > taken[partition]:

@@ -15,7 +15,7 @@ from itertools import islice
 from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits, Pool
 from holdbeat.store.limits.rates import rates_of
-from holdbeat.store.running.partitions import PARTITION, PLACE, PUT_FIRST, WINDOW, first_of_lane
+from holdbeat.store.running.partitions import PARTITION, PLACE, PUT_FIRST, WEIGHT, WINDOW, first_of_lane
 from holdbeat.store.transaction import Row, Transaction
 
 VISITED_MAX = 256
@@ -66,6 +66,8 @@ class Turns:
     last: str
     """The partition that was served last, and the starts that it has had in its turn."""
     taken: int
+    heaviest: int
+    """What a job may weigh to have room ever."""
     rows: list[Row]
     visited: str | None = None
     """The partition at which the next claim goes on if none of these starts."""
@@ -91,7 +93,7 @@ def first_by_turn(
     key = f"{pool.key}/{resource}/{type_}"
     row = tx.one("SELECT partition, taken FROM turns WHERE key = :key", key=key)
     last, taken = row or ("", 0)
-    turns = Turns(key, pool, last, taken, [])
+    turns = Turns(key, pool, last, taken, limits.heaviest(resource, type_), [])
     lane = {"resource": resource, "type": type_}
     rated = {
         pool.key
@@ -137,7 +139,7 @@ def _merged(
     left = {}
     for each in partitions:
         free = room[each]
-        rows = [row for row in queues.get(each, ()) if not row[PUT_FIRST]]
+        rows = [row for row in queues.get(each, ()) if not row[PUT_FIRST] and row[WEIGHT] <= turns.heaviest]
         left[each] = iter(rows if free is None else rows[:free])
     if turns.goes_on and turns.last in left:
         yield from islice(left[turns.last], turns.weight(turns.last) - turns.taken)
