@@ -18,6 +18,7 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.observe.wording import counted
 from holdbeat.store import meta
 from holdbeat.store.access.api_keys import any_key_exists
+from holdbeat.store.firing.upcoming import database_time
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.maintenance.inspection import schema_state, server_version
 from holdbeat.store.reads.event_log import last_event_at
@@ -25,7 +26,6 @@ from holdbeat.store.reads.needs_attention import troubled_schedules, unknown_zon
 from holdbeat.store.reads.stats import job_counts
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
 from holdbeat.store.running.workers import live_workers
-from holdbeat.store.schedules.upcoming import database_time
 from holdbeat.store.sqlite.damage_record import record_path, recorded_damage
 
 LITTLE_SPACE = 1024**3

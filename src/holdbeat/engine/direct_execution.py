@@ -18,7 +18,7 @@ from holdbeat.domain.reservation import Reservation, ReservationStatus
 from holdbeat.domain.submission import Submission
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.cancel import LONGEST_REASON
+from holdbeat.store.jobs.cancel import LONGEST_REASON
 from holdbeat.store.queue.submission import prepare
 from holdbeat.store.running.reservations import (
     cancel_reservation,

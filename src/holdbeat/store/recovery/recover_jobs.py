@@ -11,15 +11,15 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.params import dumps
 from holdbeat.domain.run import ErrorKind, JobRun, Outcome, RunStatus
-from holdbeat.store.queue.groups import step_groups
-from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of
-from holdbeat.store.running.end_runs import (
+from holdbeat.store.jobs.end_runs import (
     Ending,
     apply_consequences,
     decide_failures,
     end_runs,
     lock_groups_and_schedules,
 )
+from holdbeat.store.queue.groups import step_groups
+from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox

@@ -15,8 +15,8 @@ from holdbeat.domain.lease import Settlement
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.run import ErrorKind, RunStatus
+from holdbeat.store.jobs.end_runs import Ending, end_runs, lock_groups_and_schedules
 from holdbeat.store.reads.rows import JOB, job_of
-from holdbeat.store.running.end_runs import Ending, end_runs, lock_groups_and_schedules
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.webhooks.outbox import SUBSCRIPTIONS, Outbox

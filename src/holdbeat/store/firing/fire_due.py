@@ -27,7 +27,7 @@ from holdbeat.domain.schedule import Overlap, Schedule, job_for
 from holdbeat.domain.schedule_steps import ChainEnd, after_run, beyond, fired, replanned
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
-from holdbeat.store.queue.cancel import cancel_jobs
+from holdbeat.store.jobs.cancel import cancel_jobs
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.reads.rows import JOB, job_of
