@@ -13,7 +13,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve quick test coverage check format generate verify rules docs release bench bench-time bench-api bench-peers \
+.PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench bench-time bench-api bench-peers \
     crash chaos simulate simulate-planted soak constraints clean
 .DELETE_ON_ERROR:
 
@@ -74,6 +74,9 @@ generate: setup ## write everything that is made from the code: the blocking cli
 	$(BIN)/python -m tools.unasync
 	$(BIN)/python -m tools.write_reference
 	$(BIN)/python -m tools.draw_states
+
+save-store: setup ## keep a store of the newest schema for upgrade tests, after adding a migration
+	$(BIN)/python -m tests.conformance.saved_stores
 
 verify: setup ## fail if `make generate` would change something
 	$(BIN)/python -m tools.unasync --check

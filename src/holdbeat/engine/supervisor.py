@@ -31,6 +31,7 @@ from holdbeat.engine.report_flush import ReportFlush
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.engine.running import settlement_of
+from holdbeat.engine.schema_watch import SchemaWatch
 from holdbeat.engine.service import Service
 from holdbeat.engine.worker_identity import this_worker
 from holdbeat.engine.zombie_recovery import ZombieRecovery
@@ -125,6 +126,7 @@ class Supervisor:
             ReportFlush(self.reports),
             Retention(self.store, self.settings.retention_days, folder),
             LogWatch(self.store),
+            SchemaWatch(self.store),
         ]
 
     # --- start -------------------------------------------------------------------------------------------
