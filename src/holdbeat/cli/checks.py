@@ -24,8 +24,8 @@ from holdbeat.store.maintenance.inspection import schema_state, server_version
 from holdbeat.store.reads.event_log import last_event_at
 from holdbeat.store.reads.needs_attention import troubled_schedules, unknown_zones
 from holdbeat.store.reads.stats import job_counts
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
-from holdbeat.store.running.workers import live_workers
 from holdbeat.store.sqlite.damage_record import record_path, recorded_damage
 
 LITTLE_SPACE = 1024**3

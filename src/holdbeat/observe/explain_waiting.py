@@ -30,7 +30,7 @@ from holdbeat.store.reads.estimates import (
 )
 from holdbeat.store.reads.lease_holders import Holder, holders_of_pool, holders_on_workers
 from holdbeat.store.reads.predecessors import Predecessor, unfinished_job_of_schedule, unfinished_member
-from holdbeat.store.running.workers import live_workers
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 
 JOBS_AHEAD = "jobs_ahead"

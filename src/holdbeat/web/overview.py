@@ -29,7 +29,7 @@ from holdbeat.store.reads.needs_attention import (
 )
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
-from holdbeat.store.running.workers import live_workers
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
 from holdbeat.web import charts

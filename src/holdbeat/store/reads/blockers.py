@@ -15,7 +15,7 @@ from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.rates import rates_in_use
 from holdbeat.store.limits.usage import usage
 from holdbeat.store.pausing import EVERYTHING
-from holdbeat.store.running.workers import live_workers
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 
 
