@@ -56,13 +56,14 @@ coverage: setup ## measure which lines the domain tests and the store tests on S
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --store sqlite tests/domain tests/conformance \
 	    --cov --cov-report=term:skip-covered --cov-report=html $(ARGS)
 
-check: setup ## formatting, lint, types, layers, clocks, rules
+check: setup ## formatting, lint, types, layers, clocks, SQL, sizes, rules
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tools.check_clock
 	$(BIN)/python -m tools.check_sql
+	$(BIN)/python -m tools.check_size
 	@output=$$($(BIN)/python -m tools.rules 2>&1) || { echo "$$output" | grep FAILED; exit 1; }
 
 format: setup ## format the code and mend what ruff can mend

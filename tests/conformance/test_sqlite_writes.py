@@ -43,7 +43,7 @@ def test_a_backup_taken_in_use_is_whole_and_never_overwrites(path: Path, tmp_pat
 @pytest.mark.rule("DEC-002")
 def test_every_connection_writes_ahead_and_waits_for_the_disk(path: Path) -> None:
     store = opened(path)
-    asked = [store._connection.execute(f"PRAGMA {name}").fetchall()[0][0] for name in ("journal_mode", "synchronous")]
+    asked = [store._file.writer.execute(f"PRAGMA {name}").fetchall()[0][0] for name in ("journal_mode", "synchronous")]
     assert asked == ["wal", 2]
     assert path.stat().st_mode & 0o777 == 0o600
     store.close()
