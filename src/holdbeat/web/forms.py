@@ -39,6 +39,7 @@ EVENT_WORDS = {
     "schedule.missed": "a due time passed while nobody could fire it",
     "webhook.disabled": "another subscription was disabled",
     "limit.changed": "a limit was made, changed or removed",
+    "queue.starved": "direct requests have left the queue no slot for long",
 }
 
 

@@ -14,6 +14,7 @@ from holdbeat.domain.views import job_json, run_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.observe.wording import counted, listed
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.limits.starvation import known_starvation
 from holdbeat.store.queue.job_types import some_type_names
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.jobs import has_jobs, load_jobs
@@ -144,6 +145,14 @@ def _attention(tx: Transaction, log_trouble: str | None) -> list[dict[str, Any]]
             text,
             f"/ui/queue?{urlencode({'resource': each.resource})}",
             f"{counted(each.waiting, 'job')} waiting",
+        )
+    for starved in known_starvation(tx):
+        note(
+            "starved",
+            f"Direct requests leave the queue no slot of {starved.limit}",
+            f"/ui/queue?{urlencode({'resource': starved.resource})}",
+            "jobs wait for it; direct_burst would give them a turn",
+            starved.since,
         )
     failed: dict[str, list[Job]] = {}
     for job in failed_for_good(tx, since, limit=FAILURES_COUNTED):

@@ -242,7 +242,7 @@ def _take_output(tx: Transaction, run_ids: Iterable[str], gone: Pruned) -> None:
 
 
 def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
-    """Takes away the instants of rates that lie behind: without one, a rate permits as much."""
+    """Takes away the instants of rates and throttles that lie behind: without one, as much may start."""
     gone = gone if gone is not None else Pruned()
     rows = tx.rows(
         "DELETE FROM rates WHERE (key, partition) IN "
@@ -251,4 +251,11 @@ def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned | No
         limit=limit,
     )
     gone.add("rates", len(rows))
+    rows = tx.rows(
+        "DELETE FROM throttles WHERE (key, type, partition) IN "
+        "(SELECT key, type, partition FROM throttles WHERE until < :before LIMIT :limit) RETURNING key",
+        before=before.timestamp(),
+        limit=limit,
+    )
+    gone.add("throttles", len(rows))
     return gone

@@ -27,4 +27,4 @@ def terms_in_force(tx: Transaction) -> StoreTerms:
     except (ValueError, KeyError, TypeError):
         # Nobody wrote any yet; or a later version did, or somebody by hand.
         return tx.terms
-    return StoreTerms(tx.terms.ids, tx.terms.limits, aging_s)
+    return StoreTerms(tx.terms.ids, tx.terms.limits, aging_s, tx.terms.direct_burst)
