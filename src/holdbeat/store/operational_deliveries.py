@@ -1,4 +1,4 @@
-"""Operational Events for who watches the scheduler: webhook deliveries, and counters that outlive the log (ALR-01).
+"""Webhook deliveries of operational Events, for who watches the scheduler (ALR-01).
 
 Called for every transaction that records such an Event, whoever records it, so that none can be silent.
 """
@@ -6,7 +6,6 @@ Called for every transaction that records such an Event, whoever records it, so 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,23 +30,13 @@ _COLUMNS = (
     "created_at",
     "next_attempt_at",
 )
-COUNTED = "events.count."
-"""The number of all Events of a name, under this key and the name in `meta`."""
 
 
 def tell_subscribers(tx: Transaction, noted: Sequence[Row]) -> None:
-    """Writes the deliveries of operational Events that this transaction recorded, and counts them."""
+    """Writes the deliveries of operational Events that this transaction recorded."""
     told = [row for row in noted if row[0] in OPERATIONAL_EVENTS]
     if not told:
         return
-    for name, count in sorted(Counter(row[0] for row in told).items()):
-        tx.execute(
-            "INSERT INTO meta (key, value) VALUES (:key, :text) "
-            "ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(meta.value AS bigint) + :count AS text)",
-            key=f"{COUNTED}{name}",
-            text=str(count),
-            count=count,
-        )
     rows: list[tuple[Any, ...]] = []
     for webhook_id, url, names in tx.rows("SELECT id, url, events FROM webhooks WHERE enabled = :yes", yes=True):
         chosen = None if names is None else json.loads(names)
@@ -71,10 +60,3 @@ def _payload(tx: Transaction, row: Row) -> str:
     event["at"] = iso(event["at"])
     event["data"] = json.loads(event["data"]) if event["data"] else {}
     return dumps({"type": row[0], "timestamp": iso(tx.now), "data": {"event": event}})
-
-
-def event_counts(tx: Transaction) -> dict[str, int]:
-    """How many operational Events of each name this store has had, by any process."""
-    rows = tx.rows("SELECT key, value FROM meta WHERE key IN :keys", keys=[f"{COUNTED}{n}" for n in OPERATIONAL_EVENTS])
-    counts = {key.removeprefix(COUNTED): int(value) for key, value in rows}
-    return {name: counts.get(name, 0) for name in OPERATIONAL_EVENTS}

@@ -15,6 +15,7 @@ from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
+from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.rows import JOB, job_of, policy_text
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
@@ -165,6 +166,7 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
     places = {priority: iter(found) for priority, found in tx.next_positions(wanted).items()} if wanted else {}
     rows: list[Row] = []
     now = tx.now
+    labelled: list[tuple[str, dict[str, str]]] = []
     is_ready = False
     ages = tx.terms.aging_s > 0
     note = tx.events.append
@@ -189,7 +191,11 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
                 request.partition, request.title, request.root_id, dumps(request.waits) if request.waits else None,
             )
         )  # fmt: skip
+        if labels:
+            labelled.append((job_id, labels))
         note((kind, now, job_id, None, None, group_id, schedule_id, _data_of(type_)))
     tx.insert("jobs", _COLUMNS, rows)
+    if labelled:
+        add_labels(tx, labelled)
     tx.wake(Topic.READY if is_ready else Topic.DELAYED)
     return rows
