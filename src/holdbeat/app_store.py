@@ -88,7 +88,8 @@ class AppStore(AppHooks, JobTypeRegistry):
 
     def _opened(self) -> PersistenceAdapter:
         if self._store is None:
-            terms = StoreTerms(IdSource(), self.settings.declared_limits, self.settings.aging_s)
+            settings = self.settings
+            terms = StoreTerms(IdSource(), settings.declared_limits, settings.aging_s, settings.direct_burst)
             self._store = open_store(self.settings.store, terms, clock=self._clock)
         return self._store
 

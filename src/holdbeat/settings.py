@@ -66,6 +66,8 @@ class Settings:
     horizon_s: float = 10
     trigger_batch: int = 500
     aging_s: float = 0
+    starved_s: float = 300
+    direct_burst: int = 0
     retention_days: float = 30
     suspend_s: float = 5
     allow_shell: bool = False
@@ -177,6 +179,8 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "horizon_s": (0.1, 3600),
     "trigger_batch": (1, 100_000),
     "aging_s": (0, 31_536_000),
+    "starved_s": (1, 86_400),
+    "direct_burst": (0, 1_000_000),
     "retention_days": (0, 36_500),
     "suspend_s": (0, 3600),
 }

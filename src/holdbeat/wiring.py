@@ -49,7 +49,7 @@ class Composition:
         from holdbeat.store.running.shared_terms import terms_in_force
         from holdbeat.store.transaction import StoreTerms
 
-        terms = StoreTerms(IdSource(), settings.declared_limits, settings.aging_s)
+        terms = StoreTerms(IdSource(), settings.declared_limits, settings.aging_s, settings.direct_burst)
         store = open_store(settings.store, terms, create=create)
         try:
             store.terms = store.read_sync(terms_in_force)

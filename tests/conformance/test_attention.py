@@ -18,7 +18,7 @@ from holdbeat.store.queue.pauses import pause
 from holdbeat.store.rare_events import event_counts
 from holdbeat.store.recovery.prune import prune_events
 from holdbeat.store.transaction import Transaction
-from tests.conformance.acts import OpenStore, enqueue_one, rows
+from tests.conformance.acts import OpenStore, change, enqueue_one, rows
 from tests.conformance.plans import plans_of
 
 
@@ -93,6 +93,9 @@ def test_counters_outlive_the_log(store: PersistenceAdapter, clock: ManualClock)
 
 @pytest.mark.rule("ALR-04")
 def test_operational_events_are_counted_from_their_index(store: PersistenceAdapter) -> None:
+    store.write_sync(record, events.RETRY_CREATED, 20_000)
+    store.write_sync(record, count=20)
+    change(store, "ANALYZE")
     plans = plans_of(store, event_counts)
     assert any("events_rare" in plan.indexes for plan in plans), plans
 

@@ -19,7 +19,7 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.edit_job import change_job
+from holdbeat.store.jobs.edit_job import change_job
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.move import move_job
 from holdbeat.store.queue.pauses import pause

@@ -32,7 +32,7 @@ from holdbeat.schemas.legacy import (
     LegacyJobList,
     LegacyTrigger,
 )
-from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.queue.groups import load_group
 from holdbeat.store.queue.submission import submit_group
 from holdbeat.store.reads.chains import roots_of, tip_of

@@ -16,7 +16,7 @@ KEPT_DAYS: Final = 7.0
 @dataclass(frozen=True, slots=True)
 class AttentionItem:
     kind: str
-    """`no_worker`, `failed`, `failing`, `delivery`, `log`, `paused`, or the name of an operational Event."""
+    """`no_worker`, `failed`, `failing`, `delivery`, `log`, `paused`, `starved`, or the name of an operational Event."""
     text: str
     advice: str
     since: datetime | None = None
@@ -77,6 +77,11 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "A due time came up a second time and was not fired again",
         "Due times came up a second time {count} times and were not fired again",
         "Nothing ran twice. A clock went back or a store was restored: check the clocks of the hosts that serve.",
+    ),
+    events.QUEUE_STARVED: Advice(
+        "Direct requests left the queue no slot",
+        "Direct requests left the queue no slot {count} times",
+        "Set direct_burst to give waiting jobs a turn, or add slots.",
     ),
     events.WEBHOOK_DISABLED: Advice(
         "A webhook subscription was disabled",

@@ -40,6 +40,7 @@ OPERATIONAL_EVENTS: Final = (
     events.DUPLICATE_REFUSED,
     events.WEBHOOK_DISABLED,
     events.LIMIT_CHANGED,
+    events.QUEUE_STARVED,
 )
 """Events of the log that are told to subscribers as they are, and counted. To add one, add its name."""
 

@@ -13,7 +13,7 @@ from holdbeat.domain.ids import is_id
 from holdbeat.domain.old_words import field_hint
 from holdbeat.domain.schema import near_matches
 from holdbeat.operations.operation import OperationContext
-from holdbeat.store.queue.manual_retry import is_own_shell_job
+from holdbeat.store.jobs.manual_retry import is_own_shell_job
 from holdbeat.store.transaction import Transaction
 
 Choice = TypeVar("Choice", bound=StrEnum)

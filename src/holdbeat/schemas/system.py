@@ -187,7 +187,7 @@ class AttentionItem(TypedDict):
 
     kind: Annotated[
         str,
-        Keywords({"description": "paused, log, no_worker, failed, failing, delivery, or the name of an event."}),
+        Keywords({"description": "paused, log, no_worker, starved, failed, failing, delivery, or an event."}),
     ]
     text: str
     detail: str | None

@@ -14,7 +14,8 @@ from holdbeat.domain.attention import KEPT_DAYS, AttentionItem, advice_for, deta
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job
 from holdbeat.domain.webhook import OPERATIONAL_EVENTS, DeliveryStatus
-from holdbeat.store.meta import recall, remember
+from holdbeat.store import meta
+from holdbeat.store.limits.starvation import known_starvation
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.rare_events import tally
 from holdbeat.store.reads.needs_attention import failed_for_good, failing_schedules, troubled_schedules, unserved
@@ -32,7 +33,7 @@ def read_attention(tx: Transaction, log_trouble: str | None = None) -> list[Atte
     if log_trouble is not None:
         advice = "End the program that reads without end; the line names its process."
         items.append(AttentionItem("log", "The store's write-ahead log grows", advice, detail=log_trouble))
-    return [*items, *_unserved(tx), *_operational(tx), *_failed(tx), *_schedules(tx), *_deliveries(tx)]
+    return [*items, *_unserved(tx), *_starved(tx), *_operational(tx), *_failed(tx), *_schedules(tx), *_deliveries(tx)]
 
 
 def mark_seen(tx: Transaction, name: str | None = None) -> int:
@@ -45,7 +46,7 @@ def mark_seen(tx: Transaction, name: str | None = None) -> int:
         )
     items = [item for item in _operational(tx) if name is None or item.kind == name]
     for item in items:
-        remember(tx, f"{_SEEN}{item.kind}", str(item.event_id))
+        meta.put(tx, f"{_SEEN}{item.kind}", str(item.event_id))
     return len(items)
 
 
@@ -77,10 +78,21 @@ def _unserved(tx: Transaction) -> Iterator[AttentionItem]:
         )
 
 
+def _starved(tx: Transaction) -> Iterator[AttentionItem]:
+    for entry in known_starvation(tx):
+        yield AttentionItem(
+            "starved",
+            f"Direct requests leave the queue no slot of {entry.limit}",
+            "Set direct_burst to give waiting jobs a turn, or add slots.",
+            since=entry.since,
+            resource=entry.resource,
+        )
+
+
 def _operational(tx: Transaction) -> Iterator[AttentionItem]:
     since = tx.now - timedelta(days=KEPT_DAYS)
     for name in OPERATIONAL_EVENTS:
-        counted = tally(tx, name, int(recall(tx, f"{_SEEN}{name}") or 0), since)
+        counted = tally(tx, name, int(meta.get(tx, f"{_SEEN}{name}") or 0), since)
         if counted is None:
             continue
         advice = advice_for(name)

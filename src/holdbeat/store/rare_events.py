@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.webhook import OPERATIONAL_EVENTS
+from holdbeat.store import meta
 from holdbeat.store.transaction import Transaction
 
 RARE = (
@@ -40,8 +41,8 @@ def event_counts(tx: Transaction) -> dict[str, int]:
     names = list(OPERATIONAL_EVENTS)
     counts = dict.fromkeys(names, 0)
     logged = tx.rows(f"SELECT name, count(*) FROM events WHERE {RARE} AND name IN :names GROUP BY name", names=names)
-    pruned = tx.rows("SELECT key, value FROM meta WHERE key IN :keys", keys=[f"{COUNTED}{name}" for name in names])
-    for name, count in [*logged, *((key.removeprefix(COUNTED), value) for key, value in pruned)]:
+    pruned = meta.get_many(tx, [f"{COUNTED}{name}" for name in names])
+    for name, count in [*logged, *((key.removeprefix(COUNTED), value) for key, value in pruned.items())]:
         counts[name] += int(count)
     return counts
 
@@ -51,13 +52,7 @@ def count_pruned(tx: Transaction, names: Sequence[str]) -> None:
     for name in OPERATIONAL_EVENTS:
         count = names.count(name)
         if count:
-            tx.execute(
-                "INSERT INTO meta (key, value) VALUES (:key, :text) "
-                "ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(meta.value AS bigint) + :count AS text)",
-                key=f"{COUNTED}{name}",
-                text=str(count),
-                count=count,
-            )
+            meta.add(tx, f"{COUNTED}{name}", count)
 
 
 def tally(tx: Transaction, name: str, after: int, since: datetime) -> Tally | None:

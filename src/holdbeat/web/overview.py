@@ -21,7 +21,7 @@ from holdbeat.store.reads.list_jobs import list_runs
 from holdbeat.store.reads.needs_attention import next_schedules, occupants
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
-from holdbeat.store.running.workers import live_workers
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.web import charts
 from holdbeat.web.jobs import direct_line
@@ -128,7 +128,7 @@ def _link(item: AttentionItem) -> str:
     match item.kind:
         case "log":
             return "/ui/workers"
-        case "no_worker":
+        case "no_worker" | "starved":
             return f"/ui/queue?{urlencode({'resource': item.resource or ''})}"
         case "delivery":
             return "/ui/webhooks?status=FAILED"

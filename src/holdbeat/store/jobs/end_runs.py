@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdbeat.domain import events
 from holdbeat.domain.clock import iso
@@ -16,6 +17,7 @@ from holdbeat.domain.params import dumps
 from holdbeat.domain.retry import RetryController, automatic_retry
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
 from holdbeat.store.durable.continuing import Continued, continue_chains
+from holdbeat.store.limits.throttles import Throttled, throttle
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.groups import step_groups
 from holdbeat.store.reads.chains import failures_in_chain
@@ -53,6 +55,14 @@ class Ending:
     """All of it; needed where the execution failed, or where a schedule made the job."""
     is_stored: bool = False
     """Whether the job's own row says COMPLETED already."""
+
+
+class Failure(NamedTuple):
+    """A job that has just FAILED, and how."""
+
+    job: Job
+    kind: ErrorKind
+    retry_after_s: float | None = None
 
 
 def lock_groups_and_schedules(
@@ -119,7 +129,7 @@ class _Ends:
     """Of each run: id, status, exit_code, error, error_kind, artifacts."""
     jobs: dict[JobStatus, list[str]]
     """The ids of the jobs that get a status."""
-    failed: list[tuple[Job, ErrorKind]]
+    failed: list[Failure]
     continued: list[Continued]
 
 
@@ -148,7 +158,7 @@ def _ends_of(tx: Transaction, endings: Sequence[Ending], outbox: Outbox) -> _End
                 ending.job.status, ending.job.finished_at = ended_as, now
             if outcome.status is RunStatus.FAILED:
                 assert ending.job is not None
-                ends.failed.append((ending.job, outcome.error_kind or ErrorKind.ERROR))
+                ends.failed.append(Failure(ending.job, outcome.error_kind or ErrorKind.ERROR, outcome.retry_after_s))
             elif outcome.status is RunStatus.CONTINUED:
                 assert ending.job is not None
                 ends.continued.append((ending.job, run_id, outcome.waits))
@@ -161,12 +171,15 @@ def _ends_of(tx: Transaction, endings: Sequence[Ending], outbox: Outbox) -> _End
     return ends
 
 
-def decide_failures(tx: Transaction, failed: Sequence[tuple[Job, ErrorKind]], outbox: Outbox) -> None:
+def decide_failures(tx: Transaction, failed: Sequence[Failure], outbox: Outbox) -> None:
     """Gives every FAILED job its retry or its verdict."""
     retries = []
     verdicts = []
-    for job, kind in failed:
-        verdict = RetryController.decide(job, kind, _counted_failures(tx, job, kind), tx.now)
+    throttled = []
+    for job, kind, retry_after_s in failed:
+        verdict = RetryController.decide(job, kind, _counted_failures(tx, job, kind), tx.now, retry_after_s)
+        if retry_after_s is not None:
+            throttled.append(Throttled(job.resource, job.type, job.partition, retry_after_s, job.id))
         if verdict.retry:
             retries.append((job, automatic_retry(job, verdict.not_before), verdict.reason))
         else:
@@ -195,6 +208,8 @@ def decide_failures(tx: Transaction, failed: Sequence[tuple[Job, ErrorKind]], ou
             "WHERE jobs.id = r.id",
             links=[(job.id, job.retried_by) for job, _, _ in retries],
         )
+    if throttled:
+        throttle(tx, throttled)
 
 
 def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
