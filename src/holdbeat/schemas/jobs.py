@@ -112,6 +112,7 @@ class JobFilter(TypedDict, total=False):
     group_id: str | None
     template_id: str | None
     label: Annotated[str | list[str] | None, Keywords({"description": "name=value"})]
+    priority: Annotated[int | str | None, Keywords({"description": "A number, or a range such as 50..100."})]
     ids: list[Id] | None
     created_before: Instant | None
     created_after: Instant | None

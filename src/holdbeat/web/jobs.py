@@ -29,7 +29,7 @@ from holdbeat.web.event_sentences import sentences
 from holdbeat.web.forms import offered_types
 from holdbeat.web.request import Ask
 
-JOB_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "label")
+JOB_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "label", "priority")
 SHOWN_MEMBERS = 500
 LINE_SHOWN = 20
 """So many waiting direct requests are explained; each explanation costs a look at the slots."""

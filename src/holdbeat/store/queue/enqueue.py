@@ -17,6 +17,7 @@ from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
+from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.columns import copier, row_writer
 from holdbeat.store.reads.rows import JOB, job_of, policy_text
 from holdbeat.store.topics import Topic
@@ -178,6 +179,7 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
     places = {priority: iter(positions) for priority, positions in tx.next_positions(counts).items()} if counts else {}
     rows: list[Row] = []
     now = tx.now
+    labelled: list[tuple[str, dict[str, str]]] = []
     is_ready = False
     ages = tx.terms.aging_s > 0
     record = tx.events.append
@@ -192,7 +194,11 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
             position = next(places[priority])
         ages_at = counted_from(tx, priority, hold) if ages else None
         rows.append(_row_of(request, job_id, position, now, hold, priority, ages_at))
+        if request.labels:
+            labelled.append((job_id, request.labels))
         record((kind, now, job_id, None, None, request.group_id, request.schedule_id, _data_of(request.type)))
     tx.insert("jobs", _COLUMNS, rows)
+    if labelled:
+        add_labels(tx, labelled)
     tx.wake(Topic.READY if is_ready else Topic.DELAYED)
     return rows
