@@ -65,6 +65,7 @@ from tests.conformance.acts import (
     job_of_claim,
     make_group,
     open_at,
+    rows,
     settle_as,
     skip,
 )
@@ -352,9 +353,20 @@ def _unfinished(life: Life) -> None:
             cancel(store, job_of_claim(taken).id, "while it ran")
     entry = (claims[0].lease.id, "lost", claims[0].lease.fence)
     write(progress, [ProgressEntry(*entry, None, None, clock.now())])
+    _dependents(life, line[0].id)
     ask_directly(store, type="b", owner="lost")
     claim_some(store, 1, types=["b"], worker="lost", first_slot=9)
     ask_directly(store, type="b", owner="lost")
+
+
+def _dependents(life: Life, unfinished_id: str) -> None:
+    """A job that waits for one that has ended and for one that has not, and a group that is waited for."""
+    store = life.store
+    store.write_sync(announce, [AnnouncedType("a")])
+    ended = rows(store, "SELECT id FROM jobs WHERE status = 'COMPLETED' AND retried_by IS NULL ORDER BY id LIMIT 1")
+    group = rows(store, "SELECT id FROM job_groups WHERE status = 'QUEUED' ORDER BY id LIMIT 1")
+    after = [{"job_id": ended[0][0], "as": ODD_LINE}, {"job_id": unfinished_id}, {"group_id": group[0][0]}]
+    store.write_sync(submit, [Submission.read({"type": "a", "after": after, "on_upstream": "run"})])
 
 
 def _failed(store: PersistenceAdapter, type_: str, retry_policy: RetryPolicy) -> str:

@@ -134,6 +134,8 @@ def test_an_automatic_retry_keeps_all_but_what_makes_it_another_job() -> None:
         "hold": None,
         "root_id": job.id,
         "waits": None,
+        "after": (),
+        "ref": None,
     }
     for name in (field.name for field in fields(NewJob)):
         expected = changed[name] if name in changed else getattr(job, name)

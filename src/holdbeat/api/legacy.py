@@ -32,9 +32,10 @@ from holdbeat.schemas.legacy import (
     LegacyJobList,
     LegacyTrigger,
 )
-from holdbeat.store.queue.cancel import cancel_job, roots_of, tip_of
+from holdbeat.store.queue.cancel import cancel_job, tip_of
 from holdbeat.store.queue.groups import load_group
 from holdbeat.store.queue.submission import submit_group
+from holdbeat.store.reads.chains import roots_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.list_jobs import list_jobs
 from holdbeat.store.transaction import Transaction

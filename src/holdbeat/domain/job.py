@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from holdbeat.domain.dependencies import Edge, Upstream
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.run import JobRun
 
@@ -83,6 +84,8 @@ class Hold(IntEnum):
     """The unfinished job of the same schedule goes first."""
     WAITING = 4
     """Its chain waits for something that has no time of its own, such as a signal."""
+    BLOCKED = 5
+    """Something that it depends on has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,10 @@ class Job:
     """The first job of the chain; None for that job itself."""
     waits: list[dict[str, Any]] | None = None
     """What the handler waited for when the job before this one was CONTINUED."""
+    on_upstream: str | None = None
+    """What it does if something that it depends on does not complete; None if it depends on nothing."""
+    is_awaited: bool = False
+    """Whether somebody depends on the end of its chain."""
     worker_id: str | None = None
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
@@ -169,6 +176,8 @@ class Job:
     """Filled in where a reader asked for it."""
     manual_retries: tuple[str, ...] = ()
     progress: dict[str, Any] | None = None
+    after: tuple[Edge, ...] = ()
+    """What its chain depends on."""
 
     @property
     def chain_id(self) -> str:
@@ -221,3 +230,8 @@ class NewJob:
     title: str = ""
     root_id: str | None = None
     waits: list[dict[str, Any]] | None = None
+    on_upstream: str | None = None
+    is_awaited: bool = False
+    after: tuple[Upstream, ...] = ()
+    ref: str | None = None
+    """Its name for the jobs after it in the same batch."""

@@ -22,6 +22,7 @@ from holdbeat.domain.bounds import (
     check_whole_number,
 )
 from holdbeat.domain.clock import iso, to_millis
+from holdbeat.domain.dependencies import OnUpstream, check_after, check_on_upstream
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import (
     DEFAULT_CANCEL_GRACE_S,
@@ -149,6 +150,9 @@ _READERS: dict[str, Any] = {
     "labels": lambda value, field: check_labels(value),
     "partition": lambda value, field: check_line(value, field, LONGEST_NAME),
     "title": _title,
+    "after": check_after,
+    "on_upstream": check_on_upstream,
+    "ref": lambda value, field: check_line(value, field, LONGEST_NAME),
 }
 _MERGED = ("priority", "resource", "timeout_s", "webhook_url", "labels")
 
@@ -191,6 +195,9 @@ class Submission:
     def for_schedule(layer: Layer, *, hold: Hold | None = None, job: Mapping[str, Any] | None = None) -> Submission:
         """What a Schedule submits when it fires: its own layer, and for a manual fire perhaps a job's above it."""
         submission = _read(job or {}, needs_type=False)
+        for name in ("after", "ref"):
+            if submission.own.get(name) is not None:
+                raise Invalid(f"A job that a schedule makes takes no {name}.", code="unknown_field", field=name)
         submission.schedule = layer
         submission.hold = hold
         if layer.get("template_id") is not None:
@@ -225,6 +232,12 @@ def _read(given: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
         idempotency_key=values.pop("idempotency_key", None),
         own=values,
     )
+    if "on_upstream" in values and not values.get("after"):
+        raise Invalid(
+            "on_upstream says what to do if something named in after does not complete: give after, too.",
+            code="missing_after",
+            field="on_upstream",
+        )
     if needs_type and submission.type is None and submission.template is None:
         raise Invalid("Say what to run: give a type or a template.", code="missing_type", field="type")
     if submission.idempotency_key is not None:
@@ -271,6 +284,7 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
     if submission.delay_s is not None:
         not_before = to_millis(min(now + timedelta(seconds=submission.delay_s), LAST_INSTANT))
     schedule = submission.schedule or {}
+    after = submission.own.get("after") or ()
     return NewJob(
         type=type_,
         params=params,
@@ -286,9 +300,12 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         labels=dict(chosen.get("labels") or {}),
         schedule_id=schedule.get("schedule_id"),
         scheduled_for=schedule.get("scheduled_for"),
-        hold=submission.hold,
+        hold=Hold.BLOCKED if after else submission.hold,
         trace=submission.trace,
         partition=_partition(submission, params, below),
+        on_upstream=submission.own.get("on_upstream", OnUpstream.CANCEL) if after else None,
+        after=after,
+        ref=submission.own.get("ref"),
     )
 
 

@@ -23,6 +23,7 @@ from holdbeat.schemas.jobs import (
     Job,
     JobBatchRequest,
     JobChange,
+    JobGraph,
     JobGroup,
     JobRequest,
     JobRun,
@@ -135,6 +136,7 @@ job_routes.operation(
 )  # fmt: skip
 job_routes.operation("POST", "/api/jobs/{id}/move", jobs.move_job, body=MoveRequest, answers={200: Job}, refuses=(409,))
 job_routes.operation("GET", "/api/jobs/{id}/steps", durable.list_steps, answers={200: Items[Step]})
+job_routes.operation("GET", "/api/jobs/{id}/graph", durable.get_graph, name="get_job_graph", answers={200: JobGraph})
 job_routes.operation(
     "POST", "/api/jobs/{id}/signals/{name}", durable.send_signal, body=SignalRequest, body_optional=True,
     answers={201: Signal}, refuses=(409,),

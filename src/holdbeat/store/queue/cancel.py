@@ -68,19 +68,6 @@ def tip_of(tx: Transaction, job_id: str) -> str:
     return str(found[0][0])
 
 
-def roots_of(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str]:
-    """For each of these jobs the first of its chain of automatic retries."""
-    found = tx.rows(
-        "WITH RECURSIVE chain(start, id, retry_of, retry_kind) AS ("
-        " SELECT id, id, retry_of, retry_kind FROM jobs WHERE id IN :ids"
-        " UNION ALL SELECT chain.start, j.id, j.retry_of, j.retry_kind FROM chain JOIN jobs j"
-        " ON j.id = chain.retry_of WHERE chain.retry_kind IN ('auto', 'continue'))"
-        " SELECT start, id FROM chain WHERE retry_kind IS NULL OR retry_kind = 'manual'",
-        ids=list(job_ids),
-    )
-    return {row[0]: row[1] for row in found}
-
-
 def cancel_jobs(tx: Transaction, jobs: Sequence[Job], reason: str | None) -> None:
     """Cancels unfinished jobs, which the caller has locked, and writes what follows for those that never ran."""
     if not jobs:

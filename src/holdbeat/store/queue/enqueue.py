@@ -24,7 +24,8 @@ _COLUMNS = (
     "id", "type", "params", "priority", "position", "resource", "template_id", "schedule_id", "scheduled_for",
     "group_id", "sequence", "retry_of", "retry_kind", "retry_policy", "timeout_s", "cancel_grace_s", "not_before",
     "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
-    "attempt", "trace", "partition", "title", "root_id", "waits",
+    "attempt", "trace", "partition", "title", "root_id", "waits", "on_upstream",
+    "is_awaited",
 )  # fmt: skip
 _ID, _POSITION, _CREATED_AT, _HOLD = map(_COLUMNS.index, ("id", "position", "created_at", "hold"))
 
@@ -46,7 +47,7 @@ def _job(request: NewJob, row: Row) -> Job:
         request.group_id, request.sequence, request.retry_of, request.retry_kind, None, False, request.timeout_s,
         request.cancel_grace_s, request.not_before, request.idempotency_key, request.webhook_url, request.labels, None,
         None, None, None, row[_HOLD], request.attempt, request.trace, request.partition, request.title,
-        request.root_id, request.waits,
+        request.root_id, request.waits, request.on_upstream, request.is_awaited,
     )  # fmt: skip
 
 
@@ -187,6 +188,7 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
                 dumps(labels) if labels else "{}", now, hold, priority,
                 counted_from(tx, priority, hold) if ages else None, request.attempt, request.trace,
                 request.partition, request.title, request.root_id, dumps(request.waits) if request.waits else None,
+                request.on_upstream, request.is_awaited or None,
             )
         )  # fmt: skip
         note((kind, now, job_id, None, None, group_id, schedule_id, _data_of(type_)))

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
-from holdbeat.domain.job import SHELL, Job, JobStatus
+from holdbeat.domain.job import SHELL, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.retry import manual_retry
 from holdbeat.domain.run import RunStatus
 from holdbeat.store.durable.steps import drop_steps
@@ -61,6 +61,7 @@ def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
     requests = [manual_retry(job) for job in jobs]
     for job, request in zip(jobs, requests, strict=True):
         request.params = originals.get(job.id, job.params)
+    _wait_for_upstreams(tx, requests)
     made = insert_jobs(tx, requests)
     for job, retry in zip(jobs, made, strict=True):
         tx.record(
@@ -71,6 +72,21 @@ def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
             reason="asked for by a person",
         )
     return made
+
+
+def _wait_for_upstreams(tx: Transaction, requests: Sequence[NewJob]) -> None:
+    """Lets a retry wait for what its chain depends on and has not ended yet."""
+    dependents = [request for request in requests if request.on_upstream is not None]
+    if not dependents:
+        return
+    roots = sorted({request.root_id for request in dependents if request.root_id})
+    # Whoever ends an upstream holds this lock when he looks for the jobs that wait for it.
+    tx.rows("SELECT id FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=roots)
+    rows = tx.rows("SELECT DISTINCT job_id FROM dependencies WHERE job_id IN :ids AND met_at IS NULL", ids=roots)
+    blocked = {row[0] for row in rows}
+    for request in dependents:
+        if request.root_id in blocked:
+            request.hold = Hold.BLOCKED
 
 
 def _original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -6,10 +6,11 @@ snapshot (INV-005). A batch is prepared whole before any of it is stored (QUE-02
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdbeat.domain.bounds import check_line
+from holdbeat.domain.dependencies import Upstream, check_refs
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.job import Job, NewJob
@@ -18,11 +19,13 @@ from holdbeat.domain.redaction import refuse_marks, refuse_other_server
 from holdbeat.domain.submission import LONGEST_NAME, Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.title import job_title
+from holdbeat.store.dependencies.linking import NewEdges, known_upstreams, link
 from holdbeat.store.queue.ageing import PRIORITY_MAX
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
 from holdbeat.store.queue.groups import create_group, load_group
 from holdbeat.store.queue.job_types import AnnouncedType, Catalogue
 from holdbeat.store.queue.templates import find_template
+from holdbeat.store.reads.jobs import load_jobs
 from holdbeat.store.tracing import submit_span
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.work import Coalesced
@@ -100,6 +103,8 @@ class Preparation:
                             refusal.field = f"jobs[{index}].{refusal.field}"
                         raise
                 jobs.append(job)
+        if any(job.after or job.ref for job in jobs):
+            check_refs(jobs)
         return jobs
 
     def has_job_for(self, key: str) -> bool:
@@ -165,10 +170,61 @@ def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[E
         results.append(Enqueued())
         good.append(jobs)
         places.append(index)
+    good, places = _without_unknown_upstreams(tx, good, places, results)
     if good:
-        for index, result in zip(places, enqueue.many(tx, good), strict=True):
+        stored = enqueue.many(tx, good)
+        for index, result in zip(places, stored, strict=True):
             results[index] = result
+        _link(tx, good, stored)
     return results
+
+
+def _without_unknown_upstreams(
+    tx: Transaction, batches: list[Sequence[NewJob]], places: list[int], results: list[Enqueued | Exception]
+) -> tuple[list[Sequence[NewJob]], list[int]]:
+    """The batches that name only what exists; the others are refused."""
+    if not any(job.after for batch in batches for job in batch):
+        return batches, places
+    known = known_upstreams(tx, (job for batch in batches for job in batch))
+    good: list[tuple[Sequence[NewJob], int]] = []
+    for batch, place in zip(batches, places, strict=True):
+        try:
+            known.check(batch)
+        except Invalid as refusal:
+            results[place] = refusal
+        else:
+            good.append((batch, place))
+    return [batch for batch, _ in good], [place for _, place in good]
+
+
+def _link(tx: Transaction, batches: Sequence[Sequence[NewJob]], stored: Sequence[Enqueued | Exception]) -> None:
+    """Stores the dependencies of what was new in each batch."""
+    links: dict[str, NewEdges] = {}
+    changed: list[Enqueued] = []
+    for batch, result in zip(batches, stored, strict=True):
+        if isinstance(result, Enqueued) and any(job.after for job in batch):
+            links |= {edges.job_id: edges for edges in _edges(batch, result.jobs, result.known)}
+            changed.append(result)
+    if links:
+        link(tx, list(links.values()))
+        jobs = {job.id: job for job in load_jobs(tx, list(links))}
+        for result in changed:
+            result.jobs[:] = [jobs.get(job.id, job) for job in result.jobs]
+
+
+def _edges(batch: Sequence[NewJob], jobs: Sequence[Job], known: Collection[str] = ()) -> list[NewEdges]:
+    refs = {request.ref: job.id for request, job in zip(batch, jobs, strict=True) if request.ref is not None}
+    return [
+        NewEdges(
+            job.id,
+            [
+                upstream if upstream.ref is None else Upstream(job_id=refs[upstream.ref], name=upstream.name)
+                for upstream in request.after
+            ],
+        )
+        for request, job in zip(batch, jobs, strict=True)
+        if request.after and job.id not in known
+    ]
 
 
 submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many, batches_behind=True)
@@ -195,7 +251,25 @@ def submit_group(
     known = _group_of_keys(tx, (name, mode, on_failure), members)
     if known is not None:
         return load_group(tx, known)
-    return create_group(tx, name, mode, on_failure, members)
+    if not any(member.after for member in members):
+        return create_group(tx, name, mode, on_failure, members)
+    if mode is GroupMode.SEQUENTIAL:
+        _refuse_two_orders(members)
+    known_upstreams(tx, members).check(members)
+    group, jobs = create_group(tx, name, mode, on_failure, members)
+    link(tx, _edges(members, jobs))
+    return load_group(tx, group.id)
+
+
+def _refuse_two_orders(members: Sequence[NewJob]) -> None:
+    late = next((index for index, member in enumerate(members) if index and member.after), None)
+    if late is not None:
+        raise Invalid(
+            "In a sequential group each job waits for the one before it; only the first may have after. Make the group "
+            "parallel, or submit the jobs as a batch.",
+            code="two_orders",
+            field=f"jobs[{late}].after",
+        )
 
 
 def _group_of_keys(

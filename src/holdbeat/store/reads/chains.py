@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -40,6 +41,19 @@ def chain_of(tx: Transaction, job_id: str) -> list[dict[str, Any]]:
         )
     }
     return [links[link_id] for link_id in ids]
+
+
+def roots_of(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str]:
+    """For each of these jobs the first of its chain of automatic retries and continuations."""
+    found = tx.rows(
+        "WITH RECURSIVE chain(start, id, retry_of, retry_kind) AS ("
+        " SELECT id, id, retry_of, retry_kind FROM jobs WHERE id IN :ids"
+        " UNION ALL SELECT chain.start, j.id, j.retry_of, j.retry_kind FROM chain JOIN jobs j"
+        " ON j.id = chain.retry_of WHERE chain.retry_kind IN ('auto', 'continue'))"
+        " SELECT start, id FROM chain WHERE retry_kind IS NULL OR retry_kind = 'manual'",
+        ids=list(job_ids),
+    )
+    return {row[0]: row[1] for row in found}
 
 
 def manual_retry_of(tx: Transaction, job_id: str) -> str | None:

@@ -22,7 +22,7 @@ JOB_FIELDS = (
     "template_id", "schedule_id", "scheduled_for", "group_id", "sequence", "retry_of", "retry_kind", "retried_by",
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
     "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace", "partition",
-    "title", "root_id", "waits",
+    "title", "root_id", "waits", "on_upstream", "is_awaited",
 )  # fmt: skip
 assert tuple(field.name for field in fields(Job))[: len(JOB_FIELDS)] == JOB_FIELDS
 _JOB_WIDTH = len(JOB_FIELDS)
@@ -63,7 +63,7 @@ LEASE_FIELDS = (
 )  # fmt: skip
 LEASE = ", ".join(LEASE_FIELDS)
 
-GROUP_FIELDS = ("id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at")
+GROUP_FIELDS = ("id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at", "is_awaited")
 GROUP = ", ".join(GROUP_FIELDS)
 
 RESERVATION_FIELDS = (
@@ -113,7 +113,8 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         id_, type_, params, status, priority, position, resource, retry_policy, created_at, template_id, schedule_id,
         scheduled_for, group_id, sequence, retry_of, retry_kind, retried_by, permanently_failed, timeout_s,
         cancel_grace_s, not_before, idempotency_key, webhook_url, labels, started_at, finished_at, cancel_requested_at,
-        cancel_reason, hold, attempt, trace, partition, title, root_id, waits,
+        cancel_reason, hold, attempt, trace, partition, title, root_id, waits, on_upstream,
+        is_awaited,
     ) = row[:_JOB_WIDTH]  # fmt: skip
     time: Callable[[Any], Any] = tx.time
     return Job(
@@ -123,6 +124,7 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         idempotency_key, webhook_url, _object(labels), started_at and time(started_at),
         finished_at and time(finished_at), cancel_requested_at and time(cancel_requested_at), cancel_reason,
         _HOLD[hold], attempt, trace, partition, title, root_id, waits and json.loads(waits),
+        on_upstream, bool(is_awaited),
     )  # fmt: skip
 
 
@@ -175,6 +177,7 @@ def group_of(tx: Transaction, row: Sequence[Any]) -> JobGroup:
         created_at=tx.instant(row[5]),
         started_at=tx.time(row[6]),
         finished_at=tx.time(row[7]),
+        is_awaited=bool(row[8]),
     )
 
 

@@ -15,10 +15,9 @@ from holdbeat.domain.job import Job, JobEvent, JobStatus, transition
 from holdbeat.domain.params import dumps
 from holdbeat.domain.retry import RetryController, automatic_retry
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
+from holdbeat.store.dependencies.consequences import follow
 from holdbeat.store.durable.continuing import Continued, continue_chains
 from holdbeat.store.queue.enqueue import insert_jobs
-from holdbeat.store.queue.groups import step_groups
-from holdbeat.store.schedules.after_run import after_chains
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -52,6 +51,8 @@ class Ending:
     """All of it; needed where the execution failed, or where a schedule made the job."""
     is_stored: bool = False
     """Whether the job's own row says COMPLETED already."""
+    is_awaited: bool = False
+    """Whether somebody depends on the end of the chain."""
 
 
 def lock_groups_and_schedules(
@@ -137,9 +138,19 @@ def end_runs(
     if continued:
         continue_chains(tx, continued)
     scheduled = [ending.job for ending in endings if ending.job is not None and ending.schedule_id]
-    _follow(tx, {ending.group_id for ending in endings}, scheduled, outbox)
+    awaited = {ending.job_id: _end_of(ending) for ending in endings if ending.is_awaited and _ends_chain(ending)}
+    follow(tx, awaited, {ending.group_id for ending in endings}, scheduled, outbox)
     outbox.write()
     tx.wake(Topic.SLOTS)
+
+
+def _ends_chain(ending: Ending) -> bool:
+    """Whether no retry and no continuation follows."""
+    return ending.job is None or ending.job.retried_by is None
+
+
+def _end_of(ending: Ending) -> JobStatus:
+    return JobStatus.COMPLETED if ending.job is None else ending.job.status
 
 
 def decide_failures(tx: Transaction, failed: Sequence[tuple[Job, ErrorKind]], outbox: Outbox) -> None:
@@ -197,13 +208,6 @@ def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
 
 
 def apply_consequences(tx: Transaction, jobs: Sequence[Job], outbox: Outbox) -> None:
-    """The steps of the groups and schedules whose member or job has just ended."""
-    _follow(tx, {job.group_id for job in jobs}, [job for job in jobs if job.schedule_id], outbox)
-
-
-def _follow(tx: Transaction, group_ids: set[str | None], scheduled: Sequence[Job], outbox: Outbox) -> None:
-    groups = sorted(group for group in group_ids if group)
-    if groups:
-        step_groups(tx, groups, outbox)
-    if scheduled:
-        after_chains(tx, scheduled)
+    """What follows for groups, schedules and dependents from the end of these jobs."""
+    awaited = {job.id: job.status for job in jobs if job.is_awaited and job.retried_by is None}
+    follow(tx, awaited, {job.group_id for job in jobs}, [job for job in jobs if job.schedule_id], outbox)

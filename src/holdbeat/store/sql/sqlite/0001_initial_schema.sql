@@ -40,7 +40,9 @@ CREATE TABLE jobs (
     partition TEXT NOT NULL DEFAULT '',
     title TEXT NOT NULL DEFAULT '',
     root_id TEXT,
-    waits TEXT
+    waits TEXT,
+    on_upstream TEXT CHECK (on_upstream IN ('cancel', 'skip', 'run')),
+    is_awaited INTEGER NOT NULL DEFAULT 0
 );
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
@@ -186,7 +188,8 @@ CREATE TABLE job_groups (
         CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'PARTIAL', 'CANCELLED')),
     created_at TEXT NOT NULL,
     started_at TEXT,
-    finished_at TEXT
+    finished_at TEXT,
+    is_awaited INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX job_groups_finished ON job_groups (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX job_groups_unfinished ON job_groups (id) WHERE status IN ('QUEUED', 'RUNNING');
@@ -513,6 +516,21 @@ CREATE TABLE signals (
     sent_at TEXT NOT NULL,
     PRIMARY KEY (root_id, name, number)
 );
+
+-- What must end before a chain's first job may start; job_id is that job. upstream_id is a group, or the first job of a
+-- chain. Nothing is counted: a job may start when none of its rows is without met_at.
+CREATE TABLE dependencies (
+    job_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    upstream_id TEXT NOT NULL,
+    is_group INTEGER NOT NULL,
+    name TEXT,
+    met_at TEXT,
+    outcome TEXT,
+    PRIMARY KEY (job_id, number)
+) WITHOUT ROWID;
+CREATE INDEX dependencies_upstream ON dependencies (upstream_id);
+CREATE INDEX dependencies_unmet ON dependencies (job_id) WHERE met_at IS NULL;
 
 CREATE TABLE meta (
     key TEXT PRIMARY KEY NOT NULL,
