@@ -19,9 +19,9 @@ from holdbeat.domain.submission import Submission
 from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.observe.explain import explain_job
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.jobs.manual_retry import retry_job
+from holdbeat.store.jobs.submit import submit, submit_group
 from holdbeat.store.queue.job_types import AnnouncedType, announce
-from holdbeat.store.queue.manual_retry import retry_job
-from holdbeat.store.queue.submission import submit, submit_group
 from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.upstreams import upstream_results
 from holdbeat.store.recovery.prune import prune

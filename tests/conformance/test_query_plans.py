@@ -12,7 +12,7 @@ from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.reads.chains import roots_of
 from holdbeat.store.reads.list_jobs import list_jobs, list_runs

@@ -13,6 +13,7 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import ErrorKind
 from holdbeat.operations import durable, groups, jobs, queue, runs, submitting, templates
 from holdbeat.schemas.base import CancelRequest, Items, Page
+from holdbeat.schemas.dependencies import JobGraph
 from holdbeat.schemas.jobs import (
     BulkCancelRequest,
     BulkResult,
@@ -23,7 +24,6 @@ from holdbeat.schemas.jobs import (
     Job,
     JobBatchRequest,
     JobChange,
-    JobGraph,
     JobGroup,
     JobRequest,
     JobRun,

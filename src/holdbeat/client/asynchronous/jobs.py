@@ -9,13 +9,13 @@ from typing import Any
 
 from holdbeat.client.asynchronous.transport import AsyncTransport, segment
 from holdbeat.schemas.base import Items, Page
+from holdbeat.schemas.dependencies import JobGraph
 from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
     Explanation,
     GroupSummary,
     Job,
-    JobGraph,
     JobGroup,
     JobRun,
     JobTemplate,

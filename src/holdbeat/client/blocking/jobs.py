@@ -10,13 +10,13 @@ from typing import Any
 
 from holdbeat.client.blocking.transport import Transport, segment
 from holdbeat.schemas.base import Items, Page
+from holdbeat.schemas.dependencies import JobGraph
 from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
     Explanation,
     GroupSummary,
     Job,
-    JobGraph,
     JobGroup,
     JobRun,
     JobTemplate,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdbeat.domain.dependencies import Edge
-from holdbeat.store.reads.chains import roots_of
+from holdbeat.store.reads.chains import roots_of, tips_by_root
 from holdbeat.store.reads.upstreams import edges_of
 from holdbeat.store.transaction import Transaction
 
@@ -86,15 +86,12 @@ def nodes_of(tx: Transaction, kinds: dict[str, bool]) -> list[Node]:
     """The nodes with these ids; the value says whether it is a group."""
     nodes: dict[str, Node] = {}
     jobs = [node_id for node_id, is_group in kinds.items() if not is_group]
-    for head, job_id, title, type_, status in tx.rows(
-        "WITH RECURSIVE chain(head, id, retried_by) AS ("
-        " SELECT id, id, retried_by FROM jobs WHERE id IN :ids"
-        " UNION ALL SELECT chain.head, j.id, j.retried_by FROM chain JOIN jobs j ON j.id = chain.retried_by)"
-        " SELECT chain.head, j.id, j.title, j.type, j.status FROM chain JOIN jobs j ON j.id = chain.id"
-        " WHERE chain.retried_by IS NULL",
-        ids=jobs,
-    ):
-        nodes[head] = Node(head, False, title or type_, type_, status, job_id)
+    tips = tips_by_root(tx, jobs)
+    rows = tx.rows("SELECT id, title, type, status FROM jobs WHERE id IN :ids", ids=sorted(tips.values()))
+    by_id = {row[0]: row for row in rows}
+    for root_id, tip_id in tips.items():
+        job_id, title, type_, status = by_id[tip_id]
+        nodes[root_id] = Node(root_id, False, title or type_, type_, status, job_id)
     groups = [node_id for node_id, is_group in kinds.items() if is_group]
     if groups:
         for group_id, name, status in tx.rows("SELECT id, name, status FROM job_groups WHERE id IN :ids", ids=groups):

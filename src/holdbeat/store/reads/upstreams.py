@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdbeat.domain.dependencies import Edge
+from holdbeat.store.reads.chains import tips_by_root
 from holdbeat.store.transaction import Transaction
 
 
@@ -38,19 +39,14 @@ def upstream_results(tx: Transaction, chain_id: str) -> list[dict[str, Any]]:
     ]
 
 
-def _job_results(tx: Transaction, head_ids: Sequence[str]) -> dict[str, Any]:
+def _job_results(tx: Transaction, root_ids: Sequence[str]) -> dict[str, Any]:
     """The results of chains by the id of their first job: that of the last one."""
-    if not head_ids:
+    tips = tips_by_root(tx, root_ids)
+    if not tips:
         return {}
-    found = tx.rows(
-        "WITH RECURSIVE chain(head, id, retried_by) AS ("
-        " SELECT id, id, retried_by FROM jobs WHERE id IN :ids"
-        " UNION ALL SELECT chain.head, j.id, j.retried_by FROM chain JOIN jobs j ON j.id = chain.retried_by)"
-        " SELECT chain.head, r.artifacts -> 'result' FROM chain JOIN job_runs r ON r.job_id = chain.id"
-        " WHERE chain.retried_by IS NULL",
-        ids=list(head_ids),
-    )
-    return {row[0]: _value(row[1]) for row in found}
+    rows = tx.rows("SELECT job_id, artifacts -> 'result' FROM job_runs WHERE job_id IN :ids", ids=sorted(tips.values()))
+    results = {row[0]: _value(row[1]) for row in rows}
+    return {root_id: results.get(tip_id) for root_id, tip_id in tips.items()}
 
 
 def _group_results(tx: Transaction, group_ids: Sequence[str]) -> dict[str, list[Any]]:
