@@ -20,7 +20,13 @@ OPTIONS = frozenset(
     {
         "priority", "resource", "not_before", "delay", "timeout", "key", "labels", "webhook_url", "retries",
         "cancel_grace", "connection", "partition", "title", "after", "on_upstream",
+        "unique_key", "unique_while", "on_duplicate", "max_wait", "expires_at", "expires_in",
     }
+)  # fmt: skip
+
+_OWN = ("unique_key", "unique_while", "on_duplicate", "expires_at")
+_DURATIONS = (
+    ("delay", "delay_s"), ("timeout", "timeout_s"), ("max_wait", "max_wait_s"), ("expires_in", "expires_in_s"),
 )  # fmt: skip
 
 TYPE_OPTIONS = (
@@ -57,7 +63,7 @@ def _named(after: Any) -> Iterable[Any]:
 def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) -> Submission:
     options = call.options
     given: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
-    for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title"):
+    for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", *_OWN):
         given[name] = options.get(name)
     given["idempotency_key"] = options.get("key")
     if options.get("after") is not None:
@@ -65,7 +71,7 @@ def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) ->
         given["on_upstream"] = options.get("on_upstream")
     if is_named:
         given["ref"] = refs[id(call)]
-    for name, field in (("delay", "delay_s"), ("timeout", "timeout_s")):
+    for name, field in _DURATIONS:
         if options.get(name) is not None:
             given[field] = duration_s(options[name], field=name)
     if "cancel_grace" in options:

@@ -32,6 +32,7 @@ REQUIRED = {
         "idempotency_key IS NOT NULL AND request_hash IS NOT NULL",
         "template_id IS NOT NULL",
         "webhook_url IS NOT NULL",
+        "unique_key IS NOT NULL AND unique_while = 'queued' AND expires_at IS NOT NULL",
         f"resource = '{PAUSED}' AND status = 'QUEUED'",
     ],
     "job_runs": [f"error_kind = '{kind}'" for kind in ("error", "timeout", "lost", "interrupted", "cancelled")],

@@ -367,6 +367,8 @@ def _dependents(life: Life, unfinished_id: str) -> None:
     group = rows(store, "SELECT id FROM job_groups WHERE status = 'QUEUED' ORDER BY id LIMIT 1")
     after = [{"job_id": ended[0][0], "as": ODD_LINE}, {"job_id": unfinished_id}, {"group_id": group[0][0]}]
     store.write_sync(submit, [Submission.read({"type": "a", "after": after, "on_upstream": "run"})])
+    unique = {"type": "a", "unique_key": ODD_LINE, "unique_while": "queued", "expires_in_s": 1_000_000}
+    store.write_sync(submit, [Submission.read(unique)])
 
 
 def _failed(store: PersistenceAdapter, type_: str, retry_policy: RetryPolicy) -> str:

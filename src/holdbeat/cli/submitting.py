@@ -52,6 +52,15 @@ from holdbeat.cli.waiting import ticking, wait_in_sight
     "--on-upstream", type=click.Choice(("cancel", "skip", "run")),
     help="What to do if one of these does not complete; cancel unless you say otherwise.",
 )  # fmt: skip
+@click.option("--unique-key", help="At most one job with this key waits, or is unfinished.")
+@click.option("--unique-while", type=click.Choice(("queued", "unfinished")), help="How long it has the key.")
+@click.option(
+    "--on-duplicate", type=click.Choice(("return", "refuse", "replace", "push_back")),
+    help="What to do if a job has the key.",
+)  # fmt: skip
+@click.option("--max-wait", "max_wait_s", type=DURATION, help="push_back moves the start no further than this in all.")
+@click.option("--expires-in", "expires_in_s", type=DURATION, help="Skip it if it has not started after this long.")
+@click.option("--expires-at", type=INSTANT, help="Skip it if it has not started by this instant.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended; exit 1 unless it is COMPLETED or SKIPPED.")
 @click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this.")
 @JSON

@@ -169,6 +169,11 @@ class Job:
     """What it does if something that it depends on does not complete; None if it depends on nothing."""
     is_awaited: bool = False
     """Whether somebody depends on the end of its chain."""
+    unique_key: str | None = None
+    """Of the jobs with one key at most one waits, or is unfinished."""
+    unique_while: str | None = None
+    expires_at: datetime | None = None
+    """If it has not started by then, it is skipped."""
     worker_id: str | None = None
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
@@ -232,6 +237,12 @@ class NewJob:
     waits: list[dict[str, Any]] | None = None
     on_upstream: str | None = None
     is_awaited: bool = False
+    unique_key: str | None = None
+    unique_while: str | None = None
+    expires_at: datetime | None = None
+    on_duplicate: str = "return"
+    max_wait_s: float | None = None
+    """For how long in all later jobs with its key may push its start back."""
     after: tuple[Upstream, ...] = ()
     ref: str | None = None
     """Its name for the jobs after it in the same batch."""

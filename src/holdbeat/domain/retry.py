@@ -103,6 +103,8 @@ def automatic_retry(job: Job, not_before: datetime | None) -> NewJob:
         root_id=job.chain_id,
         on_upstream=job.on_upstream,
         is_awaited=job.is_awaited,
+        unique_key=job.unique_key,
+        unique_while=job.unique_while,
     )
 
 

@@ -61,8 +61,11 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
     )
     if is_in_line:
         reasons += _jobs_ahead(tx, job)
+    if job.expires_at is not None:
+        detail = f"If it has not started by {moment(job.expires_at, tx.now)}, it is skipped."
+        reasons.append(reason("expires", detail, at=job.expires_at))
     start = _estimate(tx, job, blockers, busy)
-    if not reasons:
+    if not found and all(each["code"] == "expires" for each in reasons):
         return answer(
             job.status,
             f"Nothing stands in the way: job {job.id} will start at the next claim of a worker.",

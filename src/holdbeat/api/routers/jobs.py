@@ -14,6 +14,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.operations import durable, groups, jobs, queue, runs, submitting, templates
 from holdbeat.schemas.base import CancelRequest, Items, Page
 from holdbeat.schemas.dependencies import JobGraph
+from holdbeat.schemas.durable import Signal, SignalRequest, Step
 from holdbeat.schemas.jobs import (
     BulkCancelRequest,
     BulkResult,
@@ -35,9 +36,6 @@ from holdbeat.schemas.jobs import (
     ReorderRequest,
     ResumeRequest,
     RetryRequest,
-    Signal,
-    SignalRequest,
-    Step,
     TemplateChange,
     TemplateRequest,
 )

@@ -10,6 +10,7 @@ from typing import Any
 from holdbeat.client.asynchronous.transport import AsyncTransport, segment
 from holdbeat.schemas.base import Items, Page
 from holdbeat.schemas.dependencies import JobGraph
+from holdbeat.schemas.durable import Signal, Step
 from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
@@ -22,8 +23,6 @@ from holdbeat.schemas.jobs import (
     LogLine,
     PauseList,
     QueuePage,
-    Signal,
-    Step,
 )
 from holdbeat.schemas.system import Event
 

@@ -11,6 +11,7 @@ from typing import Any
 from holdbeat.client.blocking.transport import Transport, segment
 from holdbeat.schemas.base import Items, Page
 from holdbeat.schemas.dependencies import JobGraph
+from holdbeat.schemas.durable import Signal, Step
 from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
@@ -23,8 +24,6 @@ from holdbeat.schemas.jobs import (
     LogLine,
     PauseList,
     QueuePage,
-    Signal,
-    Step,
 )
 from holdbeat.schemas.system import Event
 

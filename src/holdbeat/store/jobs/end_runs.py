@@ -20,6 +20,7 @@ from holdbeat.store.dependencies.consequences import follow
 from holdbeat.store.durable.continuing import Continued, continue_chains
 from holdbeat.store.limits.throttles import Throttled, throttle
 from holdbeat.store.queue.enqueue import insert_jobs
+from holdbeat.store.queue.unique_keys import give_up_taken_keys
 from holdbeat.store.reads.chains import failures_in_chain
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
@@ -199,6 +200,7 @@ def decide_failures(tx: Transaction, failed: Sequence[Failure], outbox: Outbox) 
             tx.record(events.RETRIES_EXHAUSTED, job_id=job.id, group_id=job.group_id, reason=verdict.reason)
             if job.retry_policy.max_attempts > 0:
                 outbox.tell_job("job.permanently_failed", job.id, job.webhook_url)
+    give_up_taken_keys(tx, [request for _, request, _ in retries])
     made = insert_jobs(tx, [request for _, request, _ in retries])
     for (job, request, reason), retry in zip(retries, made, strict=True):
         job.retried_by = retry.id

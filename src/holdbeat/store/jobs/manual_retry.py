@@ -15,6 +15,7 @@ from holdbeat.domain.retry import manual_retry
 from holdbeat.domain.run import RunStatus
 from holdbeat.store.durable.steps import drop_steps
 from holdbeat.store.queue.enqueue import insert_jobs
+from holdbeat.store.queue.unique_keys import holders, lock_keys
 from holdbeat.store.reads.chains import original_params
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
@@ -37,7 +38,29 @@ def retry_job(tx: Transaction, job_id: str, *, is_fresh: bool = False, from_step
     _refuse_unless_ended(job, run is not None, RunStatus(run[0]) if run and run[0] else None)
     if is_fresh or from_step is not None:
         drop_steps(tx, job.chain_id, from_step)
+    if not with_free_keys(tx, [job]):
+        raise Conflict(
+            f"Another job has the unique key {job.unique_key!r} of job {job_id}. Wait for its end, or cancel it.",
+            code="duplicate",
+            job_id=job_id,
+        )
     return load_job(tx, retry_jobs(tx, [job])[0].id)
+
+
+def with_free_keys(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
+    """Of these jobs those whose unique key nobody has, the first of each key; nobody can take them meanwhile."""
+    keys = [job.unique_key for job in jobs if job.unique_key is not None]
+    if not keys:
+        return list(jobs)
+    lock_keys(tx, keys)
+    taken = set(holders(tx, keys))
+    free = []
+    for job in jobs:
+        if job.unique_key is None or job.unique_key not in taken:
+            free.append(job)
+        if job.unique_key is not None:
+            taken.add(job.unique_key)
+    return free
 
 
 def is_own_shell_job(tx: Transaction, job_id: str) -> bool:

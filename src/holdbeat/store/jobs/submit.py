@@ -14,6 +14,7 @@ from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
 from holdbeat.domain.job import Job, NewJob
 from holdbeat.domain.submission import LONGEST_NAME, Submission
 from holdbeat.store.dependencies.linking import NewEdges, known_upstreams, link
+from holdbeat.store.jobs.unique import enqueue_unique
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
 from holdbeat.store.queue.groups import create_group, load_group
 from holdbeat.store.queue.submission import Preparation
@@ -43,10 +44,26 @@ def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[E
         places.append(index)
     good, places = _without_unknown_upstreams(tx, good, places, results)
     if good:
-        stored = enqueue.many(tx, good)
+        stored = _store(tx, good)
         for index, result in zip(places, stored, strict=True):
             results[index] = result
         _link(tx, good, stored)
+    return results
+
+
+def _store(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqueued | Exception]:
+    """Stores batches; those with unique keys one after the other, so that each sees what the one before has stored."""
+    is_plain = [not any(job.unique_key for job in batch) for batch in batches]
+    if all(is_plain):
+        return enqueue.many(tx, batches)
+    others = [batch for batch, plain in zip(batches, is_plain, strict=True) if plain]
+    stored = iter(enqueue.many(tx, others) if others else ())
+    results: list[Enqueued | Exception] = []
+    for batch, plain in zip(batches, is_plain, strict=True):
+        try:
+            results.append(next(stored) if plain else enqueue_unique(tx, batch))
+        except HoldbeatError as refusal:
+            results.append(refusal)
     return results
 
 
@@ -119,6 +136,12 @@ def submit_group(
     if not submissions:
         raise Invalid("A group needs at least one job.", code="empty_group", field="jobs")
     members = Preparation(tx).prepare_batch(submissions)
+    if any(member.unique_key for member in members):
+        raise Invalid(
+            "A member of a group is always a job of its own: leave out unique_key.",
+            code="unknown_field",
+            field="jobs.unique_key",
+        )
     known = _group_of_keys(tx, (name, mode, on_failure), members)
     if known is not None:
         return load_group(tx, known)

@@ -25,7 +25,7 @@ _COLUMNS = (
     "group_id", "sequence", "retry_of", "retry_kind", "retry_policy", "timeout_s", "cancel_grace_s", "not_before",
     "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
     "attempt", "trace", "partition", "title", "root_id", "waits", "on_upstream",
-    "is_awaited",
+    "is_awaited", "unique_key", "unique_while", "expires_at",
 )  # fmt: skip
 _ID, _POSITION, _CREATED_AT, _HOLD = map(_COLUMNS.index, ("id", "position", "created_at", "hold"))
 
@@ -47,7 +47,8 @@ def _job(request: NewJob, row: Row) -> Job:
         request.group_id, request.sequence, request.retry_of, request.retry_kind, None, False, request.timeout_s,
         request.cancel_grace_s, request.not_before, request.idempotency_key, request.webhook_url, request.labels, None,
         None, None, None, row[_HOLD], request.attempt, request.trace, request.partition, request.title,
-        request.root_id, request.waits, request.on_upstream, request.is_awaited,
+        request.root_id, request.waits, request.on_upstream, request.is_awaited, request.unique_key,
+        request.unique_while, request.expires_at,
     )  # fmt: skip
 
 
@@ -188,7 +189,8 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
                 dumps(labels) if labels else "{}", now, hold, priority,
                 counted_from(tx, priority, hold) if ages else None, request.attempt, request.trace,
                 request.partition, request.title, request.root_id, dumps(request.waits) if request.waits else None,
-                request.on_upstream, request.is_awaited or None,
+                request.on_upstream, request.is_awaited or None, request.unique_key, request.unique_while,
+                request.expires_at,
             )
         )  # fmt: skip
         note((kind, now, job_id, None, None, group_id, schedule_id, _data_of(type_)))

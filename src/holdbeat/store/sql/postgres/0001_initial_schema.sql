@@ -42,7 +42,10 @@ CREATE TABLE jobs (
     root_id text COLLATE "C",
     waits json,
     on_upstream text COLLATE "C" CHECK (on_upstream IN ('cancel', 'skip', 'run')),
-    is_awaited boolean NOT NULL DEFAULT false
+    is_awaited boolean NOT NULL DEFAULT false,
+    unique_key text COLLATE "C",
+    unique_while text COLLATE "C" CHECK (unique_while IN ('queued', 'unfinished')),
+    expires_at timestamptz
 ) WITH (fillfactor = 80);
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
@@ -60,6 +63,10 @@ CREATE INDEX jobs_running ON jobs (priority, position) WHERE status = 'RUNNING';
 CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED');
 CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by IS NULL AND NOT permanently_failed;
 CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
+-- A running job has its unique key only if it keeps it until it has ended.
+CREATE UNIQUE INDEX jobs_unique ON jobs (unique_key)
+    WHERE unique_key IS NOT NULL AND (status = 'QUEUED' OR (status = 'RUNNING' AND unique_while = 'unfinished'));
+CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE status = 'QUEUED' AND expires_at IS NOT NULL;
 CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
 CREATE UNIQUE INDEX jobs_continuation ON jobs (retry_of) WHERE retry_kind = 'continue';
 CREATE INDEX jobs_continued ON jobs (id) WHERE status = 'CONTINUED';
