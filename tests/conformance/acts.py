@@ -15,8 +15,8 @@ from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.params import dumps
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.postgres.store import PostgresStore
-from holdbeat.store.queue.cancel import cancel_job
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.groups import create_group, load_group
 from holdbeat.store.reads.event_log import newest_events

@@ -12,8 +12,8 @@ from holdbeat.domain.lease import Claim, LeaseTerms
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.limits.preemption import preempt, preempted_leases, wants_to_preempt
 from holdbeat.store.queue.pauses import pause
+from holdbeat.store.running.preemption import preempt, preempted_leases, wants_to_preempt
 from holdbeat.store.running.reservations import reserve
 from holdbeat.store.running.workers import register_worker
 from tests.conformance.acts import OpenStore, claim_some, complete, enqueue_all, events_of, ids_of, look, settle_as

@@ -12,7 +12,7 @@ import pytest
 from holdbeat.domain.errors import Conflict
 from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.sqlite.store import SqliteStore
 from holdbeat.store.transaction import Transaction

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown
+from holdbeat.store.maintenance.backup import backup
 from holdbeat.store.sqlite.file import MEMORY
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import count, enqueue_one, open_at, rows
@@ -28,10 +29,10 @@ def test_a_backup_taken_in_use_is_whole_and_never_overwrites(path: Path, tmp_pat
     store = opened(path)
     enqueue_one(store)
     target = tmp_path / "backup.db"
-    store.backup(str(target))
+    backup(store.path, str(target))
     assert store.integrity_problems() == []
     with pytest.raises(Conflict) as refusal:
-        store.backup(str(target))
+        backup(store.path, str(target))
     assert refusal.value.code == "target_exists"
     store.close()
     copy = opened(target, create=False)

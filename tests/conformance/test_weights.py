@@ -31,10 +31,10 @@ def test_a_job_takes_as_many_slots_of_its_resource_as_it_weighs_and_one_of_other
     claims = claim_some(store, 9)
     assert ids_of(claims) == [first.id, second.id]
     assert (used(store)["gpu"], used(store)["all"]) == (4, 2)
-    assert claims[0].lease.numbers == (0, 1, 2) and claims[1].lease.numbers == (3,)
+    assert claims[0].lease.slot_numbers == (0, 1, 2) and claims[1].lease.slot_numbers == (3,)
     complete(store, claims[0])
     (last,) = claim_some(store, 9, first_slot=5)
-    assert last.job is not None and last.job.id == third.id and last.lease.numbers == (0,)
+    assert last.job is not None and last.job.id == third.id and last.lease.slot_numbers == (0,)
 
 
 def test_a_heavy_job_at_the_head_is_waited_for_and_not_passed_by(open_store: OpenStore) -> None:

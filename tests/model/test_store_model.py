@@ -25,8 +25,8 @@ from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.limit import Limit, Limits
 from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.store.jobs.cancel import cancel_group
 from holdbeat.store.limits.changes import declare_limits, set_limit
-from holdbeat.store.queue.cancel import cancel_group
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.settle_and_claim import turn
 from tests.conformance.acts import (

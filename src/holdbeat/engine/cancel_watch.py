@@ -9,7 +9,7 @@ from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.service import Service
 from holdbeat.handlers.stop import StopReason
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.limits.preemption import preempted_leases
+from holdbeat.store.running.preemption import preempted_leases
 from holdbeat.store.running.workers import signals
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction

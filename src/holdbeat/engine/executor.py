@@ -22,7 +22,9 @@ from holdbeat.handlers.context import DEFAULT_SUSPEND_S, Context
 from holdbeat.handlers.current_run import log_failure
 from holdbeat.handlers.handler import Handler
 from holdbeat.handlers.stop import StopReason, StopSignal
+from holdbeat.handlers.upstreams import Upstreams
 from holdbeat.observe.tracing import RunSpan, running
+from holdbeat.store.reads.upstreams import upstream_results
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -55,7 +57,7 @@ class Executor:
             return outcome
 
     async def _execute(self, claim: Claim, stop: StopSignal) -> Outcome:
-        work: Any = claim.job or claim.reservation
+        work, job = claim.work, claim.job
         handler = self._handlers.get(work.type)
         if handler is None:
             return Outcome.failed(
@@ -74,16 +76,19 @@ class Executor:
             run_id=lease.id,
             type=work.type,
             fence=lease.fence,
-            slots=lease.numbers,
+            slots=lease.slot_numbers,
             reports=reports,
             stop=stop,
-            job=claim.job,
+            job=job,
             deadline=deadline,
             clock=self._clock,
-            keeper=RunKeeper(self._reports.store, lease, claim.job, stop) if claim.job is not None else None,
+            keeper=RunKeeper(self._reports.store, lease, job, stop) if job is not None else None,
             suspend_s=self._suspend_s,
         )
         try:
+            if claim.job is not None and claim.job.on_upstream is not None:
+                entries = await self._reports.store.read(upstream_results, claim.job.chain_id)
+                context.upstream = Upstreams(entries)
             outcome = await handler.run(context, work.params, stop)
         except Exception as error:  # a handler never raises; if one does, that is its own problem
             log.exception("the handler of %s broke", work.type)
@@ -103,6 +108,5 @@ class Executor:
         return replace(outcome, artifacts=artifacts) if artifacts else outcome
 
     def _time_is_up(self, claim: Claim, stop: StopSignal) -> None:
-        work: Any = claim.job or claim.reservation
-        if stop.set(StopReason.TIMEOUT, grace_s=work.cancel_grace_s):
+        if stop.set(StopReason.TIMEOUT, grace_s=claim.work.cancel_grace_s):
             self._on_overdue(claim)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.limits.preemption import preempt, wants_to_preempt
+from holdbeat.store.running.preemption import preempt, wants_to_preempt
 from holdbeat.store.topics import Topic
 
 LOOK_S = 1.0

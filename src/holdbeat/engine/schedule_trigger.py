@@ -20,8 +20,8 @@ from holdbeat.engine.service import Service
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.schedules.firing import Firing, fire_due
-from holdbeat.store.schedules.upcoming import drifted, is_behind, look_ahead, realign
+from holdbeat.store.firing.fire_due import Firing, fire_due
+from holdbeat.store.firing.upcoming import drifted, is_behind, look_ahead, realign
 from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
@@ -74,8 +74,6 @@ class ScheduleTrigger(Service):
         def note(firing: Firing) -> None:
             if firing.fired:
                 recorder.fired(firing.latest_s, firing.fired)
-            if firing.refused:
-                recorder.double_fires_refused(firing.refused)
 
         return cls(store, horizon_s=settings.horizon_s, batch=settings.trigger_batch, on_fired=note)
 

@@ -24,7 +24,8 @@ from holdbeat.operations.checks import (
     several,
 )
 from holdbeat.operations.operation import OperationContext, reads, writes
-from holdbeat.store.queue import bulk, cancel, edit_job, manual_retry, move
+from holdbeat.store.jobs import bulk, cancel, edit_job, manual_retry
+from holdbeat.store.queue import move
 from holdbeat.store.reads import list_jobs as job_lists
 from holdbeat.store.reads.event_log import events_of_job
 from holdbeat.store.reads.jobs import load_job
@@ -52,13 +53,14 @@ def list_jobs(
     group_id: str | None = None,
     template_id: str | None = None,
     label: str | Sequence[str] | None = None,
+    priority: int | str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Any:
     """List jobs, the newest first."""
     filters = {
         "status": several(status), "type": type, "resource": resource, "schedule_id": schedule_id,
-        "group_id": group_id, "template_id": template_id,
+        "group_id": group_id, "template_id": template_id, "priority": priority,
         "label": [label] if isinstance(label, str) else list(label) if label else None,
     }  # fmt: skip
     return page_json(job_lists.list_jobs(tx, filters, limit=limit, cursor=cursor), job_json)

@@ -12,9 +12,9 @@ from typing import Any
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.limit import FIELDS, Limit, Origin, limit_of
+from holdbeat.store import meta
 from holdbeat.store.limits.in_force import COLUMNS, KEY, limit_of_row, row_of, rows_of
 from holdbeat.store.limits.throttles import lift_throttles
-from holdbeat.store.meta import recall, remember
 from holdbeat.store.pausing import wait_for_claims
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -33,7 +33,7 @@ def declare_limits(
     A program that runs no jobs declares only where nobody has declared anything.
     """
     wait_for_claims(tx)
-    is_first = recall(tx, KEY) is None
+    is_first = meta.get(tx, KEY) is None
     if not works and not is_first:
         return []
     stored = rows_of(tx, Origin.SETTINGS)
@@ -122,5 +122,5 @@ def _record(
 
 def _renew(tx: Transaction) -> None:
     """Gives the rows a version that no other state of them ever had, not even one that was rolled back."""
-    remember(tx, KEY, tx.new_id())
+    meta.put(tx, KEY, tx.new_id())
     tx.wake(Topic.READY)

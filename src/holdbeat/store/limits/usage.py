@@ -10,8 +10,8 @@ from holdbeat.domain.limit import Limits
 from holdbeat.store.transaction import Transaction
 
 _NUMBERS = {
-    "sqlite": "group_concat(number || coalesce(',' || numbers, ''))",
-    "postgres": "string_agg(number::text || coalesce(',' || numbers, ''), ',')",
+    "sqlite": "group_concat(coalesce(numbers, number))",
+    "postgres": "string_agg(coalesce(numbers, number::text), ',')",
 }
 
 

@@ -18,7 +18,7 @@ from holdbeat.store.limits.rates import rates_in_use
 from holdbeat.store.limits.throttles import throttles_in_force
 from holdbeat.store.limits.usage import usage
 from holdbeat.store.pausing import EVERYTHING
-from holdbeat.store.running.workers import live_workers
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 
 
@@ -26,6 +26,7 @@ class Blocker(StrEnum):
     DELAYED = "delayed"
     GROUP_PREDECESSOR = "group_predecessor"
     OVERLAP = "overlap"
+    UPSTREAM = "upstream"
     WAITING = "waiting"
     PAUSED = "paused"
     RESOURCE_FULL = "resource_full"
@@ -95,6 +96,8 @@ class Blockers:
             found.append(Blocker.GROUP_PREDECESSOR)
         elif job.hold is Hold.OVERLAPPED:
             found.append(Blocker.OVERLAP)
+        elif job.hold is Hold.BLOCKED:
+            found.append(Blocker.UPSTREAM)
         if job.waits_for is not None:
             found.append(Blocker.WAITING)
         elif job.not_before is not None and job.not_before > self._now:

@@ -5,7 +5,6 @@ Nothing of this is read for a worker that has run no job with an affinity on the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,24 +76,6 @@ def tell_preferred(tx: Transaction, vacancy: Vacancy, preferred: Sequence[Prefer
             most=vacancy.affinity_terms.run,
             wait_s=vacancy.affinity_terms.wait_s,
         )
-
-
-def last_passed_by(tx: Transaction, job_id: str) -> events.Event | None:
-    """The last time that another job went before this one because of what a worker had loaded."""
-    row = tx.one(
-        "SELECT at, worker_id, data FROM events WHERE job_id = :id AND name = :name ORDER BY id DESC LIMIT 1",
-        id=job_id,
-        name=events.JOB_PASSED_BY,
-    )
-    if row is None:
-        return None
-    return events.Event(events.JOB_PASSED_BY, tx.instant(row[0]), job_id, worker_id=row[1], data=json.loads(row[2]))
-
-
-def affinity_counts(tx: Transaction) -> dict[str, tuple[int, int]]:
-    """How often workers went on with an affinity, and changed it, by resource."""
-    rows = tx.rows("SELECT resource, kept, switches FROM affinity_counts ORDER BY resource")
-    return {row[0]: (int(row[1]), int(row[2])) for row in rows}
 
 
 def count_switches(tx: Transaction, vacancy: Vacancy, claims: Sequence[Claim]) -> None:

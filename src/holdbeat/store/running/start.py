@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from holdbeat.domain import events
 from holdbeat.domain.job import JobStatus
@@ -45,7 +46,7 @@ def grant(
             reservation.id, vacancy.worker_id, slot, reservation.resource, reservation.type, number, tx.now, tx.now,
             expires_at, reservation_id=reservation.id, number=taken[0] if taken else None, numbers=taken,
         )  # fmt: skip
-        claims.append(Claim(lease, reservation=reservation))
+        claims.append(Claim(lease, reservation))
         tx.record(
             events.RESERVATION_GRANTED,
             worker_id=vacancy.worker_id,
@@ -68,31 +69,47 @@ def grant(
                 (
                     lease.id, None, lease.reservation_id, lease.worker_id, lease.slot, lease.resource, lease.type,
                     lease.fence, lease.acquired_at, lease.heartbeat_at, lease.expires_at, reservation.partition,
-                    lease.number, reservation.weight, _further(lease.numbers),
+                    lease.number, reservation.weight, _stored(lease.numbers),
                 )
-                for lease, reservation in ((claim.lease, claim.reservation) for claim in claims) if reservation
+                for lease, reservation in ((claim.lease, claim.work) for claim in claims)
             ],
         )  # fmt: skip
         tx.wake(Topic.DIRECT)
     return claims
 
 
-def _further(numbers: tuple[int, ...]) -> str | None:
-    """The numbers of slots after the first, as they are stored."""
-    return ",".join(map(str, numbers[1:])) if len(numbers) > 1 else None
+def _stored(numbers: tuple[int, ...]) -> str | None:
+    """The numbers of several slots as they are stored; that of a single one has a column of its own."""
+    return ",".join(map(str, numbers)) if len(numbers) > 1 else None
 
 
 _RUN_COLUMNS = (
     "id", "job_id", "type", "resource", "template_id", "params_snapshot", "worker_id", "slot", "fence", "started_at",
 )  # fmt: skip
-_PARAMS = JOB_FIELDS.index("params")
+_PARAMS, _NOT_BEFORE = map(JOB_FIELDS.index, ("params", "not_before"))
+LOCKS_WAITED_FOR = timedelta(seconds=2)
+"""So long may a claim wait for locks; what differs by more is taken for a jump of the clock."""
+
+
+def _started_at(tx: Transaction, chosen: Chosen) -> datetime:
+    """The instant at which these jobs start: on PostgreSQL a little after the transaction's, if one became due since.
+
+    A transaction's time is read when it begins. While it waits for locks another one may find a delayed job due. A
+    `not_before` that lies further ahead is a clock that went back, and the clock's word is kept.
+    """
+    begun = tx.now
+    if tx.dialect == "sqlite":
+        return begun
+    delays = [at for candidate in chosen.candidates if (at := tx.time(candidate.row[_NOT_BEFORE])) is not None]
+    latest = max(delays, default=begun)
+    return latest if begun < latest <= begun + LOCKS_WAITED_FOR else begun
 
 
 def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumbers) -> list[Claim]:
     """Writes RUNNING, the run and the lease of each job, so that there is nothing in between to be lost."""
-    now = tx.now
+    now = _started_at(tx, chosen)
     count = len(chosen.candidates)
-    if not chosen.is_running:
+    if not chosen.is_running or now != tx.now:
         tx.execute(
             "UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE id IN :ids",
             now=now,
@@ -128,7 +145,7 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumber
         leases.append(
             (
                 run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at, job.partition,
-                number, job.weight, _further(taken),
+                number, job.weight, _stored(taken),
             )
         )  # fmt: skip
         if group_id:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
 
@@ -35,10 +35,6 @@ from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import StoreTerms, Transaction
 from holdbeat.store.work import Work, reply
-
-if TYPE_CHECKING:
-    from holdbeat.store.artifact_files import Copied
-    from holdbeat.store.maintenance.backup import Progress
 
 SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
@@ -231,12 +227,6 @@ class SqliteStore(PersistenceAdapter):
             self._doorbell.disown()
 
     # --- only SQLite has these ---------------------------------------------------------------------------
-
-    def backup(self, target: str, progress: Progress | None = None) -> Copied:
-        """Copies the store with its artifacts to a new file while it is in use, and verifies the copy."""
-        from holdbeat.store.maintenance.backup import backup
-
-        return backup(self.path, target, progress)
 
     def integrity_problems(self) -> list[str]:
         return sqlite_file.file_problems(self.path)

@@ -1,4 +1,4 @@
--- Weights, affinity and preemption of jobs; throttles, starvation and turns by weight of limits.
+-- Weights, affinity and preemption of jobs; turns by weight of limits.
 
 -- weight: slots of its resource that it takes. affinity: what a worker keeps loaded for it. preemption: 1 if it may be
 -- interrupted for others, 2 if others may be for it. put_first: somebody moved it to the top.
@@ -12,7 +12,7 @@ CREATE INDEX jobs_affinity ON jobs (resource, type, effective_priority DESC, aff
 CREATE INDEX jobs_preempting ON jobs (priority DESC, position, created_at, id)
     WHERE status = 'QUEUED' AND hold = 0 AND preemption >= 2;
 
--- numbers: those of its further slots, if it weighs more than one. preempted_for: the job or direct request for which
+-- numbers: those of all its slots, if it weighs more than one. preempted_for: the job or direct request for which
 -- its handler was told to end.
 ALTER TABLE leases ADD COLUMN weight integer NOT NULL DEFAULT 1;
 ALTER TABLE leases ADD COLUMN numbers text COLLATE "C";
@@ -26,38 +26,9 @@ ALTER TABLE limits ADD COLUMN weights json;
 -- taken: how many starts the partition has had in its turn.
 ALTER TABLE turns ADD COLUMN taken integer NOT NULL DEFAULT 0;
 
--- Before when nothing of the partition starts under this limit, because who was called asked for that; seconds since
--- 1970. type: only jobs of this type; empty for all that the limit covers.
-CREATE TABLE throttles (
-    key text COLLATE "C" NOT NULL,
-    type text COLLATE "C" NOT NULL,
-    partition text COLLATE "C" NOT NULL,
-    until double precision NOT NULL,
-    PRIMARY KEY (key, type, partition)
-);
-
--- Limits whose slots all go to direct requests while jobs wait.
-CREATE TABLE starvations (
-    key text COLLATE "C" PRIMARY KEY NOT NULL,
-    limit_name text COLLATE "C" NOT NULL,
-    resource text COLLATE "C" NOT NULL,
-    since timestamptz NOT NULL
-);
-
--- How many direct requests in a row got a slot of a limit; kept only with direct_burst.
-CREATE TABLE direct_streaks (
-    key text COLLATE "C" PRIMARY KEY NOT NULL,
-    length integer NOT NULL
-);
-
 -- How often a worker went on with the affinity that it ran last, and how often it changed to another.
 CREATE TABLE affinity_counts (
     resource text COLLATE "C" PRIMARY KEY NOT NULL,
     kept integer NOT NULL,
     switches integer NOT NULL
 );
-
--- A run may end throttled.
-ALTER TABLE job_runs DROP CONSTRAINT job_runs_error_kind_check;
-ALTER TABLE job_runs ADD CONSTRAINT job_runs_error_kind_check CHECK (error_kind IN
-    ('error', 'exit', 'timeout', 'crash', 'lost', 'interrupted', 'cancelled', 'rejected', 'throttled')) NOT VALID;

@@ -12,10 +12,10 @@ from holdbeat.domain import events
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import Job, JobStatus
+from holdbeat.store.jobs.end_runs import apply_consequences, lock_groups_and_schedules
 from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
-from holdbeat.store.running.end_runs import apply_consequences, lock_groups_and_schedules
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox

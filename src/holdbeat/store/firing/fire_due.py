@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdbeat.domain import events
+from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import StoreRefused, Unavailable
 from holdbeat.domain.job import Hold, JobStatus, NewJob
 from holdbeat.domain.occurrence import (
@@ -27,14 +28,15 @@ from holdbeat.domain.schedule import Overlap, Schedule, job_for
 from holdbeat.domain.schedule_steps import ChainEnd, after_run, beyond, fired, replanned
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
-from holdbeat.store.queue.cancel import cancel_jobs
+from holdbeat.store.jobs.cancel import cancel_jobs
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.in_flight import InFlight, in_flight
 from holdbeat.store.schedules.occurrences import DueTime, insert_occurrences, taken
-from holdbeat.store.schedules.schedule_rows import SCHEDULE, TRIED_AGAIN, save_plans, schedule_of, wake_of
+from holdbeat.store.schedules.schedule_rows import TRIED_AGAIN, save_plans, wake_of
 from holdbeat.store.transaction import Row, Transaction
 
 MOST_VERDICTS = 2000
@@ -247,7 +249,11 @@ class _Batch:
 
     def _fresh(self, schedule: Schedule, verdicts: Sequence[Verdict]) -> list[Verdict]:
         fresh = [verdict for verdict in verdicts if (schedule.id, verdict.due_at) not in self._standing]
-        self._firing.refused += len(verdicts) - len(fresh)
+        refused = len(verdicts) - len(fresh)
+        if refused:
+            self._firing.refused += refused
+            due_at = max(verdict.due_at for verdict in verdicts if verdict not in fresh)
+            self._tx.record(events.DUPLICATE_REFUSED, schedule_id=schedule.id, count=refused, due_at=iso(due_at))
         return fresh
 
     def _fire(self, schedule: Schedule, verdict: Verdict, hold: Hold | None, reason: str | None) -> Verdict | None:
