@@ -17,6 +17,7 @@ from holdbeat.domain.bounds import (
     LAST_INSTANT,
     YEAR_S,
     check_duration_s,
+    check_flag,
     check_instant,
     check_line,
     check_number,
@@ -147,12 +148,6 @@ def _title(value: Any, field: str = "title") -> str:
     return value
 
 
-def _flag(value: Any, field: str) -> bool:
-    if not isinstance(value, bool):
-        raise Invalid(f"{field} must be true or false.", code="invalid_flag", field=field)
-    return value
-
-
 _READERS: dict[str, Any] = {
     "type": _type,
     "template": _type,
@@ -178,7 +173,7 @@ _READERS: dict[str, Any] = {
     "expires_at": check_instant,
     "expires_in_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
     "weight": lambda value, field: check_whole_number(value, field, 1, HEAVIEST),
-    "preempt": _flag,
+    "preempt": check_flag,
 }
 _OF_KEYS = ("unique_while", "on_duplicate", "max_wait_s")
 _MERGED = ("priority", "resource", "timeout_s", "webhook_url", "labels", "weight")

@@ -76,9 +76,7 @@ class Dispatcher:
         recorder: Recorder = SILENT,
     ) -> None:
         self._store = store
-        self._affinity_terms = affinity_terms
-        self._affinities: dict[str, Affinity] = {}
-        """What was started last on each resource, of jobs with an affinity."""
+        self._affinity: tuple[dict[str, Affinity], AffinityTerms] = ({}, affinity_terms)
         self._worker = worker
         self._executor = executor
         self._terms = terms
@@ -235,13 +233,9 @@ class Dispatcher:
         free = self.slots.take_all()
         self._may_have_work = False
         worker = self._worker
-        return self._send(
-            results,
-            Vacancy(
-                worker.id, free.ordinary, free.http, worker.types, worker.resources, self._terms,
-                self._affinities, self._affinity_terms,
-            ),
-        )  # fmt: skip
+        resources, types = worker.resources, worker.types
+        vacancy = Vacancy(worker.id, free.ordinary, free.http, types, resources, self._terms, *self._affinity)
+        return self._send(results, vacancy)
 
     def _send(self, results: list[EndedRun], vacancy: Vacancy | None) -> _Begun:
         """Hands a turn to the store at once: it commits while the handlers that are ready here run."""
@@ -278,7 +272,7 @@ class Dispatcher:
         self._free_slots(begun, result.claims)
         if begun.vacancy is not None:
             self._set_alarm(result.next_ready_at)
-        self._affinities = followed(self._affinities, result.claims).now
+        self._affinity = (followed(self._affinity[0], result.claims).now, self._affinity[1])
         # First the next turn, then the handlers: the store commits while they run.
         self._pump()
         self._begin(result.claims, begun.at)

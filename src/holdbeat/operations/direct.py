@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.bounds import check_duration_s, check_line
+from holdbeat.domain.bounds import check_duration_s, check_flag, check_line
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid, Unavailable
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.reservation import ReservationOutcome
@@ -46,9 +46,8 @@ async def run_direct(
         raise Invalid("params must be an object.", code="invalid_params", field="params")
     if wait_s is not None:
         check_duration_s(wait_s, "wait_s", 0, 86_400)
-    if not isinstance(preempt, bool | None):
-        raise Invalid("preempt must be true or false.", code="invalid_flag", field="preempt")
-    return direct_answer(await handler.request(type_, params, wait_s, preempt=bool(preempt)))
+    preempts = preempt is not None and check_flag(preempt, "preempt")
+    return direct_answer(await handler.request(type_, params, wait_s, preempt=preempts))
 
 
 def direct_answer(result: DirectResult) -> dict[str, Any]:

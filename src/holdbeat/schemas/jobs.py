@@ -66,10 +66,7 @@ class JobRequest(TypedDict, total=False):
         Annotated[int, Keywords({"minimum": 1, "maximum": 1000})] | None,
         Keywords({"description": "How many slots of its resource it takes. Left out: as its job type says, or 1."}),
     ]
-    preempt: Annotated[
-        bool | None,
-        Keywords({"description": "May interrupt a preemptible job of lower priority if no slot is free."}),
-    ]
+    preempt: Annotated[bool | None, Keywords({"description": "May interrupt preemptible jobs of lower priority."})]
     title: (
         Annotated[
             str,
