@@ -76,6 +76,21 @@ class Blockers:
         )
         self._held = {row[0]: (int(row[1]), int(row[2]) - int(row[1])) for row in held}
 
+    def limit_of(self, job: Job, blocker: Blocker) -> str | None:
+        """The name of the limit that a job waits for, if that is what stands in its way."""
+        pools = self.limits.covering(job.resource, job.type)
+        kind = job.resource, job.type, job.partition
+        match blocker:
+            case Blocker.RESOURCE_FULL:
+                pool = self.capacity.fullest(*kind, job.weight)
+                return None if pool is None else pool.limit.name
+            case Blocker.RATE_LIMITED:
+                return next((pool.limit.name for pool in pools if pool.limit.rate is not None), None)
+            case Blocker.THROTTLED:
+                return pools[0].limit.name if pools else None
+            case _:
+                return None
+
     def _has_free_slot(self, worker: Worker, resource: str) -> bool:
         http, others = self._held.get(worker.id, (0, 0))
         return http < worker.http_slots if resource == HTTP_RESOURCE else others < worker.slots
