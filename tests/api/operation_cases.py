@@ -414,6 +414,11 @@ def _direct() -> list[tuple[str, Call]]:
         ("explain_reservation", ask("explain_reservation", NO_SUCH)),
         ("cancel_reservation", lambda world: world.backend.cancel_reservation(world.known["direct"]["reservation_id"])),
         ("cancel_reservation", ask("cancel_reservation", UNKNOWN, "two\nlines")),
+        ("reserve_slot", keep("slot", ask("reserve_slot", "lane", ttl_s=60))),
+        ("extend_reservation", lambda world: world.backend.extend_reservation(world.known["slot"]["id"], 90)),
+        ("extend_reservation", ask("extend_reservation", UNKNOWN)),
+        ("release_reservation", lambda world: world.backend.release_reservation(world.known["slot"]["id"])),
+        ("release_reservation", ask("release_reservation", NO_SUCH)),
     ]
 
 

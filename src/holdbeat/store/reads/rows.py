@@ -12,7 +12,7 @@ from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
 from holdbeat.domain.job import Hold, Job, JobStatus, RetryPolicy
 from holdbeat.domain.lease import Lease
 from holdbeat.domain.params import dumps
-from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
+from holdbeat.domain.reservation import Reservation, ReservationKind, ReservationOutcome, ReservationStatus
 from holdbeat.domain.run import ErrorKind, JobRun, RunStatus
 from holdbeat.domain.template import JobTemplate
 from holdbeat.store.transaction import Row, Transaction
@@ -69,7 +69,7 @@ GROUP = ", ".join(GROUP_FIELDS)
 RESERVATION_FIELDS = (
     "id", "type", "resource", "status", "requested_at", "expires_at", "owner", "params", "timeout_s",
     "cancel_grace_s", "granted_at", "finished_at", "outcome", "error", "error_kind", "result", "worker_id", "fence",
-    "cancel_requested_at", "partition",
+    "cancel_requested_at", "partition", "kind", "title", "client", "ttl_s", "number",
 )  # fmt: skip
 RESERVATION = ", ".join(RESERVATION_FIELDS)
 
@@ -202,6 +202,11 @@ def reservation_of(tx: Transaction, row: Row) -> Reservation:
         fence=row[17],
         cancel_requested_at=time(row[18]),
         partition=row[19],
+        kind=ReservationKind(row[20]),
+        title=row[21],
+        client=row[22],
+        ttl_s=row[23],
+        number=row[24],
     )
 
 

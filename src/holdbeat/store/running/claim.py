@@ -21,6 +21,9 @@ from holdbeat.store.running.vacancy import FreeSlots
 from holdbeat.store.running.vacancy import Vacancy as Vacancy
 from holdbeat.store.transaction import Transaction
 
+NOBODY = Vacancy("", ())
+"""The vacancy of a process that takes on no work: it only gives free slots to reservations that need no worker."""
+
 
 @dataclass(slots=True)
 class Filled:
@@ -37,10 +40,11 @@ def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
 def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     """Fills the free slots of one worker.
 
-    - Waiting direct requests first, in the order they came, each with the next free slot of its pool.
+    - Waiting reservations first, in the order they came, each with the next free slot of its pool. Those that need no
+      worker (borrowed slots, requests through gates) get theirs from whichever claim sees the slot free.
     - Then jobs by (priority DESC, position, created_at, id) among those that may run now: not delayed, gate open,
       resource neither full nor paused, type known to this worker; and only while free slots outnumber the
-      direct requests of their pool that still wait, whoever may serve those.
+      reservations of their pool that still wait, whoever may serve those.
     - Limits count the live leases, and rates the starts, under a lock that no other claim of the same pool can hold.
       Slot and rate are decided together: nothing holds one while it waits for the other.
     """

@@ -59,7 +59,7 @@ length of the queue does not matter. SQLite seeks by the first of two compared c
 
 
 def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list[Reservation]]:
-    """The limits in force, the lanes that this worker may serve now, and the direct requests that go first."""
+    """The limits in force, the lanes that this worker may serve now, and the reservations that go first."""
     apply_ageing(tx)
     wait_for_pauses(tx)
     signs, rows = tx.all_rows((_SIGNS, {"now": tx.now}), (_LANES[tx.dialect], {}))
@@ -69,8 +69,6 @@ def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list
         promote(tx)
         apply_ageing(tx)
         rows = tx.rows(_LANES[tx.dialect])
-    if not vacancy.types or not (vacancy.slots or vacancy.http_slots):
-        return limits, [], []
     pauses = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")} if paused else set()
     lanes = _served((Lane(resource, type_) for resource, type_ in rows), pauses, vacancy)
     return limits, lanes, waiting_reservations(tx) if waiting else []
