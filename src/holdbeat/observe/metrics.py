@@ -72,6 +72,23 @@ class Metrics(Recorder):
             "Due times that were recorded already and not fired again.",
             registry=registry,
         )
+        self._gate_requests = Counter(
+            "holdbeat_gate_requests", "Requests through gates, by outcome.", ["gate", "outcome"], registry=registry
+        )
+        self._gate_waits = Histogram(
+            "holdbeat_gate_wait_seconds",
+            "How long requests through gates waited for a slot.",
+            ["gate"],
+            buckets=RUN_BUCKETS,
+            registry=registry,
+        )
+        self._gate_seconds = Histogram(
+            "holdbeat_gate_seconds",
+            "How long requests through gates held a slot.",
+            ["gate"],
+            buckets=RUN_BUCKETS,
+            registry=registry,
+        )
         self._legacy_calls = Counter("holdbeat_legacy_calls", "Calls of the legacy API.", ["route"], registry=registry)
         self._store_seconds = Histogram(
             "holdbeat_store_seconds",
@@ -121,6 +138,12 @@ class Metrics(Recorder):
 
     def double_fires_refused(self, count: int = 1) -> None:
         self._double_fires.inc(count)
+
+    def gate_passed(self, gate: str, outcome: str, waited_s: float, ran_s: float) -> None:
+        self._gate_requests.labels(gate, outcome).inc()
+        if outcome != "free":
+            self._gate_waits.labels(gate).observe(waited_s)
+            self._gate_seconds.labels(gate).observe(ran_s)
 
     def legacy_called(self, route: str) -> None:
         self._legacy_calls.labels(route).inc()

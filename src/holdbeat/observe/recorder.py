@@ -34,6 +34,9 @@ class Recorder:
     def double_fires_refused(self, count: int = 1) -> None:
         """Due times that somebody else had recorded already were not fired again."""
 
+    def gate_passed(self, gate: str, outcome: str, waited_s: float, ran_s: float) -> None:
+        """A request through a gate has ended: it waited and ran for so long."""
+
     def legacy_called(self, route: str) -> None:
         """A route of the legacy API was used."""
 
