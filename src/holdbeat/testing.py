@@ -44,12 +44,10 @@ class Stage:
 
     async def step(self) -> int:
         """Claims and starts what may run now, waits until it has ended, and settles it. Returns how many ran."""
-        import asyncio
-
         dispatcher = self.supervisor.dispatcher
         claims = await dispatcher.step()
         while dispatcher.running:
-            await asyncio.gather(*(entry.task for entry in dispatcher.running.entries() if entry.task is not None))
+            await dispatcher.executions.ended()
         await dispatcher.settle_all()
         return len(claims)
 

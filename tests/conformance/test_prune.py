@@ -11,7 +11,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.recovery.prune import PASS_EVERY_S, Pruned, prune, prune_events
 from holdbeat.store.running.reservations import cancel_reservation
 from holdbeat.store.running.run_output import (

@@ -25,7 +25,8 @@ from holdbeat.api.problem import answer, problem, wrong_method
 from holdbeat.api.routers import artifacts, direct, health, jobs, limits, login, logs, schedules, system, webhooks
 from holdbeat.api.routes import Routes, Serve, TaggedRoute, router_route
 from holdbeat.domain.errors import SettingsError
-from holdbeat.schemas.system import DirectAnswer, DirectRequest
+from holdbeat.schemas.system import BareParams, DirectAnswer, MappedDirectRequest
+from holdbeat.settings import DirectRoute
 
 TAKEN = frozenset(
     {"", "api", "ui", "jobs", "static", "docs", "openapi.json", "login", "logout", "healthz", "readyz", "metrics"}
@@ -118,17 +119,16 @@ def _all_routes(context: ApiContext) -> list[Routes]:
     return mounted
 
 
-def _direct_routes(mapped: Mapping[str, str]) -> Routes:
+def _direct_routes(mapped: Mapping[str, DirectRoute]) -> Routes:
     """The extra paths of direct requests (DIR-05); one that would hide something else is refused (OPS-01)."""
     extra = Routes("direct")
     operations: set[str] = set()
-    for path, type_ in mapped.items():
+    for path, route in mapped.items():
         _check_path("direct_routes", path)
-        endpoint = direct.mapped(path, type_, operations)
+        endpoint = direct.mapped(path, route, operations)
         operations.add(endpoint.__name__)
-        extra.post(path, body=DirectRequest, body_optional=True, answers={200: DirectAnswer}, refuses=direct.REFUSES)(
-            endpoint
-        )
+        body, answers = (BareParams, Any) if route.bare else (MappedDirectRequest, DirectAnswer)
+        extra.post(path, body=body, body_optional=True, answers={200: answers}, refuses=direct.REFUSES)(endpoint)
     return extra
 
 

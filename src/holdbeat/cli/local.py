@@ -167,7 +167,7 @@ class LocalBackend:
 
     def slot(self, resource: str, *, ttl_s: float = 60, wait_s: float | None = None) -> SlotLoan:
         """A slot of the resource for work of your own, held while a `with` block runs."""
-        from holdbeat.operations.local_lender import local_slot
+        from holdbeat.client.local_lender import local_slot
 
         return local_slot(self.store, self.settings, resource, ttl_s=ttl_s, wait_s=wait_s)
 
@@ -175,7 +175,7 @@ class LocalBackend:
         """Borrows the next free slot of a resource. It is lost after `ttl_s` unless it is extended."""
         import asyncio
 
-        from holdbeat.operations.local_lender import LocalLender
+        from holdbeat.client.local_lender import LocalLender
 
         async def reserve() -> Any:
             async with LocalLender(self.store, self.settings, self.context) as lender:

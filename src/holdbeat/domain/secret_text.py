@@ -34,7 +34,7 @@ _PATTERNS = (
 )
 
 
-def _may_have_secrets(text: str) -> bool:
+def may_have_secrets(text: str) -> bool:
     """Most texts have nothing of the kind; plain looks for a few letters tell so much faster than the patterns."""
     low = text.lower()
     return (
@@ -62,7 +62,7 @@ def _may_have_secrets(text: str) -> bool:
 
 def without_secrets(text: str) -> str:
     """The text with everything that looks like a secret replaced by the mark."""
-    if not _may_have_secrets(text):
+    if not may_have_secrets(text):
         return text
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)

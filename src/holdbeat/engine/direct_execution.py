@@ -23,11 +23,11 @@ from holdbeat.engine.running import RunningSet
 from holdbeat.engine.service import Service
 from holdbeat.handlers.stop import StopSignal
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.cancel import LONGEST_REASON
+from holdbeat.store.jobs.cancel import LONGEST_REASON
 from holdbeat.store.queue.submission import prepare
+from holdbeat.store.reads.workers import has_live_worker_for
 from holdbeat.store.running.held_slots import grant_held, hold_slot, release_slot, withdraw
 from holdbeat.store.running.reservations import extend, give_up_waiting, load_reservation, reserve
-from holdbeat.store.running.workers import has_live_worker_for
 from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
@@ -348,7 +348,7 @@ def _claim_of(reservation: Reservation) -> Claim:
         reservation.id, reservation.worker_id, 0, reservation.resource, reservation.type, reservation.fence,
         reservation.granted_at, reservation.granted_at, reservation.expires_at, reservation_id=reservation.id,
     )  # fmt: skip
-    return Claim(lease, reservation=reservation)
+    return Claim(lease, reservation)
 
 
 def _has_slot(reservation: Reservation) -> bool:

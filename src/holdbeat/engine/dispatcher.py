@@ -23,6 +23,7 @@ from holdbeat.engine.backoff import Backoff
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.run_lines import EndedRun, log_ended
 from holdbeat.engine.running import Running, RunningSet, settlement_of
+from holdbeat.engine.serial_tasks import SerialTasks
 from holdbeat.engine.slots import Slots
 from holdbeat.engine.unstored_results import UnstoredResults
 from holdbeat.handlers.stop import StopReason
@@ -40,13 +41,14 @@ log = logging.getLogger("holdbeat.engine")
 POLL_S = 1.0
 """How often the dispatcher looks for work without a wake-up. The poll is the truth, wake-ups are a hint."""
 TOPICS = frozenset({Topic.READY, Topic.SLOTS, Topic.DELAYED})
-TURNS_AT_ONCE = 3
+TURNS_AT_ONCE = 2
 """Where a store writes several transactions side by side, the slots are divided among so many turns: one commits on the
-server while the handlers of another run here. SQLite has one writer in this process, which needs the interpreter's lock
-for every row: beside running handlers it waits for that lock longer than the overlap saves (measured), so there a turn
-starts after the handlers that are ready."""
-HAS_EAGER_TASKS = sys.version_info >= (3, 12)
-"""A task can run its first step at once: a handler that never awaits does not pass through the event loop."""
+server while the handlers of another run here. More and smaller ones cost more than they overlap: with three a turn of
+256 slots had 65 jobs, and each job cost a third more, here and on the server. SQLite has one writer in this process,
+which needs the interpreter's lock for every row: beside running handlers it waits for that lock longer than the overlap
+saves (measured), so there a turn starts after the handlers that are ready."""
+BATCH_WAIT_S = 0.03
+"""So long a few results or free slots wait for a batch beside a turn in flight."""
 
 
 @dataclass(slots=True)
@@ -85,6 +87,7 @@ class Dispatcher:
         self._turns = 0
         """Turns that the store has not answered yet."""
         self._turn_tasks: set[asyncio.Task[None]] = set()
+        self.executions = SerialTasks(self._execute)
         self._batch = max(1, worker.slots // TURNS_AT_ONCE) if store.writers_at_once > 1 else sys.maxsize
         """So many results start a turn while handlers are ready to run, or beside another turn."""
         self._may_have_work = True
@@ -93,6 +96,7 @@ class Dispatcher:
         self._is_in_doubt = False
         """A turn got no answer: the store may have given us claims that we do not know."""
         self._pump_handle: asyncio.Handle | None = None
+        self._patience: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -165,7 +169,7 @@ class Dispatcher:
 
     def give_up_on(self, entry: Running, outcome: Outcome) -> None:
         """Settles a run whose handler does not end, as the last act of a shutdown."""
-        if self.running.pop(entry.claim.lease.id, None) is not None and entry.task is not None:
+        if self.running.pop(entry.claim.lease.id, None) is not None and entry.has_handler:
             self._end(entry, outcome)
 
     def let_go(self, lease_id: str) -> None:
@@ -183,8 +187,8 @@ class Dispatcher:
 
     # --- turns -------------------------------------------------------------------------------------------
 
-    def _pump(self) -> None:
-        """Starts a turn if there is something for it to do."""
+    def _pump(self, *, is_batch_awaited: bool = True) -> None:
+        """Starts a turn if there is something for it to do; beside another turn only if it is worth a batch."""
         if self._is_by_hand or self.backoff.is_paused or self._turns >= self._store.writers_at_once:
             return
         if self._is_in_doubt:
@@ -197,9 +201,17 @@ class Dispatcher:
         waiting = len(self.results)
         if not waiting and not has_room:
             return
-        if self._turns and waiting < self._batch and not has_room:
-            return  # a few results wait for more; the end of the turn in flight pumps again
+        size = waiting + (self.slots.count_free if has_room else 0)
+        if self._turns and size < self._batch and is_batch_awaited:
+            # The end of the turn in flight pumps again, unless that one waits for a lock.
+            if self._patience is None:
+                self._patience = asyncio.get_running_loop().call_later(BATCH_WAIT_S, self._pump_impatiently)
+            return
         self._in_background(self._run_turn(self._begin_turn()))
+
+    def _pump_impatiently(self) -> None:
+        self._patience = None
+        self._pump(is_batch_awaited=False)
 
     def _pump_soon(self) -> None:
         """Pumps after the handlers that are ready to run now, so that their results share one turn."""
@@ -264,8 +276,7 @@ class Dispatcher:
             self._set_alarm(result.next_ready_at)
         # First the next turn, then the handlers: the store commits while they run.
         self._pump()
-        for claim in result.claims:
-            self._begin(claim, begun.at)
+        self._begin(result.claims, begun.at)
         return result.claims
 
     def _note_settled(self, results: list[EndedRun], result: Turn) -> None:
@@ -314,12 +325,11 @@ class Dispatcher:
         """Starts what the store gave us in a turn whose answer was lost."""
         held = await self._store.read(held_claims, self._worker.id)
         known = self.known()
-        for claim in held:
-            if claim.lease.id in known:
-                continue
+        unknown = [claim for claim in held if claim.lease.id not in known]
+        for claim in unknown:
             log.warning("the claim of run %s had got no answer; it is executed now", claim.lease.id)
             self.slots.occupy(claim.lease.slot)
-            self._begin(claim, self._store.clock.monotonic())
+        self._begin(unknown, self._store.clock.monotonic())
         self._is_in_doubt = False
         self._may_have_work = True
 
@@ -338,16 +348,16 @@ class Dispatcher:
 
     # --- runs --------------------------------------------------------------------------------------------
 
-    def _begin(self, claim: Claim, claimed_at: float) -> None:
+    def _begin(self, claims: list[Claim], claimed_at: float) -> None:
+        self.executions.start([self._entry(claim, claimed_at) for claim in claims])
+
+    def _entry(self, claim: Claim, claimed_at: float) -> Running:
         lease, now = claim.lease, self._store.clock.monotonic()
         renewed_at = max(claimed_at, self.renewed_at(lease.id) or claimed_at)
         is_late = now >= renewed_at + (lease.expires_at - lease.acquired_at).total_seconds()
         entry = self.running.start(claim, now if is_late else claimed_at)
-        execution = self._execute(entry, is_late)
-        if HAS_EAGER_TASKS:
-            entry.task = asyncio.Task(execution, loop=asyncio.get_running_loop(), eager_start=True)  # type: ignore[call-arg]
-        else:
-            entry.task = asyncio.create_task(execution)
+        entry.is_late = is_late
+        return entry
 
     async def _renew(self, entry: Running) -> None:
         """Before a handler starts whose lease may be over: the answer to its claim, or this process, took that long.
@@ -365,8 +375,8 @@ class Dispatcher:
             log.error("the lease of run %s was over before it began; it is not started", lease.id)
             entry.stop.set(StopReason.LOST)
 
-    async def _execute(self, entry: Running, is_late: bool) -> None:
-        if is_late:
+    async def _execute(self, entry: Running) -> None:
+        if entry.is_late:
             await self._renew(entry)
         try:
             outcome = await self._executor.execute(entry.claim, entry.stop)

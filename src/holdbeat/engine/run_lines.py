@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from holdbeat.domain import events
@@ -36,6 +37,17 @@ def log_ended(runs: Sequence[EndedRun]) -> None:
 
 def _line(run: EndedRun) -> Line:
     settlement, outcome = run.settlement, run.settlement.outcome
+    job = "" if run.job_id is None else f"job={run.job_id} "
+    kind = "" if outcome.error_kind is None else f" error_kind={outcome.error_kind}"
+    text = (
+        f"{events.RUN_ENDED} {job}run={settlement.lease_id} worker={settlement.worker_id} fence={settlement.fence} "
+        f"type={one_line(run.type)} status={outcome.status} ran_s={run.ran_s:.3f}{kind}"
+    )
+    return logging.INFO, text, partial(_fields, run)
+
+
+def _fields(run: EndedRun) -> dict[str, Any]:
+    settlement, outcome = run.settlement, run.settlement.outcome
     data: dict[str, Any] = {"type": run.type, "status": outcome.status, "ran_s": round(run.ran_s, 3)}
     fields: dict[str, Any] = {
         "event": events.RUN_ENDED,
@@ -44,14 +56,8 @@ def _line(run: EndedRun) -> Line:
         "fence": settlement.fence,
         "data": data,
     }
-    text = (
-        f"run={settlement.lease_id} worker={settlement.worker_id} fence={settlement.fence} type={one_line(run.type)} "
-        f"status={outcome.status} ran_s={run.ran_s:.3f}"
-    )
     if run.job_id is not None:
         fields["job"] = run.job_id
-        text = f"job={run.job_id} {text}"
     if outcome.error_kind is not None:
         data["error_kind"] = outcome.error_kind
-        text = f"{text} error_kind={outcome.error_kind}"
-    return logging.INFO, f"{events.RUN_ENDED} {text}", fields
+    return fields

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S
@@ -17,12 +16,18 @@ class Running:
     stop: StopSignal
     claimed_at: float
     """Monotonic: from here the lease's time counts until the first heartbeat."""
-    task: asyncio.Task[None] | None = None
+    is_late: bool = False
+    """Whether the lease may be over: the answer to its claim came so late. It is renewed before the handler starts."""
 
     @property
     def cancel_grace_s(self) -> float | None:
-        work = self.claim.job or self.claim.reservation
-        return work.cancel_grace_s if work is not None else DEFAULT_CANCEL_GRACE_S
+        return self.claim.work.cancel_grace_s
+
+    @property
+    def has_handler(self) -> bool:
+        """Whether a handler runs in its slot; a request through a gate has none."""
+        reservation = self.claim.reservation
+        return reservation is None or reservation.is_direct
 
     def end(self, reason: StopReason) -> None:
         """Tells the handler to end within its grace."""

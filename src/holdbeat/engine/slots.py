@@ -26,6 +26,10 @@ class Slots:
         return bool(self._ordinary or self._http)
 
     @property
+    def count_free(self) -> int:
+        return len(self._ordinary) + len(self._http)
+
+    @property
     def free(self) -> list[int]:
         """The numbers of all free slots."""
         return [*self._ordinary, *self._http]

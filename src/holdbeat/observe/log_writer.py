@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
+from holdbeat.store.event_lines import Line, records_of
+
 MOST_WAITING = 20_000
 """Lines that may wait to be written, some 10 MB."""
 GATHER_S = 0.05
@@ -25,7 +27,8 @@ FULL_WAIT_S = 0.1
 ERROR_WAIT_S = 1.0
 """How long an error waits until it is written."""
 
-Records = Callable[[], Iterable[logging.LogRecord]]
+_Together = tuple[logging.LogRecord, Callable[[], Iterable[Line]]]
+"""Lines of one commit: the record that all of theirs are like, and what makes the lines."""
 
 
 class QueuedHandler(logging.StreamHandler[TextIO]):
@@ -33,7 +36,7 @@ class QueuedHandler(logging.StreamHandler[TextIO]):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._waiting: deque[tuple[int, logging.LogRecord | Records]] = deque()
+        self._waiting: deque[tuple[int, logging.LogRecord | _Together]] = deque()
         self._count = 0
         self._dropped = 0
         self._reset()
@@ -54,11 +57,11 @@ class QueuedHandler(logging.StreamHandler[TextIO]):
             self._put(record.levelno, 1, passed if isinstance(passed, logging.LogRecord) else record)
         return passed
 
-    def handle_later(self, level: int, count: int, records: Records) -> None:
-        """Takes `count` lines at once; `records` is called by the thread that writes them."""
-        self._put(level, count, records)
+    def handle_later(self, base: logging.LogRecord, count: int, lines: Callable[[], Iterable[Line]]) -> None:
+        """Takes `count` lines at once; `lines` is called by the thread that writes them."""
+        self._put(base.levelno, count, (base, lines))
 
-    def _put(self, level: int, count: int, item: logging.LogRecord | Records) -> None:
+    def _put(self, level: int, count: int, item: logging.LogRecord | _Together) -> None:
         if self._count >= MOST_WAITING and not (level >= logging.WARNING and self._write_within(FULL_WAIT_S)):
             with self._counting:
                 self._dropped += count
@@ -140,11 +143,18 @@ class QueuedHandler(logging.StreamHandler[TextIO]):
             # As logging does it: a stream that is gone or full must not stop the program.
             self.handleError(logging.LogRecord(__name__, logging.ERROR, __file__, 0, "log lines", (), None))
 
-    def _formatted(self, item: logging.LogRecord | Records) -> list[str]:
+    def _formatted(self, item: logging.LogRecord | _Together) -> list[str]:
         record: logging.LogRecord | None = None
-        lines = []
+        lines: list[str] = []
         try:
-            for record in [item] if isinstance(item, logging.LogRecord) else item():
+            if isinstance(item, logging.LogRecord):
+                return [self.format(item)]
+            base, make_lines = item
+            format_together = getattr(self.formatter, "format_together", None)
+            if format_together is not None:
+                lines += format_together(base, make_lines())
+                return lines
+            for record in records_of(base, make_lines()):
                 lines.append(self.format(record))
         except Exception:
             self.handleError(record or logging.LogRecord(__name__, logging.ERROR, __file__, 0, "a line", (), None))

@@ -19,8 +19,9 @@ from typing import Any, Final, TextIO
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.log_text import one_line
-from holdbeat.domain.secret_text import without_secrets
+from holdbeat.domain.secret_text import may_have_secrets, without_secrets
 from holdbeat.observe.log_writer import QueuedHandler
+from holdbeat.store.event_lines import Line
 
 FIELDS: Final = (
     "event", "job", "run", "worker", "fence", "group", "schedule", "type", "error_kind", "source", "data",
@@ -61,6 +62,21 @@ class TextFormatter(logging.Formatter):
         if exception:
             lines += [f"    {one_line(line)}" for line in without_secrets(exception).splitlines()]
         return "\n".join(lines)
+
+    def format_together(self, base: logging.LogRecord, lines: Iterable[Line]) -> list[str]:
+        """The lines of one commit, without a record for each of them: a tenth of the time."""
+        listed = list(lines)
+        begins = {
+            level: f"{_at(base)} {logging.getLevelName(level):<7} {base.name} "
+            for level in {line[0] for line in listed}
+        }
+        texts = [text for _, text, _ in listed]
+        if may_have_secrets("\n".join(texts)):
+            texts = [without_secrets(text) for text in texts]
+        return [
+            begins[line[0]] + (text if text.isprintable() else one_line(text))
+            for line, text in zip(listed, texts, strict=True)
+        ]
 
     def _text(self, record: logging.LogRecord) -> str:
         text = without_secrets(_message(record))

@@ -75,20 +75,8 @@ class Metrics(Recorder):
         self._gate_requests = Counter(
             "holdbeat_gate_requests", "Requests through gates, by outcome.", ["gate", "outcome"], registry=registry
         )
-        self._gate_waits = Histogram(
-            "holdbeat_gate_wait_seconds",
-            "How long requests through gates waited for a slot.",
-            ["gate"],
-            buckets=RUN_BUCKETS,
-            registry=registry,
-        )
-        self._gate_seconds = Histogram(
-            "holdbeat_gate_seconds",
-            "How long requests through gates held a slot.",
-            ["gate"],
-            buckets=RUN_BUCKETS,
-            registry=registry,
-        )
+        self._gate_waits = _gate_seconds(registry, "holdbeat_gate_wait_seconds", "waited for a slot")
+        self._gate_seconds = _gate_seconds(registry, "holdbeat_gate_seconds", "held a slot")
         self._legacy_calls = Counter("holdbeat_legacy_calls", "Calls of the legacy API.", ["route"], registry=registry)
         self._store_seconds = Histogram(
             "holdbeat_store_seconds",
@@ -258,6 +246,11 @@ _STORE_COUNTERS = {
     ),
 }
 """Counters that the store keeps: the same whichever process is asked."""
+
+
+def _gate_seconds(registry: CollectorRegistry, name: str, what: str) -> Histogram:
+    help_ = f"How long requests through gates {what}."
+    return Histogram(name, help_, ["gate"], buckets=RUN_BUCKETS, registry=registry)
 
 
 def _event_counters(registry: CollectorRegistry) -> dict[str, Counter]:

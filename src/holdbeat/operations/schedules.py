@@ -11,8 +11,9 @@ from holdbeat.domain.views import job_json, occurrence_json
 from holdbeat.operations import checks
 from holdbeat.operations.kinds import Kind
 from holdbeat.operations.operation import OperationContext, writes
+from holdbeat.store.firing import manual_fire
 from holdbeat.store.queue.templates import find_template
-from holdbeat.store.schedules import manual_fire, schedules
+from holdbeat.store.schedules import schedules
 
 if TYPE_CHECKING:
     from holdbeat.domain.schedule import Schedule

@@ -41,8 +41,8 @@ LEVELS: Final = {
 _IDS = ("job", "run", "worker", "group", "schedule")
 assert tuple(f"{name}_id" for name in _IDS) == EVENT_COLUMNS[2:7]
 
-Line = tuple[int, str, dict[str, Any]]
-"""Level, text, and the fields of the record."""
+Line = tuple[int, str, Callable[[], dict[str, Any]]]
+"""Level, text, and what makes the fields of the record, where the log has fields."""
 
 
 def log_events(committed: Sequence[Row]) -> None:
@@ -64,25 +64,25 @@ def log_together(logger: logging.Logger, level: int, count: int, lines: Callable
     if not logger.isEnabledFor(level):
         return
     base = logger.makeRecord(logger.name, level, __file__, 0, "", (), None, "log_together")
-
-    def records() -> Iterable[logging.LogRecord]:
-        made = []
-        for line_level, text, fields in lines():
-            # A copy of one record instead of a new one: the constructor costs more than the rest of the line.
-            record = object.__new__(type(base))
-            record.__dict__.update(base.__dict__, msg=text, **fields)
-            if line_level != level:
-                record.levelno, record.levelname = line_level, logging.getLevelName(line_level)
-            made.append(record)
-        return made
-
     handlers = _handlers_of(logger)
     handle_later = getattr(handlers[0], "handle_later", None) if len(handlers) == 1 else None
     if handle_later is not None and not logger.filters and not logger.disabled:
-        handle_later(level, count, records)
+        handle_later(base, count, lines)
         return
-    for record in records():
+    for record in records_of(base, lines()):
         logger.handle(record)
+
+
+def records_of(base: logging.LogRecord, lines: Iterable[Line]) -> list[logging.LogRecord]:
+    """A record for each line, as a copy of `base`: the constructor costs more than the rest of the line."""
+    records = []
+    for level, text, fields in lines:
+        record = object.__new__(type(base))
+        record.__dict__.update(base.__dict__, msg=text, **fields())
+        if level != base.levelno:
+            record.levelno, record.levelname = level, logging.getLevelName(level)
+        records.append(record)
+    return records
 
 
 def _handlers_of(logger: logging.Logger) -> list[logging.Handler]:
@@ -107,7 +107,7 @@ def _line(row: Row) -> Line:
             fields["data"] = data
     words = [f"{key}={value}" for key, value in fields.items() if key not in ("event", "data")]
     words += [f"{key}={_word(value)}" for key, value in fields.get("data", {}).items()]
-    return LEVELS.get(name, logging.INFO), one_line(" ".join([name, *words])), fields
+    return LEVELS.get(name, logging.INFO), one_line(" ".join([name, *words])), lambda: fields
 
 
 def _word(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdbeat.domain.clock import iso
 from holdbeat.domain.params import dumps
 from holdbeat.domain.webhook import OPERATIONAL_EVENTS, host_of
+from holdbeat.store import meta
 from holdbeat.store.topics import Topic
 
 if TYPE_CHECKING:
@@ -41,13 +42,7 @@ def tell_subscribers(tx: Transaction, noted: Sequence[Row]) -> None:
     if not told:
         return
     for name, count in sorted(Counter(row[0] for row in told).items()):
-        tx.execute(
-            "INSERT INTO meta (key, value) VALUES (:key, :text) "
-            "ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(meta.value AS bigint) + :count AS text)",
-            key=f"{COUNTED}{name}",
-            text=str(count),
-            count=count,
-        )
+        meta.add(tx, f"{COUNTED}{name}", count)
     rows: list[tuple[Any, ...]] = []
     for webhook_id, url, names in tx.rows("SELECT id, url, events FROM webhooks WHERE enabled = :yes", yes=True):
         chosen = None if names is None else json.loads(names)
@@ -75,6 +70,5 @@ def _payload(tx: Transaction, row: Row) -> str:
 
 def event_counts(tx: Transaction) -> dict[str, int]:
     """How many operational Events of each name this store has had, by any process."""
-    rows = tx.rows("SELECT key, value FROM meta WHERE key IN :keys", keys=[f"{COUNTED}{n}" for n in OPERATIONAL_EVENTS])
-    counts = {key.removeprefix(COUNTED): int(value) for key, value in rows}
-    return {name: counts.get(name, 0) for name in OPERATIONAL_EVENTS}
+    counts = meta.get_many(tx, [f"{COUNTED}{name}" for name in OPERATIONAL_EVENTS])
+    return {name: int(counts.get(f"{COUNTED}{name}", 0)) for name in OPERATIONAL_EVENTS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -21,10 +21,12 @@ from holdbeat.operations.direct import run_direct as run
 from holdbeat.schemas.base import CancelRequest, Page
 from holdbeat.schemas.jobs import Explanation
 from holdbeat.schemas.system import BorrowedSlot, DirectAnswer, DirectRequest, ExtendRequest, Reservation, SlotRequest
+from holdbeat.settings import DirectRoute
 
 routes = Routes("direct")
 REFUSES = (409, 502, 504)
 SLOT_FIELDS = ("resource", "ttl_s", "wait_s")
+_FIELDS = frozenset({"params", "wait_s"})
 
 
 class ClientGone(HoldbeatError):
@@ -36,29 +38,32 @@ class ClientGone(HoldbeatError):
 @routes.post("/api/direct/{type}", body=DirectRequest, body_optional=True, answers={200: DirectAnswer}, refuses=REFUSES)
 async def run_direct(request: ApiRequest) -> Response:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
-    return await direct(request, request.path("type"))
+    fields = await request.fields(_FIELDS, may_be_empty=True)
+    return answer(await direct(request, request.path("type"), fields))
 
 
-def mapped(path: str, type_: str, taken: Collection[str] = ()) -> Endpoint:
+def mapped(path: str, route: DirectRoute, taken: Collection[str] = ()) -> Endpoint:
     """Serves an extra path that the settings map to a type (DIR-05), under a name that is not taken yet."""
 
     async def run_mapped(request: ApiRequest) -> Response:
-        return await direct(request, type_)
+        body = await request.object(may_be_empty=True)
+        is_wrapped = not route.bare and (not body or body.keys() <= _FIELDS)
+        answered = await direct(request, route.type, body if is_wrapped else {"params": body})
+        return answer(answered["result"] if route.bare else answered)
 
     name = "run_direct" + "".join(sign if sign.isalnum() else "_" for sign in path)
     while name in taken:
         name += "_"
     run_mapped.__name__ = name
-    run_mapped.__doc__ = f"Run {type_} in the next free slot, ahead of the queue, and wait for its result."
+    run_mapped.__doc__ = f"Run {route.type} in the next free slot, ahead of the queue, and wait for its result."
     return run_mapped
 
 
-async def direct(request: ApiRequest, type_: str) -> Response:
+async def direct(request: ApiRequest, type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """A direct request, cancelled when its client goes away."""
-    fields = await request.fields(("params", "wait_s"), may_be_empty=True)
     handler = request.context.supervisor.direct
     work = run(handler, request.operation_context, type_, fields.get("params"), fields.get("wait_s"))
-    return answer(await _while_connected(request, work))
+    return await _while_connected(request, work)
 
 
 async def _while_connected(request: ApiRequest, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:

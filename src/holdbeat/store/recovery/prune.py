@@ -19,7 +19,7 @@ from datetime import datetime
 
 from holdbeat.domain import events
 from holdbeat.domain.clock import from_iso, iso
-from holdbeat.store.meta import recall, remember
+from holdbeat.store import meta
 from holdbeat.store.recovery.job_families import Family, families
 from holdbeat.store.transaction import Transaction
 
@@ -63,7 +63,7 @@ def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
     prune_rates(tx, before, limit, gone)
     if gone.paths:
         gone.note = f"{_FILES}{tx.terms.ids.new(tx.now)}"
-        remember(tx, gone.note, json.dumps(gone.paths))
+        meta.put(tx, gone.note, json.dumps(gone.paths))
     if gone.counts:
         tx.record(events.STORE_PRUNED, counts=gone.counts)
     return gone
@@ -71,8 +71,7 @@ def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
 
 def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
     """Files that were to be deleted when a process died; each list with its note."""
-    found = tx.rows("SELECT key, value FROM meta WHERE key LIKE :like ORDER BY key", like=f"{_FILES}%")
-    return [(row[0], json.loads(row[1])) for row in found]
+    return [(note, json.loads(paths)) for note, paths in meta.get_prefix(tx, _FILES).items()]
 
 
 def known_runs(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
@@ -87,7 +86,7 @@ def known_runs(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
 
 def forget_files(tx: Transaction, note: str) -> None:
     """The files under this note are deleted."""
-    tx.execute("DELETE FROM meta WHERE key = :key", key=note)
+    meta.delete(tx, [note])
 
 
 def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
@@ -104,9 +103,9 @@ def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
         if taken or place is None:
             break
     if place != began:
-        remember(tx, _PLACE, "" if place is None else f"{iso(place[0])} {place[1]}")
+        meta.put(tx, _PLACE, "" if place is None else f"{iso(place[0])} {place[1]}")
     if place is None:
-        remember(tx, _PASSED, iso(before))
+        meta.put(tx, _PASSED, iso(before))
     return gone
 
 
@@ -203,13 +202,13 @@ def _window(
 
 
 def _place(tx: Transaction) -> tuple[datetime, str] | None:
-    at, _, job_id = (recall(tx, _PLACE) or "").partition(" ")
+    at, _, job_id = (meta.get(tx, _PLACE) or "").partition(" ")
     return (from_iso(at), job_id) if at else None
 
 
 def _has_just_passed(tx: Transaction, before: datetime) -> bool:
     """Whether the last pass came to its end so recently that a new one would only see the same again."""
-    passed = recall(tx, _PASSED)
+    passed = meta.get(tx, _PASSED)
     return passed is not None and abs((before - from_iso(passed)).total_seconds()) < PASS_EVERY_S
 
 
@@ -243,7 +242,7 @@ def _take_output(tx: Transaction, run_ids: Iterable[str], gone: Pruned) -> None:
 
 
 def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
-    """Takes away the instants of rates that lie behind: without one, a rate permits as much."""
+    """Takes away the instants of rates and throttles that lie behind: without one, as much may start."""
     gone = gone if gone is not None else Pruned()
     rows = tx.rows(
         "DELETE FROM rates WHERE (key, partition) IN "
@@ -252,4 +251,11 @@ def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned | No
         limit=limit,
     )
     gone.add("rates", len(rows))
+    rows = tx.rows(
+        "DELETE FROM throttles WHERE (key, type, partition) IN "
+        "(SELECT key, type, partition FROM throttles WHERE until < :before LIMIT :limit) RETURNING key",
+        before=before.timestamp(),
+        limit=limit,
+    )
+    gone.add("throttles", len(rows))
     return gone

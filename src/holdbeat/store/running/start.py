@@ -55,7 +55,7 @@ def grant(
                 reservation.id, vacancy.worker_id, slot, resource, type_, fence, tx.now, tx.now, expires_at,
                 reservation_id=reservation.id, number=number,
             )  # fmt: skip
-            claims.append(Claim(lease, reservation=reservation))
+            claims.append(Claim(lease, reservation))
         fence += 1
     if granted:
         tx.execute(

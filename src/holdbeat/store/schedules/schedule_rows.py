@@ -1,4 +1,4 @@
-"""Schedules as rows: the one place that knows their columns.
+"""Schedules as rows: the one place that writes them.
 
 Guards `wake_at`, the only column that the ScheduleTrigger looks for: whoever writes a plan writes it through here, so
 it is always the moment at which the trigger has to act next, and null where there is nothing to wait for.
@@ -6,34 +6,25 @@ it is always the moment at which the trigger has to act next, and null where the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain.clock import from_iso
-from holdbeat.domain.cron import Dst
-from holdbeat.domain.endpoint import EndpointCall
 from holdbeat.domain.params import dumps
-from holdbeat.domain.schedule import CatchUp, Overlap, Schedule
+from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.timetable import fire_at
+from holdbeat.store.reads.schedules import SCHEDULE, SCHEDULE_FIELDS, schedule_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
-SCHEDULE_FIELDS = tuple(field.name for field in fields(Schedule))
-"""In the order of the Schedule itself."""
-SCHEDULE = ", ".join(SCHEDULE_FIELDS)
 STORED_FIELDS = (*SCHEDULE_FIELDS, "replan_at", "wake_at")
 
 TRIED_AGAIN = timedelta(seconds=60)
 """So long after the last look a timetable that could not be read is looked at again."""
 NEAR = timedelta(seconds=60)
 """A plan that lies further ahead is found by the trigger's own look; nobody has to wake it for that."""
-
-_CATCH_UP = {policy.value: policy for policy in CatchUp}
-_OVERLAP = {policy.value: policy for policy in Overlap}
-_DST = {policy.value: policy for policy in Dst}
 
 _PLAN_COLUMNS = (
     ("next_run_at", "time"),
@@ -56,23 +47,6 @@ _SAVE_PLANS = (
     "WHERE schedules.id = p.id"
 )
 _SAVE = f"UPDATE schedules SET {', '.join(f'{name} = :{name}' for name in STORED_FIELDS[1:])} WHERE id = :id"
-
-
-def schedule_of(tx: Transaction, row: Sequence[Any]) -> Schedule:
-    """A row of the SCHEDULE columns as a Schedule."""
-    time = tx.time
-    return Schedule(
-        row[0], row[1], tx.instant(row[2]), bool(row[3]), row[4], row[5], _read(row[6]), row[7], row[8],
-        _read(row[9]), row[10], row[11], _read(row[12]), row[13], row[14], row[15],
-        _DST[row[16]], row[17], time(row[18]), time(row[19]), _CATCH_UP[row[20]], row[21], _OVERLAP[row[22]],
-        bool(row[23]), row[24], row[25], time(row[26]), row[27], row[28], time(row[29]), row[30], time(row[31]),
-        time(row[32]), row[33], row[34], time(row[35]), time(row[36]), _read(row[37]), row[38],
-        row[39], row[40], None if row[41] is None else EndpointCall(**json.loads(row[41])), row[42],
-    )  # fmt: skip
-
-
-def _read(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
 
 
 def _written(value: Any) -> str | None:
