@@ -86,7 +86,7 @@ class Metrics(Recorder):
         skew = Gauge("holdbeat_clock_skew_seconds", "The store's clock minus this machine's.", registry=registry)
         skew.set_function(lambda: (store.clock.now() - local.now()).total_seconds())
         registry.register(_StoreCollector(store))
-        store.witness(self._witnessed)
+        store.on_commit(self._count_events)
         store.timer = self._timed
 
     def render(self) -> bytes:
@@ -127,7 +127,7 @@ class Metrics(Recorder):
 
     # --- what the store tells ----------------------------------------------------------------------------
 
-    def _witnessed(self, committed: Sequence[Row]) -> None:
+    def _count_events(self, committed: Sequence[Row]) -> None:
         tally = Tally([row[0] for row in committed])
         for name, counter in self._by_event.items():
             if tally[name]:

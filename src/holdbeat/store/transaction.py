@@ -53,7 +53,7 @@ class Transaction(ABC):
         self.wakes: set[str] = set()
         """Topics that somebody may be waiting for; sent after the commit."""
         self.known_dead: Callable[[], frozenset[str]] = frozenset
-        """Workers whose processes are certainly gone, where the engine can tell, though nobody has buried them yet."""
+        """Workers whose processes are certainly gone, where the engine can tell; recovery has not ended them yet."""
 
     @property
     def now(self) -> datetime:

@@ -1,7 +1,7 @@
 """The pages of the dashboard: where they are, what they read, and the files that they are made of.
 
 Guards that a page is one look at the store: everything that it shows comes from one snapshot, through verbs that only
-read. Whatever a page can do, it does through the API, so there is one door for changes.
+read. Whatever a page can do, it does through the API, so there is one way to change something.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Family:
         return not self.is_needed and self.ended_at is not None and self.ended_at < before
 
 
-class _Kinship:
+class _DisjointSets:
     """Disjoint sets of ids."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ def families(tx: Transaction, job_ids: Sequence[str]) -> list[Family]:
     """The families of these jobs, each whole and once."""
     if not job_ids:
         return []
-    kinship = _Kinship()
+    sets = _DisjointSets()
     jobs: dict[str, tuple[bool, datetime | None]] = {}
     groups: set[str] = set()
     frontier = set(job_ids)
@@ -66,22 +66,22 @@ def families(tx: Transaction, job_ids: Sequence[str]) -> list[Family]:
             jobs[job_id] = (status in ("QUEUED", "RUNNING") or undecided, tx.time(finished_at))
             for relative in (retry_of, retried_by):
                 if relative:
-                    kinship.unite(relative, job_id)
+                    sets.unite(relative, job_id)
                     relatives.add(relative)
             if group_id:
-                kinship.unite(f"group {group_id}", job_id)
+                sets.unite(f"group {group_id}", job_id)
                 new_groups.add(group_id)
         new_groups -= groups
         groups |= new_groups
         for retry_of, job_id in _retries(tx, [row[0] for row in found]):
-            kinship.unite(retry_of, job_id)
+            sets.unite(retry_of, job_id)
             relatives.add(job_id)
         if new_groups:
             relatives |= {
                 row[0] for row in tx.rows("SELECT id FROM jobs WHERE group_id IN :ids", ids=sorted(new_groups))
             }
         frontier = relatives - jobs.keys() - frontier
-    return _gather(tx, kinship, jobs, groups)
+    return _gather(tx, sets, jobs, groups)
 
 
 def _retries(tx: Transaction, ids: Sequence[str]) -> list[tuple[str, str]]:
@@ -98,18 +98,18 @@ def _retries(tx: Transaction, ids: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _gather(
-    tx: Transaction, kinship: _Kinship, jobs: dict[str, tuple[bool, datetime | None]], groups: Iterable[str]
+    tx: Transaction, sets: _DisjointSets, jobs: dict[str, tuple[bool, datetime | None]], groups: Iterable[str]
 ) -> list[Family]:
     found: dict[str, Family] = {}
     needed = _needed_jobs(tx, list(jobs))
     for job_id, (is_unfinished, finished_at) in jobs.items():
-        family = found.setdefault(kinship.head(job_id), Family())
+        family = found.setdefault(sets.head(job_id), Family())
         family.jobs.add(job_id)
         family.is_needed = family.is_needed or is_unfinished or finished_at is None or job_id in needed
         _end(family, finished_at)
     needed = _needed_groups(tx, list(groups))
     for group_id, finished_at in _group_ends(tx, list(groups)):
-        family = found[kinship.head(f"group {group_id}")]
+        family = found[sets.head(f"group {group_id}")]
         family.groups.add(group_id)
         family.is_needed = family.is_needed or finished_at is None or group_id in needed
         _end(family, finished_at)

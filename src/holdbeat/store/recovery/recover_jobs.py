@@ -53,8 +53,8 @@ def close_execution(tx: Transaction, job: Job, kind: ErrorKind, error: str, work
     run_id = run.id if run is not None else _make_run(tx, job, worker_id)
     if job.status in (JobStatus.RUNNING, JobStatus.CANCELLED):
         outcome = Outcome.failed(kind, error)
-        company = (job.webhook_url, job.group_id, job.schedule_id)
-        end_runs(tx, [Ending(run_id, worker_id, outcome, job.id, job.status, job.cancel_reason, *company, job)])
+        consequences = (job.webhook_url, job.group_id, job.schedule_id)
+        end_runs(tx, [Ending(run_id, worker_id, outcome, job.id, job.status, job.cancel_reason, *consequences, job)])
         return "its run was closed"
     # Somebody wrote the job's end by hand and left the run open: the job stands, the run cannot stay open.
     _close_open_run(tx, run_id, kind, error)
@@ -140,10 +140,10 @@ def _tell_once(tx: Transaction, job: Job, event: str, outbox: Outbox) -> None:
 
 
 def _locked(tx: Transaction, job_id: str) -> Job | None:
-    company = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=job_id)
-    if company is None:
+    ids = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=job_id)
+    if ids is None:
         return None
-    lock_groups_and_schedules(tx, [company[0]], [company[1]])
+    lock_groups_and_schedules(tx, [ids[0]], [ids[1]])
     row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
     return None if row is None else job_of(tx, row)
 
