@@ -203,9 +203,9 @@ def flaky_page() -> Iterator[str]:
         thread.join(5)
 
 
-def free_port(wanted: int) -> int:
+def free_port(preferred: int) -> int:
     """The wanted port, or any free one if somebody has it."""
-    for port in (wanted, 0):
+    for port in (preferred, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -241,8 +241,8 @@ def demo(obj: Any, port: int) -> None:
         app = make_app(settings)
         fill(app, page_url)
         address = f"http://127.0.0.1:{chosen}"
-        shown = click.style(address, bold=True, fg="blue")
-        click.echo(f"Holdbeat is running at {shown} (Ctrl-C ends it and leaves nothing behind)")
+        styled = click.style(address, bold=True, fg="blue")
+        click.echo(f"Holdbeat is running at {styled} (Ctrl-C ends it and leaves nothing behind)")
         click.echo("\nTry in another terminal:")
         for command in _commands(address):
             click.echo(f"  {command}")
@@ -261,11 +261,11 @@ def _commands(address: str) -> list[str]:
     ]
 
 
-def program_words(started: Path, found: str | None, here: Path) -> str:
+def program_words(started: Path, on_path: str | None, here: Path) -> str:
     """How another terminal calls the program that runs here: by its name where that leads to it, else by its path."""
     if started.name != "holdbeat":
         return "holdbeat"
     path = started if started.is_absolute() else here / started
-    if found is not None and os.path.realpath(found) == os.path.realpath(path):
+    if on_path is not None and os.path.realpath(on_path) == os.path.realpath(path):
         return "holdbeat"
     return shlex.quote(str(path.relative_to(here)) if path.is_relative_to(here) else str(path))

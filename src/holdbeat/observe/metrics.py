@@ -102,7 +102,9 @@ class Metrics(Recorder):
     def took_turn(self, claims: Sequence[Claim], settlements: Sequence[Settlement]) -> None:
         for resource, count in Tally([claim.lease.resource for claim in claims]).items():
             self._claims.labels(resource).inc(count)
-        outcomes = Tally([(each.outcome.status, each.outcome.error_kind or "") for each in settlements])
+        outcomes = Tally(
+            [(settlement.outcome.status, settlement.outcome.error_kind or "") for settlement in settlements]
+        )
         for (status, kind), count in outcomes.items():
             self._settles.labels(status, kind).inc(count)
 

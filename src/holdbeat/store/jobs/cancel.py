@@ -95,8 +95,8 @@ def cancel_group(tx: Transaction, group_id: str, reason: str | None = None) -> N
     if row is None:
         raise NotFound(f"There is no job group {group_id}.", group_id=group_id)
     jobs = [
-        job_of(tx, found)
-        for found in tx.rows(
+        job_of(tx, row)
+        for row in tx.rows(
             f"SELECT {JOB} FROM jobs WHERE group_id = :id AND status IN ('QUEUED', 'RUNNING') ORDER BY id FOR UPDATE",
             id=group_id,
         )

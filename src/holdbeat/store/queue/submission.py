@@ -199,7 +199,7 @@ def submit_group(
 
 
 def _group_of_keys(
-    tx: Transaction, wanted: tuple[str | None, GroupMode, OnFailure], members: Sequence[NewJob]
+    tx: Transaction, policy: tuple[str | None, GroupMode, OnFailure], members: Sequence[NewJob]
 ) -> str | None:
     keys = [member.idempotency_key for member in members if member.idempotency_key is not None]
     if not keys:
@@ -221,9 +221,11 @@ def _group_of_keys(
     ]
     group = next(iter(groups), None)
     if all(same) and len(groups) == 1 and group is not None:
-        found, jobs = load_group(tx, group)
-        if (found.name, found.mode, found.on_failure) == wanted and len({job.sequence for job in jobs}) == len(members):
-            return found.id
+        stored, jobs = load_group(tx, group)
+        if (stored.name, stored.mode, stored.on_failure) == policy and len({job.sequence for job in jobs}) == len(
+            members
+        ):
+            return stored.id
     used = next((key for key in keys if key in held), keys[0])
     raise Conflict(
         f"The idempotency key {used!r} was used before, or twice in this group. Use new keys for a new group; send the "

@@ -65,22 +65,22 @@ def extend(
     if except_ids:
         but_for = "AND NOT (id IN :ids) "
         params["ids"] = sorted(except_ids)
-    found = tx.rows(
+    rows = tx.rows(
         "UPDATE direct_reservations SET expires_at = :expires_at WHERE status = 'ACTIVE' AND owner = :owner "
         f"{but_for}RETURNING id",
         **params,
     )
-    return [row[0] for row in found]
+    return [row[0] for row in rows]
 
 
 def late_reservations(tx: Transaction, ids: Sequence[str], dead_workers: Collection[str]) -> set[str]:
     """Those of the given reservations that only the clock speaks against: their owner is known and has not ended."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT r.id, r.owner FROM direct_reservations r JOIN workers w ON w.id = r.owner "
         "WHERE r.id IN :ids AND w.stopped_at IS NULL",
         ids=ids,
     )
-    return {row[0] for row in found if row[1] not in dead_workers}
+    return {row[0] for row in rows if row[1] not in dead_workers}
 
 
 def cancel_reservation(tx: Transaction, reservation_id: str, reason: str | None = None) -> Reservation:
@@ -130,21 +130,21 @@ def list_reservations(
     if (last := cursors.read(cursor, str)) is not None:
         where.append("id < :last")
         params["last"] = last[0]
-    found = tx.rows(
+    rows = tx.rows(
         f"SELECT {RESERVATION} FROM direct_reservations WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT :limit",
         **params,
     )
-    items = [reservation_of(tx, row) for row in found[:count]]
-    return Page(items, cursors.write(items[-1].id) if len(found) > count else None)
+    items = [reservation_of(tx, row) for row in rows[:count]]
+    return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
 
 
 def waiting_line(tx: Transaction) -> list[Reservation]:
     """All requests that wait for a slot, in the order in which they will be served (DIR-01)."""
-    found = tx.rows(
+    rows = tx.rows(
         f"SELECT {RESERVATION} FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL "
         "ORDER BY requested_at, id"
     )
-    return [reservation_of(tx, row) for row in found]
+    return [reservation_of(tx, row) for row in rows]
 
 
 def place_in_line(tx: Transaction, reservation_id: str) -> int | None:
