@@ -62,25 +62,25 @@ def _named(after: Any) -> Iterable[Any]:
 
 def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) -> Submission:
     options = call.options
-    given: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
+    fields: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
     for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", *_OWN):
-        given[name] = options.get(name)
-    given["idempotency_key"] = options.get("key")
+        fields[name] = options.get(name)
+    fields["idempotency_key"] = options.get("key")
     if options.get("after") is not None:
-        given["after"] = _after(options["after"], refs)
-        given["on_upstream"] = options.get("on_upstream")
+        fields["after"] = _after(options["after"], refs)
+        fields["on_upstream"] = options.get("on_upstream")
     if is_named:
-        given["ref"] = refs[id(call)]
+        fields["ref"] = refs[id(call)]
     for name, field in _DURATIONS:
         if options.get(name) is not None:
-            given[field] = duration_s(options[name], field=name)
+            fields[field] = duration_s(options[name], field=name)
     if "cancel_grace" in options:
         grace = options["cancel_grace"]
-        given["cancel_grace_s"] = None if grace is None else duration_s(grace, field="cancel_grace")
+        fields["cancel_grace_s"] = None if grace is None else duration_s(grace, field="cancel_grace")
     retries = options.get("retries")
     if retries is not None:
-        given["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
-    submission = Submission.read(given)
+        fields["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
+    submission = Submission.read(fields)
     submission.trace = current_traceparent()
     return submission
 
@@ -122,8 +122,8 @@ def _upstream(value: Any, refs: Mapping[int, str]) -> dict[str, Any]:
 
 def connection_of(options: Mapping[str, Any], calls: Sequence[PendingJob]) -> Any:
     """The caller's own connection, which calls that are stored together share; None if the store's own is meant."""
-    given = [layer.get("connection") for layer in (options, *(call.options for call in calls))]
-    connections = {id(connection): connection for connection in given if connection is not None}
+    layers = [layer.get("connection") for layer in (options, *(call.options for call in calls))]
+    connections = {id(connection): connection for connection in layers if connection is not None}
     if len(connections) > 1:
         raise Invalid(
             "These calls name different connections, but are stored in one transaction. Give them the same one.",

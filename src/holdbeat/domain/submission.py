@@ -195,13 +195,13 @@ class Submission:
     trace: str | None = None
 
     @staticmethod
-    def read(given: Mapping[str, Any], *, place: str = "") -> Submission:
+    def read(fields: Mapping[str, Any], *, place: str = "") -> Submission:
         """Checks a request. A field that is null counts as not given; only `cancel_grace_s` means something by it.
 
         `place` goes in front of the names of refused fields, such as `jobs[3].`.
         """
         try:
-            return _read(given)
+            return _read(fields)
         except Invalid as refusal:
             if place and refusal.field is not None:
                 refusal.field = f"{place}{refusal.field}"
@@ -223,9 +223,9 @@ class Submission:
         return submission
 
 
-def _read(given: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
+def _read(fields: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in fields.items():
         reader = _READERS.get(name)
         if reader is not None:
             if value is not None:
@@ -260,7 +260,7 @@ def _read(given: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
     if needs_type and submission.type is None and submission.template is None:
         raise Invalid("Say what to run: give a type or a template.", code="missing_type", field="type")
     if submission.idempotency_key is not None:
-        submission.request_hash = fingerprint(given)
+        submission.request_hash = fingerprint(fields)
     return submission
 
 
@@ -292,12 +292,12 @@ def _expiry(submission: Submission, not_before: datetime | None, now: datetime) 
     return expires_at
 
 
-def fingerprint(given: Mapping[str, Any]) -> str:
+def fingerprint(fields: Mapping[str, Any]) -> str:
     """The hash of a request as it was sent, apart from its key and what was left empty (QUE-01)."""
     return request_hash(
         {
             name: _plain(value)
-            for name, value in given.items()
+            for name, value in fields.items()
             if name != "idempotency_key" and (value is not None or name == "cancel_grace_s")
         }
     )

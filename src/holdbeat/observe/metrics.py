@@ -86,7 +86,7 @@ class Metrics(Recorder):
         skew = Gauge("holdbeat_clock_skew_seconds", "The store's clock minus this machine's.", registry=registry)
         skew.set_function(lambda: (store.clock.now() - local.now()).total_seconds())
         registry.register(_StoreCollector(store))
-        store.witness(self._witnessed)
+        store.on_commit(self._count_events)
         store.timer = self._timed
 
     def render(self) -> bytes:
@@ -102,7 +102,9 @@ class Metrics(Recorder):
     def took_turn(self, claims: Sequence[Claim], settlements: Sequence[Settlement]) -> None:
         for resource, count in Tally([claim.lease.resource for claim in claims]).items():
             self._claims.labels(resource).inc(count)
-        outcomes = Tally([(each.outcome.status, each.outcome.error_kind or "") for each in settlements])
+        outcomes = Tally(
+            [(settlement.outcome.status, settlement.outcome.error_kind or "") for settlement in settlements]
+        )
         for (status, kind), count in outcomes.items():
             self._settles.labels(status, kind).inc(count)
 
@@ -130,7 +132,7 @@ class Metrics(Recorder):
 
     # --- what the store tells ----------------------------------------------------------------------------
 
-    def _witnessed(self, committed: Sequence[Row]) -> None:
+    def _count_events(self, committed: Sequence[Row]) -> None:
         tally = Tally([row[0] for row in committed])
         for name, counter in self._by_event.items():
             if tally[name]:

@@ -185,7 +185,7 @@ def _undecided(tx: Transaction) -> str:
 
 
 def _silent_leases(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> list[SilentLease]:
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT id, worker_id, heartbeat_at FROM leases "
         "WHERE worker_id IS NOT NULL AND (expires_at < :limit OR worker_id IN :dead) ORDER BY id",
         limit=_silent_before(tx, terms),
@@ -193,7 +193,7 @@ def _silent_leases(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> 
     )
     return [
         SilentLease(row[0], row[1], tx.instant(row[2]), ErrorKind.CRASH if row[1] in dead else ErrorKind.LOST)
-        for row in found
+        for row in rows
     ]
 
 
@@ -216,13 +216,13 @@ def _abandoned_cancels(tx: Transaction) -> list[str]:
 
 
 def _forsaken_reservations(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> list[str]:
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT r.id, r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at, r.kind "
         "FROM direct_reservations AS r INDEXED BY direct_reservations_active "
         "LEFT JOIN workers w ON w.id = r.owner "
         "WHERE r.status = 'ACTIVE' AND (r.kind = 'direct' OR r.granted_at IS NULL) ORDER BY r.id"
     )
-    return [row[0] for row in found if _why_expired(tx, row[1:], terms, dead)]
+    return [row[0] for row in rows if _why_expired(tx, row[1:], terms, dead)]
 
 
 def _stuck_groups(tx: Transaction) -> list[str]:
