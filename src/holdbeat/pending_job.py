@@ -22,6 +22,8 @@ OPTIONS = frozenset(
     }
 )  # fmt: skip
 
+_AS_THEY_ARE = frozenset({"priority", "resource", "not_before", "labels", "webhook_url", "partition", "title"})
+
 TYPE_OPTIONS = (
     "name", "aliases", "resource", "timeout", "retries", "isolation", "priority", "cancel_grace", "labels",
     "webhook_url", "partition", "title",
@@ -43,18 +45,19 @@ def submission_of(call: PendingJob) -> Submission:
     """A PendingJob as a checked request."""
     options = call.options
     given: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
-    for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title"):
-        given[name] = options.get(name)
-    given["idempotency_key"] = options.get("key")
-    for name, field in (("delay", "delay_s"), ("timeout", "timeout_s")):
-        if options.get(name) is not None:
-            given[field] = duration_s(options[name], field=name)
-    if "cancel_grace" in options:
-        grace = options["cancel_grace"]
-        given["cancel_grace_s"] = None if grace is None else duration_s(grace, field="cancel_grace")
-    retries = options.get("retries")
-    if retries is not None:
-        given["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
+    for name, value in options.items():
+        if name in _AS_THEY_ARE:
+            given[name] = value
+        elif name == "cancel_grace":
+            given["cancel_grace_s"] = None if value is None else duration_s(value, field="cancel_grace")
+        elif value is None:
+            continue
+        elif name == "key":
+            given["idempotency_key"] = value
+        elif name in ("delay", "timeout"):
+            given[f"{name}_s"] = duration_s(value, field=name)
+        elif name == "retries":
+            given["retry_policy"] = {"max_attempts": value} if isinstance(value, int) else value
     submission = Submission.read(given)
     submission.trace = current_traceparent()
     return submission

@@ -41,14 +41,20 @@ log = logging.getLogger("holdbeat.engine")
 POLL_S = 1.0
 """How often the dispatcher looks for work without a wake-up. The poll is the truth, wake-ups are a hint."""
 TOPICS = frozenset({Topic.READY, Topic.SLOTS, Topic.DELAYED})
-TURNS_AT_ONCE = 2
-"""Where a store writes several transactions side by side, the slots are divided among so many turns: one commits on the
-server while the handlers of another run here. More and smaller ones cost more than they overlap: with three a turn of
-256 slots had 65 jobs, and each job cost a third more, here and on the server. SQLite has one writer in this process,
-which needs the interpreter's lock for every row: beside running handlers it waits for that lock longer than the overlap
-saves (measured), so there a turn starts after the handlers that are ready."""
+BATCH = 128
+"""So many results and free slots are worth a turn beside another one: with 65 jobs a turn each cost a third more."""
 BATCH_WAIT_S = 0.03
 """So long a few results or free slots wait for a batch beside a turn in flight."""
+
+
+def _batch_of(slots: int, writers: int) -> int:
+    """How many results start a turn while handlers are ready to run, or beside another turn.
+
+    With several writers the slots are divided among turns: some commit on the server while the handlers of another run
+    here. SQLite's one writer needs the interpreter's lock for every row: beside running handlers it waits for that lock
+    longer than the overlap saves (measured), so there a turn starts after the handlers that are ready.
+    """
+    return max(slots // writers, min(slots // 2, BATCH), 1) if writers > 1 else sys.maxsize
 
 
 @dataclass(slots=True)
@@ -88,8 +94,7 @@ class Dispatcher:
         """Turns that the store has not answered yet."""
         self._turn_tasks: set[asyncio.Task[None]] = set()
         self.executions = SerialTasks(self._execute)
-        self._batch = max(1, worker.slots // TURNS_AT_ONCE) if store.writers_at_once > 1 else sys.maxsize
-        """So many results start a turn while handlers are ready to run, or beside another turn."""
+        self._batch = _batch_of(worker.slots, store.writers_at_once)
         self._may_have_work = True
         self._is_claiming = False
         self._is_by_hand = False
