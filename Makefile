@@ -13,7 +13,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve quick test coverage check format generate verify rules docs release bench bench-time bench-api bench-peers \
+.PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench bench-time bench-api bench-peers \
     crash chaos simulate simulate-planted soak constraints clean
 .DELETE_ON_ERROR:
 
@@ -56,13 +56,14 @@ coverage: setup ## measure which lines the domain tests and the store tests on S
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --store sqlite tests/domain tests/conformance \
 	    --cov --cov-report=term:skip-covered --cov-report=html $(ARGS)
 
-check: setup ## formatting, lint, types, layers, clocks, rules
+check: setup ## formatting, lint, types, layers, clocks, SQL, sizes, rules
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tools.check_clock
 	$(BIN)/python -m tools.check_sql
+	$(BIN)/python -m tools.check_size
 	@output=$$($(BIN)/python -m tools.rules 2>&1) || { echo "$$output" | grep FAILED; exit 1; }
 
 format: setup ## format the code and mend what ruff can mend
@@ -73,6 +74,9 @@ generate: setup ## write everything that is made from the code: the blocking cli
 	$(BIN)/python -m tools.unasync
 	$(BIN)/python -m tools.write_reference
 	$(BIN)/python -m tools.draw_states
+
+save-store: setup ## keep a store of the newest schema for upgrade tests, after adding a migration
+	$(BIN)/python -m tests.conformance.saved_stores
 
 verify: setup ## fail if `make generate` would change something
 	$(BIN)/python -m tools.unasync --check

@@ -28,9 +28,9 @@ from holdbeat.domain.schedule_steps import replanned
 from holdbeat.engine.schedule_trigger import ScheduleTrigger
 from holdbeat.interpreter import tune
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.firing.fire_due import Firing
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.queue.job_types import AnnouncedType, announce
-from holdbeat.store.schedules.firing import Firing
 from holdbeat.store.schedules.schedule_rows import insert_schedules
 from holdbeat.store.sqlite.store import SqliteStore
 from holdbeat.store.transaction import Row, Transaction

@@ -47,6 +47,8 @@ MEANINGS = {
     "horizon_s": "how far ahead the trigger reads due times",
     "trigger_batch": "how many due times are fired in one transaction",
     "aging_s": "a waiting job gains one priority for each such period; 0 is off",
+    "starved_s": "how long direct requests may leave the queue no slot before an event `queue.starved` tells it",
+    "direct_burst": "after so many direct requests in a row a waiting job has the next slot; 0 is off",
     "retention_days": "how long ended work is kept; 0 keeps everything",
     "suspend_s": "a handler that waits for less does so in place; for longer, its run ends meanwhile",
     "allow_shell": "whether `shell` jobs may run",

@@ -23,6 +23,7 @@ __all__ = [
     "HoldbeatError",
     "JobHandle",
     "PermanentFailure",
+    "RateLimited",
     "RetryPolicy",
     "SignalTimeout",
     "Skip",
@@ -38,6 +39,7 @@ _HOMES = {
     "Cancelled": "holdbeat.handlers.context",
     "Context": "holdbeat.handlers.context",
     "PermanentFailure": "holdbeat.handlers.context",
+    "RateLimited": "holdbeat.handlers.context",
     "SignalTimeout": "holdbeat.handlers.waits",
     "Skip": "holdbeat.handlers.context",
     "SyncContext": "holdbeat.handlers.context",
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from holdbeat.client import AsyncClient, Client
     from holdbeat.domain.errors import HoldbeatError
     from holdbeat.domain.job import RetryPolicy
-    from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, Skip, SyncContext
+    from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, RateLimited, Skip, SyncContext
     from holdbeat.handlers.waits import SignalTimeout
     from holdbeat.job_handle import JobHandle
 

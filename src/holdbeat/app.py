@@ -14,30 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from holdbeat.app_hooks import AppHooks
-from holdbeat.domain.clock import Clock
+from holdbeat.app_store import AppStore
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
-from holdbeat.domain.ids import IdSource
 from holdbeat.domain.limit import limit_of
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.template import JobTemplate
-from holdbeat.engine.supervisor import Supervisor, announcement
-from holdbeat.engine.watched_outbound import WatchedOutbound
-from holdbeat.handlers.http_handler import http_job_type
-from holdbeat.handlers.job_type import JobType
-from holdbeat.handlers.middleware import attach
-from holdbeat.handlers.shell import shell_job_type
+from holdbeat.engine.supervisor import Supervisor
 from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle
-from holdbeat.job_type_registry import JobTypeRegistry
 from holdbeat.pending_job import (
     OPTIONS,
     PendingJob,
@@ -46,15 +36,11 @@ from holdbeat.pending_job import (
     refuse_connection,
     submission_of,
 )
-from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import send_signal
-from holdbeat.store.opening import open_store
-from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.submission import submit, submit_group
 from holdbeat.store.queue.templates import save_template
 from holdbeat.store.schedules.schedules import save_named_schedule
-from holdbeat.store.transaction import StoreTerms
 
 __all__ = ["App", "DirectFailed", "PendingJob"]
 
@@ -74,45 +60,12 @@ class DirectFailed(HoldbeatError):
     default_code = "direct_failed"
 
 
-class App(AppHooks, JobTypeRegistry):
+class App(AppStore):
     """Registers job types, enqueues jobs and runs them.
 
     `store` is `sqlite:///file.db` or `postgresql://…`; without it the settings decide (`holdbeat.toml`, HOLDBEAT_STORE,
     else ./holdbeat.db). Further keywords change single settings. The store is opened when it is first needed.
     """
-
-    def __init__(
-        self, store: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None, **changes: Any
-    ) -> None:
-        super().__init__()
-        if settings is None:
-            settings = Settings.load()
-        if store is not None:
-            changes["store"] = store
-        self.settings = settings.with_changes(**changes) if changes else settings
-        self._clock = clock
-        self._store: PersistenceAdapter | None = None
-        self._is_announced = False
-        self._pid = os.getpid()
-        self._supervisor: Supervisor | None = None
-        self._options: dict[str, Any] = {}
-
-    # --- job types ---------------------------------------------------------------------------------------
-
-    @property
-    def job_types(self) -> list[JobType]:
-        """All job types that this App can run, with the built-in ones."""
-        outbound = WatchedOutbound(self.settings, lambda: self._origin.store)
-        own = list({id(job_type): job_type for job_type in self._types.values()}.values())
-        built_in = [http_job_type(outbound)]
-        if self.settings.allow_shell:
-            built_in.append(shell_job_type(allowed=True))
-        return own + built_in
-
-    def _types_changed(self, added: JobType) -> None:
-        self._is_announced = False
-        if added.function is not None:
-            attach(added.function, self._middleware)
 
     def limit(
         self,
@@ -142,69 +95,6 @@ class App(AppHooks, JobTypeRegistry):
         if self._store is not None:
             self._store.terms.limits = self.settings.declared_limits
 
-    # --- the store ---------------------------------------------------------------------------------------
-
-    @property
-    def store(self) -> PersistenceAdapter:
-        """The open store, in which the job types of this App are announced."""
-        app = self._at_home()
-        with app._lock:
-            store = app._opened()
-            if not app._is_announced:
-                store.write_sync(announce, app._announcements())
-                app._is_announced = True
-            return store
-
-    def _at_home(self) -> App:
-        """The App itself, in its own process: a forked child leaves the store to its parent and opens one anew."""
-        app = self._origin
-        if app._pid != os.getpid():
-            app._pid = os.getpid()
-            app._lock = threading.RLock()
-            app._store = None
-            app._is_announced = False
-            app._supervisor = None
-        return app
-
-    def _opened(self) -> PersistenceAdapter:
-        if self._store is None:
-            terms = StoreTerms(IdSource(), self.settings.declared_limits, self.settings.aging_s)
-            self._store = open_store(self.settings.store, terms, clock=self._clock)
-        return self._store
-
-    def _announcements(self) -> list[AnnouncedType]:
-        return [announcement(job_type) for job_type in self.job_types]
-
-    def _joining(self, connection: Any) -> PersistenceAdapter:
-        """The store, its job types made known inside the caller's transaction: one beside it would wait for its end."""
-        app = self._at_home()
-        with app._lock:
-            store = app._opened()
-            if not app._is_announced:
-                announce(store.joined(connection), app._announcements())
-            return store
-
-    @contextlib.contextmanager
-    def connection(self) -> Iterator[Any]:
-        """A transaction on the store's own database, for tables of yours: an apsw or a psycopg connection.
-
-        Committed when the block ends, rolled back if it ends with an exception. Hand it to
-        `with_options(connection=…)`, and the jobs are stored in the same transaction.
-        """
-        with self.store.connection() as connection:
-            yield connection
-
-    def close(self) -> None:
-        """Closes the store; it is opened again when it is needed."""
-        app = self._at_home()
-        if app is not self:
-            return app.close()
-        with self._lock:
-            if self._store is not None:
-                self._store.close()
-                self._store = None
-                self._is_announced = False
-
     # --- enqueueing --------------------------------------------------------------------------------------
 
     def with_options(self, **options: Any) -> App:
@@ -221,11 +111,6 @@ class App(AppHooks, JobTypeRegistry):
         twin = object.__new__(App)
         twin.__dict__ = {**self.__dict__, "_options": {**self._options, **options}, "_original": self._origin}
         return twin
-
-    @property
-    def _origin(self) -> App:
-        original: App = self.__dict__.get("_original", self)
-        return original
 
     def call(self, target: Target, /, **params: Any) -> PendingJob:
         """Describes a job for `enqueue_many` and `group`, and stores nothing."""

@@ -9,7 +9,8 @@ import threading
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.job import Job
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.cancel import cancel_job, tip_of
+from holdbeat.store.jobs.cancel import cancel_job
+from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction

@@ -21,6 +21,7 @@ from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.errors import Invalid, SettingsError
 from holdbeat.domain.lease import PRESETS, LeaseTerms
 from holdbeat.domain.limit import Limit, Limits, limit_of
+from holdbeat.domain.old_words import OLD_SETTINGS
 
 FILE = "holdbeat.toml"
 PREFIX = "HOLDBEAT_"
@@ -32,6 +33,18 @@ _NOT_SETTINGS = frozenset(
     }
 )  # fmt: skip
 """Environment variables of ours that name other things; the other lines are what a shell job is handed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectRoute:
+    """What an extra path of direct requests leads to."""
+
+    type: str
+    bare: bool = False
+    """Whether the body is always the params, and the answer always the result."""
+
+    def __str__(self) -> str:
+        return f"{self.type} (bare)" if self.bare else self.type
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +66,13 @@ class Settings:
     horizon_s: float = 10
     trigger_batch: int = 500
     aging_s: float = 0
+    starved_s: float = 300
+    direct_burst: int = 0
     retention_days: float = 30
     suspend_s: float = 5
     allow_shell: bool = False
     legacy_api: bool = True
-    direct_routes: Mapping[str, str] = field(default_factory=dict)
+    direct_routes: Mapping[str, DirectRoute] = field(default_factory=dict)
     exposed: str = "auto"
     outbound_allow: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
@@ -164,6 +179,8 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "horizon_s": (0.1, 3600),
     "trigger_batch": (1, 100_000),
     "aging_s": (0, 31_536_000),
+    "starved_s": (1, 86_400),
+    "direct_burst": (0, 1_000_000),
     "retention_days": (0, 36_500),
     "suspend_s": (0, 3600),
 }
@@ -205,25 +222,12 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-_OLD_NAMES = {
-    "lease_duration": "lease_s (seconds)",
-    "lease_duration_seconds": "lease_s",
-    "lease_timeout": "lease_s (seconds)",
-    "heartbeat_interval": "heartbeat_s (seconds)",
-    "heartbeat_interval_seconds": "heartbeat_s",
-    "grace_period": "grace_s (seconds)",
-    "max_workers": "slots",
-    "max_concurrent_jobs": "concurrency",
-}
-"""Words of other schedulers, and what replaces them."""
-
-
 def _checked(name: str, value: Any, origin: str) -> Any:
     """A value of the right kind and within its bounds, or a refusal that names the setting."""
     if name not in _FIELDS:
         near = get_close_matches(name, [*_FIELDS, "preset"], 1)
-        if name in _OLD_NAMES:
-            hint = f" It is called {_OLD_NAMES[name]} here."
+        if name.lower() in OLD_SETTINGS:
+            hint = f" It is called {OLD_SETTINGS[name.lower()]} here."
         elif near:
             hint = f" Did you mean {near[0]}?"
         else:
@@ -309,19 +313,27 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(part.strip() for part in parts if part.strip())
 
 
-def _routes(value: Any) -> dict[str, str]:
-    """A map from path to job type, as a TOML table, JSON, or `/path=type,/other=type`."""
+def _routes(value: Any) -> dict[str, DirectRoute]:
+    """A map from path to job type or to {type, bare}, as a TOML table, JSON, or `/path=type,/other=type`."""
     if isinstance(value, str):
         text = value.strip()
         if text.startswith("{"):
             value = json.loads(text)
         else:
             value = dict(part.split("=", 1) for part in text.split(",") if part.strip())
-    routes = {str(path).strip(): str(type_).strip() for path, type_ in dict(value).items()}
-    for path, type_ in routes.items():
-        if not path.startswith("/") or not type_:
-            raise ValueError("each route is a path that begins with / and the name of a job type")
-    return routes
+    return {str(path).strip(): _route(str(path).strip(), entry) for path, entry in dict(value).items()}
+
+
+def _route(path: str, entry: Any) -> DirectRoute:
+    if isinstance(entry, DirectRoute):
+        return entry
+    fields = dict(entry) if isinstance(entry, Mapping) else {"type": entry}
+    type_, bare = fields.pop("type", None), fields.pop("bare", False)
+    if not path.startswith("/") or not isinstance(type_, str) or not type_.strip():
+        raise ValueError("each route is a path that begins with / and the name of a job type")
+    if fields or not isinstance(bare, bool):
+        raise ValueError('a route is written "/path" = "type" or "/path" = {type = "type", bare = true}')
+    return DirectRoute(type_.strip(), bare)
 
 
 def _limits(value: Any) -> dict[str, dict[str, Any]]:

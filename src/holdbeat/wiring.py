@@ -49,7 +49,7 @@ class Composition:
         from holdbeat.store.running.shared_terms import terms_in_force
         from holdbeat.store.transaction import StoreTerms
 
-        terms = StoreTerms(IdSource(), settings.declared_limits, settings.aging_s)
+        terms = StoreTerms(IdSource(), settings.declared_limits, settings.aging_s, settings.direct_burst)
         store = open_store(settings.store, terms, create=create)
         try:
             store.terms = store.read_sync(terms_in_force)
@@ -164,6 +164,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     import asyncio
 
     from holdbeat.engine.shutdown_watch import ShutdownWatch
+    from holdbeat.store.migrate import NEWER_SCHEMA
 
     store = await asyncio.to_thread(lambda: app.store)
     metrics = _metrics(store) if has_api or app.settings.metrics_port is not None else None
@@ -174,13 +175,17 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
         await api.loop.run(api.server.check_access())
     ends = asyncio.Event()
     code = 0
+    grace_s: float | None = None
 
     def on_refused(error: StoreRefused) -> None:
-        nonlocal code
+        nonlocal code, grace_s
         code = EXIT_STORE_REFUSED
         log.critical("%s", error)
         ends.set()
-        supervisor.hurry()
+        # A store that was upgraded still takes what running handlers have to say; other refused stores do not.
+        if error.code != NEWER_SCHEMA:
+            grace_s = 0.0
+            supervisor.hurry()
 
     def on_signal() -> None:
         if ends.is_set():
@@ -205,7 +210,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     log.info("shutting down; a second signal ends the grace")
     if api is not None:
         api.loop.call(api.server.begin_to_stop)
-    await supervisor.stop(0.0 if code else None)
+    await supervisor.stop(grace_s)
     if api is not None:
         await api.stop()
     if metrics_server is not None:

@@ -131,7 +131,7 @@ class Served:
             "shutdown_grace_s": 0.2,
             **settings,
         }
-        self.settings = Settings(store=url, **given)
+        self.settings = Settings().with_changes(store=url, **given)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="served", daemon=True)
         self._thread.start()

@@ -155,6 +155,21 @@ def test_an_extra_path_that_would_hide_another_or_is_none_is_refused_at_the_star
 
 
 @pytest.mark.rule("DIR-05")
+def test_an_extra_path_takes_bare_params_and_may_answer_the_bare_result(serve: Serve) -> None:
+    server = serve(direct_routes={"/echo": "echo", "/bare/echo": {"type": "echo", "bare": True}})
+    post = server.client.post
+    assert post("/echo", json={"x": 3}).json()["result"] == {"x": 3, "text": None}
+    assert post("/echo", json={"params": {"x": 4}, "wait_s": 5}).json()["result"] == {"x": 4, "text": None}
+    assert post("/bare/echo", json={"x": 5}).json() == {"x": 5, "text": None}
+    assert post("/bare/echo").json() == {"x": 1, "text": None}
+    problem_of(post("/bare/echo", json={"params": {"x": 5}}), 422, "invalid_params")
+    problem_of(post("/echo", json={"x": "no"}), 422, "invalid_params")
+    problem_of(post("/echo", json=[1]), 422, "invalid_body")
+    answers = server.client.get("/openapi.json").json()["paths"]["/bare/echo"]["post"]["responses"]
+    assert answers["200"]["content"]["application/json"]["schema"] == {}
+
+
+@pytest.mark.rule("DIR-05")
 def test_several_extra_paths_may_lead_to_one_type(serve: Serve) -> None:
     server = serve(direct_routes={"/one/echo": "echo", "/two-echo": "echo", "/two_echo": "echo"})
     for path in ("/one/echo", "/two-echo", "/two_echo"):

@@ -61,3 +61,18 @@ def test_a_legacy_batch_holds_no_more_jobs_than_any_other(served: Served, client
     new = problem_of(client.post("/api/jobs/batch", json={"jobs": jobs}), 422)
     assert (old["detail"], old["code"], old["field"]) == (new["detail"], new["code"], new["field"])
     assert client.get("/api/stats").json()["jobs"]["total"] == before
+
+
+@pytest.mark.rule("CON-004", "DEC-006")
+def test_the_oldest_words_for_a_status_are_understood_by_the_old_list_and_explained_by_the_new(
+    served: Served, client: httpx2.Client
+) -> None:
+    job_id = served.submit("fail", retry_policy={"max_attempts": 0})["id"]
+    served.wait_for(job_id, "FAILED")
+    assert listed(client, status="error")[job_id] == "failed"
+    assert job_id not in listed(client, status="dispatched")
+    for word, ours in (("error", "FAILED"), ("succeeded", "COMPLETED"), ("PENDING", "QUEUED")):
+        refused = problem_of(client.get("/api/jobs", params={"status": word}), 422)
+        assert f"It is called {ours} here." in refused["detail"]
+    refused = problem_of(client.post("/api/endpoints", json={"maxExecutionTimeMs": 5}), 422, "unknown_field")
+    assert "It is called max_execution_s (seconds)." in refused["detail"]

@@ -116,6 +116,7 @@ def least_requests(served: Served) -> dict[str, tuple[str, str, Any]]:
         "WebhookChange": ("PATCH", f"/api/webhooks/{webhook(served)}", {}),
         "RotateRequest": ("POST", f"/api/webhooks/{webhook(served)}/rotate", {}),
         "DirectRequest": ("POST", "/api/direct/echo", {}),
+        "MappedDirectRequest": ("POST", "/story/generate", {}),
         "LegacyTrigger": ("POST", "/jobs/echo/trigger", {}),
         "LegacyBatch": ("POST", "/jobs/batch/trigger", {"jobs": [{"type": "echo"}]}),
     }

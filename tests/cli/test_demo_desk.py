@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from holdbeat.demo import CONCURRENCY, STORIES_WAITING, demo, make_app
 from holdbeat.settings import Settings
-from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.queue.pauses import pause
 from holdbeat.store.reads.queue_view import queue
 

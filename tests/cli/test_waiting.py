@@ -32,6 +32,15 @@ def test_waiting_shows_the_id_and_the_progress_and_ctrl_c_leaves_the_job_to_go_o
     holdbeat("cancel", job_id)
 
 
+@pytest.mark.rule("OPS-01")
+def test_waiting_for_a_delayed_job_shows_when_it_starts(server: Server) -> None:
+    output = server.command.on_a_terminal(
+        "submit", "story", "--delay", "1h", "--wait", interrupted_at="starts in", code=130
+    )
+    assert re.search(r"QUEUED  starts in (59 m \d+ s|1 h 0 m)  \d+ s", output)
+    server.command("cancel", re.findall(ID, output)[0])
+
+
 def test_a_job_that_ends_leaves_no_trace_of_the_waiting_in_the_output(server: Server) -> None:
     done, drawn = server.command.beside_a_terminal("submit", "story", "--wait", "--json")
     job = done.json

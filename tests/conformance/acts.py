@@ -15,8 +15,8 @@ from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.params import dumps
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.postgres.store import PostgresStore
-from holdbeat.store.queue.cancel import cancel_job
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.groups import create_group, load_group
 from holdbeat.store.reads.event_log import newest_events
@@ -40,9 +40,10 @@ def open_at(
     aging_s: float = 0,
     create: bool = True,
     ids: IdSource | None = None,
+    direct_burst: int = 0,
 ) -> PersistenceAdapter:
     """A Store on a file (`sqlite:///…`) or a database (`postgresql://…`)."""
-    terms = StoreTerms(ids or IdSource(), ConcurrencyPolicy.parse(concurrency).limits(), aging_s)
+    terms = StoreTerms(ids or IdSource(), ConcurrencyPolicy.parse(concurrency).limits(), aging_s, direct_burst)
     if url.startswith("sqlite:///"):
         return SqliteStore(url.removeprefix("sqlite:///"), terms, clock=clock, create=create)
     return PostgresStore(url, terms, clock=clock, create=create)
@@ -64,8 +65,16 @@ class OpenStore:
         aging_s: float = 0,
         create: bool = True,
         clock: Clock | None = None,
+        direct_burst: int = 0,
     ) -> PersistenceAdapter:
-        store = open_at(self.url, clock=clock or self.clock, concurrency=concurrency, aging_s=aging_s, create=create)
+        store = open_at(
+            self.url,
+            clock=clock or self.clock,
+            concurrency=concurrency,
+            aging_s=aging_s,
+            create=create,
+            direct_burst=direct_burst,
+        )
         self._opened.append(store)
         return store
 

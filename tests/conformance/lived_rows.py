@@ -119,7 +119,7 @@ def _row(columns: list[str], row: Any) -> tuple[tuple[str, Any], ...]:
     values.pop("xid", None)  # the number of the transaction that wrote an Event, on PostgreSQL alone
     path = values.pop("path", None)
     if path is not None:
-        values["data"] = Path(path).read_bytes()
+        values["data"] = Path(path).read_bytes() if Path(path).exists() else "a file that is gone"
     return tuple(sorted(values.items()))
 
 

@@ -28,11 +28,12 @@ from holdbeat.store.access.exposed_servers import note_server
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.durable.steps import StepEntry, keep_step
+from holdbeat.store.firing.manual_fire import trigger_schedule
+from holdbeat.store.jobs.cancel import cancel_group
+from holdbeat.store.jobs.edit_job import change_job
+from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.limits.changes import declare_limits, set_limit
-from holdbeat.store.queue.cancel import cancel_group
-from holdbeat.store.queue.edit_job import change_job
 from holdbeat.store.queue.job_types import AnnouncedType, announce
-from holdbeat.store.queue.manual_retry import retry_job
 from holdbeat.store.queue.move import move_job, reorder
 from holdbeat.store.queue.pauses import pause
 from holdbeat.store.queue.submission import submit
@@ -48,7 +49,6 @@ from holdbeat.store.running.run_output import (
 )
 from holdbeat.store.running.shared_terms import note_terms
 from holdbeat.store.running.workers import begin_stopping, stop_worker
-from holdbeat.store.schedules.manual_fire import trigger_schedule
 from holdbeat.store.schedules.schedules import delete_schedule, disable_schedule, pause_schedule, set_hints
 from holdbeat.store.webhooks.deliveries import DeliveryResult, finish_deliveries, take_deliveries
 from holdbeat.store.webhooks.subscriptions import create_webhook, patch_webhook, rotate_webhook, server_secret

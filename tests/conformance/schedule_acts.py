@@ -10,9 +10,9 @@ from holdbeat.domain.job import Job
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.schedule import Schedule
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.firing.fire_due import Firing, fire_due
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.reads.list_jobs import list_jobs
-from holdbeat.store.schedules.firing import Firing, fire_due
 from holdbeat.store.schedules.occurrences import list_occurrences
 from holdbeat.store.schedules.schedules import create_schedule, get_schedule
 from tests.conformance.acts import TYPES, instant, rows

@@ -10,7 +10,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.edit_job import change_job
+from holdbeat.store.jobs.edit_job import change_job
 from tests.conformance.acts import (
     OpenStore,
     claim_all,

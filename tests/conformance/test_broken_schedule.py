@@ -15,6 +15,7 @@ from holdbeat.engine.schedule_trigger import ScheduleTrigger
 from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.observe.explain import explain_schedule
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.firing.upcoming import drifted, realign
 from holdbeat.store.reads.needs_attention import next_schedules, troubled_schedules, unknown_zones
 from holdbeat.store.schedules.schedules import (
     disable_schedule,
@@ -24,7 +25,6 @@ from holdbeat.store.schedules.schedules import (
     resume_schedules,
     set_hints,
 )
-from holdbeat.store.schedules.upcoming import drifted, realign
 from tests.conformance.acts import change, claim_one, complete, count, enqueue_one, look, rows
 from tests.conformance.schedule_acts import (
     assert_each_due_time_once,

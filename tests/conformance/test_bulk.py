@@ -14,7 +14,7 @@ from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure
 from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.bulk import cancel_where, retry_where
+from holdbeat.store.jobs.bulk import cancel_where, retry_where
 from tests.conformance.acts import (
     OpenStore,
     cancel,

@@ -9,8 +9,8 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S
 from holdbeat.domain.views import schedule_json, template_json
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.firing.manual_fire import trigger_schedule
 from holdbeat.store.queue.templates import create_template, get_template, patch_template
-from holdbeat.store.schedules.manual_fire import trigger_schedule
 from holdbeat.store.schedules.schedules import patch_schedule
 from tests.conformance.schedule_acts import announce_types, fire_all, jobs_of, make, make_endpoint, seen
 

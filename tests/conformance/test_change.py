@@ -12,7 +12,7 @@ from holdbeat.domain.errors import Conflict, Invalid, NotFound
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import Hold, JobStatus
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.edit_job import change_job
+from holdbeat.store.jobs.edit_job import change_job
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from tests.conformance.acts import (
     OpenStore,

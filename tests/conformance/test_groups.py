@@ -14,7 +14,7 @@ from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.cancel import cancel_group
+from holdbeat.store.jobs.cancel import cancel_group
 from holdbeat.store.running.claim import Vacancy, claim
 from tests.conformance.acts import (
     OpenStore,

@@ -12,9 +12,9 @@ from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import JobStatus, RetryPolicy
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.bulk import retry_where
-from holdbeat.store.queue.edit_job import change_job
-from holdbeat.store.queue.manual_retry import retry_job, retry_run
+from holdbeat.store.jobs.bulk import retry_where
+from holdbeat.store.jobs.edit_job import change_job
+from holdbeat.store.jobs.manual_retry import retry_job, retry_run
 from tests.conformance.acts import (
     cancel,
     claim_all,

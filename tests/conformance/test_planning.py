@@ -13,10 +13,10 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.schedule import Schedule
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.firing.manual_fire import trigger_schedule
+from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
 from holdbeat.store.schedules.after_run import replan_orphan
-from holdbeat.store.schedules.manual_fire import trigger_schedule
 from holdbeat.store.schedules.schedules import (
     clear_hints,
     disable_schedule,

@@ -16,6 +16,7 @@ from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Claim
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.postgres.database import Link
+from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.sessions import end_standing_sessions
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.postgres.transaction import PostgresTransaction
@@ -93,24 +94,29 @@ def test_a_claim_and_a_settle_without_an_answer_are_done_once(
 
 
 @pytest.mark.rule("DEC-008")
-def test_a_transaction_whose_traces_are_missing_was_not_committed_whoever_has_its_id_now(
+def test_a_transaction_whose_events_are_missing_was_not_committed_whoever_has_its_id_now(
     open_store: OpenStore,
 ) -> None:
     store = open_store()
     assert isinstance(store, PostgresStore)
     link = Link(open_store.url)
-    seen: list[tuple[str, Transaction]] = []
+    seen: list[tuple[str, PostgresTransaction]] = []
 
     def note(tx: Transaction) -> None:
+        assert isinstance(tx, PostgresTransaction)
         enqueue(tx, [NewJob("a")])
         seen.append((tx.rows("SELECT pg_current_xact_id()::text")[0][0], tx))
 
     store.write_sync(note)
     ((xid, tx),) = seen
-    assert store._was_committed(link, xid, tx)  # type: ignore[arg-type]
+
+    def is_committed(xid: str) -> bool:
+        return was_committed(link, xid, tx.written, store.clock, patience_s=8.0)
+
+    assert is_committed(xid)
     link.get().execute("DELETE FROM events")
-    assert not store._was_committed(link, xid, tx)  # type: ignore[arg-type]
-    assert not store._was_committed(link, "99999999999", tx)  # type: ignore[arg-type]
+    assert not is_committed(xid)
+    assert not is_committed("99999999999")
     link.close()
 
 

@@ -11,7 +11,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.recovery.prune import PASS_EVERY_S, Pruned, prune, prune_events
 from holdbeat.store.running.reservations import cancel_reservation
 from holdbeat.store.running.run_output import (
@@ -47,6 +47,12 @@ ONE_RETRY = RetryPolicy(max_attempts=1, base_delay_s=0)
 
 def month_ago(clock: ManualClock) -> datetime:
     return clock.now() - timedelta(days=30)
+
+
+def events_pruned(tx: Transaction, before: datetime, limit: int) -> int:
+    gone = Pruned()
+    prune_events(tx, before, limit, gone)
+    return gone.rows
 
 
 def prune_all(store: PersistenceAdapter, clock: ManualClock, limit: int = 200) -> Pruned:
@@ -224,7 +230,7 @@ def test_events_go_from_the_beginning_of_the_log_in_small_batches(
     clock.advance(40 * DAY_S)
     enqueue_one(store)
     sizes = []
-    while gone := store.write_sync(prune_events, month_ago(clock), 3).rows:
+    while gone := store.write_sync(events_pruned, month_ago(clock), 3):
         sizes.append(gone)
     assert sizes == [3, 3, 1]
     assert count(store, "events") == 1

@@ -12,8 +12,9 @@ from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.cancel import cancel_job, roots_of
+from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.reads.chains import roots_of
 from holdbeat.store.reads.list_jobs import list_jobs, list_runs
 from holdbeat.store.reads.queue_view import queue
 from holdbeat.store.running.claim import Vacancy, claim

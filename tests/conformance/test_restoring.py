@@ -17,6 +17,7 @@ from holdbeat.domain.errors import Conflict, StoreRefused
 from holdbeat.domain.job import JobStatus, NewJob
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
+from holdbeat.store.maintenance.backup import backup
 from holdbeat.store.maintenance.restore import restore
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
@@ -38,7 +39,7 @@ def copy(tmp_path: Path) -> str:
     """A backup of a store with three jobs."""
     store = opened(tmp_path / "source.db")
     enqueue_all(store, [NewJob("a", {}) for _ in range(3)])
-    store.backup(str(tmp_path / "copy.db"))
+    backup(store.path, str(tmp_path / "copy.db"))
     store.close()
     return str(tmp_path / "copy.db")
 
@@ -170,7 +171,7 @@ def test_work_that_ran_when_a_backup_was_taken_is_recovered_at_once_after_its_re
     job = enqueue_one(store)
     (taken,) = claim_all(store)
     store.announce_alive(taken.lease.worker_id)
-    store.backup(str(tmp_path / "copy.db"))
+    backup(store.path, str(tmp_path / "copy.db"))
     if is_there:
         opened(target).close()
     restore(str(tmp_path / "copy.db"), str(target), now=NOW, force=is_there)

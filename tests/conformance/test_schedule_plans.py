@@ -11,13 +11,13 @@ from holdbeat.domain.run import Outcome
 from holdbeat.domain.schedule_edit import created
 from holdbeat.domain.schedule_steps import replanned
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.firing.fire_due import fire_due
+from holdbeat.store.firing.upcoming import look_ahead
 from holdbeat.store.reads.needs_attention import failing_schedules, next_schedules, troubled_schedules
 from holdbeat.store.running.settle import settle
 from holdbeat.store.schedules.after_run import orphaned_schedules
-from holdbeat.store.schedules.firing import fire_due
 from holdbeat.store.schedules.schedule_reports import list_schedules
 from holdbeat.store.schedules.schedule_rows import insert_schedules
-from holdbeat.store.schedules.upcoming import look_ahead
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import change, claim_all, settlement
 from tests.conformance.plans import plans_of

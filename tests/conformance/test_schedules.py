@@ -15,10 +15,10 @@ from holdbeat.domain.job import Hold
 from holdbeat.domain.redaction import REDACTED
 from holdbeat.domain.views import endpoint_json, occurrence_json, schedule_json
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.firing.manual_fire import trigger_schedule
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.templates import archive_template, create_template
 from holdbeat.store.schedules.endpoints import get_endpoint
-from holdbeat.store.schedules.manual_fire import trigger_schedule
 from holdbeat.store.schedules.schedules import (
     create_schedule,
     delete_schedule,

@@ -213,7 +213,9 @@ def test_the_file_of_an_open_store_cannot_be_opened_as_a_plain_file(tmp_path: Pa
         assert refusal(lambda: Path("holdbeat.db").read_bytes()) == in_use
         assert refusal(lambda: os.open("holdbeat.db-shm", os.O_RDONLY)) == in_use
         assert refusal(lambda: shutil.copy("holdbeat.db", "copy.db")) == in_use
-        app.store.backup("backup.db")
+        from holdbeat.store.maintenance.backup import backup
+
+        backup(app.store.path, "backup.db")
         app.close()
         shutil.copy("holdbeat.db", "copy.db")
         """,

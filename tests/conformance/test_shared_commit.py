@@ -12,7 +12,7 @@ import pytest
 from holdbeat.domain.errors import Conflict
 from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.sqlite.store import SqliteStore
 from holdbeat.store.transaction import Transaction
@@ -49,7 +49,7 @@ def test_sixty_four_waiting_callers_share_their_commits(store: PersistenceAdapte
     commits: list[int] = []
     with all_writers_busy(store):
         if isinstance(store, SqliteStore):
-            store._connection.set_wal_hook(lambda *found: commits.append(found[-1]) or 0)  # type: ignore[func-returns-value]
+            store._file.writer.set_wal_hook(lambda *found: commits.append(found[-1]) or 0)  # type: ignore[func-returns-value]
         futures = [hand_in(store, enqueue, [NewJob("a", {"n": n})]) for n in range(64)]
     ids = {future.result(20).jobs[0].id for future in futures}
     assert len(ids) == 64

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown
+from holdbeat.store.maintenance.backup import backup
 from holdbeat.store.sqlite.file import MEMORY
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import count, enqueue_one, open_at, rows
@@ -28,10 +29,10 @@ def test_a_backup_taken_in_use_is_whole_and_never_overwrites(path: Path, tmp_pat
     store = opened(path)
     enqueue_one(store)
     target = tmp_path / "backup.db"
-    store.backup(str(target))
+    backup(store.path, str(target))
     assert store.integrity_problems() == []
     with pytest.raises(Conflict) as refusal:
-        store.backup(str(target))
+        backup(store.path, str(target))
     assert refusal.value.code == "target_exists"
     store.close()
     copy = opened(target, create=False)
@@ -43,7 +44,7 @@ def test_a_backup_taken_in_use_is_whole_and_never_overwrites(path: Path, tmp_pat
 @pytest.mark.rule("DEC-002")
 def test_every_connection_writes_ahead_and_waits_for_the_disk(path: Path) -> None:
     store = opened(path)
-    asked = [store._connection.execute(f"PRAGMA {name}").fetchall()[0][0] for name in ("journal_mode", "synchronous")]
+    asked = [store._file.writer.execute(f"PRAGMA {name}").fetchall()[0][0] for name in ("journal_mode", "synchronous")]
     assert asked == ["wal", 2]
     assert path.stat().st_mode & 0o777 == 0o600
     store.close()

@@ -12,7 +12,7 @@ from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.steps import LeaseGone, StepEntry, keep_step, kept_values, list_steps
-from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.recovery.prune import prune
 from tests.conformance.acts import (
     cancel,

@@ -15,8 +15,8 @@ from holdbeat.domain.job import Hold, Job, RetryPolicy
 from holdbeat.domain.submission import Submission
 from holdbeat.handlers.http import HTTP_PARAMS_SCHEMA
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.bulk import cancel_where
-from holdbeat.store.queue.cancel import cancel_group, cancel_job
+from holdbeat.store.jobs.bulk import cancel_where
+from holdbeat.store.jobs.cancel import cancel_group, cancel_job
 from holdbeat.store.queue.enqueue import Enqueued
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.submission import submit, submit_group

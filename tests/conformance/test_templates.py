@@ -13,6 +13,7 @@ from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.views import schedule_json, template_json
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.firing.manual_fire import trigger_schedule
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.submission import submit
 from holdbeat.store.queue.templates import (
@@ -22,7 +23,6 @@ from holdbeat.store.queue.templates import (
     patch_template,
     save_template,
 )
-from holdbeat.store.schedules.manual_fire import trigger_schedule
 from holdbeat.store.schedules.schedules import create_schedule
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import OpenStore, count, events_of, rows

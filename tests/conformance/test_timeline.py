@@ -10,7 +10,7 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.reads.event_log import newest_events
 from holdbeat.store.reads.needs_attention import (
     failed_for_good,

@@ -18,8 +18,8 @@ from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import SignalWait, give_up_waiting, look_for_signal, send_signal
 from holdbeat.store.durable.steps import LeaseGone, kept_values
-from holdbeat.store.queue.cancel import tip_of
-from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.jobs.manual_retry import retry_job
+from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.stats import job_counts
 from holdbeat.store.recovery.prune import prune
 from holdbeat.store.running.settle import Settled

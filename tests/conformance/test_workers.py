@@ -12,19 +12,11 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.reads.workers import all_workers, has_live_worker_for, list_workers, live_workers
 from holdbeat.store.recovery.recover import find_trouble
 from holdbeat.store.running.reservations import cancel_reservation
 from holdbeat.store.running.settle import Settled
-from holdbeat.store.running.workers import (
-    all_workers,
-    beat,
-    begin_stopping,
-    has_live_worker_for,
-    list_workers,
-    live_workers,
-    signals,
-    stop_worker,
-)
+from holdbeat.store.running.workers import beat, begin_stopping, signals, stop_worker
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import (
     cancel,

@@ -23,8 +23,8 @@ from holdbeat.engine.retention import Retention
 from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.stop import StopReason
 from holdbeat.job_handle import JobHandle
-from holdbeat.store.queue.cancel import cancel_job
-from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.jobs.cancel import cancel_job
+from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.running.workers import stop_worker
 from holdbeat.store.schedules.schedules import create_schedule
 from holdbeat.store.webhooks.deliveries import DeliveryResult, finish_deliveries, take_deliveries

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdbeat.domain.job import JobStatus
-from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.jobs.cancel import cancel_job
 from tests.crash.processes import Field, eventually, field
 from tests.engine.acting import event_names, rows, value
 

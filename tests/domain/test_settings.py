@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdbeat.domain.errors import SettingsError
-from holdbeat.settings import Settings
+from holdbeat.settings import DirectRoute, Settings
 
 pytestmark = pytest.mark.rule("OPS-01")
 
@@ -106,7 +106,7 @@ def test_lists_maps_and_truths_are_read_from_text_and_from_toml(tmp_path: Path) 
         '[direct_routes]\n"/a" = "story"\n"/b" = "other"\n'
     )
     assert from_text == load(file=toml(tmp_path, text))
-    assert from_text.direct_routes == {"/a": "story", "/b": "other"}
+    assert from_text.direct_routes == {"/a": DirectRoute("story"), "/b": DirectRoute("other")}
     assert from_text == load(
         {"outbound_allow": ["10.0.0.1", "example.org"], "direct_routes": '{"/a": "story", "/b": "other"}',
          "allow_shell": True, "legacy_api": False}
@@ -152,8 +152,28 @@ def test_only_loopback_addresses_count_as_this_machine(host: str, is_loopback: b
 @pytest.mark.rule("OPS-01")
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("lease_duration", "lease_s"), ("heartbeat_interval", "heartbeat_s"), ("max_workers", "slots")],
+    [
+        ("lease_duration", "lease_s"),
+        ("heartbeat_interval", "heartbeat_s"),
+        ("max_workers", "slots"),
+        ("grace_period", "grace_s"),
+        ("poll_interval", "recover_s"),
+        ("max_retries", "retry_policy.max_attempts"),
+        ("maxExecutionTimeMs", "max_execution_s"),
+        ("minIntervalMs", "min_interval_s"),
+        ("batchSize", "trigger_batch"),
+    ],
 )
 def test_an_old_word_for_a_setting_is_refused_with_the_name_that_replaces_it(old: str, new: str) -> None:
     with pytest.raises(SettingsError, match=f"It is called {new}"):
         Settings().with_changes(**{old: 60})
+
+
+@pytest.mark.rule("OPS-01", "DIR-05")
+def test_a_direct_route_is_a_type_or_a_table_with_its_form(tmp_path: Path) -> None:
+    routes = '[direct_routes]\n"/story/generate" = {type = "story", bare = true}\n"/plain" = {type = "story"}\n'
+    read = load(file=toml(tmp_path, routes)).direct_routes
+    assert read == {"/story/generate": DirectRoute("story", bare=True), "/plain": DirectRoute("story")}
+    for wrong in ({"bare": True}, {"type": "story", "bare": "yes"}, {"type": "story", "form": 1}, {"type": ""}):
+        with pytest.raises(SettingsError, match="direct_routes"):
+            load({"direct_routes": {"/a": wrong}})

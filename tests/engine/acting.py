@@ -88,7 +88,7 @@ class Outage:
         self._lock: apsw.Connection | None = None
         if isinstance(store, SqliteStore):
             # Impatient, so that a test need not wait ten seconds for a refusal.
-            store._connection.set_busy_timeout(50)
+            store._file.writer.set_busy_timeout(50)
         else:
             monkeypatch.setattr(store, "patience_s", 0.2)
             self._server = request.getfixturevalue("postgres_server")

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from holdbeat import Context
+from holdbeat import Context, RateLimited
 
 
 def polite(mark: str) -> None:
@@ -47,3 +47,8 @@ def reports_on(ctx: Context, diary: str) -> None:
 def slot_number(ctx: Context) -> int | None:
     """The number of the slot, as a process of its own knows it."""
     return ctx.slot
+
+
+def told_to_wait() -> None:
+    """A call that is answered "later", in a process of its own."""
+    raise RateLimited("come back", retry_after="1s")

@@ -8,9 +8,9 @@ from typing import Any
 
 from holdbeat.domain.clock import ManualClock, from_iso
 from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.store.firing.fire_due import fire_due
 from holdbeat.store.postgres.transaction import PostgresTransaction
 from holdbeat.store.running.settle import settle
-from holdbeat.store.schedules.firing import fire_due
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from tests.conformance.acts import claim_all, open_at, settlement
 

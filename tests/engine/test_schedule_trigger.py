@@ -18,7 +18,7 @@ from holdbeat.domain.schedule import Schedule
 from holdbeat.engine.schedule_trigger import ScheduleTrigger
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.schedules.firing import Firing
+from holdbeat.store.firing.fire_due import Firing
 from holdbeat.store.schedules.schedules import patch_schedule, pause_schedule, resume_schedule, set_hints
 from tests.conformance.acts import OpenStore, change, claim_all, complete, count, open_at, rows
 from tests.conformance.schedule_acts import (

@@ -110,3 +110,22 @@ async def test_a_cancelled_task_cancels_the_coroutine_that_waits_in_it() -> None
     task.cancel()
     await tasks.ended()
     assert ended == ["one"]
+
+
+@pytest.mark.rule("EXE-01")
+async def test_one_that_cancels_its_own_task_and_returns_does_not_cancel_the_next() -> None:
+    ended: list[int] = []
+
+    async def execute(number: int) -> None:
+        if number == 0:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            return
+        await asyncio.sleep(0)
+        ended.append(number)
+
+    tasks = SerialTasks(execute)
+    tasks.start(range(3))
+    await tasks.ended()
+    assert sorted(ended) == [1, 2]

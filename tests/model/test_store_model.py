@@ -23,7 +23,7 @@ from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import ErrorKind, Outcome
-from holdbeat.store.queue.cancel import cancel_group
+from holdbeat.store.jobs.cancel import cancel_group
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.settle_and_claim import turn
 from tests.conformance.acts import (

@@ -10,8 +10,9 @@ from unittest import mock
 from holdbeat.domain.retry import RetryController, RetryVerdict, spread_of
 from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.heartbeat import Heartbeat
-from holdbeat.store.running import end_runs, settle
-from holdbeat.store.schedules import firing
+from holdbeat.store.firing import fire_due
+from holdbeat.store.jobs import end_runs
+from holdbeat.store.running import settle
 from holdbeat.store.schedules.occurrences import insert_occurrences
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -92,8 +93,8 @@ def fires_twice() -> Iterator[None]:
         insert_occurrences(tx, occurrences)
 
     with (
-        mock.patch.object(firing, "taken", lambda tx, wanted: set()),
-        mock.patch.object(firing, "insert_occurrences", replace),
+        mock.patch.object(fire_due, "taken", lambda tx, wanted: set()),
+        mock.patch.object(fire_due, "insert_occurrences", replace),
     ):
         yield
 

@@ -24,7 +24,8 @@ from holdbeat.api.problem import answer, problem, wrong_method
 from holdbeat.api.routers import artifacts, direct, health, jobs, limits, login, logs, schedules, system, webhooks
 from holdbeat.api.routes import Routes, Serve, TaggedRoute, router_route
 from holdbeat.domain.errors import SettingsError
-from holdbeat.schemas.system import DirectAnswer, DirectRequest
+from holdbeat.schemas.system import BareParams, DirectAnswer, MappedDirectRequest
+from holdbeat.settings import DirectRoute
 
 TAKEN = frozenset(
     {"", "api", "jobs", "static", "docs", "openapi.json", "login", "logout", "healthz", "readyz", "metrics"}
@@ -110,22 +111,21 @@ def _all_routes(context: ApiContext) -> list[Routes]:
     return mounted
 
 
-def _direct_routes(mapped: Mapping[str, str]) -> Routes:
+def _direct_routes(mapped: Mapping[str, DirectRoute]) -> Routes:
     """The extra paths of direct requests (DIR-05); one that would hide something else is refused (OPS-01)."""
     extra = Routes("direct")
     operations: set[str] = set()
-    for path, type_ in mapped.items():
+    for path, route in mapped.items():
         first = path.strip("/").partition("/")[0]
         if not _PLAIN_PATH.fullmatch(path) or ".." in path:
             what = "is no plain path: write /words/like-these, without parameters"
         elif first in TAKEN:
             what = f"would hide what is served under /{first}: choose another path"
         else:
-            endpoint = direct.mapped(path, type_, operations)
+            endpoint = direct.mapped(path, route, operations)
             operations.add(endpoint.__name__)
-            extra.post(
-                path, body=DirectRequest, body_optional=True, answers={200: DirectAnswer}, refuses=direct.REFUSES
-            )(endpoint)
+            body, answers = (BareParams, Any) if route.bare else (MappedDirectRequest, DirectAnswer)
+            extra.post(path, body=body, body_optional=True, answers={200: answers}, refuses=direct.REFUSES)(endpoint)
             continue
         raise SettingsError(f"direct_routes: {path!r} {what}.", field="direct_routes")
     return extra

@@ -30,8 +30,8 @@ def schema_name(schema: Any) -> str:
 
 
 def field_names(schema: Any) -> frozenset[str]:
-    """The fields that a schema declares."""
-    return frozenset((get_origin(schema) or schema).__annotations__)
+    """The fields that a schema declares; none for Any."""
+    return frozenset(getattr(get_origin(schema) or schema, "__annotations__", ()))
 
 
 class Components:

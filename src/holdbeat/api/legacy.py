@@ -32,9 +32,10 @@ from holdbeat.schemas.legacy import (
     LegacyJobList,
     LegacyTrigger,
 )
-from holdbeat.store.queue.cancel import cancel_job, roots_of, tip_of
+from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.queue.groups import load_group
 from holdbeat.store.queue.submission import submit_group
+from holdbeat.store.reads.chains import roots_of, tip_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.list_jobs import list_jobs
 from holdbeat.store.transaction import Transaction
@@ -55,6 +56,9 @@ WORDS = {
     JobStatus.SKIPPED: "skipped",
     JobStatus.CONTINUED: "running",
 }
+_OLDER_WORDS = {"error": "failed", "dispatched": "running"}
+"""Words that clients of the first version still ask for; answers have the words above."""
+_STATUS_CHOICES = [*dict.fromkeys(WORDS.values()), *_OLDER_WORDS]
 _GROUP_WORDS = {
     GroupStatus.QUEUED: "queued",
     GroupStatus.RUNNING: "running",
@@ -101,7 +105,7 @@ async def legacy_trigger(request: ApiRequest) -> Response:
     "/jobs",
     answers={200: LegacyJobList},
     parameters=(
-        Parameter("status", "Only jobs of this status.", {"enum": list(WORDS.values())}),
+        Parameter("status", "Only jobs of this status.", {"enum": _STATUS_CHOICES}),
         Parameter("type", "Only jobs of this type.", {"type": "string", "minLength": 1, "maxLength": 500}),
         Parameter("limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}),
     ),
@@ -109,7 +113,8 @@ async def legacy_trigger(request: ApiRequest) -> Response:
 )
 async def legacy_list_jobs(request: ApiRequest) -> Response:
     """List jobs as their last attempts stand, the newest attempt first. Use GET /api/jobs instead."""
-    word = request.choice("status", WORDS.values())
+    word = request.choice("status", _STATUS_CHOICES)
+    word = _OLDER_WORDS.get(word or "", word)
     status = next((new for new, old in WORDS.items() if old == word), None)
     filters = {"status": status, "type": request.text("type")}
     limit = request.whole("limit", 50, 1, 500)

@@ -125,7 +125,7 @@ def _responses(route: Route, components: Components) -> dict[str, dict[str, Any]
         response: dict[str, Any] = {"description": _ANSWERED.get(status, "Success.")}
         for content in _contents(answered):
             is_other = isinstance(content, str)
-            schema = {"type": "string"} if is_other else components.reference(content)
+            schema = {"type": "string"} if is_other else components.of(content)
             response.setdefault("content", {})[content if is_other else JSON] = {"schema": schema}
         responses[str(status)] = response | _with_headers(_headers_of_answer(route, status, answered))
     refused = {*_ALWAYS, *route.refuses} | (set(_WITH_BODY) if route.body is not None else set())

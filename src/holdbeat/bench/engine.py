@@ -24,7 +24,7 @@ from holdbeat.bench.bare import BareRates, postgres_life, postgres_single_commit
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Conflict, SettingsError
 from holdbeat.settings import Settings
-from holdbeat.store.queue.cancel import cancel_job
+from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.queue.pauses import pause, resume
 from holdbeat.store.transaction import Transaction
 

@@ -16,16 +16,16 @@ from holdbeat.cli.output import span
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.observe.wording import counted
+from holdbeat.store import meta
 from holdbeat.store.access.api_keys import any_key_exists
+from holdbeat.store.firing.upcoming import database_time
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.maintenance.inspection import schema_state, server_version
-from holdbeat.store.meta import remember
 from holdbeat.store.reads.event_log import last_event_at
 from holdbeat.store.reads.needs_attention import troubled_schedules, unknown_zones
 from holdbeat.store.reads.stats import job_counts
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
-from holdbeat.store.running.workers import live_workers
-from holdbeat.store.schedules.upcoming import database_time
 from holdbeat.store.sqlite.damage_record import record_path, recorded_damage
 
 LITTLE_SPACE = 1024**3
@@ -97,7 +97,7 @@ def _schema(settings: Any) -> Check:
 
 def _write(store: Any) -> Check:
     began = store.clock.monotonic()
-    store.write_sync(remember, "doctor", "1")
+    store.write_sync(meta.put, "doctor", "1")
     took_s = store.clock.monotonic() - began
     if took_s > 1:
         return Check(

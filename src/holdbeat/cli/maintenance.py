@@ -152,10 +152,12 @@ def backup(settings: Any, store: Any, target: str, as_json: bool) -> None:
 
     Artifacts are copied to the folder TARGET-artifacts.
     """
-    if not hasattr(store, "backup"):
+    from holdbeat.store.maintenance.backup import backup as copy_store
+
+    if not store.url.startswith("sqlite:"):
         raise Conflict("This is a PostgreSQL store: back it up with pg_dump.", code="use_pg_dump")
-    with bar("Backup") as told:
-        copied = store.backup(target, told)
+    with bar("Backup") as progress:
+        copied = copy_store(store.path, target, progress)
     size = Path(target).stat().st_size
     if as_json:
         print_json({"target": target, "bytes": size, "verified": True, **_artifacts_json(copied)})

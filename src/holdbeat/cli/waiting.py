@@ -11,13 +11,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdbeat.cli.job_tables import progress_of
 from holdbeat.cli.output import shown, span
-from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.clock import SystemClock, from_iso
 from holdbeat.domain.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -68,9 +70,17 @@ def _waited(backend: Backend, job_id: str, timeout_s: float | None) -> Job:
             while (following := job["continued_by"] or job["retried_by"]) is not None:
                 latest = following
                 job = backend.get_job(latest)
-            attempt = f"retry {job['attempt']}" if job["attempt"] else ""
-            words = (shown(job["status"]), attempt, progress_of(job), span(round(clock.monotonic() - began)))
-            draw("  ".join(word for word in words if word))
+            draw(f"{_state_line(job, clock.now())}  {span(round(clock.monotonic() - began))}")
+
+
+def _state_line(job: Job, now: datetime) -> str:
+    """The status of a job with its retry, how far it is, and when it starts if it is delayed."""
+    retry = f"retry {job['attempt']}" if job["attempt"] else ""
+    starts = ""
+    if job["status"] == "QUEUED" and job["not_before"] is not None:
+        left_s = (from_iso(job["not_before"]) - now).total_seconds()
+        starts = f"starts in {span(ceil(left_s))}" if left_s > 0 else ""
+    return "  ".join(part for part in (shown(job["status"]), retry, starts, progress_of(job)) if part)
 
 
 @contextmanager

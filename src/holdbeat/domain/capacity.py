@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from holdbeat.domain.limit import Limits, Pool
 from holdbeat.domain.rate import Rate, due_after, next_start, permitted
+from holdbeat.domain.throttle import Throttle, throttle_of
 
 
 class Usage(NamedTuple):
@@ -34,6 +35,13 @@ def place_of(pool: Pool, partition: str) -> Place:
     return Place(pool.key, partition if pool.limit.per_partition else "")
 
 
+def _left(room: int, before: int, is_turn: bool) -> int:
+    """What is left of the room behind those before; one in any case if it is the turn of those who come after."""
+    if is_turn and room > 0:
+        before = min(before, room - 1)
+    return max(0, room - before)
+
+
 class Capacity:
     """The room that limits leave, from what was read in the claiming transaction.
 
@@ -52,6 +60,8 @@ class Capacity:
         """Starts of this claim, where a rate counts them."""
         self._rates: dict[Place, Rate] = {}
         """The rates of those places."""
+        self._throttles: dict[Throttle, float] = {}
+        self._queue_turns: set[str] = set()
         for counter, usages in ((self._used, leases), (self._waiting, waiting_reservations)):
             for resource, type_, amount, partition in usages:
                 for place in self.places(resource, type_, partition):
@@ -65,6 +75,28 @@ class Capacity:
         """Takes in the instants that rates go by; a place without one has not started anything lately."""
         self._due.update(due)
 
+    def learn_throttles(self, until: Mapping[Throttle, float]) -> None:
+        """Takes in before when nothing may start because who was called asked for that."""
+        self._throttles.update(until)
+
+    def is_throttled(self, resource: str, type_: str) -> bool:
+        """Whether a partition of such work may be throttled."""
+        if not self._throttles:
+            return False
+        keys = {throttle_of(pool.key, pool.limit, type_)[:2] for pool in self._limits.covering(resource, type_)}
+        return any(throttle[:2] in keys for throttle in self._throttles)
+
+    def throttled_until(self, resource: str, type_: str, partition: str = "") -> float | None:
+        """Before when nothing of this partition may start because who was called asked for that; None if nobody did."""
+        if not self._throttles:
+            return None
+        ends = [
+            self._throttles.get(throttle_of(pool.key, pool.limit, type_, partition), 0.0)
+            for pool in self._limits.covering(resource, type_)
+        ]
+        until = max(ends, default=0.0)
+        return until if until > self._now else None
+
     def used(self, pool: Pool, partition: str = "") -> int:
         return self._used[place_of(pool, partition)]
 
@@ -77,17 +109,22 @@ class Capacity:
         partition are left out.
         """
         free: int | None = None
+        if self._throttles and partition is not None and self.throttled_until(resource, type_, partition) is not None:
+            return 0
         for pool in self._limits.covering(resource, type_):
             limit = pool.limit
             if partition is None and limit.per_partition:
                 continue
             place = place_of(pool, partition or "")
+            before = ahead.get(place, 0)
+            is_turn = pool.key in self._queue_turns and ahead is self._waiting
             if limit.slots is not None:
-                left = max(0, limit.slots - self._used[place] - ahead.get(place, 0))
+                left = limit.slots - self._used[place]
+                left = _left(left, before, is_turn)
                 free = left if free is None else min(free, left)
             if limit.rate is not None:
                 left = permitted(limit.rate, self._due.get(place), self._now) - self._started[place]
-                left = max(0, left - ahead.get(place, 0))
+                left = _left(left, before, is_turn)
                 free = left if free is None else min(free, left)
         return free
 
@@ -99,10 +136,16 @@ class Capacity:
         """The same, without what waiting direct requests have a claim on."""
         return self.free_behind(resource, type_, self._waiting, partition)
 
+    def give_queue_turns(self, keys: Iterable[str]) -> None:
+        """Jobs may have one slot of these pools each that direct requests wait for."""
+        self._queue_turns = set(keys)
+
     def take(self, resource: str, type_: str, partition: str = "", count: int = 1) -> None:
         for pool in self._limits.covering(resource, type_):
             place = place_of(pool, partition)
             self._used[place] += count
+            if self._queue_turns:
+                self._queue_turns.discard(pool.key)
             if pool.limit.rate is not None:
                 self._started[place] += count
                 self._rates[place] = pool.limit.rate
@@ -114,8 +157,8 @@ class Capacity:
             self._waiting[place] -= 1
 
     def next_start(self, resource: str, type_: str, partition: str | None = "") -> float | None:
-        """When rates permit the next start, if that lies ahead."""
-        latest = self._now
+        """When rates and throttles permit the next start, if that lies ahead."""
+        latest = self.throttled_until(resource, type_, partition or "") or self._now
         for pool in self._limits.covering(resource, type_):
             rate = pool.limit.rate
             if rate is not None and not (partition is None and pool.limit.per_partition):
@@ -129,6 +172,7 @@ class Capacity:
     def next_permitted(self, resource: str, type_: str) -> float | None:
         """When a rate first permits another start of such work, in whichever of the partitions that are known."""
         partitions = {place.partition for place in (*self._due, *self._started)} | {""}
+        partitions |= {throttle.partition for throttle in self._throttles}
         starts = [at for at in (self.next_start(resource, type_, each) for each in partitions) if at is not None]
         return min(starts, default=None)
 

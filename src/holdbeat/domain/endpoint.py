@@ -19,7 +19,7 @@ from holdbeat.domain.bounds import check_duration_s, check_whole_number
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.headers import check_headers
-from holdbeat.domain.run import RunStatus
+from holdbeat.domain.run import LONGEST_RETRY_AFTER_S, RunStatus
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 LONGEST_EXECUTION_S = 1800.0
@@ -91,8 +91,6 @@ def _validate_url(url: Any) -> None:
 
 
 ASKS_TO_WAIT = (429, 503)
-LONGEST_RETRY_AFTER_S = 86_400.0
-"""A server can put off its next call by this much; max_interval_s may allow less."""
 
 
 def retry_after(result: Any, now: datetime) -> datetime | None:

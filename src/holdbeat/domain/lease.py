@@ -88,11 +88,18 @@ PRESETS = {
 
 @dataclass(slots=True)
 class Claim:
-    """What a worker gets from a claim: a lease, whose id is the run's, and either a Job or a direct request."""
+    """What a worker gets from a claim: a lease, whose id is the run's, and the work: a Job or a direct request."""
 
     lease: Lease
-    job: Job | None = None
-    reservation: Reservation | None = None
+    work: Job | Reservation
+
+    @property
+    def job(self) -> Job | None:
+        return self.work if isinstance(self.work, Job) else None
+
+    @property
+    def reservation(self) -> Reservation | None:
+        return self.work if isinstance(self.work, Reservation) else None
 
 
 @dataclass(slots=True)
@@ -105,4 +112,4 @@ class Settlement:
     outcome: Outcome
     group_id: str | None = None
     schedule_id: str | None = None
-    """The Job's company, as the claim showed it: locked before the job itself."""
+    """The Job's group and schedule, as the claim showed them: locked before the job itself."""

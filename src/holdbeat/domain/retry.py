@@ -44,13 +44,23 @@ class RetryController:
     """Decides what follows a FAILED run. Pure: counts and times are handed in."""
 
     @staticmethod
-    def decide(job: Job, kind: ErrorKind, counted_failures: int, now: datetime) -> RetryVerdict:
-        """`counted_failures` are those of the whole chain back to its root, this one included if it counts."""
+    def decide(
+        job: Job, kind: ErrorKind, counted_failures: int, now: datetime, retry_after_s: float | None = None
+    ) -> RetryVerdict:
+        """`counted_failures` are those of the whole chain back to its root, this one included if it counts.
+
+        `retry_after_s` is what a run that was throttled was told to wait.
+        """
         policy = job.retry_policy
         if kind in NEVER_RETRIED_KINDS:
             return RetryVerdict(False, None, f"a run that was {kind} is not retried")
         if policy.max_attempts == 0:
             return RetryVerdict(False, None, "max_attempts is 0")
+        if kind is ErrorKind.THROTTLED:
+            wait = retry_after_s or 0.0
+            return RetryVerdict(
+                True, now + timedelta(seconds=wait), f"throttled: tried again after {wait:g} s, not counted"
+            )
         if kind not in COUNTED_KINDS:
             return RetryVerdict(True, None, "interrupted by a shutdown: tried again at once, not counted")
         if counted_failures > policy.max_attempts:

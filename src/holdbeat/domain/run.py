@@ -32,10 +32,15 @@ class ErrorKind(StrEnum):
     INTERRUPTED = "interrupted"
     CANCELLED = "cancelled"
     REJECTED = "rejected"
+    THROTTLED = "throttled"
+    """Who was called wants no other call before some time."""
 
 
 COUNTED_KINDS = frozenset({ErrorKind.ERROR, ErrorKind.EXIT, ErrorKind.TIMEOUT, ErrorKind.CRASH, ErrorKind.LOST})
 """Failures that use up an attempt."""
+
+LONGEST_RETRY_AFTER_S = 86_400.0
+"""Who is called can put off the next call by this much."""
 
 NEVER_RETRIED_KINDS = frozenset({ErrorKind.CANCELLED, ErrorKind.REJECTED})
 
@@ -76,6 +81,8 @@ class Outcome:
     artifacts: dict[str, Any] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     """What the handler waits for, if it goes on in the next job of its chain."""
+    retry_after_s: float | None = None
+    """For how long who was called wants no other call, if the error kind is `throttled`."""
 
     @staticmethod
     def completed(result: Any = None, *, exit_code: int | None = None) -> Outcome:
@@ -84,6 +91,16 @@ class Outcome:
     @staticmethod
     def failed(kind: ErrorKind, error: str, *, exit_code: int | None = None, result: Any = None) -> Outcome:
         return Outcome(RunStatus.FAILED, result=result, error=error, error_kind=kind, exit_code=exit_code)
+
+    @staticmethod
+    def throttled(error: str, retry_after_s: float, *, result: Any = None) -> Outcome:
+        return Outcome(
+            RunStatus.FAILED,
+            result,
+            error,
+            ErrorKind.THROTTLED,
+            retry_after_s=min(retry_after_s, LONGEST_RETRY_AFTER_S),
+        )
 
     @staticmethod
     def skipped(reason: str) -> Outcome:

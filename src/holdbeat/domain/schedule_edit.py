@@ -17,6 +17,7 @@ from holdbeat.domain.bounds import check_duration_s, check_line, check_number, c
 from holdbeat.domain.cron import Dst
 from holdbeat.domain.endpoint import LONGEST_EXECUTION_S, EndpointCall
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.old_words import field_hint
 from holdbeat.domain.schedule import (
     HINT_FIELDS,
     LONGEST_GRACE_S,
@@ -188,5 +189,6 @@ def _read(fields: Mapping[str, Any], is_endpoint: bool, timezone: Any) -> tuple[
                 raise Invalid(f"{name} cannot be null.", code="missing_field", field=name)
             own[name] = _REQUIRED[name](value, name)
         else:
-            raise Invalid(f"A schedule has no field {name} to set.", code="unknown_field", field=name)
+            hint = field_hint(name)
+            raise Invalid(f"A schedule has no field {name} to set.{hint}", code="unknown_field", field=name)
     return own, call

@@ -292,7 +292,10 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
 
 
 def _partition(submission: Submission, params: Mapping[str, Any], below: Sequence[Layer]) -> str:
-    """What the submission says, or the value of the param that its type names; empty for a param that is not given."""
+    """What the submission says, or the value of the param that its type names, of a URL the host.
+
+    Empty for a param that is not given.
+    """
     own: str | None = submission.own.get("partition")
     if own is not None:
         return own
@@ -302,6 +305,9 @@ def _partition(submission: Submission, params: Mapping[str, Any], below: Sequenc
     value = None if not name else params.get(name)
     if value is None:
         return ""
+    if isinstance(value, str) and value.lower().startswith(("http://", "https://")):
+        # The rest of a URL differs from call to call, and may hold secrets.
+        return urlsplit(value).netloc.rpartition("@")[2].lower()[:LONGEST_NAME]
     if isinstance(value, bool | int | str):
         return str(value)[:LONGEST_NAME]
     raise Invalid(

@@ -39,6 +39,7 @@ OPERATIONAL_EVENTS: Final = (
     events.SCHEDULE_MISSED,
     events.WEBHOOK_DISABLED,
     events.LIMIT_CHANGED,
+    events.QUEUE_STARVED,
 )
 """Events of the log that are told to subscribers as they are, and counted. To add one, add its name."""
 

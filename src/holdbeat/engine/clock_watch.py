@@ -17,7 +17,7 @@ from holdbeat.domain.clock import Clock, OffsetClock, SystemClock
 from holdbeat.domain.worker import Worker
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.schedules.upcoming import database_time, record_clock_jump
+from holdbeat.store.firing.upcoming import database_time, record_clock_jump
 
 log = logging.getLogger("holdbeat.engine")
 

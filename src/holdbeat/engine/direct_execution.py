@@ -18,8 +18,9 @@ from holdbeat.domain.reservation import Reservation, ReservationStatus
 from holdbeat.domain.submission import Submission
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.queue.cancel import LONGEST_REASON
+from holdbeat.store.jobs.cancel import LONGEST_REASON
 from holdbeat.store.queue.submission import prepare
+from holdbeat.store.reads.workers import has_live_worker_for
 from holdbeat.store.running.reservations import (
     cancel_reservation,
     extend,
@@ -27,7 +28,6 @@ from holdbeat.store.running.reservations import (
     load_reservation,
     reserve,
 )
-from holdbeat.store.running.workers import has_live_worker_for
 from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")

@@ -55,7 +55,7 @@ class Executor:
             return outcome
 
     async def _execute(self, claim: Claim, stop: StopSignal) -> Outcome:
-        work: Any = claim.job or claim.reservation
+        work, job = claim.work, claim.job
         handler = self._handlers.get(work.type)
         if handler is None:
             return Outcome.failed(
@@ -77,10 +77,10 @@ class Executor:
             slot=lease.number,
             reports=reports,
             stop=stop,
-            job=claim.job,
+            job=job,
             deadline=deadline,
             clock=self._clock,
-            keeper=RunKeeper(self._reports.store, lease, claim.job, stop) if claim.job is not None else None,
+            keeper=RunKeeper(self._reports.store, lease, job, stop) if job is not None else None,
             suspend_s=self._suspend_s,
         )
         try:
@@ -103,6 +103,5 @@ class Executor:
         return replace(outcome, artifacts=artifacts) if artifacts else outcome
 
     def _time_is_up(self, claim: Claim, stop: StopSignal) -> None:
-        work: Any = claim.job or claim.reservation
-        if stop.set(StopReason.TIMEOUT, grace_s=work.cancel_grace_s):
+        if stop.set(StopReason.TIMEOUT, grace_s=claim.work.cancel_grace_s):
             self._on_overdue(claim)

@@ -21,8 +21,7 @@ class Running:
 
     @property
     def cancel_grace_s(self) -> float | None:
-        work = self.claim.job or self.claim.reservation
-        return work.cancel_grace_s if work is not None else DEFAULT_CANCEL_GRACE_S
+        return self.claim.work.cancel_grace_s
 
     def end(self, reason: StopReason) -> None:
         """Tells the handler to end within its grace."""

@@ -20,8 +20,8 @@ from holdbeat.engine.service import Service
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.schedules.firing import Firing, fire_due
-from holdbeat.store.schedules.upcoming import drifted, is_behind, look_ahead, realign
+from holdbeat.store.firing.fire_due import Firing, fire_due
+from holdbeat.store.firing.upcoming import drifted, is_behind, look_ahead, realign
 from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")

@@ -51,13 +51,16 @@ class SerialTasks(Generic[A]):
 
     async def _run(self, waiting: deque[A]) -> None:
         until = monotonic() + LONGEST_S
+        task = asyncio.current_task()
+        assert task is not None
         while waiting:
             context = copy_context()
             execution = self._execute(waiting.popleft())
             try:
                 awaited = context.run(execution.send, None)
             except StopIteration:
-                if waiting and monotonic() > until:
+                # A coroutine that cancelled its own task and did not wait must not cancel the next one.
+                if waiting and (monotonic() > until or task.cancelling()):
                     self._start(waiting)
                     return
             except BaseException:

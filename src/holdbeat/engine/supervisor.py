@@ -31,7 +31,9 @@ from holdbeat.engine.report_flush import ReportFlush
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.engine.running import settlement_of
+from holdbeat.engine.schema_watch import SchemaWatch
 from holdbeat.engine.service import Service
+from holdbeat.engine.starvation_watch import StarvationWatch
 from holdbeat.engine.worker_identity import this_worker
 from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.handler import make_handler
@@ -125,6 +127,8 @@ class Supervisor:
             ReportFlush(self.reports),
             Retention(self.store, self.settings.retention_days, folder),
             LogWatch(self.store),
+            SchemaWatch(self.store),
+            StarvationWatch(self.store, self.settings.starved_s),
         ]
 
     # --- start -------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from holdbeat.domain.clock import Clock, SystemClock
+from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job
 from holdbeat.domain.params import storable_text
@@ -49,6 +50,18 @@ class PermanentFailure(Exception):
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class RateLimited(Exception):
+    """Raised by a handler that was told to call again later: the run ends FAILED, and is retried then, not counted.
+
+    Until then nothing of the same partition starts under the limits that cover the job.
+    """
+
+    def __init__(self, reason: str = "", *, retry_after: Duration) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry_after_s = duration_s(retry_after, field="retry_after")
 
 
 class Cancelled(BaseException):

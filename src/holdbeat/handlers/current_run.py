@@ -19,7 +19,7 @@ current_run: ContextVar[Context | None] = ContextVar("holdbeat_run", default=Non
 
 log = logging.getLogger("holdbeat.run")
 
-_NO_FAULT: Final = frozenset({ErrorKind.CANCELLED, ErrorKind.INTERRUPTED})
+_NO_FAULT: Final = frozenset({ErrorKind.CANCELLED, ErrorKind.INTERRUPTED, ErrorKind.THROTTLED})
 
 
 def log_output(ctx: Context, source: str, text: str, level: int = logging.INFO) -> None:

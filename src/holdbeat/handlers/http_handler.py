@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from holdbeat.domain.clock import Clock, SystemClock
+from holdbeat.domain.endpoint import retry_after
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.params import storable_text
@@ -22,8 +24,9 @@ _KINDS = {"timeout": ErrorKind.TIMEOUT, "rejected": ErrorKind.REJECTED}
 
 
 class HttpHandler:
-    def __init__(self, outbound: Outbound) -> None:
+    def __init__(self, outbound: Outbound, clock: Clock | None = None) -> None:
         self._outbound = outbound
+        self._clock = clock or SystemClock()
 
     async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
         loop = asyncio.get_running_loop()
@@ -48,8 +51,11 @@ class HttpHandler:
         try:
             return Outcome.completed(await call_http(self._outbound, params))
         except HttpFailure as failure:
-            kind = _KINDS.get(failure.kind, ErrorKind.ERROR)
-            return Outcome.failed(kind, storable_text(str(failure), MAX_ERROR_LENGTH), result=failure.result)
+            text, now = storable_text(str(failure), MAX_ERROR_LENGTH), self._clock.now()
+            until = retry_after(failure.result, now)
+            if until is not None:
+                return Outcome.throttled(text, (until - now).total_seconds(), result=failure.result)
+            return Outcome.failed(_KINDS.get(failure.kind, ErrorKind.ERROR), text, result=failure.result)
         except HoldbeatError as error:
             return Outcome.failed(ErrorKind.REJECTED, storable_text(str(error), MAX_ERROR_LENGTH))
         except Exception as error:
@@ -63,6 +69,7 @@ def http_job_type(outbound: Outbound) -> JobType:
         schema=HTTP_PARAMS_SCHEMA,
         is_async=True,
         resource=HTTP_RESOURCE,
+        partition="url",
         description="Calls a URL; success is a 2xx answer.",
         handler=HttpHandler(outbound),
     )

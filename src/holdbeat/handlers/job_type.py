@@ -138,19 +138,8 @@ class JobType:
         if timeout is not None and duration_s(timeout, field="timeout") <= 0:
             raise Invalid("timeout must be longer than 0.", code="bad_job_type", field="timeout")
         called = bare if inspect.isroutine(bare) else getattr(bare, "__call__", bare)  # noqa: B004
-        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-            raise Invalid(
-                f"Job type {name} is a generator; a handler returns once. Use return in place of yield.",
-                code="bad_job_type",
-                field=name,
-            )
         parameters = _parameters(function, called, name)
-        if partition is not None and partition not in parameters.shapes:
-            raise Invalid(
-                f"Job type {name} has no param {partition} that could name the partition of a job.",
-                code="bad_job_type",
-                field="partition",
-            )
+        _check_partition(partition, parameters, name)
         return JobType(
             name=name,
             function=function,
@@ -234,6 +223,12 @@ class _Parameters:
 
 def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parameters:
     """Reads a signature: which parameter takes the Context, and what the others take."""
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise Invalid(
+            f"Job type {name} is a generator; a handler returns once. Use return in place of yield.",
+            code="bad_job_type",
+            field=name,
+        )
     maker = ShapeMaker()
     context_name: str | None = None
     shapes: dict[str, Shape] = {}
@@ -277,6 +272,15 @@ def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parame
     if maker.defs:
         whole["$defs"] = maker.defs
     return _Parameters(whole, shapes, others, context_name)
+
+
+def _check_partition(partition: str | None, parameters: _Parameters, name: str) -> None:
+    if partition is not None and partition not in parameters.shapes:
+        raise Invalid(
+            f"Job type {name} has no param {partition} that could name the partition of a job.",
+            code="bad_job_type",
+            field="partition",
+        )
 
 
 def _context_parameter(signature: inspect.Signature, raw: Mapping[str, Any]) -> str | None:

@@ -16,7 +16,7 @@ from uuid import UUID
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import MAX_DEPTH, check_json, storable_text
 from holdbeat.domain.run import ErrorKind, Outcome
-from holdbeat.handlers.context import Context, PermanentFailure, Skip
+from holdbeat.handlers.context import Context, PermanentFailure, RateLimited, Skip
 from holdbeat.handlers.to_json import simpler
 from holdbeat.handlers.waits import Suspended
 
@@ -91,7 +91,7 @@ def outcome_of_value(value: Any) -> Outcome:
 def outcome_of_error(error: BaseException) -> Outcome:
     """How a run ends whose handler raised.
 
-    An exception group counts as Skip or PermanentFailure if all that is in it is.
+    An exception group counts as Skip, PermanentFailure or RateLimited if all that is in it is.
     """
     leaves = _leaves(error)
     suspended = [leaf for leaf in leaves if isinstance(leaf, Suspended)]
@@ -103,6 +103,10 @@ def outcome_of_error(error: BaseException) -> Outcome:
         reasons = "; ".join(_message(leaf) for leaf in leaves)
         text = reasons or "The handler raised PermanentFailure without a reason."
         return Outcome.failed(ErrorKind.REJECTED, storable_text(text, MAX_ERROR_LENGTH))
+    waits = [leaf.retry_after_s for leaf in leaves if isinstance(leaf, RateLimited)]
+    if waits and len(waits) == len(leaves):
+        reasons = "; ".join(filter(None, map(_message, leaves))) or "The handler raised RateLimited"
+        return Outcome.throttled(storable_text(reasons, MAX_ERROR_LENGTH), max(waits))
     return Outcome.failed(ErrorKind.ERROR, describe(error))
 
 

@@ -212,6 +212,7 @@ class _Talk:
                     error=message["error"],
                     error_kind=ErrorKind(message["error_kind"]) if message["error_kind"] else None,
                     waits=tuple(Wait.of(wait) for wait in message["waits"]),
+                    retry_after_s=message["retry_after_s"],
                 )
                 self.on_outcome()
 

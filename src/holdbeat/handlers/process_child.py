@@ -56,6 +56,7 @@ def main(init_fd: str, messages_fd: str, replies_fd: str) -> NoReturn:
             "error_kind": outcome.error_kind,
             "traceback": pipe.traceback,
             "waits": [wait.message() for wait in outcome.waits],
+            "retry_after_s": outcome.retry_after_s,
         }
     )
     sys.exit(0)

@@ -24,6 +24,7 @@ _KINDS = {
     ErrorKind.INTERRUPTED: "its worker was shut down",
     ErrorKind.CANCELLED: "it was cancelled",
     ErrorKind.REJECTED: "it failed permanently",
+    ErrorKind.THROTTLED: "who it called asked to be called later",
 }
 
 

@@ -9,7 +9,14 @@ from typing import Any
 from holdbeat.domain.clock import iso
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
 from holdbeat.domain.views import reservation_json
-from holdbeat.observe.explain_waiting import after_the_busy, no_worker, resource_full, workers_busy
+from holdbeat.observe.explain_waiting import (
+    after_the_busy,
+    no_worker,
+    rate_limited,
+    resource_full,
+    throttled,
+    workers_busy,
+)
 from holdbeat.observe.slot_holders import pool_words
 from holdbeat.observe.wording import answer, counted, moment, reason, sentence, span
 from holdbeat.store.reads.blockers import Blockers, can_serve
@@ -75,8 +82,13 @@ def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
     if reservation.expires_at <= tx.now:
         detail = f"It ran out at {moment(reservation.expires_at, tx.now)}: nobody waits for it, recovery will end it."
         reasons.append(reason("expired", detail, expires_at=reservation.expires_at, owner=reservation.owner))
-    if blockers.capacity.free(reservation.resource, reservation.type) == 0:
+    kind = reservation.resource, reservation.type, reservation.partition
+    if blockers.capacity.throttled_until(*kind) is not None:
+        reasons += throttled(tx, reservation)
+    elif blockers.capacity.is_full(*kind):
         reasons += resource_full(tx, reservation)
+    elif blockers.capacity.next_start(*kind) is not None:
+        reasons += rate_limited(tx, reservation)
     if any(can_serve(worker, reservation.resource, reservation.type) for worker in blockers.workers):
         why, busy = _busy(tx, reservation, blockers)
         if not reasons or not set(busy) <= set(holders_of_pool(tx, reservation)):

@@ -30,7 +30,7 @@ from holdbeat.store.reads.estimates import (
 )
 from holdbeat.store.reads.lease_holders import Holder, holders_of_pool, holders_on_workers
 from holdbeat.store.reads.predecessors import Predecessor, unfinished_job_of_schedule, unfinished_member
-from holdbeat.store.running.workers import live_workers
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 
 JOBS_AHEAD = "jobs_ahead"
@@ -205,6 +205,26 @@ def rate_limited(tx: Transaction, work: Job | Reservation) -> list[Reason]:
     ]
 
 
+def throttled(tx: Transaction, work: Job | Reservation) -> list[Reason]:
+    """Who was called asked for no other call before some time."""
+    at = Blockers(tx).capacity.throttled_until(work.resource, work.type, work.partition)
+    if at is None:
+        return []
+    of = f" of the partition {work.partition}" if work.partition else ""
+    until = instant_of(tx, at)
+    limits = [pool.limit.name for pool in limits_in_force(tx).covering(work.resource, work.type)]
+    return [
+        reason(
+            Blocker.THROTTLED,
+            f"Who such jobs{of} call asked for no other call before {moment(until, tx.now)}. To start one earlier, set "
+            f"the limit {listed(limits)} again.",
+            limits=limits,
+            partition=work.partition or None,
+            until=until,
+        )
+    ]
+
+
 def _reservation_waiting(tx: Transaction, job: Job) -> list[Reason]:
     waiting = waiting_requests(tx, job)
     if not waiting:
@@ -297,6 +317,7 @@ _EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {
     Blocker.PAUSED: _paused,
     Blocker.RESOURCE_FULL: resource_full,
     Blocker.RATE_LIMITED: rate_limited,
+    Blocker.THROTTLED: throttled,
     Blocker.RESERVATION_WAITING: _reservation_waiting,
     Blocker.NO_WORKER: no_worker,
 }

@@ -10,9 +10,10 @@ from holdbeat.domain.address import check_url
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Forbidden, Invalid, NotFound
 from holdbeat.domain.ids import is_id
+from holdbeat.domain.old_words import field_hint
 from holdbeat.domain.schema import near_matches
 from holdbeat.operations.operation import OperationContext
-from holdbeat.store.queue.manual_retry import is_own_shell_job
+from holdbeat.store.jobs.manual_retry import is_own_shell_job
 from holdbeat.store.transaction import Transaction
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -98,7 +99,9 @@ def checked_fields(
     for name in value:
         if name not in names:
             close = near_matches(name, names, limit=1)
-            hint = f" Did you mean {close[0]}?" if close else f" Known are: {', '.join(sorted(names)) or 'none'}."
+            hint = field_hint(name)
+            if not hint:
+                hint = f" Did you mean {close[0]}?" if close else f" Known are: {', '.join(sorted(names)) or 'none'}."
             raise Invalid(f"There is no field {name[:100]} here.{hint}", code="unknown_field", field=place + name)
     for name in required:
         if name not in value:

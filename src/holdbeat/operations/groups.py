@@ -10,7 +10,7 @@ from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
 from holdbeat.domain.views import group_json
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
-from holdbeat.store.queue import cancel
+from holdbeat.store.jobs import cancel
 from holdbeat.store.queue.groups import load_group
 from holdbeat.store.reads import list_jobs as job_lists
 

@@ -24,7 +24,8 @@ from holdbeat.operations.checks import (
     several,
 )
 from holdbeat.operations.operation import OperationContext, reads, writes
-from holdbeat.store.queue import bulk, cancel, edit_job, manual_retry, move
+from holdbeat.store.jobs import bulk, cancel, edit_job, manual_retry
+from holdbeat.store.queue import move
 from holdbeat.store.reads import list_jobs as job_lists
 from holdbeat.store.reads.event_log import events_of_job
 from holdbeat.store.reads.jobs import load_job

@@ -50,6 +50,7 @@ def _limit_json(figures: LimitFigures) -> dict[str, Any]:
         "used": figures.used,
         "waiting": figures.waiting,
         "next_start_at": None if figures.next_start_at is None else iso(figures.next_start_at),
+        "throttled": [{"partition": part or None, "until": iso(until)} for part, until in figures.throttled],
         "changed_at": None if figures.changed_at is None else iso(figures.changed_at),
         "changed_by": figures.changed_by,
     }

@@ -23,7 +23,7 @@ from holdbeat.operations.checks import (
 )
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.store.artifact_files import changed
-from holdbeat.store.queue import bulk, manual_retry
+from holdbeat.store.jobs import bulk, manual_retry
 from holdbeat.store.reads.jobs import load_run, load_run_and_type
 from holdbeat.store.reads.list_jobs import list_runs
 from holdbeat.store.running.run_output import read_artifact

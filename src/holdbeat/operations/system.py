@@ -13,7 +13,7 @@ from holdbeat.store.queue.job_types import AnnouncedType, list_types
 from holdbeat.store.reads.event_log import read_events
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.reads.stats import stats as read_stats
-from holdbeat.store.running.workers import list_workers
+from holdbeat.store.reads.workers import list_workers
 
 if TYPE_CHECKING:
     from holdbeat.store.transaction import Transaction

@@ -42,6 +42,11 @@ class LimitValues(TypedDict):
     fair: bool
 
 
+class LimitThrottle(TypedDict):
+    partition: str | None
+    until: Instant
+
+
 class Limit(LimitValues):
     name: str
     origin: Literal["settings", "operator"]
@@ -49,5 +54,9 @@ class Limit(LimitValues):
     used: Annotated[int, Keywords({"description": "Slots that are held now."})]
     waiting: Annotated[int, Keywords({"description": "Jobs that wait for limits or workers."})]
     next_start_at: Annotated[Instant | None, Keywords({"description": "When the rate permits the next start."})]
+    throttled: Annotated[
+        list[LimitThrottle],
+        Keywords({"description": "Partitions of which nothing starts, because who was called asked for that."}),
+    ]
     changed_at: Instant | None
     changed_by: str | None

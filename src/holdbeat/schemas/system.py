@@ -16,6 +16,18 @@ class DirectRequest(TypedDict, total=False):
     ]
 
 
+@open_object
+@request(prompt="a fox")
+class MappedDirectRequest(DirectRequest, total=False):
+    """The fields of a direct request, or the params by themselves."""
+
+
+@open_object
+@request(prompt="a fox")
+class BareParams(TypedDict):
+    """The params of the job type."""
+
+
 class DirectAnswer(TypedDict):
     reservation_id: Id
     outcome: Literal["COMPLETED", "SKIPPED"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from holdbeat.domain.errors import ArtifactChanged
-from holdbeat.store.maintenance.whole_files import make_file, sync
+from holdbeat.store.whole_files import make_file, sync
 
 
 @dataclass(slots=True)

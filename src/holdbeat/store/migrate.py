@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from holdbeat.domain.errors import StoreRefused
+from holdbeat.store.transaction import Transaction
 
 TABLE = """CREATE TABLE IF NOT EXISTS schema_migrations (
     version INTEGER PRIMARY KEY,
@@ -20,6 +21,8 @@ TABLE = """CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at TEXT NOT NULL
 )"""
 
+NEWER_SCHEMA = "newer_schema"
+"""The code of the refusal of a store that a newer Holdbeat has brought up to date."""
 REFUSING_TRIGGERS = frozenset(
     {"jobs_params_are_frozen", "jobs_status_is_final", "job_runs_start_is_frozen", "job_runs_end_is_written_once"}
 )
@@ -42,12 +45,25 @@ class Migration:
 def migrations(engine: str) -> tuple[Migration, ...]:
     """All migrations of an engine, in order."""
     folder = Path(__file__).with_name("sql") / engine
-    found = []
+    shipped = []
     for entry in folder.iterdir():
         if entry.name.endswith(".sql"):
             version, _, name = entry.name[:-4].partition("_")
-            found.append(Migration(int(version), name, entry.read_text(encoding="utf-8")))
-    return tuple(sorted(found, key=lambda migration: migration.version))
+            shipped.append(Migration(int(version), name, entry.read_text(encoding="utf-8")))
+    return tuple(sorted(shipped, key=lambda migration: migration.version))
+
+
+def schema_refusal(tx: Transaction) -> StoreRefused | None:
+    """Why this program must not use a store whose schema somebody has changed since it was opened, if so.
+
+    Returned, not raised: a store that raises a refusal takes nothing more, and running handlers still have to settle.
+    """
+    rows = tx.rows("SELECT version, checksum FROM schema_migrations")
+    try:
+        pending(tx.dialect, [(int(version), str(checksum)) for version, checksum in rows])
+    except StoreRefused as refusal:
+        return refusal
+    return None
 
 
 def pending(engine: str, applied: Iterable[tuple[int, str]]) -> list[Migration]:
@@ -55,13 +71,13 @@ def pending(engine: str, applied: Iterable[tuple[int, str]]) -> list[Migration]:
     known = {migration.version: migration for migration in migrations(engine)}
     done = dict(applied)
     newest = max(known)
+    if max(done, default=0) > newest:
+        raise StoreRefused(
+            f"The store has schema version {max(done)}, and this Holdbeat knows only up to {newest}. "
+            "Upgrade Holdbeat on this machine; it does not write to a store of a newer version.",
+            code=NEWER_SCHEMA,
+        )
     for version, checksum in done.items():
-        if version > newest:
-            raise StoreRefused(
-                f"The store has schema version {version}, but this Holdbeat knows only up to {newest}. "
-                "Upgrade Holdbeat on this machine; it does not write to a store of a newer version.",
-                code="newer_schema",
-            )
         if known[version].checksum != checksum:
             raise StoreRefused(
                 f"Migration {version} of the store differs from the one that this Holdbeat ships. "

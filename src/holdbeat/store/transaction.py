@@ -25,15 +25,17 @@ Dialect = Literal["sqlite", "postgres"]
 class StoreTerms:
     """What every verb needs to know about the deployment it works for."""
 
-    __slots__ = ("aging_s", "ids", "known_limits", "limits")
+    __slots__ = ("aging_s", "direct_burst", "ids", "known_limits", "limits")
 
-    def __init__(self, ids: IdSource, limits: Limits, aging_s: float = 0) -> None:
+    def __init__(self, ids: IdSource, limits: Limits, aging_s: float = 0, direct_burst: int = 0) -> None:
         self.ids = ids
         self.limits = limits
         """What the own settings declare; they hold only in a store for which nobody has declared any."""
         self.known_limits: Limits | None = None
         """The limits of the store as they were last read."""
         self.aging_s = aging_s
+        self.direct_burst = direct_burst
+        """After so many direct requests in a row a waiting job has the next slot; 0: never."""
 
 
 class Transaction(ABC):

@@ -12,8 +12,8 @@ from holdbeat.domain.errors import HoldbeatError, Unavailable
 from holdbeat.domain.job import JobStatus
 from holdbeat.job_handle import JobHandle
 from holdbeat.pending_job import PendingJob
-from holdbeat.store.queue.cancel import cancel_job
-from holdbeat.store.queue.manual_retry import retry_job
+from holdbeat.store.jobs.cancel import cancel_job
+from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.schedules.schedules import create_schedule, disable_schedule
 from holdbeat.store.transaction import Transaction

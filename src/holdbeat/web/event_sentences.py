@@ -22,6 +22,7 @@ PROBLEMS = frozenset(
         events.STALE_RESULT,
         events.ZOMBIE_FOUND,
         events.RECOVERY_ACTED,
+        events.QUEUE_STARVED,
         events.SCHEDULE_MISSED,
         events.SCHEDULE_WARNED,
         events.CLOCK_JUMPED,
@@ -59,6 +60,11 @@ def _changed(data: Data) -> str:
     return f"{data.get('change') or 'changed'}{fields}{_by(data)}{_because(data)}"
 
 
+def _throttled(data: Data) -> str:
+    of = f" of {data['partition']}" if data.get("partition") else ""
+    return f"throttled: no other start{of} before {data.get('until')}"
+
+
 _PHRASES: dict[str, Callable[[Data], str]] = {
     events.JOB_QUEUED: lambda data: f"submitted{_by(data)}",
     events.JOB_CLAIMED: lambda data: "started",
@@ -75,8 +81,11 @@ _PHRASES: dict[str, Callable[[Data], str]] = {
     events.STALE_RESULT: lambda data: f"a late result was refused{_because(data)}",
     events.ZOMBIE_FOUND: lambda data: "was found running without a worker",
     events.RECOVERY_ACTED: lambda data: f"recovered: {data.get('action') or 'done'}",
+    events.LIMIT_CHANGED: lambda data: f"the limit {data.get('limit')} was changed{_by(data)}",
+    events.LIMIT_THROTTLED: _throttled,
     events.QUEUE_PAUSED: lambda data: _paused(data, "paused"),
     events.QUEUE_RESUMED: lambda data: _paused(data, "resumed"),
+    events.QUEUE_STARVED: lambda data: f"direct requests leave jobs no slot of the limit {data.get('limit')}",
     events.RESERVATION_REQUESTED: lambda data: f"direct request {data.get('type') or ''} was made",
     events.RESERVATION_GRANTED: lambda data: f"direct request {data.get('type') or ''} got its slot",
     events.RESERVATION_RELEASED: lambda data: f"direct request {data.get('type') or ''} ended",

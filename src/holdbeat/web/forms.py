@@ -17,7 +17,7 @@ from holdbeat.domain.webhook import WEBHOOK_EVENTS
 from holdbeat.handlers.http import METHODS
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.reads.list_jobs import list_templates
-from holdbeat.store.running.workers import live_workers
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.schedules.schedules import get_schedule
 from holdbeat.store.transaction import Transaction
 from holdbeat.web.request import Ask
@@ -39,6 +39,7 @@ EVENT_WORDS = {
     "schedule.missed": "a due time passed while nobody could fire it",
     "webhook.disabled": "another subscription was disabled",
     "limit.changed": "a limit was made, changed or removed",
+    "queue.starved": "direct requests have left the queue no slot for long",
 }
 
 

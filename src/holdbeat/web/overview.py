@@ -14,6 +14,7 @@ from holdbeat.domain.views import job_json, run_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.observe.wording import counted, listed
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.limits.starvation import known_starvation
 from holdbeat.store.queue.job_types import some_type_names
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.jobs import has_jobs, load_jobs
@@ -29,7 +30,7 @@ from holdbeat.store.reads.needs_attention import (
 )
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
-from holdbeat.store.running.workers import live_workers
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
 from holdbeat.web import charts
@@ -144,6 +145,14 @@ def _attention(tx: Transaction, log_trouble: str | None) -> list[dict[str, Any]]
             text,
             f"/ui/queue?{urlencode({'resource': each.resource})}",
             f"{counted(each.waiting, 'job')} waiting",
+        )
+    for starved in known_starvation(tx):
+        note(
+            "starved",
+            f"Direct requests leave the queue no slot of {starved.limit}",
+            f"/ui/queue?{urlencode({'resource': starved.resource})}",
+            "jobs wait for it; direct_burst would give them a turn",
+            starved.since,
         )
     failed: dict[str, list[Job]] = {}
     for job in failed_for_good(tx, since, limit=FAILURES_COUNTED):

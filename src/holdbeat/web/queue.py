@@ -15,8 +15,8 @@ from holdbeat.store.reads.estimates import mean_durations
 from holdbeat.store.reads.needs_attention import SlotHolder, occupants
 from holdbeat.store.reads.queue_view import QueueEntry, queue
 from holdbeat.store.reads.stats import resource_stats
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.running.reservations import waiting_line
-from holdbeat.store.running.workers import live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.web.request import Ask
 

@@ -16,7 +16,7 @@ from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.event_log import newest_events
 from holdbeat.store.reads.names import ids_called
 from holdbeat.store.reads.needs_attention import occupants
-from holdbeat.store.running.workers import all_workers
+from holdbeat.store.reads.workers import all_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
 from holdbeat.store.webhooks.subscriptions import list_webhooks

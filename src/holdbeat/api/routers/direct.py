@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,9 +20,11 @@ from holdbeat.operations.direct import run_direct as run
 from holdbeat.schemas.base import CancelRequest, Page
 from holdbeat.schemas.jobs import Explanation
 from holdbeat.schemas.system import DirectAnswer, DirectRequest, Reservation
+from holdbeat.settings import DirectRoute
 
 routes = Routes("direct")
 REFUSES = (409, 502, 504)
+_FIELDS = frozenset({"params", "wait_s"})
 
 
 class ClientGone(HoldbeatError):
@@ -33,26 +36,29 @@ class ClientGone(HoldbeatError):
 @routes.post("/api/direct/{type}", body=DirectRequest, body_optional=True, answers={200: DirectAnswer}, refuses=REFUSES)
 async def run_direct(request: ApiRequest) -> Response:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
-    return await direct(request, request.path("type"))
+    fields = await request.fields(_FIELDS, may_be_empty=True)
+    return answer(await direct(request, request.path("type"), fields))
 
 
-def mapped(path: str, type_: str, taken: Collection[str] = ()) -> Endpoint:
+def mapped(path: str, route: DirectRoute, taken: Collection[str] = ()) -> Endpoint:
     """Serves an extra path that the settings map to a type (DIR-05), under a name that is not taken yet."""
 
     async def run_mapped(request: ApiRequest) -> Response:
-        return await direct(request, type_)
+        body = await request.object(may_be_empty=True)
+        is_wrapped = not route.bare and (not body or body.keys() <= _FIELDS)
+        answered = await direct(request, route.type, body if is_wrapped else {"params": body})
+        return answer(answered["result"] if route.bare else answered)
 
     name = "run_direct" + "".join(sign if sign.isalnum() else "_" for sign in path)
     while name in taken:
         name += "_"
     run_mapped.__name__ = name
-    run_mapped.__doc__ = f"Run {type_} in the next free slot, ahead of the queue, and wait for its result."
+    run_mapped.__doc__ = f"Run {route.type} in the next free slot, ahead of the queue, and wait for its result."
     return run_mapped
 
 
-async def direct(request: ApiRequest, type_: str) -> Response:
+async def direct(request: ApiRequest, type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """A direct request, cancelled when its client goes away."""
-    fields = await request.fields(("params", "wait_s"), may_be_empty=True)
     handler = request.context.supervisor.direct
     work = asyncio.ensure_future(
         run(handler, request.operation_context, type_, fields.get("params"), fields.get("wait_s"))
@@ -65,7 +71,7 @@ async def direct(request: ApiRequest, type_: str) -> Response:
             with contextlib.suppress(asyncio.CancelledError, HoldbeatError):
                 await work
             raise ClientGone("The client went away.")
-        return answer(await work)
+        return await work
     finally:
         gone.cancel()
         work.cancel()

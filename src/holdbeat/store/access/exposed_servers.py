@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.params import dumps
-from holdbeat.store.meta import recall, remember, remember_first
+from holdbeat.store import meta
 from holdbeat.store.transaction import Transaction
 
 EXPOSED = "exposed_servers"
@@ -28,7 +28,7 @@ def note_server(tx: Transaction, worker_id: str, *, is_exposed: bool, dead: Coll
     """
     if is_exposed:
         # There must be a row to lock: two servers that arrive together would not see each other.
-        remember_first(tx, EXPOSED, "{}")
+        meta.put_if_absent(tx, EXPOSED, "{}")
     known = _read(tx, lock=True)
     if is_exposed:
         known[worker_id] = iso(tx.now)
@@ -36,24 +36,24 @@ def note_server(tx: Transaction, worker_id: str, *, is_exposed: bool, dead: Coll
         known = _still_there(tx, known, dead)
     else:
         return
-    remember(tx, EXPOSED, dumps(known))
+    meta.put(tx, EXPOSED, dumps(known))
 
 
 def note_proxy(tx: Transaction, worker_id: str) -> None:
     """A request came through a proxy: the server counts as exposed, also after it was started again."""
-    remember(tx, PROXIED, "true")
+    meta.put(tx, PROXIED, "true")
     note_server(tx, worker_id, is_exposed=True)
 
 
 def forget_proxy(tx: Transaction) -> None:
     """The operator says that the server is not exposed, whatever was seen before."""
     if is_behind_proxy(tx):
-        remember(tx, PROXIED, "false")
+        meta.put(tx, PROXIED, "false")
 
 
 def is_behind_proxy(tx: Transaction) -> bool:
     """Whether a request came through a proxy at any time."""
-    return recall(tx, PROXIED) == "true"
+    return meta.get(tx, PROXIED) == "true"
 
 
 def is_exposed(tx: Transaction) -> bool:
@@ -67,7 +67,7 @@ def exposed_servers(tx: Transaction) -> list[str]:
 
 
 def _read(tx: Transaction, *, lock: bool = False) -> dict[str, str]:
-    text = recall(tx, EXPOSED, lock=lock)
+    text = meta.get(tx, EXPOSED, lock=lock)
     servers: dict[str, str] = json.loads(text) if text is not None else {}
     return servers
 

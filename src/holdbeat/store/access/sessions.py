@@ -6,6 +6,7 @@ store or from a backup. A session that was ended has no row.
 
 from __future__ import annotations
 
+from holdbeat.store import meta
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -18,16 +19,14 @@ def begin_session(tx: Transaction, digest: str, key_id: str, life_s: int) -> Non
     """Stores a session, and removes those that are over."""
     now = int(tx.now.timestamp())
     over = [name for name, _, ends in _rows(tx) if ends <= now]
-    tx.execute("DELETE FROM meta WHERE key IN :keys", keys=[OLD_SECRET, *(_PREFIX + name for name in over)])
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES (:key, :value)", key=_PREFIX + digest, value=f"{key_id} {now + life_s}"
-    )
+    meta.delete(tx, [OLD_SECRET, *(_PREFIX + name for name in over)])
+    meta.put(tx, _PREFIX + digest, f"{key_id} {now + life_s}")
     tx.wake(Topic.API_KEYS)
 
 
 def end_session(tx: Transaction, digest: str) -> None:
     """Makes the cookie of this session useless."""
-    tx.execute("DELETE FROM meta WHERE key = :key", key=_PREFIX + digest)
+    meta.delete(tx, [_PREFIX + digest])
     tx.wake(Topic.API_KEYS)
 
 
@@ -38,7 +37,7 @@ def list_sessions(tx: Transaction) -> dict[str, tuple[str, int]]:
 
 def _rows(tx: Transaction) -> list[tuple[str, str, int]]:
     sessions = []
-    for name, value in tx.rows("SELECT key, value FROM meta WHERE key >= 'session:' AND key < 'session;'"):
+    for name, value in meta.get_prefix(tx, _PREFIX).items():
         key_id, _, ends = value.partition(" ")
         sessions.append((name.removeprefix(_PREFIX), key_id, int(ends)))
     return sessions

@@ -12,8 +12,9 @@ from typing import Any
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.limit import FIELDS, Limit, Origin, limit_of
+from holdbeat.store import meta
 from holdbeat.store.limits.in_force import COLUMNS, KEY, limit_of_row, row_of, rows_of
-from holdbeat.store.meta import recall, remember
+from holdbeat.store.limits.throttles import lift_throttles
 from holdbeat.store.pausing import wait_for_claims
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -32,7 +33,7 @@ def declare_limits(
     A program that runs no jobs declares only where nobody has declared anything.
     """
     wait_for_claims(tx)
-    is_first = recall(tx, KEY) is None
+    is_first = meta.get(tx, KEY) is None
     if not works and not is_first:
         return []
     stored = rows_of(tx, Origin.SETTINGS)
@@ -60,7 +61,10 @@ def declare_limits(
 
 
 def set_limit(tx: Transaction, name: str, changes: Mapping[str, Any], *, by: str | None = None) -> Limit:
-    """Changes fields of a limit, or makes a new one: it wins over what programs declare, until it is reset."""
+    """Changes fields of a limit, or makes a new one: it wins over what programs declare, until it is reset.
+
+    Its throttles end.
+    """
     limit_of(name, changes)
     wait_for_claims(tx)
     own, declared = (rows_of(tx, origin).get(name) for origin in (Origin.OPERATOR, Origin.SETTINGS))
@@ -71,6 +75,7 @@ def set_limit(tx: Transaction, name: str, changes: Mapping[str, Any], *, by: str
     if own is not None:
         tx.execute("DELETE FROM limits WHERE origin = 'operator' AND name = :name", name=name)
     tx.insert("limits", COLUMNS, [row_of(limit, Origin.OPERATOR, tx.now, by)])
+    lift_throttles(tx, name)
     if before != limit or own is None:
         _record(tx, name, before, limit, Origin.OPERATOR, by)
     _renew(tx)
@@ -95,6 +100,7 @@ def reset_limit(tx: Transaction, name: str, *, by: str | None = None) -> Limit |
             limit=name,
         )
     tx.execute("DELETE FROM limits WHERE name = :name AND origin = :origin", name=name, origin=row[1])
+    lift_throttles(tx, name)
     after = limit_of_row(declared) if own is not None and declared is not None else None
     _record(tx, name, limit_of_row(row), after, Origin.OPERATOR, by)
     _renew(tx)
@@ -116,5 +122,5 @@ def _record(
 
 def _renew(tx: Transaction) -> None:
     """Gives the rows a version that no other state of them ever had, not even one that was rolled back."""
-    remember(tx, KEY, tx.new_id())
+    meta.put(tx, KEY, tx.new_id())
     tx.wake(Topic.READY)

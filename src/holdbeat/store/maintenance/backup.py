@@ -15,9 +15,9 @@ import apsw
 
 from holdbeat.domain.errors import StoreRefused
 from holdbeat.store.artifact_files import Changed, Copied, artifact_files, artifacts_of, copy_checked, place_of
-from holdbeat.store.maintenance.whole_files import cannot_write, make_file, sync, take_name, taken
 from holdbeat.store.sqlite.errors import translated
 from holdbeat.store.sqlite.file import connect, integrity_problems
+from holdbeat.store.whole_files import cannot_write, make_file, sync, take_name, taken
 
 Progress = Callable[[int, int], None]
 

@@ -26,11 +26,11 @@ from holdbeat.store.artifact_files import (
     recorded_at,
 )
 from holdbeat.store.maintenance.backup import Progress, copy_database
-from holdbeat.store.maintenance.whole_files import cannot_write, make_file, sync, take_name
 from holdbeat.store.migrate import pending
 from holdbeat.store.sqlite.damage_record import forget_damage
 from holdbeat.store.sqlite.file import APPLICATION_ID, integrity_problems
 from holdbeat.store.sqlite.locks import hold, is_held
+from holdbeat.store.whole_files import cannot_write, make_file, sync, take_name
 
 
 def verify_backup(path: str) -> None:

@@ -21,13 +21,14 @@ import psycopg
 from psycopg import errors as pg
 
 from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
-from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
+from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Listener, PersistenceAdapter, read_took_too_long
 from holdbeat.store.forks import forked
-from holdbeat.store.migrate import REFUSING_TRIGGERS
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
+from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, translated
+from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.postgres.wakeups import PostgresBell
@@ -46,13 +47,6 @@ SAMPLE_WITHIN_S = 0.05
 """An answer that took longer says too little about the database's clock: it may have waited for a lock."""
 PATIENCE_S = 8.0
 """How long a unit waits for the database to come back before its caller hears of it."""
-
-_SESSION_ENDED = (pg.IdleInTransactionSessionTimeout, pg.TransactionTimeout)
-"""The server lost its patience with a process that stood still; the driver does not count this as operational."""
-_LOST = (psycopg.OperationalError, psycopg.InterfaceError, *_SESSION_ENDED)
-_OUTAGES = (*_LOST, StoreDown)
-_RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
-
 
 _Performed = tuple[list[Any], frozenset[str], list[Row]]
 """Results, wake-ups, and the Events that were committed."""
@@ -252,7 +246,7 @@ class PostgresStore(PersistenceAdapter):
         try:
             results, wakes, committed = self._patiently(lambda: perform(link, works), link)
         except Exception as error:
-            if len(works) > 1 and not isinstance(error, _OUTAGES):
+            if len(works) > 1 and not isinstance(error, OUTAGES):
                 # One call spoiled it for all that were done together: now each on its own.
                 for work in works:
                     self._answer(perform, link, [work])
@@ -275,12 +269,12 @@ class PostgresStore(PersistenceAdapter):
         while True:
             try:
                 return perform()
-            except _RACES:
+            except RACES:
                 races += 1
                 if races > RACES_MAX:
                     raise
                 time.sleep(random.uniform(0, 0.01 * races))
-            except _LOST as error:
+            except LOST as error:
                 if isinstance(error, pg.QueryCanceled | pg.DiskFull):
                     raise
                 link.drop()
@@ -324,12 +318,12 @@ class PostgresStore(PersistenceAdapter):
                     raise pg.InFailedSqlTransaction("a statement failed, and the unit went on")
                 commit_sent = True
                 connection.execute("COMMIT")
-        except _LOST as error:
-            if commit_sent and not isinstance(error, _RACES):
+        except LOST as error:
+            if commit_sent and not isinstance(error, RACES):
                 # The error may have come after the COMMIT was done: only the database knows.
                 assert tx is not None
                 link.drop()
-                if self._was_committed(link, xid, tx):
+                if was_committed(link, xid, tx.written, self.clock, 4 * self.patience_s):
                     return results, frozenset(tx.wakes), tx.written
             else:
                 link.roll_back()
@@ -338,46 +332,6 @@ class PostgresStore(PersistenceAdapter):
             link.roll_back()
             raise
         return results, frozenset(tx.wakes), tx.written
-
-    def _was_committed(self, link: Link, xid: str, tx: PostgresTransaction) -> bool:
-        """What became of a COMMIT whose answer was lost. Asks until the database knows."""
-        pause_s = 0.05
-        began = self.clock.monotonic()
-        while True:
-            try:
-                row = link.get().execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
-                if row is not None and row[0] != "in progress":
-                    return bool(row[0] == "committed") and self._left_its_traces(link, xid, tx)
-            except pg.InvalidParameterValue:
-                # "In the future": the server crashed before it had written anything of this transaction.
-                return False
-            except psycopg.OperationalError as error:
-                link.drop()
-                if self.clock.monotonic() > began + 4 * self.patience_s:
-                    raise StoreDown(
-                        f"The database went away while it stored this and did not come back ({error}). It is not "
-                        "known whether it was stored: look before you try again, or use an idempotency key.",
-                        code="commit_unknown",
-                    ) from error
-            time.sleep(random.uniform(pause_s / 2, pause_s))
-            pause_s = min(pause_s * 2, 1.0)
-
-    @staticmethod
-    def _left_its_traces(link: Link, xid: str, tx: PostgresTransaction) -> bool:
-        """Whether the Events of a committed transaction are there.
-
-        A server that crashed may give the id of a transaction that it lost to the next one.
-        """
-        trace = next((row for row in tx.written if row[2]), None)
-        if trace is None:
-            return True
-        name, at, job_id = trace[:3]
-        found = link.get().execute(
-            "SELECT 1 FROM events WHERE xid = %s::xid8 AND name = %s AND at = %s "
-            "AND (job_id = %s OR position(%s IN batch::text) > 0)",
-            [xid, name, at, job_id, job_id],
-        )
-        return found.fetchone() is not None
 
     def _read(self, link: Link, works: list[Work]) -> _Performed:
         connection = link.get()
@@ -405,32 +359,8 @@ class PostgresStore(PersistenceAdapter):
         return results, frozenset(), []
 
     def _translated(self, error: Exception) -> Exception:
-        match error:
-            case pg.CheckViolation() if error.diag.constraint_name in REFUSING_TRIGGERS:
-                return Conflict(f"The store refused the change: {error.diag.message_primary}.", code="invariant")
-            case pg.UndefinedTable() | pg.UndefinedColumn() | pg.InvalidCatalogName():
-                self._refused = StoreRefused(
-                    f"The tables of the store are gone or changed ({error}). Nothing more is written. Restore them "
-                    "from a backup, then start again.",
-                    code="store_replaced",
-                )
-                self.tell(frozenset({Topic.REFUSED}))
-                return self._refused
-            case pg.InsufficientPrivilege():
-                return StoreRefused(
-                    f"The database refused this user ({error}). Grant it the rights on Holdbeat's tables.",
-                    code="store_read_only",
-                )
-            case pg.DiskFull():
-                return StoreDown(f"The database's disk is full; nothing was stored ({error}).", code="disk_full")
-            case pg.ReadOnlySqlTransaction():
-                return StoreDown(f"The database only reads just now; nothing was stored ({error}).", code="read_only")
-            case pg.QueryCanceled():
-                return StoreBusy(
-                    f"The database did not finish this within its statement timeout; nothing was stored ({error}). "
-                    "Look for what holds locks or loads it, then try again.",
-                    code="statement_timeout",
-                )
-            case _ if isinstance(error, _LOST):
-                return StoreDown(f"The database cannot be reached; nothing was stored ({error}). Try again.")
-        return error
+        answer = translated(error)
+        if isinstance(answer, StoreRefused) and answer.code == "store_replaced":
+            self._refused = answer
+            self.tell(frozenset({Topic.REFUSED}))
+        return answer

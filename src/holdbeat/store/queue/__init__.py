@@ -1,1 +1,1 @@
-"""What people and programs do to Jobs that wait: submit, edit, move, pause, cancel, retry."""
+"""How jobs get into the queue and wait there: submission, positions, groups, pauses, templates, job types."""

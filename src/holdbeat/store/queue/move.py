@@ -16,7 +16,7 @@ from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, Invalid, NotFound
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.position import POSITION_MAX, between, permuted, renumbered
-from holdbeat.store.meta import count_up
+from holdbeat.store import meta
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.queue_view import renumbering_key
 from holdbeat.store.reads.rows import JOB, job_of
@@ -212,7 +212,7 @@ def _put(tx: Transaction, job: Job, position: int | None, place_in: Callable[[li
 
 def _renumber(tx: Transaction, priority: int, line: Sequence[Key], places: Sequence[int]) -> None:
     _write(tx, {key[2]: place for key, place in zip(line, places, strict=True) if place != key[0]})
-    count_up(tx, renumbering_key(priority))
+    meta.add(tx, renumbering_key(priority), 1)
 
 
 def _line(tx: Transaction, priority: int) -> list[Key]:

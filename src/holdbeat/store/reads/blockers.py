@@ -13,9 +13,10 @@ from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.worker import Worker
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.rates import rates_in_use
+from holdbeat.store.limits.throttles import throttles_in_force
 from holdbeat.store.limits.usage import usage
 from holdbeat.store.pausing import EVERYTHING
-from holdbeat.store.running.workers import live_workers
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 
 
@@ -27,6 +28,7 @@ class Blocker(StrEnum):
     PAUSED = "paused"
     RESOURCE_FULL = "resource_full"
     RATE_LIMITED = "rate_limited"
+    THROTTLED = "throttled"
     RESERVATION_WAITING = "reservation_waiting"
     NO_WORKER = "no_worker"
     WORKERS_BUSY = "workers_busy"
@@ -56,6 +58,7 @@ class Blockers:
             now=tx.now.timestamp(),
         )
         self.capacity.learn_rates(rates_in_use(tx))
+        self.capacity.learn_throttles(throttles_in_force(tx))
         self.workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
         held = tx.rows(
             "SELECT worker_id, sum(CASE WHEN slot < 0 THEN 1 ELSE 0 END), count(*) FROM leases GROUP BY worker_id"
@@ -89,7 +92,9 @@ class Blockers:
         if EVERYTHING in self.paused or job.resource in self.paused:
             found.append(Blocker.PAUSED)
         kind = (job.resource, job.type, job.partition)
-        if self.capacity.is_full(*kind):
+        if self.capacity.throttled_until(*kind) is not None:
+            found.append(Blocker.THROTTLED)
+        elif self.capacity.is_full(*kind):
             found.append(Blocker.RESOURCE_FULL)
         elif self.capacity.next_start(*kind) is not None:
             found.append(Blocker.RATE_LIMITED)

@@ -1,13 +1,79 @@
-"""The chain of a job: the job and its automatic retries."""
+"""Walks along chains: a job, its automatic retries and its continuations, from the root to the tip.
+
+Every recursive query over `retry_of` and `retried_by` is here.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from holdbeat.domain.errors import NotFound
 from holdbeat.store.transaction import Transaction
 
 CHAIN_MAX = 100
+
+
+def tip_of(tx: Transaction, job_id: str) -> str:
+    """The id of the newest job in the chain of a job."""
+    tips = tips_of(tx, [job_id])
+    if not tips:
+        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+    return tips[0]
+
+
+def tips_of(tx: Transaction, job_ids: Sequence[str]) -> list[str]:
+    """The ids of the newest jobs in the chains of these jobs."""
+    rows = tx.rows(
+        "WITH RECURSIVE chain(id, retried_by) AS ("
+        " SELECT id, retried_by FROM jobs WHERE id IN :ids"
+        " UNION SELECT j.id, j.retried_by FROM chain JOIN jobs j ON j.id = chain.retried_by)"
+        " SELECT id FROM chain WHERE retried_by IS NULL",
+        ids=list(job_ids),
+    )
+    return [row[0] for row in rows]
+
+
+def roots_of(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str]:
+    """For each of these jobs the first of its chain; a manual retry begins a chain."""
+    rows = tx.rows(
+        "WITH RECURSIVE chain(start, id, retry_of, retry_kind) AS ("
+        " SELECT id, id, retry_of, retry_kind FROM jobs WHERE id IN :ids"
+        " UNION ALL SELECT chain.start, j.id, j.retry_of, j.retry_kind FROM chain JOIN jobs j"
+        " ON j.id = chain.retry_of WHERE chain.retry_kind IN ('auto', 'continue'))"
+        " SELECT start, id FROM chain WHERE retry_kind IS NULL OR retry_kind = 'manual'",
+        ids=list(job_ids),
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """For each of these jobs the params of the first of its chain; a retry's own may have been changed."""
+    if not job_ids:
+        return {}
+    roots = roots_of(tx, job_ids)
+    rows = tx.rows("SELECT id, params FROM jobs WHERE id IN :ids", ids=sorted(set(roots.values())))
+    texts: dict[str, str] = {row[0]: row[1] for row in rows}
+    return {job_id: json.loads(texts[root_id]) for job_id, root_id in roots.items()}
+
+
+def failures_in_chain(tx: Transaction, job_id: str, kinds: Sequence[str], most: int) -> int:
+    """How many runs failed in one of these ways, from this job back to the original, manual retries included; at most
+    `most` are counted."""
+    row = tx.one(
+        "WITH RECURSIVE chain(id, retry_of) AS ("
+        " SELECT id, retry_of FROM jobs WHERE id = :id"
+        " UNION SELECT j.id, j.retry_of FROM chain JOIN jobs j ON j.id = chain.retry_of)"
+        " SELECT count(*) FROM (SELECT r.id FROM chain JOIN job_runs r ON r.job_id = chain.id"
+        " WHERE r.status = 'FAILED' AND r.error_kind IN :kinds LIMIT :most) AS counted",
+        id=job_id,
+        kinds=kinds,
+        most=most,
+    )
+    assert row is not None
+    return int(row[0])
 
 
 def chain_of(tx: Transaction, job_id: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from holdbeat.domain.schedule import Schedule
 from holdbeat.store.reads.find_jobs import like
 from holdbeat.store.reads.job_filter import Conditions
-from holdbeat.store.schedules.schedule_rows import SCHEDULE, schedule_of
+from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.transaction import Transaction
 
 STATES = ("active", "failing", "paused", "disabled")

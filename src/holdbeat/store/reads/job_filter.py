@@ -13,6 +13,7 @@ from typing import Any
 from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import JobStatus
+from holdbeat.domain.old_words import status_hint
 from holdbeat.domain.params import check_text
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.transaction import Transaction
@@ -67,8 +68,11 @@ def choices(value: Any, name: str, kind: type[StrEnum]) -> list[str]:
     known = [str(member) for member in kind]
     for each in wanted:
         if each not in known:
+            hint = status_hint(each) if name == "status" else ""
             raise Invalid(
-                f"{name} {each!r} does not exist; there are {', '.join(known)}.", code="invalid_filter", field=name
+                f"{name} {each!r} does not exist; there are {', '.join(known)}.{hint}",
+                code="invalid_filter",
+                field=name,
             )
     return sorted(set(wanted))
 

@@ -9,8 +9,12 @@ from holdbeat.domain.limit import EACH, Limit, Limits, Origin
 from holdbeat.domain.rate import next_start
 from holdbeat.store.limits.in_force import limit_of_row, limits_in_force, rows_of
 from holdbeat.store.limits.rates import instant_of, rates_in_use
+from holdbeat.store.limits.throttles import throttles_in_force
 from holdbeat.store.limits.usage import usage
 from holdbeat.store.transaction import Row, Transaction
+
+MANY = 100
+"""So many partitions of a limit are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class LimitFigures:
     """Jobs that could run if limits and workers had room."""
     next_start_at: datetime | None
     """When the rate permits the next start, if that lies ahead; not for limits that count by partition."""
+    throttled: tuple[tuple[str, datetime], ...]
+    """The partitions of which nothing starts because who was called asked for that, and until when."""
     changed_at: datetime | None
     changed_by: str | None
 
@@ -37,6 +43,10 @@ def limit_figures(tx: Transaction) -> list[LimitFigures]:
         "WHERE status = 'QUEUED' AND hold = 0 GROUP BY resource, type"
     ))  # fmt: skip
     due = {place.key: at for place, at in rates_in_use(tx).items() if not place.partition}
+    throttled: dict[str, dict[str, float]] = {}
+    for throttle, until in throttles_in_force(tx).items():
+        ends = throttled.setdefault(throttle.key.partition("/")[0], {})
+        ends[throttle.partition] = max(until, ends.get(throttle.partition, 0.0))
     now = tx.now.timestamp()
     figures = []
     for limit in sorted(limits, key=lambda limit: limit.name):
@@ -51,6 +61,9 @@ def limit_figures(tx: Transaction) -> list[LimitFigures]:
                 used.get(limit.name, 0),
                 waiting.get(limit.name, 0),
                 None if at is None or at <= now else instant_of(tx, at),
+                tuple(
+                    (part, instant_of(tx, end)) for part, end in sorted(throttled.get(limit.name, {}).items())[:MANY]
+                ),
                 None if row is None else tx.time(row[11]),
                 None if row is None else row[12],
             )

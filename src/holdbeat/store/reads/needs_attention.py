@@ -18,7 +18,7 @@ from holdbeat.domain.schedule import Schedule
 from holdbeat.store.reads.blockers import Blockers, can_serve
 from holdbeat.store.reads.jobs import load_jobs
 from holdbeat.store.reads.rows import LISTED_RESULT_BYTES
-from holdbeat.store.schedules.schedule_rows import SCHEDULE, schedule_of
+from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.transaction import Transaction
 
 LOOKED_AT = 500

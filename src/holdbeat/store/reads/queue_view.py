@@ -9,7 +9,7 @@ from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Job
 from holdbeat.domain.submission import check_resource
-from holdbeat.store.meta import recall
+from holdbeat.store import meta
 from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.jobs import complete
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
@@ -107,4 +107,4 @@ def renumbering_key(priority: int) -> str:
 
 def renumberings(tx: Transaction, priority: int) -> int:
     """How often the priority was renumbered: who reads the queue page by page learns that his numbers are old."""
-    return int(recall(tx, renumbering_key(priority)) or 0)
+    return int(meta.get(tx, renumbering_key(priority)) or 0)

@@ -13,7 +13,7 @@ from holdbeat.domain import events
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import RunStatus
 from holdbeat.store.limits.in_force import limits_in_force
-from holdbeat.store.running.workers import alive
+from holdbeat.store.reads.workers import alive
 from holdbeat.store.transaction import Transaction
 
 _EXACT_WAITS = 20_000

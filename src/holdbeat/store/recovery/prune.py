@@ -19,7 +19,7 @@ from datetime import datetime
 
 from holdbeat.domain import events
 from holdbeat.domain.clock import from_iso, iso
-from holdbeat.store.meta import recall, remember
+from holdbeat.store import meta
 from holdbeat.store.recovery.job_families import Family, families
 from holdbeat.store.transaction import Transaction
 
@@ -63,7 +63,7 @@ def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
     prune_rates(tx, before, limit, gone)
     if gone.paths:
         gone.note = f"{_FILES}{tx.terms.ids.new(tx.now)}"
-        remember(tx, gone.note, json.dumps(gone.paths))
+        meta.put(tx, gone.note, json.dumps(gone.paths))
     if gone.counts:
         tx.record(events.STORE_PRUNED, counts=gone.counts)
     return gone
@@ -71,8 +71,7 @@ def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
 
 def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
     """Files that were to be deleted when a process died; each list with its note."""
-    found = tx.rows("SELECT key, value FROM meta WHERE key LIKE :like ORDER BY key", like=f"{_FILES}%")
-    return [(row[0], json.loads(row[1])) for row in found]
+    return [(note, json.loads(paths)) for note, paths in meta.get_prefix(tx, _FILES).items()]
 
 
 def known_runs(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
@@ -87,15 +86,14 @@ def known_runs(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
 
 def forget_files(tx: Transaction, note: str) -> None:
     """The files under this note are deleted."""
-    tx.execute("DELETE FROM meta WHERE key = :key", key=note)
+    meta.delete(tx, [note])
 
 
-def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away chains and groups that ended before `before`, beginning at about `limit` jobs from the last place."""
-    gone = gone if gone is not None else Pruned()
     place = began = _place(tx)
     if place is None and _has_just_passed(tx, before):
-        return gone
+        return
     for _ in range(WINDOWS):
         window = _window(tx, before, limit, place)
         old = [family for family in families(tx, [job_id for _, job_id in window]) if family.may_go(before)]
@@ -104,15 +102,13 @@ def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
         if taken or place is None:
             break
     if place != began:
-        remember(tx, _PLACE, "" if place is None else f"{iso(place[0])} {place[1]}")
+        meta.put(tx, _PLACE, "" if place is None else f"{iso(place[0])} {place[1]}")
     if place is None:
-        remember(tx, _PASSED, iso(before))
-    return gone
+        meta.put(tx, _PASSED, iso(before))
 
 
-def prune_reservations(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+def prune_reservations(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away direct requests that ended before `before` and are not executed any more."""
-    gone = gone if gone is not None else Pruned()
     ids = [
         row[0]
         for row in tx.rows(
@@ -127,12 +123,10 @@ def prune_reservations(tx: Transaction, before: datetime, limit: int, gone: Prun
         _take_output(tx, ids, gone)
         tx.execute("DELETE FROM direct_reservations WHERE id IN :ids", ids=ids)
         gone.add("direct_reservations", len(ids))
-    return gone
 
 
-def prune_occurrences(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+def prune_occurrences(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away Occurrences that were recorded, and were due, before `before`."""
-    gone = gone if gone is not None else Pruned()
     rows = tx.rows(
         "DELETE FROM occurrences WHERE id IN (SELECT id FROM occurrences WHERE recorded_at < :before "
         "AND due_at < :before ORDER BY recorded_at LIMIT :limit) RETURNING id",
@@ -140,22 +134,20 @@ def prune_occurrences(tx: Transaction, before: datetime, limit: int, gone: Prune
         limit=limit,
     )
     gone.add("occurrences", len(rows))
-    return gone
 
 
-def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away old Events from the beginning of the log.
 
     Only its first rows are looked at: the log is in order of time but for jumps of a clock, and what such a jump
     hides is found once the rows around it are old.
     """
-    gone = gone if gone is not None else Pruned()
     # Named with their table: a bare xid would be the text that is chosen, which sorts otherwise.
     chosen, order = ("''", "id") if tx.dialect == "sqlite" else ("events.xid::text", "events.xid, events.id")
     first = tx.rows(f"SELECT id, at, {chosen}, count FROM events ORDER BY {order} LIMIT :limit", limit=limit)
     old = [row for row in first if (at := tx.time(row[1])) is not None and at < before]
     if not old:
-        return gone
+        return
     if tx.dialect == "sqlite":
         tx.execute("DELETE FROM events WHERE id IN :ids", ids=[row[0] for row in old])
     else:
@@ -165,12 +157,10 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
             old=[(row[2], row[0]) for row in old],
         )
     gone.add("events", sum(row[3] for row in old))
-    return gone
 
 
-def prune_workers(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+def prune_workers(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away rows of workers that ended, or were last heard of, before `before`."""
-    gone = gone if gone is not None else Pruned()
     rows = tx.rows(
         "DELETE FROM workers WHERE id IN (SELECT w.id FROM workers w WHERE w.expires_at < :before "
         "AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = w.id) LIMIT :limit) RETURNING id",
@@ -178,7 +168,6 @@ def prune_workers(tx: Transaction, before: datetime, limit: int, gone: Pruned | 
         limit=limit,
     )
     gone.add("workers", len(rows))
-    return gone
 
 
 def _window(
@@ -203,13 +192,13 @@ def _window(
 
 
 def _place(tx: Transaction) -> tuple[datetime, str] | None:
-    at, _, job_id = (recall(tx, _PLACE) or "").partition(" ")
+    at, _, job_id = (meta.get(tx, _PLACE) or "").partition(" ")
     return (from_iso(at), job_id) if at else None
 
 
 def _has_just_passed(tx: Transaction, before: datetime) -> bool:
     """Whether the last pass came to its end so recently that a new one would only see the same again."""
-    passed = recall(tx, _PASSED)
+    passed = meta.get(tx, _PASSED)
     return passed is not None and abs((before - from_iso(passed)).total_seconds()) < PASS_EVERY_S
 
 
@@ -242,9 +231,8 @@ def _take_output(tx: Transaction, run_ids: Iterable[str], gone: Pruned) -> None:
     gone.paths += [row[0] for row in paths if row[0]]
 
 
-def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
-    """Takes away the instants of rates that lie behind: without one, a rate permits as much."""
-    gone = gone if gone is not None else Pruned()
+def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
+    """Takes away the instants of rates and throttles that lie behind: without one, as much may start."""
     rows = tx.rows(
         "DELETE FROM rates WHERE (key, partition) IN "
         "(SELECT key, partition FROM rates WHERE due < :before LIMIT :limit) RETURNING key",
@@ -252,4 +240,10 @@ def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned | No
         limit=limit,
     )
     gone.add("rates", len(rows))
-    return gone
+    rows = tx.rows(
+        "DELETE FROM throttles WHERE (key, type, partition) IN "
+        "(SELECT key, type, partition FROM throttles WHERE until < :before LIMIT :limit) RETURNING key",
+        before=before.timestamp(),
+        limit=limit,
+    )
+    gone.add("throttles", len(rows))

@@ -11,15 +11,16 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.params import dumps
 from holdbeat.domain.run import ErrorKind, JobRun, Outcome, RunStatus
-from holdbeat.store.queue.groups import step_groups
-from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of
-from holdbeat.store.running.end_runs import (
+from holdbeat.store.jobs.end_runs import (
     Ending,
+    Failure,
     apply_consequences,
     decide_failures,
     end_runs,
     lock_groups_and_schedules,
 )
+from holdbeat.store.queue.groups import step_groups
+from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -125,7 +126,7 @@ def _decide(tx: Transaction, job: Job, kind: ErrorKind | None, outbox: Outbox) -
     """The retry or the verdict; a retry that is there already is only linked."""
     retry = tx.one("SELECT id FROM jobs WHERE retry_of = :id AND retry_kind = 'auto'", id=job.id)
     if retry is None:
-        decide_failures(tx, [(job, kind or ErrorKind.ERROR)], outbox)
+        decide_failures(tx, [Failure(job, kind or ErrorKind.ERROR)], outbox)
         return
     job.retried_by = retry[0]
     tx.execute("UPDATE jobs SET retried_by = :retry WHERE id = :id", id=job.id, retry=retry[0])

@@ -15,9 +15,9 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import Lease, LeaseTerms
 from holdbeat.domain.run import ErrorKind
+from holdbeat.store.jobs.end_runs import lock_groups_and_schedules
 from holdbeat.store.reads.rows import JOB, LEASE, job_of, lease_of
 from holdbeat.store.recovery.recover_jobs import close_execution
-from holdbeat.store.running.end_runs import lock_groups_and_schedules
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 

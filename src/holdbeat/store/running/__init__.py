@@ -1,1 +1,1 @@
-"""What workers do: claim, heartbeat, report, settle, and everything that follows from the end of a run."""
+"""What workers do: claim, heartbeat, report, settle."""

@@ -70,14 +70,21 @@ def choose(tx: Transaction, limits: Limits, lanes: list[Lane], capacity: Capacit
             shares.append(_Share(resource, type_, count))
     if not shares:
         return _NO_ONE
-    if len(shares) == 1 and not limits.is_partitioned(*shares[0][:2]):
+    if len(shares) == 1 and not _is_partitioned(limits, capacity, shares[0]):
         return _of_one_lane(tx, shares[0], capacity, free_slots)
     return _of_many_lanes(tx, limits, shares, capacity, free_slots)
 
 
+def _is_partitioned(limits: Limits, capacity: Capacity, share: _Share) -> bool:
+    """Whether jobs of the lane may start or not by their partition."""
+    lane = share.resource, share.type
+    return limits.is_partitioned(*lane) or capacity.is_throttled(*lane)
+
+
 def _of_one_lane(tx: Transaction, share: _Share, capacity: Capacity, free_slots: FreeSlots) -> Chosen:
     """No other lane competes: whatever is found has its place."""
-    slots = free_slots.of(share.resource)[::-1]
+    free = free_slots.of(share.resource)
+    slots = free[::-1]
     if tx.dialect == "sqlite":
         rows = tx.rows(_READ_LANE, **share._asdict())
         candidates = [Candidate(row, slot, None) for row, slot in zip(rows, slots, strict=False)]
@@ -86,6 +93,7 @@ def _of_one_lane(tx: Transaction, share: _Share, capacity: Capacity, free_slots:
         rows.sort(key=lambda row: (-row[-2], row[_POSITION], row[_CREATED_AT], row[_ID]))
         fences = sorted(row[-1] for row in rows)
         candidates = [Candidate(row, slot, fence) for row, slot, fence in zip(rows, slots, fences, strict=False)]
+    del free[len(free) - len(candidates) :]
     capacity.take(share.resource, share.type, count=len(candidates))
     return Chosen(candidates, is_running=tx.dialect == "postgres")
 
@@ -101,7 +109,7 @@ def _of_many_lanes(
         if (key := fair_key(limits, share.resource, share.type)) is not None:
             turns.append(first_by_turn(tx, limits, capacity, key, *share))
             places += [(*row, None) for row in turns[-1].rows]
-        elif limits.is_partitioned(share.resource, share.type):
+        elif _is_partitioned(limits, capacity, share):
             places += [(*row, None) for row in first_by_partition(tx, limits, capacity, *share)]
         else:
             plain.append(share)

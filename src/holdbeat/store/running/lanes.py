@@ -12,6 +12,7 @@ from typing import NamedTuple
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.limits.in_force import VERSION, limits_of_version
+from holdbeat.store.limits.throttles import IS_THROTTLED
 from holdbeat.store.pausing import EVERYTHING, wait_for_pauses
 from holdbeat.store.queue.ageing import AT_ONCE, apply_ageing
 from holdbeat.store.running.capacity import WAITING, waiting_reservations
@@ -27,7 +28,7 @@ class Lane(NamedTuple):
 _DELAYED = "FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1"
 _SIGNS = (
     f"SELECT (SELECT min(not_before) {_DELAYED}) <= :now, "
-    f"EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}"
+    f"EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}, {IS_THROTTLED}"
 )
 """The version of the limits, and whether there is anything besides ready jobs. Mostly there is not, and a claim need
 not look closer.
@@ -58,22 +59,23 @@ _LANES = {
 length of the queue does not matter. SQLite seeks by the first of two compared columns only."""
 
 
-def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list[Reservation]]:
-    """The limits in force, the lanes that this worker may serve now, and the direct requests that go first."""
+def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list[Reservation], bool]:
+    """The limits in force, the lanes that this worker may serve now, the direct requests that go first, and whether
+    something is throttled."""
     apply_ageing(tx)
     wait_for_pauses(tx)
-    signs, rows = tx.all_rows((_SIGNS, {"now": tx.now}), (_LANES[tx.dialect], {}))
-    ripe, paused, waiting, version = signs[0]
+    signs, rows = tx.all_rows((_SIGNS, {"now": tx.now, "now_s": tx.now.timestamp()}), (_LANES[tx.dialect], {}))
+    ripe, paused, waiting, version, is_throttled = signs[0]
     limits = limits_of_version(tx, version)
     if ripe:
         promote(tx)
         apply_ageing(tx)
         rows = tx.rows(_LANES[tx.dialect])
     if not vacancy.types or not (vacancy.slots or vacancy.http_slots):
-        return limits, [], []
+        return limits, [], [], False
     pauses = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")} if paused else set()
     lanes = _served((Lane(resource, type_) for resource, type_ in rows), pauses, vacancy)
-    return limits, lanes, waiting_reservations(tx) if waiting else []
+    return limits, lanes, waiting_reservations(tx) if waiting else [], bool(is_throttled)
 
 
 def promote(tx: Transaction) -> None:

@@ -19,6 +19,8 @@ WINDOW = 64
 """So many jobs are looked at before partitions are sought one by one."""
 PARTITIONS_MAX = 5000
 """So many partitions are sought at the most, those of higher priority first."""
+UNNAMED_DEPTH = 5000
+"""So many jobs are looked through for those without a partition, which have no index of their own."""
 
 PLACE = "effective_priority, position, created_at, id, resource, type, partition"
 PARTITION = 6
@@ -56,6 +58,14 @@ _HEADS = {
 """The first job of each partition of each priority, in the order of the index."""
 _LOCK = (
     f"SELECT {PLACE} FROM jobs WHERE id IN :ids AND status = 'QUEUED' AND hold = 0 "
+    "ORDER BY effective_priority DESC, position, created_at, id FOR UPDATE SKIP LOCKED"
+)
+
+_UNNAMED = (
+    f"SELECT {PLACE} FROM jobs WHERE id IN (SELECT id FROM (SELECT id, partition FROM jobs INDEXED BY jobs_ready "
+    "WHERE status = 'QUEUED' AND hold = 0 AND resource = :resource AND type = :type "
+    "ORDER BY effective_priority DESC, position, created_at, id LIMIT :depth) AS ready "
+    "WHERE partition = '' LIMIT :count) "
     "ORDER BY effective_priority DESC, position, created_at, id FOR UPDATE SKIP LOCKED"
 )
 
@@ -99,4 +109,8 @@ def first_by_partition(
         for job_id, partition in heads
         if job_id not in known and capacity.free_for_jobs(resource, type_, partition) != 0
     ]
-    return with_room([*chosen, *(tx.rows(_LOCK, ids=ids) if ids else ())])
+    further = list(tx.rows(_LOCK, ids=ids)) if ids else []
+    if all(row[PARTITION] for row in rows) and capacity.free_for_jobs(resource, type_, "") != 0:
+        unnamed = tx.rows(_UNNAMED, resource=resource, type=type_, count=places, depth=UNNAMED_DEPTH)
+        further = sorted([*further, *unnamed], key=lambda row: (-row[0], *row[1:4]))
+    return with_room([*chosen, *further])

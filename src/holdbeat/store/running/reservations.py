@@ -15,8 +15,8 @@ from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
+from holdbeat.store.jobs.cancel import check_reason
 from holdbeat.store.limits.in_force import limits_in_force
-from holdbeat.store.queue.cancel import check_reason
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.reads.rows import RESERVATION, reservation_of
 from holdbeat.store.topics import Topic

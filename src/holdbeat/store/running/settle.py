@@ -15,11 +15,13 @@ from holdbeat.domain.lease import Settlement
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.run import ErrorKind, RunStatus
+from holdbeat.store.delivery_rows import SUBSCRIPTIONS
+from holdbeat.store.jobs.end_runs import Ending, end_runs, lock_groups_and_schedules
+from holdbeat.store.limits.throttles import Throttled, throttle
 from holdbeat.store.reads.rows import JOB, job_of
-from holdbeat.store.running.end_runs import Ending, end_runs, lock_groups_and_schedules
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
-from holdbeat.store.webhooks.outbox import SUBSCRIPTIONS, Outbox
+from holdbeat.store.webhooks.outbox import Outbox
 from holdbeat.store.work import Coalesced
 
 _EVIDENCE_MAX = 2000
@@ -152,7 +154,10 @@ def _end_direct(tx: Transaction, settlement: Settlement) -> None:
     outcome = settlement.outcome
     cancelled = outcome.error_kind is ErrorKind.CANCELLED
     ended_as = ReservationOutcome.CANCELLED if cancelled else ReservationOutcome(outcome.status)
-    tx.execute("DELETE FROM leases WHERE id = :id", id=settlement.lease_id)
+    rows = tx.rows("DELETE FROM leases WHERE id = :id RETURNING resource, type, partition", id=settlement.lease_id)
+    if outcome.retry_after_s is not None:
+        lease_id, retry_after_s = settlement.lease_id, outcome.retry_after_s
+        throttle(tx, [Throttled(row[0], row[1], row[2], retry_after_s, None, lease_id) for row in rows])
     tx.wake(Topic.DIRECT, Topic.SLOTS)
     released = tx.rows(
         "UPDATE direct_reservations SET status = 'RELEASED', finished_at = :now, outcome = :outcome, error = :error, "

@@ -44,7 +44,7 @@ def grant(
             reservation.id, vacancy.worker_id, slot, reservation.resource, reservation.type, number, tx.now, tx.now,
             expires_at, reservation_id=reservation.id, number=numbers.take(reservation.resource),
         )  # fmt: skip
-        claims.append(Claim(lease, reservation=reservation))
+        claims.append(Claim(lease, reservation))
         tx.record(
             events.RESERVATION_GRANTED,
             worker_id=vacancy.worker_id,
@@ -69,7 +69,7 @@ def grant(
                     lease.fence, lease.acquired_at, lease.heartbeat_at, lease.expires_at, reservation.partition,
                     lease.number,
                 )
-                for lease, reservation in ((claim.lease, claim.reservation) for claim in claims) if reservation
+                for lease, reservation in ((claim.lease, claim.work) for claim in claims)
             ],
         )  # fmt: skip
         tx.wake(Topic.DIRECT)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdbeat.domain.clock import iso
+from holdbeat.store import meta
 from holdbeat.store.limits.in_force import limits_in_force
-from holdbeat.store.meta import remember
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.transaction import Transaction
 
@@ -14,7 +14,7 @@ def write_and_claim(tx: Transaction) -> int:
 
     It sees what is ready, locks the pools and counts the leases, and returns their number.
     """
-    remember(tx, "readiness", iso(tx.now))
+    meta.put(tx, "readiness", iso(tx.now))
     claim(tx, Vacancy("readiness-probe", ()))
     tx.lock_pools({f"limit:{limit.name}" for limit in limits_in_force(tx)})
     row = tx.one("SELECT count(*) FROM leases")

@@ -14,16 +14,15 @@ from holdbeat.store.transaction import Transaction
 
 def held_claims(tx: Transaction, worker_id: str) -> list[Claim]:
     """Every claim of this worker that has not been settled, whole, as `claim` returned it."""
-    found = tx.rows(f"SELECT {LEASE} FROM leases WHERE worker_id = :id ORDER BY id", id=worker_id)
-    leases = [lease_of(tx, row) for row in found]
+    lease_rows = tx.rows(f"SELECT {LEASE} FROM leases WHERE worker_id = :id ORDER BY id", id=worker_id)
+    leases = [lease_of(tx, row) for row in lease_rows]
     jobs = {job.id: job for job in load_jobs(tx, [lease.job_id for lease in leases if lease.job_id])}
     asked = [lease.reservation_id for lease in leases if lease.reservation_id]
     rows = tx.rows(f"SELECT {RESERVATION} FROM direct_reservations WHERE id IN :ids", ids=asked) if asked else []
     reservations = {row[0]: reservation_of(tx, row) for row in rows}
     claims = []
     for lease in leases:
-        job = jobs.get(lease.job_id or "")
-        reservation = reservations.get(lease.reservation_id or "")
-        if job is not None or reservation is not None:
-            claims.append(Claim(lease, job, reservation))
+        work = jobs.get(lease.job_id or "") or reservations.get(lease.reservation_id or "")
+        if work is not None:
+            claims.append(Claim(lease, work))
     return claims

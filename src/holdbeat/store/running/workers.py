@@ -6,26 +6,17 @@ the worker learns which it has lost. Which it should let go it asks apart (`sign
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain import events
-from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.params import dumps
-from holdbeat.domain.worker import Worker, WorkerKind
-from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.domain.worker import Worker
+from holdbeat.store.reads.workers import WORKER_FIELDS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
-
-_FIELDS = (
-    "id", "kind", "host", "pid", "slots", "http_slots", "types", "resources", "version", "started_at", "heartbeat_at",
-    "expires_at", "stopping_at", "stopped_at",
-)  # fmt: skip
-_WORKER = ", ".join(_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +36,7 @@ def register_worker(tx: Transaction, worker: Worker, terms: LeaseTerms) -> Worke
     tx.execute("DELETE FROM workers WHERE id = :id", id=worker.id)
     tx.insert(
         "workers",
-        _FIELDS[:12],
+        WORKER_FIELDS[:12],
         [
             (
                 known.id, known.kind, known.host, known.pid, known.slots, known.http_slots, dumps(list(known.types)),
@@ -125,72 +116,3 @@ def stop_worker(tx: Transaction, worker_id: str, reason: str | None = None) -> b
         tx.record(events.WORKER_STOPPED, worker_id=worker_id, reason=reason)
         tx.wake(Topic.WORKERS)
     return bool(changed)
-
-
-def alive(tx: Transaction) -> tuple[str, dict[str, Any]]:
-    """What holds for the row of a worker that lives, with its parameters: not ended, beats not late, not known dead."""
-    where, params = "stopped_at IS NULL AND expires_at > :now", {"now": tx.now}
-    dead = tx.known_dead()
-    return (f"{where} AND NOT (id IN :dead)", {**params, "dead": sorted(dead)}) if dead else (where, params)
-
-
-def live_workers(tx: Transaction) -> list[Worker]:
-    """Workers that live, the oldest first."""
-    where, params = alive(tx)
-    return _workers(tx, where, **params)
-
-
-def all_workers(tx: Transaction, limit: int = 500) -> list[Worker]:
-    """Every worker the store remembers, the newest first."""
-    return _workers(tx, "1 = 1", order="started_at DESC, id DESC LIMIT :limit", limit=limit)
-
-
-def list_workers(
-    tx: Transaction, *, has_ended_too: bool = False, limit: int | None = None, cursor: str | None = None
-) -> Page[Worker]:
-    """Workers page by page: those that are alive, the oldest first, or all that are remembered, the newest first."""
-    count = check_limit(limit)
-    cursors = Cursors("workers", {"all": has_ended_too or None})
-    where, params = ("1 = 1", {}) if has_ended_too else alive(tx)
-    params["limit"] = count + 1
-    if (last := cursors.read(cursor, str, str)) is not None:
-        where += f" AND (started_at, id) {'<' if has_ended_too else '>'} (:started_at, :id)"
-        params |= {"started_at": from_iso(last[0]), "id": last[1]}
-    order = "started_at DESC, id DESC" if has_ended_too else "started_at, id"
-    found = _workers(tx, where, order=f"{order} LIMIT :limit", **params)
-    items = found[:count]
-    if len(found) <= count:
-        return Page(items)
-    started_at = items[-1].started_at
-    assert started_at is not None
-    return Page(items, cursors.write(iso(started_at), items[-1].id))
-
-
-def has_live_worker_for(tx: Transaction, type_: str, resource: str) -> bool:
-    """Whether some live worker that still claims knows this type, serves the resource and has a slot for it."""
-    return any(worker.can_serve(resource, type_) for worker in live_workers(tx) if worker.stopping_at is None)
-
-
-def _workers(tx: Transaction, where: str, *, order: str = "started_at, id", **params: Any) -> list[Worker]:
-    found = tx.rows(f"SELECT {_WORKER} FROM workers WHERE {where} ORDER BY {order}", **params)
-    return [_worker_of(tx, row) for row in found]
-
-
-def _worker_of(tx: Transaction, row: Sequence[Any]) -> Worker:
-    time = tx.time
-    return Worker(
-        id=row[0],
-        kind=WorkerKind(row[1]),
-        host=row[2],
-        pid=row[3],
-        slots=row[4],
-        http_slots=row[5],
-        types=tuple(json.loads(row[6])),
-        resources=None if row[7] is None else tuple(json.loads(row[7])),
-        version=row[8],
-        started_at=time(row[9]),
-        heartbeat_at=time(row[10]),
-        expires_at=time(row[11]),
-        stopping_at=time(row[12]),
-        stopped_at=time(row[13]),
-    )

@@ -1,1 +1,1 @@
-"""Schedules and Endpoints: their rows, due times, occurrences, and when each runs next."""
+"""Schedules and Endpoints: their rows, occurrences, reports, and when each runs next."""

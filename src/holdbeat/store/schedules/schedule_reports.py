@@ -18,9 +18,9 @@ from holdbeat.domain.schedule_preview import preview_of_saved
 from holdbeat.domain.timetable import fires_at, preview_of
 from holdbeat.store.reads.job_filter import Conditions, refuse_unknown
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.in_flight import InFlight, in_flight
 from holdbeat.store.schedules.occurrences import list_occurrences
-from holdbeat.store.schedules.schedule_rows import SCHEDULE, schedule_of
 from holdbeat.store.transaction import Transaction
 
 SCHEDULE_FILTERS = ("enabled", "adaptive", "paused", "type", "template_id", "order")

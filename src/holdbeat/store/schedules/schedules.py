@@ -23,15 +23,11 @@ from holdbeat.domain.schedule_steps import Steered, cleared_hints, paused, repla
 from holdbeat.domain.submission import Submission, check_params, check_resource, check_webhook_url
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.queue.templates import find_template
+from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.in_flight import in_flight
 from holdbeat.store.schedules.occurrences import insert_occurrences, taken
-from holdbeat.store.schedules.schedule_rows import (
-    SCHEDULE,
-    insert_schedules,
-    save_schedule,
-    schedule_of,
-)
+from holdbeat.store.schedules.schedule_rows import insert_schedules, save_schedule
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 

@@ -8,7 +8,6 @@ writes: the writer thread, or a thread that would only have waited for it.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import queue
 import threading
@@ -16,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
 
@@ -27,27 +26,15 @@ from holdbeat.store.forks import forked
 from holdbeat.store.sqlite import file as sqlite_file
 from holdbeat.store.sqlite import log_growth
 from holdbeat.store.sqlite.batch import Batch, no_transaction, store_closed, write_interrupted_itself
-from holdbeat.store.sqlite.damage_record import record_damage
 from holdbeat.store.sqlite.errors import BUSY_TIMEOUT_MS, translated, translated_os
-from holdbeat.store.sqlite.file import (
-    MEMORY,
-    FileIdentity,
-    keep_deleted_log,
-    open_file,
-    own_transaction,
-)
+from holdbeat.store.sqlite.file import MEMORY, own_transaction
+from holdbeat.store.sqlite.open_file import OpenFile
 from holdbeat.store.sqlite.processes import Wakeups, WorkerLocks, WriteLock
 from holdbeat.store.sqlite.read_limit import read_limit
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import StoreTerms, Transaction
 from holdbeat.store.work import Work, reply
-
-if TYPE_CHECKING:
-    from holdbeat.store.artifact_files import Copied
-    from holdbeat.store.maintenance.backup import Progress
-
-log = logging.getLogger("holdbeat.store")
 
 SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
@@ -95,21 +82,7 @@ class SqliteStore(PersistenceAdapter):
         self._locks_held_for_fork: list[threading.Lock] = []
         if self.path in _left_open:
             raise forked()
-        self._connection, self._watch = open_file(self.path, create=create)
-        # All of them before the file is looked at: one that came later could open a log that is not the first one's.
-        self._reader_connections: list[apsw.Connection] = []
-        try:
-            if self.path != MEMORY:
-                self._reader_connections += [sqlite_file.connect_reader(self.path) for _ in self._reader_locks]
-            self._identity = FileIdentity(self.path, None if self._watch is None else self._watch.inode)
-            if self._watch is not None:
-                self._watch.opened(self._connection)
-        except BaseException:
-            for connection in (*self._reader_connections, self._connection):
-                connection.close()
-            if self._watch is not None:
-                self._watch.end()
-            raise
+        self._file = OpenFile(self.path, create=create, readers=len(self._reader_locks))
         self._turn: WriteLock | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         self._life: WorkerLocks | None = None
         self._doorbell: Wakeups | None = None
@@ -127,7 +100,7 @@ class SqliteStore(PersistenceAdapter):
                     zip(
                         [self._reading, self._reading_for_clients] * readers,
                         self._reader_locks,
-                        self._reader_connections,
+                        self._file.readers,
                         strict=True,
                     )
                 )
@@ -158,7 +131,7 @@ class SqliteStore(PersistenceAdapter):
     def joined(self, connection: Any) -> Transaction:
         if self._refused is not None:
             raise self._refused
-        self._check_file()
+        self._file.check()
         if not isinstance(connection, apsw.Connection) or not connection.in_transaction:
             raise no_transaction()
         return self._transaction(connection, self.clock.now())
@@ -171,16 +144,10 @@ class SqliteStore(PersistenceAdapter):
             raise HoldbeatError(
                 "A store in memory has no file for tables of your own. Name a file for the store.", code="no_file"
             )
-        self._check_file()
+        self._file.check()
         with own_transaction(self.path) as connection:
             yield connection
         self._wake(frozenset({Topic.READY, Topic.EVENTS}))
-
-    def _check_file(self) -> None:
-        """Refuses a file that is not the one we opened, or that something else in this process has open, too."""
-        self._identity.check()
-        if self._watch is not None:
-            self._watch.check()
 
     def _transaction(self, connection: apsw.Connection, now: datetime) -> SqliteTransaction:
         tx = SqliteTransaction(connection, now, self.terms)
@@ -220,13 +187,7 @@ class SqliteStore(PersistenceAdapter):
         for thread in self._threads:
             thread.join()
         with self._write_lock:
-            try:
-                self._connection.close()
-            except apsw.Error as error:
-                # All that was reported as stored is in the file or in its log, which the next process reads.
-                log.warning("the store was not closed in order: %s", translated(error, self.path))
-        if self._watch is not None:
-            self._watch.end()
+            self._file.close()
         if isinstance(self._turn, WriteLock):
             self._turn.close()
         if self._doorbell is not None:
@@ -247,10 +208,7 @@ class SqliteStore(PersistenceAdapter):
         self._writing_threads.discard(threading.get_ident())
 
     def disown(self) -> None:
-        """Forgets the connections: SQLite takes the parent's locks for this process's own as long as one is open here.
-
-        Closed without a word to the file: no checkpoint, no lock, no log removed.
-        """
+        """Closes the connections: while one is open here, SQLite takes the parent's locks for this process's own."""
         super().disown()
         was_closed, self._closed = self._closed, True
         self._refused = forked()
@@ -260,10 +218,7 @@ class SqliteStore(PersistenceAdapter):
         if was_closed:
             return
         if len(self._locks_held_for_fork) == 1 + len(self._reader_locks):
-            for connection in (self._connection, *self._reader_connections):
-                with contextlib.suppress(apsw.Error):
-                    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-                    connection.close()
+            self._file.disown()
         elif self.path != MEMORY:
             _left_open[self.path] = self
         if isinstance(self._turn, WriteLock):
@@ -272,12 +227,6 @@ class SqliteStore(PersistenceAdapter):
             self._doorbell.disown()
 
     # --- only SQLite has these ---------------------------------------------------------------------------
-
-    def backup(self, target: str, progress: Progress | None = None) -> Copied:
-        """Copies the store with its artifacts to a new file while it is in use, and verifies the copy."""
-        from holdbeat.store.maintenance.backup import backup
-
-        return backup(self.path, target, progress)
 
     def integrity_problems(self) -> list[str]:
         return sqlite_file.file_problems(self.path)
@@ -341,15 +290,15 @@ class SqliteStore(PersistenceAdapter):
             return
         try:
             with self._turn:
-                self._check_file()
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")  # a second Ctrl-C came while the first was answered
-                self._connection.execute("BEGIN IMMEDIATE")
-                batch = Batch(
-                    self._connection, self.path, self._transaction, self.clock.now(), is_alone=len(works) == 1
-                )
+                self._file.check()
+                writer = self._file.writer
+                if writer.in_transaction:
+                    writer.execute("ROLLBACK")  # a second Ctrl-C came while the first was answered
+                writer.execute("BEGIN IMMEDIATE")
+                now = self.clock.now()
+                batch = Batch(writer, self.path, self._transaction, now, is_alone=len(works) == 1)
                 batch.run(works)
-                self._connection.execute("COMMIT")
+                writer.execute("COMMIT")
         except Exception as error:
             self._give_up(works, error)
             return
@@ -375,19 +324,15 @@ class SqliteStore(PersistenceAdapter):
             answer = translated_os(error, self.path)
         if isinstance(answer, StoreRefused):
             self._refused = answer
-            self._record_refusal(answer)
+            self._file.record_refusal(answer, self.clock.now())
         _fail(works, answer)
         if self._refused is not None:
             self.tell(frozenset({Topic.REFUSED}))
 
-    def _record_refusal(self, refusal: StoreRefused) -> None:
-        record_damage(self.path, refusal, self.clock.now())
-        keep_deleted_log(refusal, self._identity, (self._connection, *self._reader_connections))
-
     def _roll_back(self) -> None:
         with contextlib.suppress(apsw.Error):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            if self._file.writer.in_transaction:
+                self._file.writer.execute("ROLLBACK")
         self._turn.__exit__(None, None, None)
 
     # --- the readers -------------------------------------------------------------------------------------
@@ -400,7 +345,7 @@ class SqliteStore(PersistenceAdapter):
                 continue
             try:
                 with rest:
-                    self._check_file()
+                    self._file.check()
                     connection.execute("BEGIN")
                     try:
                         with read_limit(connection, work.limit_s, SystemClock().monotonic):
@@ -415,7 +360,7 @@ class SqliteStore(PersistenceAdapter):
                     # Not for ever: who waits for this answer may be a signal handler that interrupted a writer.
                     if self._write_lock.acquire(timeout=STILL_WITHIN_S):
                         try:
-                            self._record_refusal(answer)
+                            self._file.record_refusal(answer, self.clock.now())
                         finally:
                             self._write_lock.release()
                 reply([(work, answer)])

@@ -13,7 +13,7 @@ from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.errors import Invalid, NotFound, Stale
 from holdbeat.domain.params import dumps
 from holdbeat.domain.webhook import Webhook, check_events, check_secret, host_of, new_secret, rotated, signing_secrets
-from holdbeat.store.meta import remember, remember_first
+from holdbeat.store import meta
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.transaction import Transaction
 
@@ -142,7 +142,7 @@ def server_secret(tx: Transaction) -> ServerSecret:
     """The server's own secret, made when it is first needed."""
     found = _server_secret_rows(tx)
     if SERVER_SECRET not in found:
-        remember_first(tx, SERVER_SECRET, new_secret(secrets.token_bytes(32)))
+        meta.put_if_absent(tx, SERVER_SECRET, new_secret(secrets.token_bytes(32)))
         found = _server_secret_rows(tx)
     if _ROTATED not in found:
         return ServerSecret((found[SERVER_SECRET],))
@@ -157,7 +157,7 @@ def rotate_server_secret(tx: Transaction, secret: str | None = None) -> ServerSe
     fresh = check_secret(secret) if secret is not None else new_secret(secrets.token_bytes(32))
     before = server_secret(tx).secrets[0]
     for key, value in ((SERVER_SECRET, fresh), (_PREVIOUS, before), (_ROTATED, iso(tx.now))):
-        remember(tx, key, value)
+        meta.put(tx, key, value)
     return ServerSecret((fresh, before), tx.now)
 
 
@@ -171,7 +171,7 @@ def server_secret_json(secret: ServerSecret) -> dict[str, Any]:
 
 
 def _server_secret_rows(tx: Transaction) -> dict[str, str]:
-    return dict(tx.rows("SELECT key, value FROM meta WHERE key IN :keys", keys=[SERVER_SECRET, _PREVIOUS, _ROTATED]))
+    return meta.get_many(tx, [SERVER_SECRET, _PREVIOUS, _ROTATED])
 
 
 def webhooks_by_id(tx: Transaction, ids: Collection[str]) -> dict[str, Webhook]:

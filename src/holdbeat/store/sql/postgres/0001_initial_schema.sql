@@ -87,7 +87,7 @@ CREATE TABLE job_runs (
     exit_code bigint,
     error text COLLATE "C",
     error_kind text COLLATE "C" CHECK (error_kind IN
-        ('error', 'exit', 'timeout', 'crash', 'lost', 'interrupted', 'cancelled', 'rejected')),
+        ('error', 'exit', 'timeout', 'crash', 'lost', 'interrupted', 'cancelled', 'rejected', 'throttled')),
     artifacts json NOT NULL DEFAULT '{}'
 );
 CREATE INDEX job_runs_finished ON job_runs (type, finished_at) WHERE finished_at IS NOT NULL;
@@ -381,6 +381,30 @@ CREATE TABLE rates (
     due double precision NOT NULL,
     PRIMARY KEY (key, partition)
 ) WITH (fillfactor = 50);
+
+-- Before when nothing of the partition starts under this limit, because who was called asked for that; seconds since
+-- 1970. type: only jobs of this type; empty for all that the limit covers.
+CREATE TABLE throttles (
+    key text COLLATE "C" NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    partition text COLLATE "C" NOT NULL,
+    until double precision NOT NULL,
+    PRIMARY KEY (key, type, partition)
+);
+
+-- Limits whose slots all go to direct requests while jobs wait.
+CREATE TABLE starvations (
+    key text COLLATE "C" PRIMARY KEY NOT NULL,
+    limit_name text COLLATE "C" NOT NULL,
+    resource text COLLATE "C" NOT NULL,
+    since timestamptz NOT NULL
+);
+
+-- How many direct requests in a row got a slot of a limit; kept only with direct_burst.
+CREATE TABLE direct_streaks (
+    key text COLLATE "C" PRIMARY KEY NOT NULL,
+    length integer NOT NULL
+);
 
 -- The partition that was served last under a fair limit.
 CREATE TABLE turns (

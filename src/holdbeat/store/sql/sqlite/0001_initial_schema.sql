@@ -135,7 +135,7 @@ CREATE TABLE job_runs (
     exit_code INTEGER,
     error TEXT,
     error_kind TEXT CHECK (error_kind IN
-        ('error', 'exit', 'timeout', 'crash', 'lost', 'interrupted', 'cancelled', 'rejected')),
+        ('error', 'exit', 'timeout', 'crash', 'lost', 'interrupted', 'cancelled', 'rejected', 'throttled')),
     artifacts TEXT NOT NULL DEFAULT '{}'
 );
 CREATE INDEX job_runs_finished ON job_runs (type, finished_at) WHERE finished_at IS NOT NULL;
@@ -456,6 +456,30 @@ CREATE TABLE rates (
     due REAL NOT NULL,
     PRIMARY KEY (key, partition)
 ) WITHOUT ROWID;
+
+-- Before when nothing of the partition starts under this limit, because who was called asked for that; seconds since
+-- 1970. type: only jobs of this type; empty for all that the limit covers.
+CREATE TABLE throttles (
+    key TEXT NOT NULL,
+    type TEXT NOT NULL,
+    partition TEXT NOT NULL,
+    until REAL NOT NULL,
+    PRIMARY KEY (key, type, partition)
+) WITHOUT ROWID;
+
+-- Limits whose slots all go to direct requests while jobs wait.
+CREATE TABLE starvations (
+    key TEXT PRIMARY KEY NOT NULL,
+    limit_name TEXT NOT NULL,
+    resource TEXT NOT NULL,
+    since TEXT NOT NULL
+);
+
+-- How many direct requests in a row got a slot of a limit; kept only with direct_burst.
+CREATE TABLE direct_streaks (
+    key TEXT PRIMARY KEY NOT NULL,
+    length INTEGER NOT NULL
+);
 
 -- The partition that was served last under a fair limit.
 CREATE TABLE turns (

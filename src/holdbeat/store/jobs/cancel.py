@@ -12,9 +12,10 @@ from holdbeat.domain import events
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import Job, JobStatus
+from holdbeat.store.jobs.end_runs import apply_consequences, lock_groups_and_schedules
+from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
-from holdbeat.store.running.end_runs import apply_consequences, lock_groups_and_schedules
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -52,33 +53,6 @@ def check_reason(reason: str | None) -> None:
     """Refuses words that one of the stores could not keep, or no list could show."""
     if reason:
         check_line(reason, "reason", LONGEST_REASON)
-
-
-def tip_of(tx: Transaction, job_id: str) -> str:
-    """The id of the newest job in the chain of automatic retries."""
-    found = tx.rows(
-        "WITH RECURSIVE chain(id, retried_by) AS ("
-        " SELECT id, retried_by FROM jobs WHERE id = :id"
-        " UNION SELECT j.id, j.retried_by FROM chain JOIN jobs j ON j.id = chain.retried_by)"
-        " SELECT id FROM chain WHERE retried_by IS NULL",
-        id=job_id,
-    )
-    if not found:
-        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
-    return str(found[0][0])
-
-
-def roots_of(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str]:
-    """For each of these jobs the first of its chain of automatic retries."""
-    found = tx.rows(
-        "WITH RECURSIVE chain(start, id, retry_of, retry_kind) AS ("
-        " SELECT id, id, retry_of, retry_kind FROM jobs WHERE id IN :ids"
-        " UNION ALL SELECT chain.start, j.id, j.retry_of, j.retry_kind FROM chain JOIN jobs j"
-        " ON j.id = chain.retry_of WHERE chain.retry_kind IN ('auto', 'continue'))"
-        " SELECT start, id FROM chain WHERE retry_kind IS NULL OR retry_kind = 'manual'",
-        ids=list(job_ids),
-    )
-    return {row[0]: row[1] for row in found}
 
 
 def cancel_jobs(tx: Transaction, jobs: Sequence[Job], reason: str | None) -> None:

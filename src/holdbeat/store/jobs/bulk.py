@@ -11,8 +11,10 @@ from typing import Any
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job, JobStatus
-from holdbeat.store.queue.cancel import cancel_jobs, check_reason
-from holdbeat.store.queue.manual_retry import retry_jobs
+from holdbeat.store.jobs.cancel import cancel_jobs, check_reason
+from holdbeat.store.jobs.end_runs import lock_groups_and_schedules
+from holdbeat.store.jobs.manual_retry import retry_jobs
+from holdbeat.store.reads.chains import tips_of
 from holdbeat.store.reads.job_filter import (
     BULK_FILTERS,
     error_kinds,
@@ -21,7 +23,6 @@ from holdbeat.store.reads.job_filter import (
     refuse_unknown,
 )
 from holdbeat.store.reads.rows import JOB, JOB_OF_J, job_of
-from holdbeat.store.running.end_runs import lock_groups_and_schedules
 from holdbeat.store.transaction import Transaction
 
 
@@ -41,7 +42,7 @@ def cancel_where(
     check_reason(reason)
     given = _checked(filter, BULK_FILTERS)
     if "ids" in given:
-        given["ids"] = _tips(tx, one_or_several(given["ids"], "ids"))
+        given["ids"] = tips_of(tx, one_or_several(given["ids"], "ids"))
         if not given["ids"]:
             return BulkResult(0, 0, [])
     found = job_conditions(tx, given)
@@ -123,20 +124,6 @@ def _checked(filter: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any
             field="filter",
         )
     return given
-
-
-def _tips(tx: Transaction, job_ids: Sequence[str]) -> list[str]:
-    """The newest jobs of the chains of these jobs."""
-    return [
-        row[0]
-        for row in tx.rows(
-            "WITH RECURSIVE chain(id, retried_by) AS ("
-            " SELECT id, retried_by FROM jobs WHERE id IN :ids"
-            " UNION SELECT j.id, j.retried_by FROM chain JOIN jobs j ON j.id = chain.retried_by)"
-            " SELECT id FROM chain WHERE retried_by IS NULL",
-            ids=job_ids,
-        )
-    ]
 
 
 def _jobs_of(tx: Transaction, ids: Sequence[str]) -> list[str]:

@@ -13,8 +13,9 @@ from holdbeat.domain.governor import CRON, PlanInputs
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.schedule_steps import replanned
 from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
+from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
-from holdbeat.store.schedules.schedule_rows import SCHEDULE, save_plans, schedule_of
+from holdbeat.store.schedules.schedule_rows import save_plans
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 

@@ -6,9 +6,7 @@ was completed or is unfinished.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
@@ -17,6 +15,7 @@ from holdbeat.domain.retry import manual_retry
 from holdbeat.domain.run import RunStatus
 from holdbeat.store.durable.steps import drop_steps
 from holdbeat.store.queue.enqueue import insert_jobs
+from holdbeat.store.reads.chains import original_params
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.transaction import Transaction
@@ -57,7 +56,7 @@ def retry_run(tx: Transaction, run_id: str) -> Job:
 
 def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
     """Makes the retries of jobs that the caller has found fit for it."""
-    originals = _original_params(tx, [job.id for job in jobs if job.retry_kind in ("auto", "continue")])
+    originals = original_params(tx, [job.id for job in jobs if job.retry_kind in ("auto", "continue")])
     requests = [manual_retry(job) for job in jobs]
     for job, request in zip(jobs, requests, strict=True):
         request.params = originals.get(job.id, job.params)
@@ -71,22 +70,6 @@ def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
             reason="asked for by a person",
         )
     return made
-
-
-def _original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The params of the job with which each chain of automatic retries began; a retry's own may have been changed."""
-    if not job_ids:
-        return {}
-    found = tx.rows(
-        "WITH RECURSIVE back(tip, id, retry_of, retry_kind) AS ("
-        " SELECT id, id, retry_of, retry_kind FROM jobs WHERE id IN :ids"
-        " UNION ALL SELECT back.tip, j.id, j.retry_of, j.retry_kind FROM back JOIN jobs j ON j.id = back.retry_of"
-        " WHERE back.retry_kind IN ('auto', 'continue'))"
-        " SELECT back.tip, j.params FROM back JOIN jobs j ON j.id = back.id"
-        " WHERE back.retry_kind IS NULL OR back.retry_kind = 'manual'",
-        ids=job_ids,
-    )
-    return {tip: json.loads(params) for tip, params in found}
 
 
 def _refuse_unless_ended(job: Job, ran: bool, outcome: RunStatus | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdbeat.domain import events
 from holdbeat.domain.clock import iso
@@ -16,11 +17,13 @@ from holdbeat.domain.params import dumps
 from holdbeat.domain.retry import RetryController, automatic_retry
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
 from holdbeat.store.durable.continuing import Continued, continue_chains
+from holdbeat.store.limits.throttles import Throttled, throttle
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.groups import step_groups
+from holdbeat.store.reads.chains import failures_in_chain
 from holdbeat.store.schedules.after_run import after_chains
 from holdbeat.store.topics import Topic
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
 _EVENT_OF = {
@@ -54,6 +57,14 @@ class Ending:
     """Whether the job's own row says COMPLETED already."""
 
 
+class Failure(NamedTuple):
+    """A job that has just FAILED, and how."""
+
+    job: Job
+    kind: ErrorKind
+    retry_after_s: float | None = None
+
+
 def lock_groups_and_schedules(
     tx: Transaction, group_ids: Iterable[str | None], schedule_ids: Iterable[str | None]
 ) -> None:
@@ -83,13 +94,51 @@ def end_runs(
     if not endings:
         return
     outbox = outbox or Outbox(tx)
+    ends = _ends_of(tx, endings, outbox)
+    tx.execute(
+        "UPDATE job_runs SET finished_at = :now, status = e.status, exit_code = e.exit_code, error = e.error, "
+        "error_kind = e.error_kind, artifacts = e.artifacts FROM rows(:ends; id text, status text, exit_code int, "
+        "error text, error_kind text, artifacts json) AS e WHERE job_runs.id = e.id",
+        now=tx.now,
+        ends=ends.runs,
+    )
+    for ended_as, ids in ends.jobs.items():
+        tx.execute(
+            "UPDATE jobs SET status = :status, finished_at = :now WHERE id IN :ids",
+            status=ended_as,
+            now=tx.now,
+            ids=ids,
+        )
+    if not leases_are_gone:
+        tx.execute("DELETE FROM leases WHERE id IN :ids", ids=[ending.run_id for ending in endings])
+    if ends.failed:
+        decide_failures(tx, ends.failed, outbox)
+    if ends.continued:
+        continue_chains(tx, ends.continued)
+    scheduled = [ending.job for ending in endings if ending.job is not None and ending.schedule_id]
+    _follow(tx, {ending.group_id for ending in endings}, scheduled, outbox)
+    outbox.write()
+    tx.wake(Topic.SLOTS)
+
+
+@dataclass(slots=True)
+class _Ends:
+    """What several endings come to, sorted by what has to be written."""
+
+    runs: list[Row]
+    """Of each run: id, status, exit_code, error, error_kind, artifacts."""
+    jobs: dict[JobStatus, list[str]]
+    """The ids of the jobs that get a status."""
+    failed: list[Failure]
+    continued: list[Continued]
+
+
+def _ends_of(tx: Transaction, endings: Sequence[Ending], outbox: Outbox) -> _Ends:
+    """Decides what each ending comes to, records its event and tells the outbox."""
     is_followed = bool(outbox.subscribers())
-    runs = []
-    ended: dict[JobStatus, list[str]] = {}
+    ends = _Ends([], {}, [], [])
     now = tx.now
-    note = tx.events.append
-    failed: list[tuple[Job, ErrorKind]] = []
-    continued: list[Continued] = []
+    record = tx.events.append
     for ending in endings:
         job_id, run_id, outcome = ending.job_id, ending.run_id, ending.outcome
         if ending.status is JobStatus.CANCELLED:
@@ -102,52 +151,35 @@ def end_runs(
             else:
                 ended_as, told = transition(ending.status, _EVENT_OF[outcome.status]), _TOLD_AS[outcome.status]
             if not ending.is_stored:
-                ended.setdefault(ended_as, []).append(job_id)
+                ends.jobs.setdefault(ended_as, []).append(job_id)
             if (ending.webhook_url or is_followed) and outcome.status is not RunStatus.CONTINUED:
                 outbox.tell_job(told, job_id, ending.webhook_url)
             if ending.job is not None:
                 ending.job.status, ending.job.finished_at = ended_as, now
             if outcome.status is RunStatus.FAILED:
                 assert ending.job is not None
-                failed.append((ending.job, outcome.error_kind or ErrorKind.ERROR))
+                ends.failed.append(Failure(ending.job, outcome.error_kind or ErrorKind.ERROR, outcome.retry_after_s))
             elif outcome.status is RunStatus.CONTINUED:
                 assert ending.job is not None
-                continued.append((ending.job, run_id, outcome.waits))
+                ends.continued.append((ending.job, run_id, outcome.waits))
         status, kind = outcome.status, outcome.error_kind
-        runs.append((run_id, status, outcome.exit_code, outcome.error, kind, outcome.artifacts_text()))
+        ends.runs.append((run_id, status, outcome.exit_code, outcome.error, kind, outcome.artifacts_text()))
         data = _AS_PLANNED
         if status is not RunStatus.COMPLETED or kind is not None:
             data = dumps({"status": status} | ({"error_kind": kind} if kind else {}))
-        note((events.RUN_ENDED, now, job_id, run_id, ending.worker_id, ending.group_id, ending.schedule_id, data))
-    tx.execute(
-        "UPDATE job_runs SET finished_at = :now, status = e.status, exit_code = e.exit_code, error = e.error, "
-        "error_kind = e.error_kind, artifacts = e.artifacts FROM rows(:ends; id text, status text, exit_code int, "
-        "error text, error_kind text, artifacts json) AS e WHERE job_runs.id = e.id",
-        now=now,
-        ends=runs,
-    )
-    for ended_as, ids in ended.items():
-        tx.execute(
-            "UPDATE jobs SET status = :status, finished_at = :now WHERE id IN :ids", status=ended_as, now=now, ids=ids
-        )
-    if not leases_are_gone:
-        tx.execute("DELETE FROM leases WHERE id IN :ids", ids=[ending.run_id for ending in endings])
-    if failed:
-        decide_failures(tx, failed, outbox)
-    if continued:
-        continue_chains(tx, continued)
-    scheduled = [ending.job for ending in endings if ending.job is not None and ending.schedule_id]
-    _follow(tx, {ending.group_id for ending in endings}, scheduled, outbox)
-    outbox.write()
-    tx.wake(Topic.SLOTS)
+        record((events.RUN_ENDED, now, job_id, run_id, ending.worker_id, ending.group_id, ending.schedule_id, data))
+    return ends
 
 
-def decide_failures(tx: Transaction, failed: Sequence[tuple[Job, ErrorKind]], outbox: Outbox) -> None:
+def decide_failures(tx: Transaction, failed: Sequence[Failure], outbox: Outbox) -> None:
     """Gives every FAILED job its retry or its verdict."""
     retries = []
     verdicts = []
-    for job, kind in failed:
-        verdict = RetryController.decide(job, kind, _counted_failures(tx, job, kind), tx.now)
+    throttled = []
+    for job, kind, retry_after_s in failed:
+        verdict = RetryController.decide(job, kind, _counted_failures(tx, job, kind), tx.now, retry_after_s)
+        if retry_after_s is not None:
+            throttled.append(Throttled(job.resource, job.type, job.partition, retry_after_s, job.id))
         if verdict.retry:
             retries.append((job, automatic_retry(job, verdict.not_before), verdict.reason))
         else:
@@ -176,24 +208,15 @@ def decide_failures(tx: Transaction, failed: Sequence[tuple[Job, ErrorKind]], ou
             "WHERE jobs.id = r.id",
             links=[(job.id, job.retried_by) for job, _, _ in retries],
         )
+    if throttled:
+        throttle(tx, throttled)
 
 
 def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
     """Failures that count, from this job back to the root of its chain; no further than matters."""
     if job.retry_of is None:
         return 1 if kind in COUNTED_KINDS else 0
-    row = tx.one(
-        "WITH RECURSIVE chain(id, retry_of) AS ("
-        " SELECT id, retry_of FROM jobs WHERE id = :id"
-        " UNION SELECT j.id, j.retry_of FROM chain JOIN jobs j ON j.id = chain.retry_of)"
-        " SELECT count(*) FROM (SELECT r.id FROM chain JOIN job_runs r ON r.job_id = chain.id"
-        " WHERE r.status = 'FAILED' AND r.error_kind IN :kinds LIMIT :enough) AS counted",
-        id=job.id,
-        kinds=sorted(COUNTED_KINDS),
-        enough=job.retry_policy.max_attempts + 1,
-    )
-    assert row is not None
-    return int(row[0])
+    return failures_in_chain(tx, job.id, sorted(COUNTED_KINDS), job.retry_policy.max_attempts + 1)
 
 
 def apply_consequences(tx: Transaction, jobs: Sequence[Job], outbox: Outbox) -> None:

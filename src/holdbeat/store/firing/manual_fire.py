@@ -18,10 +18,10 @@ from holdbeat.domain.schedule import Schedule, job_for
 from holdbeat.domain.schedule_steps import fired
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.timetable import MILLISECOND, UNREADABLE, next_due
+from holdbeat.store.firing.fire_due import replace_unfinished
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.reads.jobs import load_job
-from holdbeat.store.schedules.firing import replace_unfinished
 from holdbeat.store.schedules.in_flight import in_flight
 from holdbeat.store.schedules.occurrences import insert_occurrences
 from holdbeat.store.schedules.schedule_rows import save_plans

@@ -27,14 +27,15 @@ from holdbeat.domain.schedule import Overlap, Schedule, job_for
 from holdbeat.domain.schedule_steps import ChainEnd, after_run, beyond, fired, replanned
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
-from holdbeat.store.queue.cancel import cancel_jobs
+from holdbeat.store.jobs.cancel import cancel_jobs
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.in_flight import InFlight, in_flight
 from holdbeat.store.schedules.occurrences import DueTime, insert_occurrences, taken
-from holdbeat.store.schedules.schedule_rows import SCHEDULE, TRIED_AGAIN, save_plans, schedule_of, wake_of
+from holdbeat.store.schedules.schedule_rows import TRIED_AGAIN, save_plans, wake_of
 from holdbeat.store.transaction import Row, Transaction
 
 MOST_VERDICTS = 2000

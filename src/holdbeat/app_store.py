@@ -1,0 +1,127 @@
+"""The store of an App: opened when it is needed, told the App's job types, left to the parent after a fork."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any, Self
+
+from holdbeat.app_hooks import AppHooks
+from holdbeat.domain.clock import Clock
+from holdbeat.domain.ids import IdSource
+from holdbeat.engine.supervisor import Supervisor, announcement
+from holdbeat.engine.watched_outbound import WatchedOutbound
+from holdbeat.handlers.http_handler import http_job_type
+from holdbeat.handlers.job_type import JobType
+from holdbeat.handlers.middleware import attach
+from holdbeat.handlers.shell import shell_job_type
+from holdbeat.job_type_registry import JobTypeRegistry
+from holdbeat.settings import Settings
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.opening import open_store
+from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.transaction import StoreTerms
+
+
+class AppStore(AppHooks, JobTypeRegistry):
+    """The part of an App that owns its settings and its open store."""
+
+    def __init__(
+        self, store: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None, **changes: Any
+    ) -> None:
+        super().__init__()
+        if settings is None:
+            settings = Settings.load()
+        if store is not None:
+            changes["store"] = store
+        self.settings = settings.with_changes(**changes) if changes else settings
+        self._clock = clock
+        self._store: PersistenceAdapter | None = None
+        self._is_announced = False
+        self._pid = os.getpid()
+        self._supervisor: Supervisor | None = None
+        self._options: dict[str, Any] = {}
+
+    @property
+    def job_types(self) -> list[JobType]:
+        """All job types that this App can run, with the built-in ones."""
+        outbound = WatchedOutbound(self.settings, lambda: self._origin.store)
+        own = list({id(job_type): job_type for job_type in self._types.values()}.values())
+        built_in = [http_job_type(outbound)]
+        if self.settings.allow_shell:
+            built_in.append(shell_job_type(allowed=True))
+        return own + built_in
+
+    def _types_changed(self, added: JobType) -> None:
+        self._is_announced = False
+        if added.function is not None:
+            attach(added.function, self._middleware)
+
+    @property
+    def store(self) -> PersistenceAdapter:
+        """The open store, in which the job types of this App are announced."""
+        app = self._at_home()
+        with app._lock:
+            store = app._opened()
+            if not app._is_announced:
+                store.write_sync(announce, app._announcements())
+                app._is_announced = True
+            return store
+
+    def _at_home(self) -> Self:
+        """The App itself, in its own process: a forked child leaves the store to its parent and opens one anew."""
+        app = self._origin
+        if app._pid != os.getpid():
+            app._pid = os.getpid()
+            app._lock = threading.RLock()
+            app._store = None
+            app._is_announced = False
+            app._supervisor = None
+        return app
+
+    @property
+    def _origin(self) -> Self:
+        original: Self = self.__dict__.get("_original", self)
+        return original
+
+    def _opened(self) -> PersistenceAdapter:
+        if self._store is None:
+            settings = self.settings
+            terms = StoreTerms(IdSource(), settings.declared_limits, settings.aging_s, settings.direct_burst)
+            self._store = open_store(self.settings.store, terms, clock=self._clock)
+        return self._store
+
+    def _announcements(self) -> list[AnnouncedType]:
+        return [announcement(job_type) for job_type in self.job_types]
+
+    def _joining(self, connection: Any) -> PersistenceAdapter:
+        """The store, its job types made known inside the caller's transaction: one beside it would wait for its end."""
+        app = self._at_home()
+        with app._lock:
+            store = app._opened()
+            if not app._is_announced:
+                announce(store.joined(connection), app._announcements())
+            return store
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[Any]:
+        """A transaction on the store's own database, for tables of yours: an apsw or a psycopg connection.
+
+        Committed when the block ends, rolled back if it ends with an exception. Hand it to
+        `with_options(connection=…)`, and the jobs are stored in the same transaction.
+        """
+        with self.store.connection() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Closes the store; it is opened again when it is needed."""
+        app = self._at_home()
+        if app is not self:
+            return app.close()
+        with self._lock:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+                self._is_announced = False

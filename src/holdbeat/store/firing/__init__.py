@@ -1,0 +1,1 @@
+"""Schedules fire: their due times become jobs."""

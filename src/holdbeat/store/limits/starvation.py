@@ -1,0 +1,124 @@
+"""Starvation: direct requests that leave the queue no slot (LIM-08).
+
+A limit starves the queue if direct requests hold or wait for its slots, no job holds one, and the first job that
+could run has had none for a while. What was noticed is kept in rows, so that it is told once, and gone when a job has
+started.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdbeat.domain import events
+from holdbeat.domain.clock import iso
+from holdbeat.domain.limit import Limits, Pool
+from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.pausing import EVERYTHING
+from holdbeat.store.transaction import Transaction
+
+_READY = "FROM jobs INDEXED BY jobs_ready WHERE status = 'QUEUED' AND hold = 0"
+_FIRST = (
+    f"SELECT ages_at, not_before, created_at {_READY} AND resource = :resource AND type = :type "
+    "ORDER BY effective_priority DESC, position, created_at, id LIMIT 1"
+)
+_LAST_END = (
+    "SELECT finished_at FROM job_runs INDEXED BY job_runs_finished WHERE type = :type AND finished_at IS NOT NULL "
+    "ORDER BY finished_at DESC LIMIT 1"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Starvation:
+    """A limit whose slots all go to direct requests while jobs wait for them."""
+
+    key: str
+    limit: str
+    resource: str
+    since: datetime
+    """Since when no job has had a slot, or since the first has waited."""
+
+
+def starvation(tx: Transaction, starved_s: float) -> list[Starvation]:
+    """The limits that have left the queue no slot for so long. Reads little where no direct request is under way."""
+    kinds = tx.rows("SELECT DISTINCT resource, type FROM direct_reservations WHERE status = 'ACTIVE'")
+    if not kinds:
+        return []
+    limits = limits_in_force(tx)
+    wanted = {pool.key: pool for kind in kinds for pool in limits.covering(*kind) if pool.limit.slots}
+    for resource, type_ in tx.rows("SELECT DISTINCT resource, type FROM leases WHERE job_id IS NOT NULL"):
+        for pool in limits.covering(resource, type_):
+            wanted.pop(pool.key, None)
+    if not wanted:
+        return []
+    paused = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")}
+    lanes = [
+        (resource, type_)
+        for resource, type_ in tx.rows(f"SELECT DISTINCT resource, type {_READY}")
+        if resource not in paused and EVERYTHING not in paused
+    ]
+    found = []
+    for pool in wanted.values():
+        starved = _since(tx, limits, pool, lanes)
+        if starved is not None and (tx.now - starved[1]).total_seconds() >= starved_s:
+            found.append(Starvation(pool.key, pool.limit.name, *starved))
+    return found
+
+
+def _since(tx: Transaction, limits: Limits, pool: Pool, lanes: list[tuple[str, str]]) -> tuple[str, datetime] | None:
+    """The resource of the job that has waited longest, and since when no job of the pool has had a slot."""
+    waits = []
+    ends = []
+    for resource, type_ in lanes:
+        if all(other.key != pool.key for other in limits.covering(resource, type_)):
+            continue
+        row = tx.one(_FIRST, resource=resource, type=type_)
+        if row is not None:
+            waits.append((tx.instant(next(at for at in row if at is not None)), resource))
+        end = tx.one(_LAST_END, type=type_)
+        if end is not None:
+            ends.append(tx.instant(end[0]))
+    if not waits:
+        return None
+    first, resource = min(waits)
+    return resource, max([first, *ends])
+
+
+def known_starvation(tx: Transaction) -> list[Starvation]:
+    """What was noticed and has not ended, the longest first."""
+    rows = tx.rows("SELECT key, limit_name, resource, since FROM starvations ORDER BY since, key")
+    return [Starvation(row[0], row[1], row[2], tx.instant(row[3])) for row in rows]
+
+
+def is_news(tx: Transaction, starved_s: float) -> bool:
+    """Whether `note_starvation` would change anything."""
+    return {each.key for each in starvation(tx, starved_s)} != {each.key for each in known_starvation(tx)}
+
+
+def note_starvation(tx: Transaction, starved_s: float) -> int:
+    """Tells of every limit that has begun to starve the queue, once, and forgets those that have ended."""
+    now = {each.key: each for each in starvation(tx, starved_s)}
+    gone = [each.key for each in known_starvation(tx) if each.key not in now]
+    if gone:
+        tx.execute("DELETE FROM starvations WHERE key IN :keys", keys=gone)
+    told = 0
+    for each in sorted(now.values(), key=lambda each: each.key):
+        made = tx.rows(
+            "INSERT INTO starvations (key, limit_name, resource, since) VALUES (:key, :name, :resource, :since) "
+            "ON CONFLICT (key) DO NOTHING RETURNING key",
+            key=each.key,
+            name=each.limit,
+            resource=each.resource,
+            since=each.since,
+        )
+        if made:
+            told += 1
+            waited_s = round((tx.now - each.since).total_seconds(), 3)
+            tx.record(
+                events.QUEUE_STARVED,
+                limit=each.limit,
+                resource=each.resource,
+                since=iso(each.since),
+                waited_s=waited_s,
+            )
+    return told

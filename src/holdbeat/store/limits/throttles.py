@@ -1,0 +1,76 @@
+"""Throttles as rows: before when the limits start nothing of a partition, because who was called asked for that.
+
+Guards LIM-06: the rows are written with the end of the run that was told so, and read by every claim. A claim that has
+begun by then may start one more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import NamedTuple
+
+from holdbeat.domain import events
+from holdbeat.domain.clock import iso
+from holdbeat.domain.throttle import Throttle, throttle_of
+from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.transaction import Transaction
+
+IS_THROTTLED = "EXISTS (SELECT 1 FROM throttles WHERE until > :now_s)"
+
+
+class Throttled(NamedTuple):
+    """Work that was told to come back later."""
+
+    resource: str
+    type: str
+    partition: str
+    retry_after_s: float
+    job_id: str | None = None
+    reservation_id: str | None = None
+
+
+def throttle(tx: Transaction, throttled: Iterable[Throttled]) -> None:
+    """Holds back what the limits of this work cover in its partition."""
+    limits = limits_in_force(tx)
+    now = tx.now.timestamp()
+    ends: dict[Throttle, float] = {}
+    for work in throttled:
+        pools = limits.covering(work.resource, work.type)
+        if not pools:
+            continue
+        for pool in pools:
+            place = throttle_of(pool.key, pool.limit, work.type, work.partition)
+            ends[place] = max(ends.get(place, 0.0), now + work.retry_after_s)
+        tx.record(
+            events.LIMIT_THROTTLED,
+            job_id=work.job_id,
+            limits=[pool.limit.name for pool in pools],
+            type=work.type,
+            partition=work.partition or None,
+            until=iso(tx.now + timedelta(seconds=work.retry_after_s)),
+            **({"reservation_id": work.reservation_id} if work.reservation_id else {}),
+        )
+    if ends:
+        tx.execute(
+            "INSERT INTO throttles (key, type, partition, until) SELECT r.key, r.type, r.partition, r.until "
+            "FROM rows(:rows; key text, type text, partition text, until real) AS r WHERE true "
+            "ON CONFLICT (key, type, partition) DO UPDATE SET until = excluded.until "
+            "WHERE throttles.until < excluded.until",
+            rows=[(*place, until) for place, until in sorted(ends.items())],
+        )
+
+
+def throttles_in_force(tx: Transaction) -> dict[Throttle, float]:
+    """Every throttle that holds now, and until when."""
+    rows = tx.rows("SELECT key, type, partition, until FROM throttles WHERE until > :now", now=tx.now.timestamp())
+    return {Throttle(*row[:3]): float(row[3]) for row in rows}
+
+
+def lift_throttles(tx: Transaction, name: str) -> None:
+    """Ends the throttles of a limit."""
+    tx.execute(
+        "DELETE FROM throttles WHERE key = :name OR substr(key, 1, length(:prefix)) = :prefix",
+        name=name,
+        prefix=f"{name}/",
+    )

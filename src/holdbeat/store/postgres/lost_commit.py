@@ -1,0 +1,56 @@
+"""Finds out whether a transaction was committed whose COMMIT got no answer (DEC-008)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+import psycopg
+from psycopg import errors as pg
+
+from holdbeat.domain.clock import Clock
+from holdbeat.domain.errors import StoreDown
+from holdbeat.store.postgres.database import Link
+from holdbeat.store.transaction import Row
+
+
+def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, patience_s: float) -> bool:
+    """Asks the database by the transaction's id, until it answers; `written` are the Events of the transaction."""
+    pause_s = 0.05
+    began = clock.monotonic()
+    while True:
+        try:
+            row = link.get().execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
+            if row is not None and row[0] != "in progress":
+                return bool(row[0] == "committed") and _has_events(link, xid, written)
+        except pg.InvalidParameterValue:
+            # "In the future": the server crashed before it had written anything of this transaction.
+            return False
+        except psycopg.OperationalError as error:
+            link.drop()
+            if clock.monotonic() > began + patience_s:
+                raise StoreDown(
+                    f"The database went away while it stored this and did not come back ({error}). It is not "
+                    "known whether it was stored: look before you try again, or use an idempotency key.",
+                    code="commit_unknown",
+                ) from error
+        time.sleep(random.uniform(pause_s / 2, pause_s))
+        pause_s = min(pause_s * 2, 1.0)
+
+
+def _has_events(link: Link, xid: str, written: Sequence[Row]) -> bool:
+    """Whether the Events of a committed transaction are there.
+
+    A server that crashed may give the id of a transaction that it lost to the next one.
+    """
+    event = next((row for row in written if row[2]), None)
+    if event is None:
+        return True
+    name, at, job_id = event[:3]
+    cursor = link.get().execute(
+        "SELECT 1 FROM events WHERE xid = %s::xid8 AND name = %s AND at = %s "
+        "AND (job_id = %s OR position(%s IN batch::text) > 0)",
+        [xid, name, at, job_id, job_id],
+    )
+    return cursor.fetchone() is not None

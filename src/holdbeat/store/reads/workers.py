@@ -1,0 +1,83 @@
+"""Workers as rows: which there are, which of them live, and which can serve a job."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from holdbeat.domain.clock import from_iso, iso
+from holdbeat.domain.worker import Worker, WorkerKind
+from holdbeat.store.reads.columns import TIME, member_of, optional, row_reader
+from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.transaction import Transaction
+
+WORKER_FIELDS = (
+    "id", "kind", "host", "pid", "slots", "http_slots", "types", "resources", "version", "started_at", "heartbeat_at",
+    "expires_at", "stopping_at", "stopped_at",
+)  # fmt: skip
+_WORKER = ", ".join(WORKER_FIELDS)
+
+
+_worker_of = row_reader(
+    Worker,
+    WORKER_FIELDS,
+    {
+        "kind": member_of(WorkerKind),
+        "types": lambda text: tuple(json.loads(text)),
+        "resources": optional(lambda text: tuple(json.loads(text))),
+        "started_at": TIME,
+        "heartbeat_at": TIME,
+        "expires_at": TIME,
+        "stopping_at": TIME,
+        "stopped_at": TIME,
+    },
+)
+
+
+def alive(tx: Transaction) -> tuple[str, dict[str, Any]]:
+    """What holds for the row of a worker that lives, with its parameters: not ended, beats not late, not known dead."""
+    where, params = "stopped_at IS NULL AND expires_at > :now", {"now": tx.now}
+    dead = tx.known_dead()
+    return (f"{where} AND NOT (id IN :dead)", {**params, "dead": sorted(dead)}) if dead else (where, params)
+
+
+def live_workers(tx: Transaction) -> list[Worker]:
+    """Workers that live, the oldest first."""
+    where, params = alive(tx)
+    return _workers(tx, where, **params)
+
+
+def all_workers(tx: Transaction, limit: int = 500) -> list[Worker]:
+    """Every worker the store remembers, the newest first."""
+    return _workers(tx, "1 = 1", order="started_at DESC, id DESC LIMIT :limit", limit=limit)
+
+
+def list_workers(
+    tx: Transaction, *, has_ended_too: bool = False, limit: int | None = None, cursor: str | None = None
+) -> Page[Worker]:
+    """Workers page by page: those that are alive, the oldest first, or all that are remembered, the newest first."""
+    count = check_limit(limit)
+    cursors = Cursors("workers", {"all": has_ended_too or None})
+    where, params = ("1 = 1", {}) if has_ended_too else alive(tx)
+    params["limit"] = count + 1
+    if (last := cursors.read(cursor, str, str)) is not None:
+        where += f" AND (started_at, id) {'<' if has_ended_too else '>'} (:started_at, :id)"
+        params |= {"started_at": from_iso(last[0]), "id": last[1]}
+    order = "started_at DESC, id DESC" if has_ended_too else "started_at, id"
+    found = _workers(tx, where, order=f"{order} LIMIT :limit", **params)
+    items = found[:count]
+    if len(found) <= count:
+        return Page(items)
+    started_at = items[-1].started_at
+    assert started_at is not None
+    return Page(items, cursors.write(iso(started_at), items[-1].id))
+
+
+def has_live_worker_for(tx: Transaction, type_: str, resource: str) -> bool:
+    """Whether some live worker that still claims knows this type, serves the resource and has a slot for it."""
+    return any(worker.can_serve(resource, type_) for worker in live_workers(tx) if worker.stopping_at is None)
+
+
+def _workers(tx: Transaction, where: str, *, order: str = "started_at, id", **params: Any) -> list[Worker]:
+    rows = tx.rows(f"SELECT {_WORKER} FROM workers WHERE {where} ORDER BY {order}", **params)
+    return [_worker_of(tx, row) for row in rows]

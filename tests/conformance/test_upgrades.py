@@ -1,0 +1,153 @@
+"""OPS-02: a store of every schema that has landed is brought up to date whole, and its work goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.errors import StoreRefused
+from holdbeat.engine.schema_watch import SchemaWatch
+from holdbeat.store.migrate import migrations
+from tests.cli.command import Command
+from tests.conformance.acts import OpenStore, change, count, open_at, rows
+from tests.conformance.lived_rows import OF_EACH_ENGINE, PAUSED, Rows, rows_of_database, rows_of_file
+from tests.conformance.lived_store import LIVED_APP
+from tests.conformance.saved_stores import load_database, load_file, saved_versions
+
+WORKER = {
+    "HOLDBEAT_LEASE_S": "3",
+    "HOLDBEAT_HEARTBEAT_S": "1",
+    "HOLDBEAT_GRACE_S": "1",
+    "HOLDBEAT_SLOTS": "4",
+    "HOLDBEAT_RETENTION_DAYS": "0",
+}
+LEFT = (
+    "SELECT count(*) FROM jobs WHERE status IN ('QUEUED', 'RUNNING') AND type <> 'http' AND resource <> :paused "
+    "AND (not_before IS NULL OR not_before < :soon)"
+)
+
+
+@pytest.fixture(params=saved_versions())
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def saved_url(version: int, engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """A store as the program of that version left it."""
+    if engine == "sqlite":
+        load_file(version, tmp_path / "holdbeat.db")
+        return f"sqlite:///{tmp_path / 'holdbeat.db'}"
+    url = str(request.getfixturevalue("postgres_url"))
+    load_database(version, url)
+    return url
+
+
+def rows_at(url: str) -> Rows:
+    return rows_of_file(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else rows_of_database(url)
+
+
+@pytest.mark.rule("OPS-02")
+def test_the_newest_schema_has_a_saved_store() -> None:
+    newest = migrations("sqlite")[-1].version
+    assert saved_versions()[-1] == newest, "Keep a store of the new schema for later upgrade tests: make save-store"
+
+
+@pytest.mark.rule("OPS-02", "DEC-008")
+def test_an_upgrade_keeps_every_row(saved_url: str, engine: str) -> None:
+    before = rows_at(saved_url)
+    try:
+        open_at(saved_url, clock=SystemClock()).close()
+    except StoreRefused as refusal:
+        pytest.fail(f"A migration that has landed was changed; put the change into a new one. ({refusal})")
+    after = rows_at(saved_url)
+    for table in before.keys() - OF_EACH_ENGINE:
+        columns = {name for row in before[table] for name, _ in row}
+        kept = [tuple(pair for pair in row if pair[0] in columns) for row in after[table].elements()]
+        missing = [row for row in before[table] if row not in kept]
+        assert not missing, f"{table} lost {missing}"
+    assert [dict(row)["version"] for row in after["schema_migrations"]] == [m.version for m in migrations(engine)]
+
+
+@pytest.mark.rule("OPS-02", "DEC-008", "REC-01")
+def test_work_in_flight_goes_on_after_an_upgrade(saved_url: str, tmp_path: Path) -> None:
+    (tmp_path / "lived.py").write_text(LIVED_APP)
+    command = Command(tmp_path, saved_url)
+    worker = command.start("worker", "lived:app", "--log-level", "error", stdin=subprocess.DEVNULL, env=WORKER)
+    store = None
+    try:
+        until = time.monotonic() + 120
+        while True:
+            assert worker.poll() is None, worker.communicate()
+            if store is None and rows_at(saved_url)["schema_migrations"].total() == len(migrations("sqlite")):
+                store = open_at(saved_url, clock=SystemClock())
+            soon = datetime.now(UTC) + timedelta(hours=1)
+            if store is not None and rows(store, LEFT, paused=PAUSED, soon=soon)[0][0] == 0:
+                break
+            assert time.monotonic() < until, "the work that was in flight does not end"
+            time.sleep(0.2)
+        assert count(store, "leases", "job_id IS NOT NULL") == 0
+        assert count(store, "job_groups", "status IN ('QUEUED', 'RUNNING')") == 0
+        assert count(store, "jobs", f"resource = '{PAUSED}' AND status = 'QUEUED'") == 1
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=60)
+        if store is not None:
+            store.close()
+
+
+@pytest.mark.rule("OPS-02")
+def test_a_refusal_names_the_newest_version_of_the_store(open_store: OpenStore) -> None:
+    store = open_store()
+    for newer in (9998, 9999):
+        change(store, f"INSERT INTO schema_migrations VALUES ({newer}, 'tomorrow', 'x', '2030-01-01')")
+    with pytest.raises(StoreRefused, match=r"schema version 9999, and this Holdbeat knows only up to"):
+        open_store()
+
+
+@pytest.mark.rule("OPS-02")
+def test_a_running_process_notices_that_a_newer_version_has_upgraded_its_store(open_store: OpenStore) -> None:
+    watch = SchemaWatch(open_store())
+    asyncio.run(watch.step())
+    change(open_store(), "INSERT INTO schema_migrations VALUES (9999, 'tomorrow', 'x', '2030-01-01')")
+    with pytest.raises(StoreRefused, match=r"version 9999.*Upgrade Holdbeat") as refusal:
+        asyncio.run(watch.step())
+    assert refusal.value.code == "newer_schema"
+
+
+@pytest.mark.rule("OPS-02", "CON-003")
+def test_a_worker_whose_store_was_upgraded_lets_its_job_finish_and_exits_with_3(tmp_path: Path) -> None:
+    command = Command(tmp_path)
+    (tmp_path / "waiting.py").write_text(
+        "from pathlib import Path\nimport time\nfrom holdbeat import App\nfrom holdbeat.engine import schema_watch\n"
+        "schema_watch.LOOK_S = 0.2\napp = App()\n@app.job\ndef wait() -> str:\n    Path('begun').touch()\n"
+        "    while not Path('go').exists():\n        time.sleep(0.02)\n    return 'finished'\n"
+    )
+    worker = command.start("worker", "waiting:app", stdin=subprocess.DEVNULL)
+    try:
+        job_id = command("submit", "wait", "--json").json["id"]
+        until = time.monotonic() + 60
+        while not (tmp_path / "begun").exists():
+            assert time.monotonic() < until and worker.poll() is None, worker.communicate()
+            time.sleep(0.05)
+        store = open_at(command.store, clock=SystemClock())
+        change(store, "INSERT INTO schema_migrations VALUES (9999, 'tomorrow', 'x', '2030-01-01')")
+        while not count(store, "workers", "stopping_at IS NOT NULL"):
+            assert time.monotonic() < until and worker.poll() is None, worker.communicate()
+            time.sleep(0.05)
+        (tmp_path / "go").touch()
+        _, err = worker.communicate(timeout=60)
+        assert worker.returncode == 3
+        assert "version 9999" in err
+        assert rows(store, "SELECT status FROM jobs WHERE id = :id", id=job_id) == [("COMPLETED",)]
+        store.close()
+    finally:
+        worker.kill()
+        worker.communicate()
