@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +24,7 @@ from holdbeat.engine.run_lines import EndedRun, log_ended
 from holdbeat.engine.running import Running, RunningSet, settlement_of
 from holdbeat.engine.serial_tasks import SerialTasks
 from holdbeat.engine.slots import Slots
+from holdbeat.engine.turn_size import turn_size
 from holdbeat.engine.unstored_results import UnstoredResults
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
@@ -41,20 +41,8 @@ log = logging.getLogger("holdbeat.engine")
 POLL_S = 1.0
 """How often the dispatcher looks for work without a wake-up. The poll is the truth, wake-ups are a hint."""
 TOPICS = frozenset({Topic.READY, Topic.SLOTS, Topic.DELAYED})
-BATCH = 128
-"""So many results and free slots are worth a turn beside another one: with 65 jobs a turn each cost a third more."""
 BATCH_WAIT_S = 0.03
 """So long a few results or free slots wait for a batch beside a turn in flight."""
-
-
-def _batch_of(slots: int, writers: int) -> int:
-    """How many results start a turn while handlers are ready to run, or beside another turn.
-
-    With several writers the slots are divided among turns: some commit on the server while the handlers of another run
-    here. SQLite's one writer needs the interpreter's lock for every row: beside running handlers it waits for that lock
-    longer than the overlap saves (measured), so there a turn starts after the handlers that are ready.
-    """
-    return max(slots // writers, min(slots // 2, BATCH), 1) if writers > 1 else sys.maxsize
 
 
 @dataclass(slots=True)
@@ -94,7 +82,7 @@ class Dispatcher:
         """Turns that the store has not answered yet."""
         self._turn_tasks: set[asyncio.Task[None]] = set()
         self.executions = SerialTasks(self._execute)
-        self._batch = _batch_of(worker.slots, store.writers_at_once)
+        self._batch = turn_size(worker.slots, store.writers_at_once)
         self._may_have_work = True
         self._is_claiming = False
         self._is_by_hand = False
@@ -236,7 +224,8 @@ class Dispatcher:
         self._may_have_work = False
         worker = self._worker
         return self._send(
-            results, Vacancy(worker.id, free.ordinary, free.http, worker.types, worker.resources, self._terms)
+            results,
+            Vacancy(worker.id, free.ordinary, free.http, worker.types, worker.resources, self._terms, self.slots.uses),
         )
 
     def _send(self, results: list[EndedRun], vacancy: Vacancy | None) -> _Begun:
@@ -349,6 +338,7 @@ class Dispatcher:
     # --- runs --------------------------------------------------------------------------------------------
 
     def _begin(self, claims: list[Claim], claimed_at: float) -> None:
+        self.slots.note_used(claim.lease.slot for claim in claims)
         self.executions.start([self._entry(claim, claimed_at) for claim in claims])
 
     def _entry(self, claim: Claim, claimed_at: float) -> Running:
