@@ -105,8 +105,8 @@ def first_by_turn(
     unnamed = [row for row in window if not row[PARTITION] and not row[PUT_FIRST]]
     below = 101
     while len(turns.rows) < places:
-        found = tx.one(_PRIORITY, below=below, **lane)
-        priority = max([-1 if found is None else found[0], *(row[0] for row in window if row[0] < below)])
+        highest = tx.one(_PRIORITY, below=below, **lane)
+        priority = max([-1 if highest is None else highest[0], *(row[0] for row in window if row[0] < below)])
         if priority < 0:
             break
         below = priority
@@ -116,8 +116,8 @@ def first_by_turn(
             partitions = _in_turn(tx, turns, {**lane, "priority": priority}, has_unnamed, most)
             if rated:
                 capacity.learn_rates(rates_of(tx, rated, partitions))
-            room = {each: capacity.free_for_jobs(resource, type_, each) for each in partitions}
-            able = [each for each in partitions if room[each] != 0]
+            room = {partition: capacity.free_for_jobs(resource, type_, partition) for partition in partitions}
+            able = [partition for partition in partitions if room[partition] != 0]
             if able or len(partitions) < most:
                 break
         turns.visited = partitions[-1] if partitions and not able else turns.visited
@@ -173,10 +173,10 @@ def _jobs(
     """The first jobs of each of these partitions."""
     level = {**lane, "priority": priority, "rounds": rounds}
     if tx.dialect == "sqlite":
-        return {each: tx.rows(_JOBS_OF_ONE, partition=each, **level) for each in partitions if each}
+        return {partition: tx.rows(_JOBS_OF_ONE, partition=partition, **level) for partition in partitions if partition}
     jobs: dict[str, list[Row]] = {}
     if any(partitions):
-        for row in tx.rows(_JOBS_OF_ALL, partitions=[(each,) for each in partitions if each], **level):
+        for row in tx.rows(_JOBS_OF_ALL, partitions=[(partition,) for partition in partitions if partition], **level):
             jobs.setdefault(row[PARTITION], []).append(row)
     return jobs
 

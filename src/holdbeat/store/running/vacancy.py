@@ -22,6 +22,8 @@ class Vacancy:
     resources: Sequence[str] | None = None
     """Only these resources; None for all."""
     terms: LeaseTerms = field(default_factory=LeaseTerms)
+    uses: Mapping[int, int] = field(default_factory=dict)
+    """How often a slot was used before, for those that were."""
     affinities: Mapping[str, Affinity] = field(default_factory=dict)
     """What it ran last on each resource, where jobs have an affinity."""
     affinity_terms: AffinityTerms = field(default_factory=AffinityTerms)
