@@ -16,7 +16,7 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.attention import mark_seen, read_attention
 from holdbeat.store.queue.pauses import pause
 from holdbeat.store.rare_events import event_counts
-from holdbeat.store.recovery.prune import prune_events
+from holdbeat.store.recovery.prune import prune
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import OpenStore, change, enqueue_one, rows
 from tests.conformance.plans import plans_of
@@ -86,7 +86,7 @@ def test_counters_outlive_the_log(store: PersistenceAdapter, clock: ManualClock)
     clock.advance(100)
     store.write_sync(record)
     assert store.read_sync(event_counts)[events.ZOMBIE_FOUND] == 4
-    store.write_sync(prune_events, clock.now() - timedelta(seconds=50), 100)
+    store.write_sync(prune, clock.now() - timedelta(seconds=50))
     assert rows(store, "SELECT count(*) FROM events WHERE name = 'zombie.found'") == [(1,)]
     assert store.read_sync(event_counts)[events.ZOMBIE_FOUND] == 4
 

@@ -26,7 +26,7 @@ from holdbeat.store.queue.pauses import pause
 from holdbeat.store.queue.templates import archive_template, create_template
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs, list_runs, list_templates
 from holdbeat.store.reads.queue_view import queue
-from holdbeat.store.recovery.prune import prune_chains
+from holdbeat.store.recovery.prune import prune
 from holdbeat.store.running.workers import register_worker
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import (
@@ -398,7 +398,7 @@ def test_labels_are_found_by_their_index_whatever_becomes_of_the_job(
     assert ids(store.read_sync(list_jobs, {"label": "a=b=c"})) == []
     cancel(store, jobs[1].id)
     clock.advance(100)
-    store.write_sync(prune_chains, clock.now(), 100)
+    store.write_sync(prune, clock.now())
     assert rows(store, "SELECT label FROM job_labels WHERE job_id = :id", id=jobs[1].id) == []
     retried = enqueue_one(store, "r", labels={"k": "v"}, retry_policy=RetryPolicy(max_attempts=1, base_delay_s=0))
     fail(store, claim_one(store, types=["r"]))

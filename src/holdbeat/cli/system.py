@@ -9,7 +9,7 @@ import click
 
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.options import JSON, WATCH, example, reaching
-from holdbeat.cli.output import instant, show_list, shown, span, table
+from holdbeat.cli.output import instant, items_table, show_list, shown, span, table
 
 
 @click.command(epilog=example("holdbeat stats --watch"))
@@ -119,20 +119,14 @@ def types(backend: Backend, as_json: bool) -> None:
     """List the job types that Apps have announced, with their params."""
     show_list(
         lambda: backend.job_types(),
-        lambda page: [
-            table(
-                ("name", "aliases", "params", "description"),
-                [
-                    (
-                        job_type["name"],
-                        ", ".join(job_type["aliases"]),
-                        ", ".join(job_type["schema"].get("properties", {})),
-                        job_type["description"],
-                    )
-                    for job_type in page["items"]
-                ],
-                whole=("name",),
-            )
-        ],
+        items_table(
+            {
+                "name": "name",
+                "aliases": lambda job_type: ", ".join(job_type["aliases"]),
+                "params": lambda job_type: ", ".join(job_type["schema"].get("properties", {})),
+                "description": "description",
+            },
+            whole=("name",),
+        ),
         as_json=as_json,
     )

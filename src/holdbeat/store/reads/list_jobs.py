@@ -30,8 +30,8 @@ from holdbeat.store.reads.rows import (
     TEMPLATE_FIELDS,
     group_of,
     job_of,
-    run_of,
     short_run_columns,
+    short_run_of,
     template_of,
 )
 from holdbeat.store.transaction import Row, Transaction
@@ -97,7 +97,7 @@ def list_runs(
         )
     columns = f"{short_run_columns(tx.dialect, 'r.', LISTED_RESULT_BYTES)}, r.type"
     rows, following = _newest(tx, "job_runs", given, columns, "job_runs AS r", "r.id", found, limit, cursor)
-    return Page([ListedRun(run_of(tx, row[:-1]), row[-1]) for row in rows], following)
+    return Page([ListedRun(short_run_of(tx, row), row[-1]) for row in rows], following)
 
 
 def list_groups(
