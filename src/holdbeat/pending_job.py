@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from holdbeat.actors import this_program
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.schema import near_matches
@@ -57,6 +58,7 @@ def submission_of(call: PendingJob) -> Submission:
         given["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
     submission = Submission.read(given)
     submission.trace = current_traceparent()
+    submission.actor = this_program()
     return submission
 
 

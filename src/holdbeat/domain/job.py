@@ -221,3 +221,5 @@ class NewJob:
     title: str = ""
     root_id: str | None = None
     waits: list[dict[str, Any]] | None = None
+    actor: str | None = None
+    """Who asked for it, for the Event that records it."""

@@ -173,6 +173,8 @@ class Submission:
     """The layer of the Schedule that makes the job (`schedule.job_for`)."""
     hold: Hold | None = None
     trace: str | None = None
+    actor: str | None = None
+    """Who submits it."""
 
     @staticmethod
     def read(given: Mapping[str, Any], *, place: str = "") -> Submission:
@@ -288,6 +290,7 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         scheduled_for=schedule.get("scheduled_for"),
         hold=submission.hold,
         trace=submission.trace,
+        actor=submission.actor,
         partition=_partition(submission, params, below),
     )
 

@@ -70,6 +70,7 @@ def read_submission(context: OperationContext, request: Any, *, place: str = "")
     submission = Submission.read(request, place=place)
     check_call(context, submission.type, submission.own.get("params"))
     submission.trace = context.traceparent or current_traceparent()
+    submission.actor = context.caller
     return submission
 
 
