@@ -64,7 +64,7 @@ check: setup ## formatting, lint, types, layers, clocks, SQL, sizes, rules
 	$(BIN)/python -m tools.check_clock
 	$(BIN)/python -m tools.check_sql
 	$(BIN)/python -m tools.check_size
-	@output=$$($(BIN)/python -m tools.rules 2>&1) || { echo "$$output" | grep FAILED; exit 1; }
+	@output=$$($(BIN)/python -m tools.rules --missing tools/rules_missing.txt 2>&1) || { echo "$$output" | grep FAILED; exit 1; }
 
 format: setup ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix --quiet . || true
@@ -83,8 +83,8 @@ verify: setup ## fail if `make generate` would change something
 	$(BIN)/python -m tools.write_reference --check
 	$(BIN)/python -m tools.draw_states --check
 
-rules: setup ## print which test proves which rule of docs/rules.md
-	$(BIN)/python -m tools.rules $(ARGS)
+rules: setup ## print which test proves which rule of docs/rules.md, and what is missing
+	$(BIN)/python -m tools.rules --missing tools/rules_missing.txt $(ARGS)
 
 docs: setup .venv/.docs-ready ## build the docs site with its Python reference (build/site/index.html)
 	$(BIN)/python -m tools.build_docs
