@@ -14,7 +14,7 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench bench-time bench-api bench-peers \
-    crash chaos simulate simulate-planted soak constraints clean
+    crash crash-points chaos simulate simulate-planted soak constraints clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -112,6 +112,13 @@ bench-peers: setup ## measure Holdbeat beside other Python queues, in one run (A
 
 crash: setup ## the long campaign of killing processes and databases
 	$(BIN)/python -m pytest tests/crash --campaign=long -p no:xdist --timeout=3600 $(ARGS)
+
+POINTS ?= 500
+FROM ?= 1
+TO ?= 20
+crash-points: setup ## kill a life at POINTS steps for each seed FROM..TO, on both stores; a line of counts for each
+	@for seed in $$(seq $(FROM) $(TO)); do for engine in sqlite postgres; do \
+	    $(BIN)/python -m tests.crash.campaign --engine $$engine --points $(POINTS) --seed $$seed || exit 1; done; done
 
 SEEDS ?= 20
 HOURS ?= 24
