@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "change": ("holdbeat.cli.jobs:change", "Change a job that is still QUEUED."),
         "cancel": ("holdbeat.cli.jobs:cancel", "Cancel jobs."),
         "signal": ("holdbeat.cli.durable:signal", "Send a signal to a job's chain."),
+        "graph": ("holdbeat.cli.graph:graph", "Print what a job depends on and what depends on it."),
         "steps": ("holdbeat.cli.durable:steps", "List the steps that a job's chain has kept."),
         "retry": ("holdbeat.cli.jobs:retry", "Retry jobs."),
         "move": ("holdbeat.cli.jobs:move", "Move a QUEUED job within its priority."),

@@ -101,6 +101,10 @@ def automatic_retry(job: Job, not_before: datetime | None) -> NewJob:
         partition=job.partition,
         title=job.title,
         root_id=job.chain_id,
+        on_upstream=job.on_upstream,
+        is_awaited=job.is_awaited,
+        unique_key=job.unique_key,
+        unique_while=job.unique_while,
     )
 
 
@@ -126,4 +130,5 @@ def manual_retry(job: Job) -> NewJob:
     retry.group_id = None
     retry.sequence = None
     retry.retry_kind = "manual"
+    retry.is_awaited = False
     return retry

@@ -71,6 +71,7 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
     from holdbeat.handlers.job_message import job_of
     from holdbeat.handlers.job_type import JobType
     from holdbeat.handlers.outcome import failed_with, outcome_of_value, traceback_text
+    from holdbeat.handlers.upstreams import Upstreams
 
     deadline = None
     if init["deadline"] is not None:
@@ -87,6 +88,7 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
         deadline=deadline,
         keeper=None if init["job"] is None else pipe,
         suspend_s=init["suspend_s"],
+        upstream=Upstreams(init["upstream"]),
     )
     _log_to(pipe, init["log_level"])
     try:

@@ -16,7 +16,7 @@ from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.worker import Worker
 from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words, slots_of_pool
-from holdbeat.observe.wording import answer, because, counted, listed, moment, reason
+from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
@@ -28,6 +28,7 @@ from holdbeat.store.reads.estimates import (
     types_ahead,
     waiting_requests,
 )
+from holdbeat.store.reads.graph import nodes_of
 from holdbeat.store.reads.lease_holders import Holder, holders_of_pool, holders_on_workers
 from holdbeat.store.reads.predecessors import Predecessor, unfinished_job_of_schedule, unfinished_member
 from holdbeat.store.reads.workers import live_workers
@@ -60,8 +61,11 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
     )
     if is_in_line:
         reasons += _jobs_ahead(tx, job)
+    if job.expires_at is not None:
+        detail = f"If it has not started by {moment(job.expires_at, tx.now)}, it is skipped."
+        reasons.append(reason("expires", detail, at=job.expires_at))
     start = _estimate(tx, job, blockers, busy)
-    if not reasons:
+    if not found and all(each["code"] == "expires" for each in reasons):
         return answer(
             job.status,
             f"Nothing stands in the way: job {job.id} will start at the next claim of a worker.",
@@ -135,6 +139,27 @@ def _overlap(tx: Transaction, job: Job) -> list[Reason]:
             schedule_id=job.schedule_id,
             job_id=other.job_id,
             status=other.status,
+        )
+    ]
+
+
+def _upstream(tx: Transaction, job: Job) -> list[Reason]:
+    unmet = [edge for edge in job.after if edge.met_at is None]
+    nodes = {node.id: node for node in nodes_of(tx, {edge.upstream_id: edge.is_group for edge in unmet})}
+    names = []
+    for edge in unmet[: NAMED_MAX + 1]:
+        node = nodes[edge.upstream_id]
+        noun = "group" if edge.is_group else "job"
+        called = f" ({edge.name})" if edge.name else ""
+        names.append(f"{noun} {node.last_job_id or node.id}{called}, which is {node.status}")
+    names += [""] * (len(unmet) - len(names))
+    done = f" {len(job.after) - len(unmet):,} of {len(job.after):,} have ended." if len(job.after) > 1 else ""
+    return [
+        reason(
+            Blocker.UPSTREAM,
+            f"It waits for the end of {listed(names)}.{done}",
+            on_upstream=job.on_upstream,
+            waits_for=[{"group_id" if edge.is_group else "job_id": edge.upstream_id} for edge in unmet],
         )
     ]
 
@@ -313,6 +338,7 @@ _EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {
     Blocker.DELAYED: _delayed,
     Blocker.GROUP_PREDECESSOR: _group_predecessor,
     Blocker.OVERLAP: _overlap,
+    Blocker.UPSTREAM: _upstream,
     Blocker.WAITING: _waiting,
     Blocker.PAUSED: _paused,
     Blocker.RESOURCE_FULL: resource_full,

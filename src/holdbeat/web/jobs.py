@@ -17,6 +17,7 @@ from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.reads.event_log import events_of_job
 from holdbeat.store.reads.find_jobs import COUNTED, NEWEST, counts_by_status, search_jobs
+from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs
 from holdbeat.store.reads.pagination import Page
@@ -27,6 +28,7 @@ from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
 from holdbeat.web.event_sentences import sentences
 from holdbeat.web.forms import offered_types
+from holdbeat.web.graph import DRAWN_MAX, drawn_graph
 from holdbeat.web.request import Ask
 
 JOB_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "label", "priority")
@@ -86,6 +88,7 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "explanation": explanation,
         # What the sentence on top says already is not said again.
         "more": [each for each in explanation["reasons"][1:] if each["detail"] not in explanation["summary"]],
+        "graph": drawn_graph(graph_of(tx, job.id, DRAWN_MAX)),
         "artifacts": list_artifacts(tx, job.run.id) if job.run else [],
         "events": sentences(tx, events, own_job_id=job.id),
         "deliveries": [delivery_json(each) for each in list_deliveries(tx, job_id=job.id, limit=20).items],

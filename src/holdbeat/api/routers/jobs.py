@@ -13,6 +13,8 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import ErrorKind
 from holdbeat.operations import durable, groups, jobs, queue, runs, submitting, templates
 from holdbeat.schemas.base import CancelRequest, Items, Page
+from holdbeat.schemas.dependencies import JobGraph
+from holdbeat.schemas.durable import Signal, SignalRequest, Step
 from holdbeat.schemas.jobs import (
     BulkCancelRequest,
     BulkResult,
@@ -34,9 +36,6 @@ from holdbeat.schemas.jobs import (
     ReorderRequest,
     ResumeRequest,
     RetryRequest,
-    Signal,
-    SignalRequest,
-    Step,
     TemplateChange,
     TemplateRequest,
 )
@@ -145,6 +144,7 @@ job_routes.operation(
 )  # fmt: skip
 job_routes.operation("POST", "/api/jobs/{id}/move", jobs.move_job, body=MoveRequest, answers={200: Job}, refuses=(409,))
 job_routes.operation("GET", "/api/jobs/{id}/steps", durable.list_steps, answers={200: Items[Step]})
+job_routes.operation("GET", "/api/jobs/{id}/graph", durable.get_graph, name="get_job_graph", answers={200: JobGraph})
 job_routes.operation(
     "POST", "/api/jobs/{id}/signals/{name}", durable.send_signal, body=SignalRequest, body_optional=True,
     answers={201: Signal}, refuses=(409,),

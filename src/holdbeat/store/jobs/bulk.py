@@ -13,7 +13,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.jobs.cancel import cancel_jobs, check_reason
 from holdbeat.store.jobs.end_runs import lock_groups_and_schedules
-from holdbeat.store.jobs.manual_retry import retry_jobs
+from holdbeat.store.jobs.manual_retry import retry_jobs, with_free_keys
 from holdbeat.store.reads.chains import tips_of
 from holdbeat.store.reads.job_filter import (
     BULK_FILTERS,
@@ -111,7 +111,7 @@ def retry_where(
     jobs = [job_of(tx, row) for row in rows]
     if dry_run:
         return BulkResult(len(jobs), 0, [job.id for job in jobs])
-    made = retry_jobs(tx, jobs)
+    made = retry_jobs(tx, with_free_keys(tx, jobs))
     return BulkResult(len(jobs), len(made), [job.id for job in made])
 
 

@@ -28,7 +28,8 @@ _COLUMNS = (
     "id", "type", "params", "priority", "position", "resource", "template_id", "schedule_id", "scheduled_for",
     "group_id", "sequence", "retry_of", "retry_kind", "retry_policy", "timeout_s", "cancel_grace_s", "not_before",
     "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
-    "attempt", "trace", "partition", "title", "root_id", "waits",
+    "attempt", "trace", "partition", "title", "root_id", "waits", "on_upstream",
+    "is_awaited", "unique_key", "unique_while", "expires_at",
 )  # fmt: skip
 _DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
 
@@ -40,6 +41,7 @@ _row_of = row_writer(
         "retry_policy": lambda policy: _DEFAULT_POLICY if policy is DEFAULT_RETRY_POLICY else policy_text(policy),
         "labels": lambda labels: dumps(labels) if labels else "{}",
         "waits": lambda waits: dumps(waits) if waits else None,
+        "is_awaited": lambda is_awaited: is_awaited or None,
     },
 )
 """The row of a NewJob."""

@@ -24,6 +24,7 @@ class Blocker(StrEnum):
     DELAYED = "delayed"
     GROUP_PREDECESSOR = "group_predecessor"
     OVERLAP = "overlap"
+    UPSTREAM = "upstream"
     WAITING = "waiting"
     PAUSED = "paused"
     RESOURCE_FULL = "resource_full"
@@ -85,6 +86,8 @@ class Blockers:
             found.append(Blocker.GROUP_PREDECESSOR)
         elif job.hold is Hold.OVERLAPPED:
             found.append(Blocker.OVERLAP)
+        elif job.hold is Hold.BLOCKED:
+            found.append(Blocker.UPSTREAM)
         if job.waits_for is not None:
             found.append(Blocker.WAITING)
         elif job.not_before is not None and job.not_before > self._now:

@@ -45,7 +45,7 @@ def estimate_start(tx: Transaction, job: Job, blockers: Blockers | None = None) 
 
     Unknown are: gated and paused jobs, those without a worker, and those behind a type that never ran.
     """
-    if job.status is not JobStatus.QUEUED or job.hold in (Hold.GATED, Hold.OVERLAPPED, Hold.WAITING):
+    if job.status is not JobStatus.QUEUED or job.hold in (Hold.GATED, Hold.OVERLAPPED, Hold.WAITING, Hold.BLOCKED):
         return None
     state = blockers or Blockers(tx)
     if {Blocker.PAUSED, Blocker.NO_WORKER} & set(state.of(job)):

@@ -8,6 +8,7 @@ from holdbeat.domain.errors import NotFound
 from holdbeat.domain.job import Job
 from holdbeat.domain.run import JobRun
 from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of, short_run_columns, short_run_of
+from holdbeat.store.reads.upstreams import edges_of
 from holdbeat.store.transaction import Transaction
 
 
@@ -60,6 +61,11 @@ def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None =
     ):
         job = by_id[retry_of]
         job.manual_retries = (*job.manual_retries, retry_id)
+    dependents = [job for job in jobs if job.on_upstream is not None]
+    if dependents:
+        edges = edges_of(tx, [job.chain_id for job in dependents])
+        for job in dependents:
+            job.after = tuple(edges.get(job.chain_id, ()))
 
 
 def load_run(tx: Transaction, run_id: str) -> JobRun:

@@ -20,7 +20,7 @@ JOB_FIELDS = (
     "template_id", "schedule_id", "scheduled_for", "group_id", "sequence", "retry_of", "retry_kind", "retried_by",
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
     "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace", "partition",
-    "title", "root_id", "waits",
+    "title", "root_id", "waits", "on_upstream", "is_awaited", "unique_key", "unique_while", "expires_at",
 )  # fmt: skip
 JOB = ", ".join(JOB_FIELDS)
 JOB_OF_J = ", ".join(f"j.{name}" for name in JOB_FIELDS)
@@ -59,7 +59,7 @@ LEASE_FIELDS = (
 )  # fmt: skip
 LEASE = ", ".join(LEASE_FIELDS)
 
-GROUP_FIELDS = ("id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at")
+GROUP_FIELDS = ("id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at", "is_awaited")
 GROUP = ", ".join(GROUP_FIELDS)
 
 RESERVATION_FIELDS = (
@@ -117,6 +117,8 @@ job_of = row_reader(
         "cancel_requested_at": TIME,
         "hold": member_of(Hold),
         "waits": optional(json.loads),
+        "is_awaited": bool,
+        "expires_at": TIME,
     },
 )
 """A row of the JOB columns, and perhaps others after them, as a Job."""
@@ -147,6 +149,7 @@ group_of = row_reader(
         "created_at": TIME,
         "started_at": TIME,
         "finished_at": TIME,
+        "is_awaited": bool,
     },
 )
 """A row of the GROUP columns as a JobGroup."""

@@ -121,13 +121,22 @@ def _end(family: Family, finished_at: datetime | None) -> None:
         family.ended_at = finished_at
 
 
+_AWAITED = (
+    "SELECT d.upstream_id FROM dependencies d WHERE d.upstream_id IN :ids AND (EXISTS (SELECT 1 FROM jobs j "
+    "WHERE j.id = d.job_id AND j.status IN ('QUEUED', 'RUNNING')) OR EXISTS (SELECT 1 FROM jobs j "
+    "WHERE j.root_id = d.job_id AND j.root_id IS NOT NULL AND j.status IN ('QUEUED', 'RUNNING')))"
+)
+"""What unfinished jobs depend on: they may still read its result."""
+
+
 def _needed_jobs(tx: Transaction, ids: Sequence[str]) -> set[str]:
     return {
         row[0]
         for row in tx.rows(
             "SELECT job_id FROM leases WHERE job_id IN :ids "
             "UNION ALL SELECT job_id FROM deliveries WHERE job_id IN :ids AND status = 'PENDING' "
-            "UNION ALL SELECT job_id FROM job_runs WHERE job_id IN :ids AND status IS NULL",
+            "UNION ALL SELECT job_id FROM job_runs WHERE job_id IN :ids AND status IS NULL "
+            f"UNION ALL {_AWAITED}",
             ids=ids,
         )
     }
@@ -136,7 +145,9 @@ def _needed_jobs(tx: Transaction, ids: Sequence[str]) -> set[str]:
 def _needed_groups(tx: Transaction, ids: Sequence[str]) -> set[str]:
     if not ids:
         return set()
-    found = tx.rows("SELECT group_id FROM deliveries WHERE group_id IN :ids AND status = 'PENDING'", ids=ids)
+    found = tx.rows(
+        f"SELECT group_id FROM deliveries WHERE group_id IN :ids AND status = 'PENDING' UNION ALL {_AWAITED}", ids=ids
+    )
     return {row[0] for row in found}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
+from holdbeat.store.jobs.expiry import expire_jobs, has_expired
 from holdbeat.store.recovery.recover_jobs import decide_job, recover_job, step_group
 from holdbeat.store.recovery.recover_leases import expire_reservation, recover_lease
 from holdbeat.store.recovery.recover_leases import why_expired as _why_expired
@@ -45,6 +46,8 @@ class Trouble:
     """RUNNING without a lease, or CANCELLED with an open run that nobody executes."""
     undecided: list[str] = field(default_factory=list)
     """FAILED without a retry or a verdict."""
+    has_expired: bool = False
+    """A job that waits has expired, and nobody claims."""
     reservations: list[str] = field(default_factory=list)
     """ACTIVE, but nobody waits for the answer any more."""
     groups: list[str] = field(default_factory=list)
@@ -63,6 +66,7 @@ class Trouble:
             self.leases
             or self.jobs
             or self.undecided
+            or self.has_expired
             or self.reservations
             or self.groups
             or self.schedules
@@ -88,6 +92,7 @@ def find_trouble(
             "WHERE j.status = 'RUNNING' AND l.id IS NULL ORDER BY j.id",
         )
         + (_abandoned_cancels(tx) if thorough else []),
+        has_expired=has_expired(tx),
         undecided=_ids(tx, f"SELECT id FROM jobs WHERE {_undecided(tx)} ORDER BY id"),
         reservations=_forsaken_reservations(tx, terms, dead),
         groups=_stuck_groups(tx) if thorough else [],
@@ -112,6 +117,8 @@ def recovery_units(trouble: Trouble) -> list[RecoveryUnit]:
     ]
     units += [(recover_job, (job_id,)) for job_id in trouble.jobs]
     units += [(decide_job, (job_id,)) for job_id in trouble.undecided]
+    if trouble.has_expired:
+        units.append((expire_jobs, ()))
     units += [
         (expire_reservation, (reservation_id, trouble.terms, trouble.dead_workers))
         for reservation_id in trouble.reservations

@@ -35,7 +35,7 @@ _RELEASE = (
 """Who deletes the lease may end the run. It is the lock, too: of two that try, the second finds nothing."""
 
 _COMPLETE = "UPDATE jobs SET status = 'COMPLETED', finished_at = :now WHERE id IN :ids AND status = 'RUNNING'"
-_COMPANY = "id, webhook_url, group_id, schedule_id"
+_COMPANY = "id, webhook_url, group_id, schedule_id, is_awaited"
 """What nearly every run comes to, and what follows from it. A job that was cancelled in the meantime is left out, and
 looked at like failures."""
 
@@ -111,16 +111,21 @@ def _endings(tx: Transaction, ended: Sequence[tuple[Settlement, str]]) -> list[E
         run_id, worker_id, outcome = settlement.lease_id, settlement.worker_id, settlement.outcome
         row = stored.get(job_id)
         if row is not None:
-            _, url, group_id, schedule_id = row
+            _, url, group_id, schedule_id, is_awaited = row
             endings.append(
                 Ending(
                     run_id, worker_id, outcome, job_id, JobStatus.RUNNING, None, url, group_id, schedule_id,
-                    jobs.get(job_id), is_stored=True,
+                    jobs.get(job_id), is_stored=True, is_awaited=bool(is_awaited),
                 )
             )  # fmt: skip
         elif (job := jobs.get(job_id)) is not None:
             company = (job.webhook_url, job.group_id, job.schedule_id)
-            endings.append(Ending(run_id, worker_id, outcome, job_id, job.status, job.cancel_reason, *company, job))
+            endings.append(
+                Ending(
+                    run_id, worker_id, outcome, job_id, job.status, job.cancel_reason, *company, job,
+                    is_awaited=job.is_awaited,
+                )
+            )  # fmt: skip
     return endings
 
 
