@@ -193,6 +193,8 @@ class Submission:
     """The layer of the Schedule that makes the job (`schedule.job_for`)."""
     hold: Hold | None = None
     trace: str | None = None
+    actor: str | None = None
+    """Who submits it."""
 
     @staticmethod
     def read(fields: Mapping[str, Any], *, place: str = "") -> Submission:
@@ -348,6 +350,7 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         scheduled_for=schedule.get("scheduled_for"),
         hold=Hold.BLOCKED if after else submission.hold,
         trace=submission.trace,
+        actor=submission.actor,
         partition=_partition(submission, params, below),
         on_upstream=submission.own.get("on_upstream", OnUpstream.CANCEL) if after else None,
         unique_key=submission.own.get("unique_key"),

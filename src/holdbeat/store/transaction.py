@@ -52,6 +52,8 @@ class Transaction(ABC):
         """Events that will be in the log once this transaction has committed."""
         self.wakes: set[str] = set()
         """Topics that somebody may be waiting for; sent after the commit."""
+        self.actor: str | None = None
+        """Who asked for what is done here: the name of a key, a person at a command line, a program (AUD-01)."""
         self.known_dead: Callable[[], frozenset[str]] = frozenset
         """Workers whose processes are certainly gone, where the engine can tell; recovery has not ended them yet."""
 
@@ -148,6 +150,8 @@ class Transaction(ABC):
     ) -> None:
         """Notes an Event. Fields that are not columns of the log go into its data."""
         known = {key: value for key, value in data.items() if value is not None}
+        if self.actor is not None:
+            known["actor"] = self.actor
         self.events.append(
             (name, self.now, job_id, run_id, worker_id, group_id, schedule_id, dumps(known) if known else None)
         )
