@@ -47,7 +47,7 @@ class World:
             return "refusal", status_of(error), error.code, self._plain(error.detail), error.field
 
     def _plain(self, value: Any, name: str = "") -> Any:
-        if name in ("idempotency_key", "paused_by", "changed_by") or (name in VARIES and value is not None):
+        if name in ("idempotency_key", "paused_by", "changed_by", "actor") or (name in VARIES and value is not None):
             return f"<{name}>"
         if isinstance(value, dict):
             return {key: self._plain(part, key) for key, part in value.items()}

@@ -34,7 +34,9 @@ def names_of_operations() -> list[str]:
     return [*plain, *kinds]
 
 
-CANNOT_BE_REFUSED = frozenset({"stats", "list_limits", "webhook_secret", "wait_job", "follow_logs", "events"})
+CANNOT_BE_REFUSED = frozenset(
+    {"stats", "list_attention", "list_limits", "webhook_secret", "wait_job", "follow_logs", "events"}
+)
 CANNOT_BE_ANSWERED = frozenset({"redeliver"})
 """It needs a delivery that was given up, which takes longer than a test should."""
 
