@@ -25,10 +25,13 @@ OPTIONS = frozenset(
     }
 )  # fmt: skip
 
-_OWN = ("unique_key", "unique_while", "on_duplicate", "expires_at")
-_DURATIONS = (
-    ("delay", "delay_s"), ("timeout", "timeout_s"), ("max_wait", "max_wait_s"), ("expires_in", "expires_in_s"),
+_SAME_NAME = frozenset(
+    {
+        "priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", "unique_key",
+        "unique_while", "on_duplicate", "expires_at",
+    }
 )  # fmt: skip
+_DURATIONS = {"delay": "delay_s", "timeout": "timeout_s", "max_wait": "max_wait_s", "expires_in": "expires_in_s"}
 
 TYPE_OPTIONS = (
     "name", "aliases", "resource", "timeout", "retries", "isolation", "priority", "cancel_grace", "labels",
@@ -63,25 +66,26 @@ def _named(after: Any) -> Iterable[Any]:
 
 def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) -> Submission:
     options = call.options
-    given: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
-    for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", *_OWN):
-        given[name] = options.get(name)
-    given["idempotency_key"] = options.get("key")
-    if options.get("after") is not None:
-        given["after"] = _after(options["after"], refs)
-        given["on_upstream"] = options.get("on_upstream")
+    fields: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
     if is_named:
-        given["ref"] = refs[id(call)]
-    for name, field in _DURATIONS:
-        if options.get(name) is not None:
-            given[field] = duration_s(options[name], field=name)
-    if "cancel_grace" in options:
-        grace = options["cancel_grace"]
-        given["cancel_grace_s"] = None if grace is None else duration_s(grace, field="cancel_grace")
-    retries = options.get("retries")
-    if retries is not None:
-        given["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
-    submission = Submission.read(given)
+        fields["ref"] = refs[id(call)]
+    for name, value in options.items():
+        if name in _SAME_NAME:
+            fields[name] = value
+        elif name == "cancel_grace":
+            fields["cancel_grace_s"] = None if value is None else duration_s(value, field="cancel_grace")
+        elif value is None:
+            continue
+        elif name == "key":
+            fields["idempotency_key"] = value
+        elif name in _DURATIONS:
+            fields[_DURATIONS[name]] = duration_s(value, field=name)
+        elif name == "retries":
+            fields["retry_policy"] = {"max_attempts": value} if isinstance(value, int) else value
+        elif name == "after":
+            fields["after"] = _after(value, refs)
+            fields["on_upstream"] = options.get("on_upstream")
+    submission = Submission.read(fields)
     submission.trace = current_traceparent()
     submission.actor = this_program()
     return submission
@@ -124,8 +128,8 @@ def _upstream(value: Any, refs: Mapping[int, str]) -> dict[str, Any]:
 
 def connection_of(options: Mapping[str, Any], calls: Sequence[PendingJob]) -> Any:
     """The caller's own connection, which calls that are stored together share; None if the store's own is meant."""
-    given = [layer.get("connection") for layer in (options, *(call.options for call in calls))]
-    connections = {id(connection): connection for connection in given if connection is not None}
+    layers = [layer.get("connection") for layer in (options, *(call.options for call in calls))]
+    connections = {id(connection): connection for connection in layers if connection is not None}
     if len(connections) > 1:
         raise Invalid(
             "These calls name different connections, but are stored in one transaction. Give them the same one.",
