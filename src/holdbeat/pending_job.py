@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from holdbeat.actors import this_program
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import JobGroup
@@ -86,6 +87,7 @@ def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) ->
             fields["on_upstream"] = options.get("on_upstream")
     submission = Submission.read(fields)
     submission.trace = current_traceparent()
+    submission.actor = this_program()
     return submission
 
 

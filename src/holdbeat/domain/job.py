@@ -265,6 +265,8 @@ class NewJob:
     after: tuple[Upstream, ...] = ()
     ref: str | None = None
     """Its name for the jobs after it in the same batch."""
+    actor: str | None = None
+    """Who asked for it, for the Event that records it."""
     weight: int = 1
     affinity: str = ""
     preemption: int = 0

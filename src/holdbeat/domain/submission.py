@@ -199,6 +199,8 @@ class Submission:
     """The layer of the Schedule that makes the job (`schedule.job_for`)."""
     hold: Hold | None = None
     trace: str | None = None
+    actor: str | None = None
+    """Who submits it."""
 
     @staticmethod
     def read(fields: Mapping[str, Any], *, place: str = "") -> Submission:
@@ -354,6 +356,7 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         scheduled_for=schedule.get("scheduled_for"),
         hold=Hold.BLOCKED if after else submission.hold,
         trace=submission.trace,
+        actor=submission.actor,
         partition=_by_param("partition", submission, params, below),
         weight=chosen.get("weight", 1),
         affinity=_by_param("affinity", submission, params, below),
@@ -373,10 +376,7 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
 
 
 def _by_param(what: str, submission: Submission, params: Mapping[str, Any], below: Sequence[Layer]) -> str:
-    """What the submission says, or the value of the param that its type names, of a URL the host.
-
-    Empty for a param that is not given.
-    """
+    """What the submission says, or the value of the param that its type names, of a URL the host; empty without one."""
     own: str | None = submission.own.get(what)
     if own is not None:
         return own
