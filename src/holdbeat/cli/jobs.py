@@ -35,6 +35,7 @@ def filters(function: Function) -> Function:
     """The filters of lists of jobs."""
     for option in (
         LABEL,
+        click.option("--priority", metavar="N or N..M", help="Only jobs of this priority, or of these."),
         click.option("--template-id", help="Only jobs made from this template."),
         click.option("--group-id", help="Only members of this group."),
         click.option("--schedule-id", help="Only jobs that this schedule made."),
@@ -46,7 +47,10 @@ def filters(function: Function) -> Function:
     return function
 
 
-@click.command(epilog=example("holdbeat jobs --status FAILED --limit 10", "holdbeat jobs --label team=crawl --watch"))
+@click.command(epilog=example("holdbeat jobs --status FAILED --limit 10", "holdbeat jobs --find fox --watch"))
+@click.option("--find", "q", metavar="TEXT", help="Only jobs with this in title, id, type, label or params.")
+@click.option("--since", "created_after", type=INSTANT, metavar="WHEN", help="Only jobs made after this time.")
+@click.option("--until", "created_before", type=INSTANT, metavar="WHEN", help="Only jobs made before this time.")
 @filters
 @LIMIT
 @CURSOR

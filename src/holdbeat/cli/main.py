@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "change": ("holdbeat.cli.jobs:change", "Change a job that is still QUEUED."),
         "cancel": ("holdbeat.cli.jobs:cancel", "Cancel jobs."),
         "signal": ("holdbeat.cli.durable:signal", "Send a signal to a job's chain."),
+        "graph": ("holdbeat.cli.graph:graph", "Print what a job depends on and what depends on it."),
         "steps": ("holdbeat.cli.durable:steps", "List the steps that a job's chain has kept."),
         "retry": ("holdbeat.cli.jobs:retry", "Retry jobs."),
         "move": ("holdbeat.cli.jobs:move", "Move a QUEUED job within its priority."),
@@ -34,7 +35,11 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "limits": ("holdbeat.cli.limits:limits", "List, set and reset limits on work."),
         "groups": ("holdbeat.cli.groups:groups", "Groups of jobs, in sequence or in parallel."),
         "templates": ("holdbeat.cli.templates:templates", "Named defaults for jobs."),
-        "reservations": ("holdbeat.cli.reservations:reservations", "List, show and cancel direct requests."),
+        "slot": ("holdbeat.cli.reservations:slot", "Run a command while holding a slot of a resource."),
+        "reservations": (
+            "holdbeat.cli.reservations:reservations",
+            "List, show, cancel, take and release reservations.",
+        ),
     },
     "Schedules": {
         "schedules": ("holdbeat.cli.schedules:schedules", "Create jobs by cron or interval."),
@@ -43,8 +48,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "System": {
         "top": ("holdbeat.cli.top:top", "Watch slots, queue, direct requests and workers live."),
         "stats": ("holdbeat.cli.system:stats", "Print counts of jobs, slots, runs and incidents."),
+        "attention": ("holdbeat.cli.system:attention", "List what needs a person, since when, and what to do."),
         "workers": ("holdbeat.cli.system:workers", "List the workers that are alive."),
         "types": ("holdbeat.cli.system:types", "List the job types that are known."),
+        "events": ("holdbeat.cli.logs:events", "Find events by text, name, actor or time."),
         "watch": ("holdbeat.cli.logs:watch_events", "Print events as they happen."),
         "webhooks": ("holdbeat.cli.webhooks:webhooks", "URLs that are told how jobs end."),
         "deliveries": ("holdbeat.cli.webhooks:deliveries", "Webhook messages."),

@@ -6,7 +6,8 @@ port that it was stored for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from holdbeat.domain.schedule import Schedule
 
 REDACTED = "[redacted]"
+SHORTEST_SECRET = 6
+"""A shorter text would be found in answers by chance."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -33,16 +36,51 @@ def redacted_params(type_: str, params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "headers": redacted_headers(headers)}
 
 
-def kept_params(given: dict[str, Any], present: Mapping[str, Any], field: str = "params") -> dict[str, Any]:
+def sent_secrets(headers: Mapping[str, str]) -> list[str]:
+    """What must not be shown of an answer to these headers: the values of secret ones and the credentials in them."""
+    secrets = set()
+    for name, value in headers.items():
+        if is_secret_header(name):
+            secrets |= {value, value.partition(" ")[2]}
+            if value[:6].lower() == "basic ":
+                secrets |= _of_basic(value[6:])
+    return sorted((text for text in secrets if len(text) >= SHORTEST_SECRET), key=len, reverse=True)
+
+
+def _of_basic(encoded: str) -> set[str]:
+    try:
+        plain = base64.b64decode(encoded, validate=True).decode()
+    except ValueError:
+        return set()
+    return {plain, plain.partition(":")[2]}
+
+
+def without_echoes(value: Any, secrets: Sequence[str]) -> Any:
+    """A part of an answer, in which each secret that the target sent back is replaced by the mark."""
+    if not secrets:
+        return value
+    match value:
+        case str():
+            for secret in secrets:
+                value = value.replace(secret, REDACTED)
+            return value
+        case list():
+            return [without_echoes(item, secrets) for item in value]
+        case dict():
+            return {without_echoes(key, secrets): without_echoes(item, secrets) for key, item in value.items()}
+    return value
+
+
+def kept_params(params: dict[str, Any], present: Mapping[str, Any], field: str = "params") -> dict[str, Any]:
     """Params as they came back from somebody who was shown the mark: there the present secrets stay."""
-    if "headers" not in given:
-        return given
+    if "headers" not in params:
+        return params
     stored = present.get("headers")
     stored = stored if isinstance(stored, dict) else {}
-    headers = kept_headers(given["headers"], stored, f"{field}.headers")
-    if headers != given["headers"]:
-        refuse_other_server({"url": given.get("url"), "headers": headers}, present, f"{field}.headers")
-    return {**given, "headers": headers}
+    headers = kept_headers(params["headers"], stored, f"{field}.headers")
+    if headers != params["headers"]:
+        refuse_other_server({"url": params.get("url"), "headers": headers}, present, f"{field}.headers")
+    return {**params, "headers": headers}
 
 
 def refuse_marks(params: Mapping[str, Any], field: str = "params") -> None:
@@ -50,13 +88,13 @@ def refuse_marks(params: Mapping[str, Any], field: str = "params") -> None:
     kept_params(dict(params), {}, field)
 
 
-def kept_headers(given: Any, present: Mapping[str, Any], field: str = "headers") -> Any:
+def kept_headers(headers: Any, present: Mapping[str, Any], field: str = "headers") -> Any:
     """Headers as they came back from somebody who was shown the mark: there the present value stays."""
-    if not isinstance(given, dict) or REDACTED not in given.values():
-        return given
+    if not isinstance(headers, dict) or REDACTED not in headers.values():
+        return headers
     values = {name.lower(): value for name, value in present.items()}
     kept = {}
-    for name, value in given.items():
+    for name, value in headers.items():
         if value == REDACTED and name.lower() not in values:
             raise Invalid(
                 f"{REDACTED} stands for a value that is there already, but there is no header {name}. Send its value.",
@@ -72,9 +110,9 @@ def kept_secrets(schedule: Schedule, changes: Mapping[str, Any]) -> dict[str, An
     kept = dict(changes)
     endpoint = schedule.endpoint
     if endpoint is not None and ("headers" in kept or "url" in kept):
-        given = kept.get("headers", redacted_headers(endpoint.headers))
-        headers = kept_headers(given, endpoint.headers)
-        if headers != given:
+        new_headers = kept.get("headers", redacted_headers(endpoint.headers))
+        headers = kept_headers(new_headers, endpoint.headers)
+        if headers != new_headers:
             call = {"url": kept.get("url", endpoint.url), "headers": headers}
             refuse_other_server(call, {"url": endpoint.url, "headers": endpoint.headers}, "headers")
         if "headers" in kept:

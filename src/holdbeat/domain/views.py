@@ -15,6 +15,7 @@ from holdbeat.domain.redaction import REDACTED, redacted_headers, redacted_param
 if TYPE_CHECKING:
     # Names of types alone: whoever shows a job need not load all there is about cron.
     from holdbeat.domain.cron import Fire
+    from holdbeat.domain.dependencies import Edge
     from holdbeat.domain.events import Event
     from holdbeat.domain.group import JobGroup
     from holdbeat.domain.job import Job
@@ -80,6 +81,11 @@ def job_json(job: Job) -> dict[str, Any]:
         "continued_by": job.continued_by,
         "root_id": job.chain_id,
         "waits_for": job.waits_for,
+        "after": [_edge_json(edge) for edge in job.after],
+        "on_upstream": job.on_upstream,
+        "unique_key": job.unique_key,
+        "unique_while": job.unique_while,
+        "expires_at": _time(job.expires_at),
         "permanently_failed": job.permanently_failed,
         "retry_policy": job.retry_policy.as_dict(),
         "timeout_s": job.timeout_s,
@@ -104,6 +110,16 @@ def job_json(job: Job) -> dict[str, Any]:
     }
 
 
+def _edge_json(edge: Edge) -> dict[str, Any]:
+    return {
+        "job_id": None if edge.is_group else edge.upstream_id,
+        "group_id": edge.upstream_id if edge.is_group else None,
+        "as": edge.name,
+        "met_at": _time(edge.met_at),
+        "outcome": edge.outcome,
+    }
+
+
 def group_json(group: JobGroup, jobs: list[Job]) -> dict[str, Any]:
     return {
         "id": group.id,
@@ -125,7 +141,10 @@ def bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
 def reservation_json(reservation: Reservation) -> dict[str, Any]:
     return {
         "id": reservation.id,
+        "kind": reservation.kind,
         "type": reservation.type,
+        "title": reservation.title or reservation.type,
+        "client": reservation.client,
         "resource": reservation.resource,
         "status": reservation.status,
         "requested_at": _time(reservation.requested_at),
@@ -133,8 +152,23 @@ def reservation_json(reservation: Reservation) -> dict[str, Any]:
         "finished_at": _time(reservation.finished_at),
         "expires_at": _time(reservation.expires_at),
         "owner": reservation.owner,
+        "worker_id": reservation.worker_id,
+        "fence": reservation.fence,
+        "slot": reservation.number,
         "outcome": reservation.outcome,
         "error": reservation.error,
+    }
+
+
+def slot_json(reservation: Reservation) -> dict[str, Any]:
+    """A borrowed slot as its holder needs it."""
+    return {
+        "id": reservation.id,
+        "resource": reservation.resource,
+        "granted_at": _time(reservation.granted_at),
+        "expires_at": _time(reservation.expires_at),
+        "slot": reservation.number,
+        "fence": reservation.fence,
     }
 
 

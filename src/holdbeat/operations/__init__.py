@@ -19,18 +19,22 @@ MODULES = {
         "list_jobs", "get_job", "update_job", "cancel_job", "cancel_jobs", "retry_job",
         "move_job", "explain_job", "job_events", "get_logs",
     ),
-    "durable": ("list_steps", "send_signal"),
+    "durable": ("list_steps", "send_signal", "get_graph"),
     "runs": ("list_job_runs", "get_job_run", "retry_job_run", "retry_job_runs"),
     "queue": ("get_queue", "reorder_queue", "pause_queue", "resume_queue"),
     "limits": ("list_limits", "set_limit", "reset_limit"),
     "groups": ("create_group", "list_groups", "get_group", "cancel_group"),
     "templates": ("create_template", "list_templates", "get_template", "update_template", "archive_template"),
-    "reservations": ("list_reservations", "get_reservation", "explain_reservation", "cancel_reservation"),
+    "reservations": (
+        "list_reservations", "get_reservation", "explain_reservation", "cancel_reservation", "extend_reservation",
+        "release_reservation",
+    ),
     "webhooks": (
         "create_webhook", "list_webhooks", "get_webhook", "update_webhook", "delete_webhook", "rotate_webhook",
         "webhook_secret", "rotate_webhook_secret", "list_deliveries", "get_delivery", "redeliver",
     ),
-    "system": ("stats", "workers", "job_types", "list_events"),
+    "attention": ("list_attention", "mark_attention_seen"),
+    "system": ("stats", "workers", "job_types", "list_events", "search_events"),
 }  # fmt: skip
 """Where each operation lives, so that a command loads one module of them. Those of schedules and endpoints are
 `kinds.METHODS`, and are named `schedules.pause` or `endpoints.pause`."""

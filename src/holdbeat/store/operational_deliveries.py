@@ -1,4 +1,4 @@
-"""Operational Events for who watches the scheduler: webhook deliveries, and counters that outlive the log (ALR-01).
+"""Webhook deliveries of operational Events, for who watches the scheduler (ALR-01).
 
 Called for every transaction that records such an Event, whoever records it, so that none can be silent.
 """
@@ -6,13 +6,11 @@ Called for every transaction that records such an Event, whoever records it, so 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.webhook import OPERATIONAL_EVENTS
-from holdbeat.store import meta
 from holdbeat.store.delivery_rows import (
     SUBSCRIPTIONS,
     NewDelivery,
@@ -25,17 +23,12 @@ from holdbeat.store.event_batches import EVENT_COLUMNS
 if TYPE_CHECKING:
     from holdbeat.store.transaction import Row, Transaction
 
-COUNTED = "events.count."
-"""The number of all Events of a name, under this key and the name in `meta`."""
-
 
 def tell_subscribers(tx: Transaction, noted: Sequence[Row]) -> None:
-    """Writes the deliveries of operational Events that this transaction recorded, and counts them."""
+    """Writes the deliveries of operational Events that this transaction recorded."""
     told = [row for row in noted if row[0] in OPERATIONAL_EVENTS]
     if not told:
         return
-    for name, count in sorted(Counter(row[0] for row in told).items()):
-        meta.add(tx, f"{COUNTED}{name}", count)
     subscriptions = subscriptions_of(tx.rows(SUBSCRIPTIONS, yes=True))
     deliveries = [
         NewDelivery(row[0], subscription.url, _payload(tx, row), subscription.id, job_id=row[2], group_id=row[5])
@@ -51,9 +44,3 @@ def _payload(tx: Transaction, row: Row) -> str:
     event["at"] = iso(event["at"])
     event["data"] = json.loads(event["data"]) if event["data"] else {}
     return payload_of(tx, row[0], {"event": event})
-
-
-def event_counts(tx: Transaction) -> dict[str, int]:
-    """How many operational Events of each name this store has had, by any process."""
-    counts = meta.get_many(tx, [f"{COUNTED}{name}" for name in OPERATIONAL_EVENTS])
-    return {name: int(counts.get(f"{COUNTED}{name}", 0)) for name in OPERATIONAL_EVENTS}

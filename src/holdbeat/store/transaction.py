@@ -54,8 +54,10 @@ class Transaction(ABC):
         """Events that will be in the log once this transaction has committed."""
         self.wakes: set[str] = set()
         """Topics that somebody may be waiting for; sent after the commit."""
+        self.actor: str | None = None
+        """Who asked for what is done here: the name of a key, a person at a command line, a program (AUD-01)."""
         self.known_dead: Callable[[], frozenset[str]] = frozenset
-        """Workers whose processes are certainly gone, where the engine can tell, though nobody has buried them yet."""
+        """Workers whose processes are certainly gone, where the engine can tell; recovery has not ended them yet."""
 
     @property
     def now(self) -> datetime:
@@ -97,8 +99,8 @@ class Transaction(ABC):
         return [self.rows(sql, **params) for sql, params in queries]
 
     def one(self, sql: str, /, **params: Any) -> Row | None:
-        found = self.rows(sql, **params)
-        return found[0] if found else None
+        rows = self.rows(sql, **params)
+        return rows[0] if rows else None
 
     def dicts(self, columns: Sequence[str], sql: str, /, **params: Any) -> list[dict[str, Any]]:
         """Rows of a statement that selects exactly `columns`, by name."""
@@ -150,6 +152,8 @@ class Transaction(ABC):
     ) -> None:
         """Notes an Event. Fields that are not columns of the log go into its data."""
         known = {key: value for key, value in data.items() if value is not None}
+        if self.actor is not None:
+            known["actor"] = self.actor
         self.events.append(
             (name, self.now, job_id, run_id, worker_id, group_id, schedule_id, dumps(known) if known else None)
         )

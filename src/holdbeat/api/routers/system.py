@@ -9,14 +9,19 @@ from holdbeat.api.request import ApiRequest
 from holdbeat.api.routers.logs import EVENT_STREAM, streamed
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.domain.errors import Invalid
-from holdbeat.operations import system
-from holdbeat.schemas.base import Page
-from holdbeat.schemas.system import Event, JobType, Stats, Worker
+from holdbeat.operations import attention, system
+from holdbeat.schemas.base import Items, Page
+from holdbeat.schemas.system import AttentionItem, Event, JobType, SeenRequest, Stats, Worker
 from holdbeat.store.reads.event_log import read_events
 
 routes = Routes("state")
 
 routes.operation("GET", "/api/stats", system.stats, name="get_stats", answers={200: Stats})
+routes.operation("GET", "/api/attention", attention.list_attention, answers={200: Items[AttentionItem]})
+routes.operation(
+    "POST", "/api/attention/seen", attention.mark_attention_seen, body=SeenRequest, body_optional=True,
+    answers={200: Items[AttentionItem]},
+)  # fmt: skip
 routes.operation(
     "GET", "/api/workers", system.workers, name="list_workers", answers={200: Page[Worker]},
     parameters=(Parameter("all", "Also those that have ended or fallen silent.", {"type": "boolean"}), LIMIT, CURSOR),
@@ -24,6 +29,24 @@ routes.operation(
 routes.operation(
     "GET", "/api/job-types", system.job_types, name="list_job_types", answers={200: Page[JobType]},
     parameters=(LIMIT, CURSOR),
+)  # fmt: skip
+
+_ID = {"type": "string", "format": "uuid"}
+_INSTANT = {"type": "string", "format": "date-time"}
+routes.operation(
+    "GET", "/api/events/search", system.search_events, answers={200: Page[Event]},
+    parameters=(
+        Parameter("q", "A part of a name, an id, a job's title, a schedule's name or the data.", {"type": "string"}),
+        Parameter("name", "Only events of this name; several by repeating it.", {"type": "string"}, is_multiple=True),
+        Parameter("actor", "A part of the name of who acted.", {"type": "string"}),
+        Parameter("job_id", "Only events of this job.", _ID),
+        Parameter("schedule_id", "Only events of this schedule.", _ID),
+        Parameter("worker_id", "Only events of this worker.", {"type": "string"}),
+        Parameter("since", "Only events from this instant on.", _INSTANT),
+        Parameter("until", "Only events before this instant.", _INSTANT),
+        LIMIT,
+        CURSOR,
+    ),
 )  # fmt: skip
 
 _CURSOR = {"type": "string", "pattern": "^[0-9]{1,19}(-[0-9]{1,19})?$"}

@@ -11,10 +11,13 @@ from holdbeat.client.blocking.jobs import Jobs
 from holdbeat.client.blocking.schedules import Endpoints, Schedules
 from holdbeat.client.blocking.transport import segment
 from holdbeat.client.messages import COMMENT
+from holdbeat.client.slot_loan import SlotLoan, remote_slot
 from holdbeat.schemas.base import Items, JsonObject, Page
 from holdbeat.schemas.jobs import Explanation
 from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
+    AttentionItem,
+    BorrowedSlot,
     Delivery,
     DirectAnswer,
     Event,
@@ -85,6 +88,31 @@ class Client(Jobs):
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
         body = {} if reason is None else {"reason": reason}
         answer: Reservation = self.call("POST", path, body=body)
+        return answer
+
+    # --- slots to borrow ----------------------------------------------------------------------------------
+
+    def slot(self, resource: str, *, ttl_s: float = 60, wait_s: float | None = None) -> SlotLoan:
+        """A slot of the resource for work of your own, held while a `with` or `with` block runs."""
+        return remote_slot(self.url, self._key, resource, ttl_s=ttl_s, wait_s=wait_s)
+
+    def reserve_slot(self, resource: str, *, ttl_s: float | None = None, wait_s: float | None = None) -> BorrowedSlot:
+        """Borrows the next free slot of a resource. It is lost after `ttl_s` unless it is extended."""
+        body = {name: value for name, value in (("ttl_s", ttl_s), ("wait_s", wait_s)) if value is not None}
+        slot: BorrowedSlot = self.call("POST", "/api/reservations", body={"resource": resource, **body}, timeout_s=None)
+        return slot
+
+    def extend_reservation(self, reservation_id: str, ttl_s: float | None = None) -> Reservation:
+        """Holds a borrowed slot for longer."""
+        path = f"/api/reservations/{segment(reservation_id)}/extend"
+        body = {} if ttl_s is None else {"ttl_s": ttl_s}
+        answer: Reservation = self.call("POST", path, body=body, is_repeatable=True)
+        return answer
+
+    def release_reservation(self, reservation_id: str) -> Reservation:
+        """Gives a borrowed slot back."""
+        path = f"/api/reservations/{segment(reservation_id)}/release"
+        answer: Reservation = self.call("POST", path, is_repeatable=True)
         return answer
 
     # --- webhooks -----------------------------------------------------------------------------------------
@@ -171,6 +199,17 @@ class Client(Jobs):
         figures: Stats = self.call("GET", "/api/stats")
         return figures
 
+    def list_attention(self) -> Items[AttentionItem]:
+        """Lists what a person should look at, with since when and what to do."""
+        items: Items[AttentionItem] = self.call("GET", "/api/attention")
+        return items
+
+    def mark_attention_seen(self, name: str | None = None) -> Items[AttentionItem]:
+        """Marks operational events as seen, of one name or all; answers what is left."""
+        body = {} if name is None else {"name": name}
+        items: Items[AttentionItem] = self.call("POST", "/api/attention/seen", body=body, is_repeatable=True)
+        return items
+
     def list_limits(self) -> Items[Limit]:
         """Lists the limits in force, with the slots in use and the jobs that wait."""
         limits: Items[Limit] = self.call("GET", "/api/limits")
@@ -208,6 +247,28 @@ class Client(Jobs):
         """Lists events, the oldest first; `after` is a `next_cursor` or the id of an event."""
         query = {"after": after, "name": name, "job_id": job_id, "limit": limit}
         page: Page[Event] = self.call("GET", "/api/events", query=query)
+        return page
+
+    def search_events(
+        self,
+        *,
+        q: str | None = None,
+        name: Sequence[str] | None = None,
+        actor: str | None = None,
+        job_id: str | None = None,
+        schedule_id: str | None = None,
+        worker_id: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[Event]:
+        """Finds events by text, name, actor, job, schedule, worker or time, the newest first."""
+        query = {
+            "q": q, "name": name, "actor": actor, "job_id": job_id, "schedule_id": schedule_id,
+            "worker_id": worker_id, "since": since, "until": until, "limit": limit, "cursor": cursor,
+        }  # fmt: skip
+        page: Page[Event] = self.call("GET", "/api/events/search", query=query)
         return page
 
     def events(

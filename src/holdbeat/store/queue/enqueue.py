@@ -17,6 +17,7 @@ from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
+from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.columns import copier, row_writer
 from holdbeat.store.reads.rows import JOB, job_of, policy_text
 from holdbeat.store.topics import Topic
@@ -27,7 +28,8 @@ _COLUMNS = (
     "id", "type", "params", "priority", "position", "resource", "template_id", "schedule_id", "scheduled_for",
     "group_id", "sequence", "retry_of", "retry_kind", "retry_policy", "timeout_s", "cancel_grace_s", "not_before",
     "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
-    "attempt", "trace", "partition", "title", "root_id", "waits",
+    "attempt", "trace", "partition", "title", "root_id", "waits", "on_upstream",
+    "is_awaited", "unique_key", "unique_while", "expires_at",
 )  # fmt: skip
 _DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
 
@@ -39,6 +41,7 @@ _row_of = row_writer(
         "retry_policy": lambda policy: _DEFAULT_POLICY if policy is DEFAULT_RETRY_POLICY else policy_text(policy),
         "labels": lambda labels: dumps(labels) if labels else "{}",
         "waits": lambda waits: dumps(waits) if waits else None,
+        "is_awaited": lambda is_awaited: is_awaited or None,
     },
 )
 """The row of a NewJob."""
@@ -53,9 +56,9 @@ _given_by_store = itemgetter(*map(_COLUMNS.index, ("id", "position", "created_at
 
 
 @lru_cache(maxsize=1024)
-def _data_of(type_: str) -> str:
+def _data_of(type_: str, actor: str | None) -> str:
     """The data of the Event for a new job of this type."""
-    return dumps({"type": type_})
+    return dumps({"type": type_} if actor is None else {"type": type_, "actor": actor})
 
 
 def _job(request: NewJob, row: Row) -> Job:
@@ -178,6 +181,7 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
     places = {priority: iter(positions) for priority, positions in tx.next_positions(counts).items()} if counts else {}
     rows: list[Row] = []
     now = tx.now
+    labelled: list[tuple[str, dict[str, str]]] = []
     is_ready = False
     ages = tx.terms.aging_s > 0
     record = tx.events.append
@@ -192,7 +196,12 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
             position = next(places[priority])
         ages_at = counted_from(tx, priority, hold) if ages else None
         rows.append(_row_of(request, job_id, position, now, hold, priority, ages_at))
-        record((kind, now, job_id, None, None, request.group_id, request.schedule_id, _data_of(request.type)))
+        if request.labels:
+            labelled.append((job_id, request.labels))
+        data = _data_of(request.type, request.actor or tx.actor)
+        record((kind, now, job_id, None, None, request.group_id, request.schedule_id, data))
     tx.insert("jobs", _COLUMNS, rows)
+    if labelled:
+        add_labels(tx, labelled)
     tx.wake(Topic.READY if is_ready else Topic.DELAYED)
     return rows

@@ -15,6 +15,7 @@ from typing import Any
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.events import Event
 from holdbeat.store.event_batches import BATCH_COLUMNS, BATCH_MAX, unpacked
+from holdbeat.store.rare_events import RARE
 from holdbeat.store.transaction import Transaction
 
 _FIELDS = f"id, {', '.join(BATCH_COLUMNS)}"
@@ -91,8 +92,25 @@ def newest_events(tx: Transaction, before: int | None = None, limit: int = 100) 
         limit=limit,
         **params,
     )
-    found = [entry for row in rows for entry in reversed(list(_entries(tx, row)))]
-    return [entry.event for entry in found if before is None or entry.id < before][:limit]
+    entries = [entry for row in rows for entry in reversed(list(_entries(tx, row)))]
+    return [entry.event for entry in entries if before is None or entry.id < before][:limit]
+
+
+def newest_rare_events(tx: Transaction, names: Sequence[str], before: int | None, limit: int) -> list[Event]:
+    """Events of names that are not part of every job's life, by their index, the newest first."""
+    rows = [
+        row
+        for name in names
+        for row in tx.rows(
+            f"SELECT {_COLUMNS[tx.dialect]} FROM events WHERE {RARE} AND name = :name AND id < :before "
+            "ORDER BY id DESC LIMIT :limit",
+            name=name,
+            before=_INT_MAX if before is None else before,
+            limit=limit,
+        )
+    ]
+    entries = sorted((entry for row in rows for entry in _entries(tx, row)), key=lambda entry: -entry.id)
+    return [entry.event for entry in entries[:limit]]
 
 
 @dataclass(slots=True)
@@ -214,15 +232,15 @@ def _postgres_cursor(tx: Transaction, text: str) -> tuple[str, int]:
     xid, dash, event_id = text.partition("-")
     if not dash:
         # The plain id of an event, as a page shows it: its transaction is the other half of its place.
-        wanted = _number(text, text)
-        row = tx.one("SELECT xid::text FROM events WHERE id >= :id AND id - count < :id LIMIT 1", id=wanted)
+        number = _number(text, text)
+        row = tx.one("SELECT xid::text FROM events WHERE id >= :id AND id - count < :id LIMIT 1", id=number)
         if row is not None:
-            return str(row[0]), wanted
+            return str(row[0]), number
         # It was pruned: its reader goes on after what stood before it, or from the beginning.
         row = tx.one(
             "SELECT xid::text, id FROM events WHERE id < :id AND xid < pg_snapshot_xmin(pg_current_snapshot())"
             " ORDER BY id DESC LIMIT 1",
-            id=wanted,
+            id=number,
         )
         return (str(row[0]), row[1]) if row is not None else ("0", 0)
     return str(_number(xid, text)), _number(event_id, text)

@@ -10,7 +10,7 @@ from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
 from holdbeat.domain.job import Hold, Job, JobStatus, RetryPolicy
 from holdbeat.domain.lease import Lease
 from holdbeat.domain.params import dumps
-from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
+from holdbeat.domain.reservation import Reservation, ReservationKind, ReservationOutcome, ReservationStatus
 from holdbeat.domain.run import ErrorKind, JobRun, RunStatus
 from holdbeat.domain.template import JobTemplate
 from holdbeat.store.reads.columns import TIME, Converter, member_of, optional, row_reader
@@ -20,7 +20,7 @@ JOB_FIELDS = (
     "template_id", "schedule_id", "scheduled_for", "group_id", "sequence", "retry_of", "retry_kind", "retried_by",
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
     "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace", "partition",
-    "title", "root_id", "waits",
+    "title", "root_id", "waits", "on_upstream", "is_awaited", "unique_key", "unique_while", "expires_at",
 )  # fmt: skip
 JOB = ", ".join(JOB_FIELDS)
 JOB_OF_J = ", ".join(f"j.{name}" for name in JOB_FIELDS)
@@ -59,13 +59,13 @@ LEASE_FIELDS = (
 )  # fmt: skip
 LEASE = ", ".join(LEASE_FIELDS)
 
-GROUP_FIELDS = ("id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at")
+GROUP_FIELDS = ("id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at", "is_awaited")
 GROUP = ", ".join(GROUP_FIELDS)
 
 RESERVATION_FIELDS = (
     "id", "type", "resource", "status", "requested_at", "expires_at", "owner", "params", "timeout_s",
     "cancel_grace_s", "granted_at", "finished_at", "outcome", "error", "error_kind", "result", "worker_id", "fence",
-    "cancel_requested_at", "partition",
+    "cancel_requested_at", "partition", "kind", "title", "client", "ttl_s", "number",
 )  # fmt: skip
 RESERVATION = ", ".join(RESERVATION_FIELDS)
 
@@ -117,6 +117,8 @@ job_of = row_reader(
         "cancel_requested_at": TIME,
         "hold": member_of(Hold),
         "waits": optional(json.loads),
+        "is_awaited": bool,
+        "expires_at": TIME,
     },
 )
 """A row of the JOB columns, and perhaps others after them, as a Job."""
@@ -147,6 +149,7 @@ group_of = row_reader(
         "created_at": TIME,
         "started_at": TIME,
         "finished_at": TIME,
+        "is_awaited": bool,
     },
 )
 """A row of the GROUP columns as a JobGroup."""
@@ -164,6 +167,7 @@ reservation_of = row_reader(
         "outcome": optional(member_of(ReservationOutcome)),
         "result": optional(json.loads),
         "cancel_requested_at": TIME,
+        "kind": member_of(ReservationKind),
     },
 )
 """A row of the RESERVATION columns as a Reservation."""

@@ -20,6 +20,8 @@ from datetime import datetime
 from holdbeat.domain import events
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.store import meta
+from holdbeat.store.queue.labels import forget_labels
+from holdbeat.store.rare_events import count_pruned
 from holdbeat.store.recovery.job_families import Family, families
 from holdbeat.store.transaction import Transaction
 
@@ -76,12 +78,12 @@ def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
 
 def known_runs(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
     """Which of these runs the store knows: on record, executed now, or with artifacts."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT id FROM job_runs WHERE id IN :ids UNION SELECT id FROM leases WHERE id IN :ids "
         "UNION SELECT run_id FROM artifacts WHERE run_id IN :ids",
         ids=list(run_ids),
     )
-    return {row[0] for row in found}
+    return {row[0] for row in rows}
 
 
 def forget_files(tx: Transaction, note: str) -> None:
@@ -144,7 +146,7 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned) ->
     """
     # Named with their table: a bare xid would be the text that is chosen, which sorts otherwise.
     chosen, order = ("''", "id") if tx.dialect == "sqlite" else ("events.xid::text", "events.xid, events.id")
-    first = tx.rows(f"SELECT id, at, {chosen}, count FROM events ORDER BY {order} LIMIT :limit", limit=limit)
+    first = tx.rows(f"SELECT id, at, {chosen}, count, name FROM events ORDER BY {order} LIMIT :limit", limit=limit)
     old = [row for row in first if (at := tx.time(row[1])) is not None and at < before]
     if not old:
         return
@@ -156,6 +158,7 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned) ->
             "WHERE events.xid = o.xid::xid8 AND events.id = o.id",
             old=[(row[2], row[0]) for row in old],
         )
+    count_pruned(tx, [row[4] for row in old])
     gone.add("events", sum(row[3] for row in old))
 
 
@@ -176,7 +179,7 @@ def _window(
     """The next jobs by their end, after the place of the walk."""
     beyond = "" if place is None else "AND finished_at >= :at AND (finished_at > :at OR id > :id) "
     params = {} if place is None else {"at": place[0], "id": place[1]}
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT finished_at, id FROM jobs INDEXED BY jobs_finished WHERE finished_at IS NOT NULL "
         f"AND finished_at < :before {beyond}ORDER BY finished_at, id LIMIT :limit",
         before=before,
@@ -184,7 +187,7 @@ def _window(
         **params,
     )
     window = []
-    for finished_at, job_id in found:
+    for finished_at, job_id in rows:
         at = tx.time(finished_at)
         assert at is not None
         window.append((at, job_id))
@@ -214,6 +217,8 @@ def _take_away(tx: Transaction, old: Sequence[Family], gone: Pruned) -> int:
     tx.execute("DELETE FROM deliveries WHERE job_id IN :ids", ids=jobs)
     tx.execute("DELETE FROM steps WHERE root_id IN :ids", ids=jobs)
     tx.execute("DELETE FROM signals WHERE root_id IN :ids", ids=jobs)
+    forget_labels(tx, jobs)
+    tx.execute("DELETE FROM dependencies WHERE job_id IN :ids", ids=jobs)
     tx.execute("DELETE FROM jobs WHERE id IN :ids", ids=jobs)
     gone.add("jobs", len(jobs))
     if groups:

@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.reservation import Reservation
+from holdbeat.store.jobs.expiry import EXPIRING, expire_jobs
 from holdbeat.store.limits.in_force import VERSION, limits_of_version
 from holdbeat.store.limits.throttles import IS_THROTTLED
 from holdbeat.store.pausing import EVERYTHING, wait_for_pauses
 from holdbeat.store.queue.ageing import AT_ONCE, apply_ageing
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.running.capacity import WAITING, waiting_reservations
 from holdbeat.store.running.vacancy import Vacancy
 from holdbeat.store.transaction import Transaction
@@ -28,7 +30,8 @@ class Lane(NamedTuple):
 _DELAYED = "FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1"
 _SIGNS = (
     f"SELECT (SELECT min(not_before) {_DELAYED}) <= :now, "
-    f"EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}, {IS_THROTTLED}"
+    f"EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}, {IS_THROTTLED}, "
+    f"(SELECT min(expires_at) {EXPIRING}) <= :now"
 )
 """The version of the limits, and whether there is anything besides ready jobs. Mostly there is not, and a claim need
 not look closer.
@@ -62,22 +65,33 @@ the first of two compared columns only."""
 
 
 def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list[Reservation], bool]:
-    """The limits in force, the lanes that this worker may serve now, the direct requests that go first, and whether
+    """The limits in force, the lanes that this worker may serve now, the reservations that go first, and whether
     something is throttled."""
     apply_ageing(tx)
     wait_for_pauses(tx)
     signs, rows = tx.all_rows((_SIGNS, {"now": tx.now, "now_s": tx.now.timestamp()}), (_LANES[tx.dialect], {}))
-    ripe, paused, waiting, version, is_throttled = signs[0]
+    ripe, paused, waiting, version, is_throttled, has_expired = signs[0]
     limits = limits_of_version(tx, version)
+    if has_expired:
+        expire_jobs(tx)
+        rows = tx.rows(_LANES[tx.dialect])
     if ripe:
         promote(tx)
         apply_ageing(tx)
         rows = tx.rows(_LANES[tx.dialect])
-    if not vacancy.types or not (vacancy.slots or vacancy.http_slots):
-        return limits, [], [], False
     pauses = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")} if paused else set()
     lanes = _served((Lane(resource, type_) for resource, type_ in rows), pauses, vacancy)
     return limits, lanes, waiting_reservations(tx) if waiting else [], bool(is_throttled)
+
+
+def lanes_with_workers(tx: Transaction) -> list[Lane]:
+    """The lanes of the whole store that some live worker serves."""
+    workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
+    return [
+        Lane(resource, type_)
+        for resource, type_ in tx.rows(_LANES[tx.dialect])
+        if any(worker.can_serve(resource, type_) for worker in workers)
+    ]
 
 
 def promote(tx: Transaction) -> None:
