@@ -13,8 +13,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench bench-time bench-api bench-peers bench-horizon \
-    crash crash-points chaos simulate simulate-planted soak constraints clean
+.PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench \
+    bench-time bench-api bench-peers bench-horizon crash crash-points chaos simulate simulate-planted soak \
+    constraints clean bench-flat
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -109,6 +110,9 @@ bench-api: setup ## measure the HTTP API
 
 bench-peers: setup ## measure Holdbeat beside other Python queues, in one run (ARGS=--quick for a first impression)
 	$(BIN)/python -m benchmarks.peers $(ARGS)
+
+bench-flat: setup ## measure claims, enqueues, lists and the overview beside a million rows
+	$(BIN)/python -m benchmarks.store --part flat $(ARGS)
 
 bench-horizon: setup ## measure what a snapshot that stays open costs claims on PostgreSQL
 	$(BIN)/python -m benchmarks.horizon $(ARGS)

@@ -52,7 +52,8 @@ class World:
         if name in ALWAYS_VARIES or (name in VARIES and value is not None):
             return f"<{name}>"
         if isinstance(value, dict):
-            return {key: self._plain(part, key) for key, part in value.items()}
+            # Over HTTP without keys nobody is known to have acted.
+            return {key: self._plain(part, key) for key, part in value.items() if key != "actor"}
         if isinstance(value, list):
             return [self._plain(part) for part in value]
         if isinstance(value, str):

@@ -15,6 +15,7 @@ from holdbeat.domain.ids import IdSource
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.params import dumps
 from holdbeat.store.event_batches import BATCH_COLUMNS, EVENT_COLUMNS, packed
+from holdbeat.store.long_counts import LongCounts
 from holdbeat.store.operational_deliveries import tell_subscribers
 from holdbeat.store.topics import Topic
 
@@ -25,7 +26,7 @@ Dialect = Literal["sqlite", "postgres"]
 class StoreTerms:
     """What every verb needs to know about the deployment it works for."""
 
-    __slots__ = ("aging_s", "direct_burst", "ids", "known_limits", "limits")
+    __slots__ = ("aging_s", "counts", "direct_burst", "ids", "known_limits", "limits")
 
     def __init__(self, ids: IdSource, limits: Limits, aging_s: float = 0, direct_burst: int = 0) -> None:
         self.ids = ids
@@ -33,6 +34,7 @@ class StoreTerms:
         """What the own settings declare; they hold only in a store for which nobody has declared any."""
         self.known_limits: Limits | None = None
         """The limits of the store as they were last read."""
+        self.counts = LongCounts()
         self.aging_s = aging_s
         self.direct_burst = direct_burst
         """After so many direct requests in a row a waiting job has the next slot; 0: never."""
