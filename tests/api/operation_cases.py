@@ -47,7 +47,9 @@ class World:
             return "refusal", status_of(error), error.code, self._plain(error.detail), error.field
 
     def _plain(self, value: Any, name: str = "") -> Any:
-        if name in ("idempotency_key", "paused_by", "changed_by") or (name in VARIES and value is not None):
+        if name in ("idempotency_key", "paused_by", "changed_by", "client", "owner") or (
+            name in VARIES and value is not None
+        ):
             return f"<{name}>"
         if isinstance(value, dict):
             return {key: self._plain(part, key) for key, part in value.items()}
@@ -156,6 +158,9 @@ def _jobs() -> list[tuple[str, Call]]:
         ("get_logs", on("ended", "get_logs", after=1, limit=1)),
         ("get_logs", on("ended", "get_logs", cursor="x")),
         ("get_logs", ask("get_logs", UNKNOWN)),
+        ("get_chunks", on("ended", "get_chunks")),
+        ("get_chunks", ask("get_chunks", NO_SUCH)),
+        ("follow_chunks", lambda world: list(world.backend.follow_chunks(id_of("ended")(world)))),
         ("follow_logs", lambda world: list(world.backend.follow_logs(id_of("ended")(world), after=1))),
         ("send_signal", on("later", "send_signal", "go", {"by": "ann"})),
         ("send_signal", on("later", "send_signal", "go/on")),
@@ -412,9 +417,23 @@ def _direct() -> list[tuple[str, Call]]:
             lambda world: world.backend.explain_reservation(world.known["direct"]["reservation_id"]),
         ),
         ("explain_reservation", ask("explain_reservation", NO_SUCH)),
+        ("stream_direct", lambda world: [one.data for one in world.backend.stream_direct("echo", {"x": 6})][-1]),
+        ("stream_direct", lambda world: list(world.backend.stream_direct("fail"))),
+        ("stream_direct", lambda world: list(world.backend.stream_direct("no_such_type"))),
+        (
+            "get_reservation_logs",
+            lambda world: world.backend.get_reservation_logs(world.known["direct"]["reservation_id"]),
+        ),
+        (
+            "get_reservation_chunks",
+            lambda world: world.backend.get_reservation_chunks(world.known["direct"]["reservation_id"]),
+        ),
+        ("get_reservation_logs", ask("get_reservation_logs", UNKNOWN)),
+        ("get_reservation_chunks", ask("get_reservation_chunks", NO_SUCH)),
         ("cancel_reservation", lambda world: world.backend.cancel_reservation(world.known["direct"]["reservation_id"])),
         ("cancel_reservation", ask("cancel_reservation", UNKNOWN, "two\nlines")),
         ("reserve_slot", keep("slot", ask("reserve_slot", "lane", ttl_s=60))),
+        ("reserve_slot", ask("reserve_slot", "lane", ttl_s=0)),
         ("extend_reservation", lambda world: world.backend.extend_reservation(world.known["slot"]["id"], 90)),
         ("extend_reservation", ask("extend_reservation", UNKNOWN)),
         ("release_reservation", lambda world: world.backend.release_reservation(world.known["slot"]["id"])),

@@ -86,7 +86,7 @@ def _sections(look: dict[str, Any]) -> list[tuple[str, list[Drawn], int]]:
     slots = sorted(stats["resources"].items(), key=lambda item: (-item[1]["waiting"], -item[1]["used"], item[0]))
     # Most of the time there is no direct request, and then no line is spent on them.
     direct = look["direct"]
-    direct_section = [("DIRECT REQUESTS", [reservations_table(direct)], len(direct))] if direct else []
+    direct_section = [("RESERVATIONS", [reservations_table(direct)], len(direct))] if direct else []
     return [
         ("SLOTS", [resources_table(dict(slots))], len(slots)),
         ("RUNNING", [running_table(look["running"])], stats["jobs"].get("RUNNING", 0)),

@@ -3,12 +3,13 @@ a local command."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.bounds import check_duration_s, check_line
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid, Unavailable
 from holdbeat.domain.job import SHELL
-from holdbeat.domain.reservation import ReservationOutcome
+from holdbeat.domain.reservation import Reservation, ReservationOutcome
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.views import slot_json
 from holdbeat.engine.direct_execution import DirectExecutionHandler, DirectResult, WaitedTooLong
@@ -32,7 +33,12 @@ class Interrupted(Unavailable):
 
 
 async def run_direct(
-    handler: DirectExecutionHandler, context: OperationContext, type_: str, params: Any = None, wait_s: Any = None
+    handler: DirectExecutionHandler,
+    context: OperationContext,
+    type_: str,
+    params: Any = None,
+    wait_s: Any = None,
+    on_reserved: Callable[[Reservation], None] = lambda reservation: None,
 ) -> dict[str, Any]:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
     check_line(type_, "type", 200)
@@ -44,7 +50,7 @@ async def run_direct(
         raise Invalid("params must be an object.", code="invalid_params", field="params")
     if wait_s is not None:
         check_duration_s(wait_s, "wait_s", 0, 86_400)
-    return direct_answer(await handler.request(type_, params, wait_s, context.caller))
+    return direct_answer(await handler.request(type_, params, wait_s, context.caller, on_reserved))
 
 
 DEFAULT_TTL_S = 60.0

@@ -42,13 +42,17 @@ class SlotRequest(TypedDict):
     """Which slot to borrow, and for how long."""
 
     resource: Annotated[str, Keywords({"minLength": 1, "maxLength": 200})]
-    ttl_s: Annotated[
-        Annotated[float, Keywords({"minimum": 1, "maximum": 86_400})] | None,
-        Keywords({"default": 60, "description": "After so long without being extended, the slot is lost."}),
+    ttl_s: NotRequired[
+        Annotated[
+            Annotated[float, Keywords({"minimum": 1, "maximum": 86_400})] | None,
+            Keywords({"default": 60, "description": "After so long without being extended, the slot is lost."}),
+        ]
     ]
-    wait_s: Annotated[
-        Annotated[float, Keywords({"minimum": 0, "maximum": 86_400})] | None,
-        Keywords({"description": "How long to wait for a slot; at most the server's direct_wait_s."}),
+    wait_s: NotRequired[
+        Annotated[
+            Annotated[float, Keywords({"minimum": 0, "maximum": 86_400})] | None,
+            Keywords({"description": "How long to wait for a slot; at most the server's direct_wait_s."}),
+        ]
     ]
 
 
@@ -56,9 +60,11 @@ class SlotRequest(TypedDict):
 class ExtendRequest(TypedDict):
     """For how long from now."""
 
-    ttl_s: Annotated[
-        Annotated[float, Keywords({"minimum": 1, "maximum": 86_400})] | None,
-        Keywords({"description": "Without it, as long again as it was reserved for."}),
+    ttl_s: NotRequired[
+        Annotated[
+            Annotated[float, Keywords({"minimum": 1, "maximum": 86_400})] | None,
+            Keywords({"description": "Without it, as long again as it was reserved for."}),
+        ]
     ]
 
 
@@ -69,6 +75,11 @@ class BorrowedSlot(TypedDict):
     expires_at: Annotated[Instant, Keywords({"description": "When it is lost unless it is extended."})]
     slot: Annotated[int | None, Keywords({"description": "Its number within the resource, from 0."})]
     fence: Annotated[int, Keywords({"description": "Grows with every start of work in the store."})]
+
+
+class ReservationProgress(TypedDict):
+    fraction: float | None
+    message: str | None
 
 
 class Reservation(TypedDict):
@@ -90,6 +101,15 @@ class Reservation(TypedDict):
     outcome: Literal["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"] | None
     error: str | None
     estimated_start: Annotated[Instant | None, Keywords({"description": "Of one that waits, where it can be known."})]
+
+
+class ReservationDetail(Reservation):
+    """A reservation with what is kept of a direct request."""
+
+    params: JsonObject
+    progress: ReservationProgress | None
+    result: Any
+    error_kind: str | None
 
 
 # --- webhooks -----------------------------------------------------------------------------------------------
