@@ -24,10 +24,10 @@ from holdbeat.domain.lease import Settlement
 from holdbeat.domain.run import Outcome
 from holdbeat.domain.submission import Submission
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.jobs.submit import submit
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.job_types import AnnouncedType, announce
-from holdbeat.store.queue.submission import submit
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.settle_and_claim import turn
 from holdbeat.store.sqlite.store import SqliteStore

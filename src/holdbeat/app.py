@@ -35,11 +35,11 @@ from holdbeat.pending_job import (
     choice,
     connection_of,
     refuse_connection,
-    submission_of,
+    submissions_of,
 )
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import send_signal
-from holdbeat.store.queue.submission import submit, submit_group
+from holdbeat.store.jobs.submit import submit, submit_group
 from holdbeat.store.queue.templates import save_template
 from holdbeat.store.schedules.schedules import save_named_schedule
 
@@ -102,7 +102,8 @@ class App(AppStore):
         """The same App with options for what is enqueued next.
 
         `priority`, `resource`, `not_before`, `delay`, `timeout`, `key`, `labels`, `webhook_url`, `title`, `retries`,
-        `cancel_grace`, and `connection`: your own open transaction; the jobs are stored only if you commit it.
+        `cancel_grace`, `after` (jobs, groups, or calls of the same `enqueue_many`, as a list or a dict by name) with
+        `on_upstream`, and `connection`: your own open transaction; the jobs are stored only if you commit it.
         """
         unknown = options.keys() - OPTIONS
         if unknown:
@@ -168,7 +169,7 @@ class App(AppStore):
             if usable is not connection:
                 return await asyncio.to_thread(self._submit_joined, usable, calls, verb, *args)
             return self._submit_joined(connection, calls, verb, *args)
-        submissions = [submission_of(call) for call in calls]
+        submissions = submissions_of(calls)
         store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
         return store, await store.write(verb, *args, submissions)
 
@@ -179,12 +180,12 @@ class App(AppStore):
         if connection is not None:
             return self._submit_joined(connection, calls, verb, *args)
         store = self.store
-        return store, store.write_sync(verb, *args, [submission_of(call) for call in calls])
+        return store, store.write_sync(verb, *args, submissions_of(calls))
 
     def _submit_joined(
         self, connection: Any, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any
     ) -> tuple[PersistenceAdapter, R]:
-        submissions = [submission_of(call) for call in calls]
+        submissions = submissions_of(calls)
         store = self._joining(connection)
         return store, store.write_joined(connection, verb, *args, submissions)
 

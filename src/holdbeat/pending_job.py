@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.group import JobGroup
 from holdbeat.domain.schema import near_matches
 from holdbeat.domain.submission import Submission
 from holdbeat.store.tracing import current_traceparent
@@ -18,8 +19,14 @@ E = TypeVar("E", bound=StrEnum)
 OPTIONS = frozenset(
     {
         "priority", "resource", "not_before", "delay", "timeout", "key", "labels", "webhook_url", "retries",
-        "cancel_grace", "connection", "partition", "title",
+        "cancel_grace", "connection", "partition", "title", "after", "on_upstream",
+        "unique_key", "unique_while", "on_duplicate", "max_wait", "expires_at", "expires_in",
     }
+)  # fmt: skip
+
+_OWN = ("unique_key", "unique_while", "on_duplicate", "expires_at")
+_DURATIONS = (
+    ("delay", "delay_s"), ("timeout", "timeout_s"), ("max_wait", "max_wait_s"), ("expires_in", "expires_in_s"),
 )  # fmt: skip
 
 TYPE_OPTIONS = (
@@ -39,31 +46,84 @@ class PendingJob:
     template: str | None = None
 
 
-def submission_of(call: PendingJob) -> Submission:
-    """A PendingJob as a checked request."""
+def submissions_of(calls: Sequence[PendingJob]) -> list[Submission]:
+    """PendingJobs that are stored together as checked requests; they may name each other in `after`."""
+    refs = {id(call): f"call {number}" for number, call in enumerate(calls)}
+    # Only a call that another one names gets a ref: it is part of the request that an idempotency key stands for.
+    named = {id(each) for call in calls for each in _named(call.options.get("after"))}
+    return [_submission(call, refs, is_named=id(call) in named) for call in calls]
+
+
+def _named(after: Any) -> Iterable[Any]:
+    if isinstance(after, Mapping):
+        return after.values()
+    return after if isinstance(after, list | tuple) else (after,)
+
+
+def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) -> Submission:
     options = call.options
-    given: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
-    for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title"):
-        given[name] = options.get(name)
-    given["idempotency_key"] = options.get("key")
-    for name, field in (("delay", "delay_s"), ("timeout", "timeout_s")):
+    fields: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
+    for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", *_OWN):
+        fields[name] = options.get(name)
+    fields["idempotency_key"] = options.get("key")
+    if options.get("after") is not None:
+        fields["after"] = _after(options["after"], refs)
+        fields["on_upstream"] = options.get("on_upstream")
+    if is_named:
+        fields["ref"] = refs[id(call)]
+    for name, field in _DURATIONS:
         if options.get(name) is not None:
-            given[field] = duration_s(options[name], field=name)
+            fields[field] = duration_s(options[name], field=name)
     if "cancel_grace" in options:
         grace = options["cancel_grace"]
-        given["cancel_grace_s"] = None if grace is None else duration_s(grace, field="cancel_grace")
+        fields["cancel_grace_s"] = None if grace is None else duration_s(grace, field="cancel_grace")
     retries = options.get("retries")
     if retries is not None:
-        given["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
-    submission = Submission.read(given)
+        fields["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
+    submission = Submission.read(fields)
     submission.trace = current_traceparent()
     return submission
 
 
+def _after(value: Any, refs: Mapping[int, str]) -> list[dict[str, Any]]:
+    """`after` as it is given in Python, in the form of a request: one, a list, or a dict by name, of JobHandles,
+    JobGroups, ids of jobs, and PendingJobs that are stored together with this one."""
+    if isinstance(value, Mapping):
+        return [{**_upstream(each, refs), "as": name} for name, each in value.items()]
+    if isinstance(value, list | tuple):
+        return [_upstream(each, refs) for each in value]
+    return [_upstream(value, refs)]
+
+
+def _upstream(value: Any, refs: Mapping[int, str]) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"job_id": value}
+    if isinstance(value, JobGroup):
+        return {"group_id": value.id}
+    if isinstance(value, PendingJob):
+        if id(value) not in refs:
+            raise Invalid(
+                "A call in after is not enqueued yet: enqueue both together with enqueue_many, or name the handle of "
+                "the job.",
+                code="unknown_upstream",
+                field="after",
+            )
+        return {"ref": refs[id(value)]}
+    job_id = getattr(value, "id", None)
+    if not isinstance(job_id, str):
+        raise Invalid(
+            "after takes the handles of jobs, groups, ids, and calls that are enqueued together with this one, not "
+            f"{type(value).__name__}.",
+            code="invalid_after",
+            field="after",
+        )
+    return {"job_id": job_id}
+
+
 def connection_of(options: Mapping[str, Any], calls: Sequence[PendingJob]) -> Any:
     """The caller's own connection, which calls that are stored together share; None if the store's own is meant."""
-    given = [layer.get("connection") for layer in (options, *(call.options for call in calls))]
-    connections = {id(connection): connection for connection in given if connection is not None}
+    layers = [layer.get("connection") for layer in (options, *(call.options for call in calls))]
+    connections = {id(connection): connection for connection in layers if connection is not None}
     if len(connections) > 1:
         raise Invalid(
             "These calls name different connections, but are stored in one transaction. Give them the same one.",

@@ -135,8 +135,8 @@ class Settings:
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}
 
-        def take(given: Mapping[str, Any], origin: Callable[[str], str]) -> None:
-            for name, value in _with_preset(given, origin).items():
+        def take(chosen: Mapping[str, Any], origin: Callable[[str], str]) -> None:
+            for name, value in _with_preset(chosen, origin).items():
                 values[name] = _checked(name, value, origin(name))
                 origins[name] = origin(name)
 
@@ -159,8 +159,8 @@ class Settings:
         return self._changed(flags, _flag)
 
     def _changed(self, changes: Mapping[str, Any], origin: Callable[[str], str]) -> Settings:
-        given = {name: value for name, value in changes.items() if value is not None}
-        meant = _with_preset(given, origin)
+        chosen = {name: value for name, value in changes.items() if value is not None}
+        meant = _with_preset(chosen, origin)
         checked = {name: _checked(name, value, origin(name)) for name, value in meant.items()}
         origins = {**self.origins, **{name: origin(name) for name in checked}}
         made = dataclasses.replace(self, **checked, origins=origins)
@@ -197,9 +197,9 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _with_preset(given: Mapping[str, Any], origin: Callable[[str], str]) -> dict[str, Any]:
+def _with_preset(chosen: Mapping[str, Any], origin: Callable[[str], str]) -> dict[str, Any]:
     """Replaces `preset` by the lease settings that it stands for."""
-    values = dict(given)
+    values = dict(chosen)
     preset = values.pop("preset", None)
     if preset is None:
         return values

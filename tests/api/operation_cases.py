@@ -27,6 +27,8 @@ VARIES = frozenset(
     }
 )  # fmt: skip
 """Fields whose values differ between two servers, or between two moments."""
+ALWAYS_VARIES = frozenset({"idempotency_key", "paused_by", "changed_by", "client", "owner"})
+"""Fields that may be null for one of two servers."""
 
 
 class World:
@@ -47,9 +49,7 @@ class World:
             return "refusal", status_of(error), error.code, self._plain(error.detail), error.field
 
     def _plain(self, value: Any, name: str = "") -> Any:
-        if name in ("idempotency_key", "paused_by", "changed_by", "client", "owner") or (
-            name in VARIES and value is not None
-        ):
+        if name in ALWAYS_VARIES or (name in VARIES and value is not None):
             return f"<{name}>"
         if isinstance(value, dict):
             return {key: self._plain(part, key) for key, part in value.items()}
@@ -169,6 +169,26 @@ def _jobs() -> list[tuple[str, Call]]:
         ("send_signal", ask("send_signal", UNKNOWN, "go")),
         ("list_steps", on("later", "list_steps")),
         ("list_steps", ask("list_steps", UNKNOWN)),
+        ("submit_job", lambda world: submit("echo", after=[{"job_id": id_of("later")(world), "as": "x"}])(world)),
+        ("submit_job", submit("echo", after=[{"job_id": UNKNOWN}])),
+        ("submit_job", submit("echo", on_upstream="skip")),
+        ("submit_job", submit("echo", after=[{"job": UNKNOWN}])),
+        (
+            "submit_jobs",
+            ask(
+                "submit_jobs",
+                [{"type": "echo", "ref": "a", "not_before": FAR}, {"type": "echo", "after": [{"ref": "a"}]}],
+            ),
+        ),
+        ("submit_jobs", ask("submit_jobs", [{"type": "echo", "after": [{"ref": "a"}]}, {"type": "echo", "ref": "a"}])),
+        ("submit_job", submit("echo", unique_key="u", not_before=FAR)),
+        ("submit_job", submit("echo", unique_key="u", not_before=FAR)),
+        ("submit_job", submit("echo", unique_key="u", not_before=FAR, on_duplicate="refuse")),
+        ("submit_job", submit("echo", unique_key="u", on_duplicate="replace", params={"x": 7})),
+        ("submit_job", submit("echo", on_duplicate="replace")),
+        ("submit_job", submit("echo", not_before=FAR, expires_in_s=1)),
+        ("get_graph", on("later", "get_graph")),
+        ("get_graph", ask("get_graph", UNKNOWN)),
         ("cancel_job", on("later", "cancel_job", "not needed")),
         ("cancel_job", on("later", "cancel_job", "not needed")),
         ("cancel_job", on("later", "cancel_job", "two\nlines")),
@@ -433,8 +453,8 @@ def _direct() -> list[tuple[str, Call]]:
         ("cancel_reservation", lambda world: world.backend.cancel_reservation(world.known["direct"]["reservation_id"])),
         ("cancel_reservation", ask("cancel_reservation", UNKNOWN, "two\nlines")),
         ("reserve_slot", keep("slot", ask("reserve_slot", "lane", ttl_s=60))),
-        ("reserve_slot", ask("reserve_slot", "lane", ttl_s=0)),
         ("extend_reservation", lambda world: world.backend.extend_reservation(world.known["slot"]["id"], 90)),
+        ("reserve_slot", lambda world: world.backend.reserve_slot("lane", ttl_s=0)),
         ("extend_reservation", ask("extend_reservation", UNKNOWN)),
         ("release_reservation", lambda world: world.backend.release_reservation(world.known["slot"]["id"])),
         ("release_reservation", ask("release_reservation", NO_SUCH)),
@@ -451,6 +471,9 @@ def _system() -> list[tuple[str, Call]]:
 
     return [
         ("stats", lambda world: sorted(world.backend.stats())),
+        ("list_attention", lambda world: sorted({item["kind"] for item in world.backend.list_attention()["items"]})),
+        ("mark_attention_seen", ask("mark_attention_seen", "job.queued")),
+        ("mark_attention_seen", lambda world: sorted(world.backend.mark_attention_seen())),
         ("workers", lambda world: [worker["kind"] for worker in world.backend.workers()["items"] if worker["slots"]]),
         ("workers", ask("workers", limit=0)),
         ("job_types", ask("job_types")),

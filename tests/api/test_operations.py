@@ -45,7 +45,16 @@ def names_of_operations() -> list[str]:
 
 
 CANNOT_BE_REFUSED = frozenset(
-    {"stats", "list_limits", "webhook_secret", "wait_job", "follow_logs", "follow_chunks", "events"}
+    {
+        "stats",
+        "list_limits",
+        "list_attention",
+        "webhook_secret",
+        "wait_job",
+        "follow_logs",
+        "follow_chunks",
+        "events",
+    }
 )
 CANNOT_BE_ANSWERED = frozenset({"redeliver"})
 """It needs a delivery that was given up, which takes longer than a test should."""

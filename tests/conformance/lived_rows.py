@@ -16,7 +16,7 @@ PAUSED = "cpu"
 REQUIRED = {
     "jobs": [
         *(f"status = '{status}'" for status in ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED")),
-        *(f"status = 'QUEUED' AND hold = {hold}" for hold in (0, 1, 2, 3)),
+        *(f"status = 'QUEUED' AND hold = {hold}" for hold in (0, 1, 2, 3, 5)),
         "status = 'QUEUED' AND hold = 0 AND not_before IS NOT NULL",
         "status = 'QUEUED' AND effective_priority > priority",
         "status = 'QUEUED' AND retry_kind = 'auto'",
@@ -32,6 +32,7 @@ REQUIRED = {
         "idempotency_key IS NOT NULL AND request_hash IS NOT NULL",
         "template_id IS NOT NULL",
         "webhook_url IS NOT NULL",
+        "unique_key IS NOT NULL AND unique_while = 'queued' AND expires_at IS NOT NULL",
         f"resource = '{PAUSED}' AND status = 'QUEUED'",
     ],
     "job_runs": [f"error_kind = '{kind}'" for kind in ("error", "timeout", "lost", "interrupted", "cancelled")],
@@ -77,6 +78,7 @@ REQUIRED = {
     "progress": ["fraction IS NOT NULL", "fraction IS NULL"],
     "run_logs": ["1 = 1"],
     "artifacts": ["path IS NOT NULL", "data IS NOT NULL"],
+    "dependencies": ["met_at IS NULL", "met_at IS NOT NULL", "is_group", "name IS NOT NULL"],
     "meta": ["key = 'terms'", "key = 'exposed_servers'"],
 }
 """For each table, conditions of which each must hold for at least one row."""

@@ -32,11 +32,11 @@ from holdbeat.store.firing.manual_fire import trigger_schedule
 from holdbeat.store.jobs.cancel import cancel_group
 from holdbeat.store.jobs.edit_job import change_job
 from holdbeat.store.jobs.manual_retry import retry_job
+from holdbeat.store.jobs.submit import submit
 from holdbeat.store.limits.changes import declare_limits, set_limit
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.move import move_job, reorder
 from holdbeat.store.queue.pauses import pause
-from holdbeat.store.queue.submission import submit
 from holdbeat.store.queue.templates import archive_template, create_template
 from holdbeat.store.running.reservations import cancel_reservation, give_up_waiting
 from holdbeat.store.running.run_output import (
@@ -65,6 +65,7 @@ from tests.conformance.acts import (
     job_of_claim,
     make_group,
     open_at,
+    rows,
     settle_as,
     skip,
 )
@@ -352,9 +353,22 @@ def _unfinished(life: Life) -> None:
             cancel(store, job_of_claim(taken).id, "while it ran")
     entry = (claims[0].lease.id, "lost", claims[0].lease.fence)
     write(progress, [ProgressEntry(*entry, None, None, clock.now())])
+    _dependents(life, line[0].id)
     ask_directly(store, type="b", owner="lost")
     claim_some(store, 1, types=["b"], worker="lost", first_slot=9)
     ask_directly(store, type="b", owner="lost")
+
+
+def _dependents(life: Life, unfinished_id: str) -> None:
+    """A job that waits for one that has ended and for one that has not, and a group that is waited for."""
+    store = life.store
+    store.write_sync(announce, [AnnouncedType("a")])
+    ended = rows(store, "SELECT id FROM jobs WHERE status = 'COMPLETED' AND retried_by IS NULL ORDER BY id LIMIT 1")
+    group = rows(store, "SELECT id FROM job_groups WHERE status = 'QUEUED' ORDER BY id LIMIT 1")
+    after = [{"job_id": ended[0][0], "as": ODD_LINE}, {"job_id": unfinished_id}, {"group_id": group[0][0]}]
+    store.write_sync(submit, [Submission.read({"type": "a", "after": after, "on_upstream": "run"})])
+    unique = {"type": "a", "unique_key": ODD_LINE, "unique_while": "queued", "expires_in_s": 1_000_000}
+    store.write_sync(submit, [Submission.read(unique)])
 
 
 def _failed(store: PersistenceAdapter, type_: str, retry_policy: RetryPolicy) -> str:

@@ -7,11 +7,11 @@ import pytest
 
 from holdbeat.domain.submission import Submission
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.jobs.submit import submit
 from holdbeat.store.postgres.calls import BATCH_WAIT_S, Calls
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.job_types import AnnouncedType, announce
-from holdbeat.store.queue.submission import submit
 from holdbeat.store.work import Work
 from tests.conformance.acts import OpenStore
 from tests.conformance.test_shared_commit import hand_in

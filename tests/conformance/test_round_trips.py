@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from holdbeat.domain.submission import Submission
+from holdbeat.store.jobs.submit import submit
 from holdbeat.store.postgres.transaction import PostgresTransaction
 from holdbeat.store.queue.job_types import AnnouncedType, announce
-from holdbeat.store.queue.submission import submit
 from tests.conformance.acts import open_at
 
 

@@ -17,9 +17,9 @@ from holdbeat.handlers.http import HTTP_PARAMS_SCHEMA
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.bulk import cancel_where
 from holdbeat.store.jobs.cancel import cancel_group, cancel_job
+from holdbeat.store.jobs.submit import submit, submit_group
 from holdbeat.store.queue.enqueue import Enqueued
 from holdbeat.store.queue.job_types import AnnouncedType, announce
-from holdbeat.store.queue.submission import submit, submit_group
 from holdbeat.store.queue.templates import archive_template, create_template, patch_template
 from holdbeat.store.running.reservations import cancel_reservation
 from tests.conformance.acts import count, look

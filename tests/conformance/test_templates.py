@@ -14,8 +14,8 @@ from holdbeat.domain.submission import Submission
 from holdbeat.domain.views import schedule_json, template_json
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.firing.manual_fire import trigger_schedule
+from holdbeat.store.jobs.submit import submit
 from holdbeat.store.queue.job_types import AnnouncedType, announce
-from holdbeat.store.queue.submission import submit
 from holdbeat.store.queue.templates import (
     archive_template,
     create_template,

@@ -12,8 +12,8 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.firing.manual_fire import trigger_schedule
 from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.jobs.manual_retry import retry_job
+from holdbeat.store.jobs.submit import submit
 from holdbeat.store.queue.job_types import AnnouncedType, announce
-from holdbeat.store.queue.submission import submit
 from holdbeat.store.schedules.schedules import create_schedule
 from tests.conformance.acts import look
 

@@ -134,6 +134,11 @@ def test_an_automatic_retry_keeps_all_but_what_makes_it_another_job() -> None:
         "hold": None,
         "root_id": job.id,
         "waits": None,
+        "after": (),
+        "ref": None,
+        "on_duplicate": "return",
+        "max_wait_s": None,
+        "expires_at": None,
     }
     for name in (field.name for field in fields(NewJob)):
         expected = changed[name] if name in changed else getattr(job, name)

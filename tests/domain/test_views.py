@@ -63,7 +63,7 @@ def test_params_of_other_types_are_shown_as_they_are() -> None:
 @pytest.mark.rule("DEC-006")
 def test_a_job_in_json_has_every_public_field() -> None:
     shown = job_json(http_job({}))
-    internal = {"hold", "trace", "waits"}
+    internal = {"hold", "trace", "waits", "is_awaited"}
     assert {field.name for field in fields(Job)} - internal | {"continued_by", "waits_for"} == shown.keys()
     assert shown["created_at"] == "2026-01-31T09:30:00.123Z"
     assert shown["status"] == "COMPLETED"
@@ -82,6 +82,6 @@ def test_a_run_shows_what_its_handler_returned_as_result() -> None:
 @pytest.mark.rule("DEC-006")
 def test_groups_and_reservations_show_their_fields() -> None:
     group = JobGroup("g", None, GroupMode.PARALLEL, OnFailure.STOP, GroupStatus.QUEUED, NOW)
-    assert {field.name for field in fields(JobGroup)} | {"jobs"} == group_json(group, []).keys()
+    assert {field.name for field in fields(JobGroup)} - {"is_awaited"} | {"jobs"} == group_json(group, []).keys()
     reservation = Reservation("x", "a", "gpu", ReservationStatus.ACTIVE, NOW, NOW, "w", {"secret": SECRET})
     assert SECRET not in json.dumps(reservation_json(reservation))

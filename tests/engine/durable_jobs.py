@@ -72,3 +72,13 @@ async def async_waiter(ctx: Context, path: str) -> Any:
     except Exception as error:
         return repr(error)
     return [await ctx.step("two", note, path, "two"), answer]
+
+
+def reads_upstream(ctx: SyncContext) -> list[Any]:
+    """What a dependent sees of a job that completed and of one that failed."""
+    return [ctx.upstream["pages"], ctx.upstream["broken"], ctx.upstream.status("broken"), list(ctx.upstream)]
+
+
+async def reads_upstream_async(ctx: Context) -> list[Any]:
+    await asyncio.sleep(0)
+    return reads_upstream(ctx.for_plain_calls)

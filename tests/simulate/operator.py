@@ -12,7 +12,7 @@ from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.submission import Submission
 from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.jobs.manual_retry import retry_job
-from holdbeat.store.queue.submission import submit, submit_group
+from holdbeat.store.jobs.submit import submit, submit_group
 from holdbeat.store.reads.jobs import load_job
 from tests.simulate.plan import Item
 

@@ -17,6 +17,7 @@ def paths_of_everything(served: Served, name: str = "plain") -> list[str]:
     failed = served.run_job("fail", {"message": name}, labels=label)
     drawn = served.run_job("draw")
     waiting = served.submit("anything", {"said": name}, delay_s=3600, labels=label)
+    dependent = served.submit("anything", {"said": name}, after=[{"job_id": waiting["id"], "as": "first"}])
     cancelled = served.submit("anything", {}, delay_s=3600)
     client.post(f"/api/jobs/{cancelled['id']}/cancel", json={"reason": name}).raise_for_status()
     group = made(
@@ -57,6 +58,7 @@ def paths_of_everything(served: Served, name: str = "plain") -> list[str]:
         f"/ui/jobs/{failed['id']}",
         f"/ui/jobs/{drawn['id']}",
         f"/ui/jobs/{waiting['id']}",
+        f"/ui/jobs/{dependent['id']}",
         f"/ui/jobs/{cancelled['id']}",
         "/ui/groups",
         f"/ui/groups/{group['id']}",

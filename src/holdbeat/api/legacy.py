@@ -33,8 +33,8 @@ from holdbeat.schemas.legacy import (
     LegacyTrigger,
 )
 from holdbeat.store.jobs.cancel import cancel_job
+from holdbeat.store.jobs.submit import submit_group
 from holdbeat.store.queue.groups import load_group
-from holdbeat.store.queue.submission import submit_group
 from holdbeat.store.reads.chains import roots_of, tip_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.list_jobs import list_jobs

@@ -170,7 +170,7 @@ class _Server(uvicorn.Server):
 
 
 def http_config(app: ASGIApp) -> uvicorn.Config:
-    """How every application of this house is served."""
+    """The settings with which every application is served."""
     return uvicorn.Config(
         app,
         http=PatientlyTimed,

@@ -27,7 +27,7 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.running.workers import beat, register_worker, stop_worker
 
 
-def direct(
+async def run_direct_locally(
     store: PersistenceAdapter,
     settings: Settings,
     context: OperationContext,
@@ -36,12 +36,8 @@ def direct(
     wait_s: float | None,
 ) -> dict[str, Any]:
     """Runs the type in the next free slot of some worker and answers as the API does."""
-
-    async def request() -> dict[str, Any]:
-        async with _known_owner(store, settings) as handler:
-            return await run_direct(handler, context, type_, params, wait_s)
-
-    return asyncio.run(request())
+    async with _known_owner(store, settings) as handler:
+        return await run_direct(handler, context, type_, params, wait_s)
 
 
 def stream(

@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "change": ("holdbeat.cli.jobs:change", "Change a job that is still QUEUED."),
         "cancel": ("holdbeat.cli.jobs:cancel", "Cancel jobs."),
         "signal": ("holdbeat.cli.durable:signal", "Send a signal to a job's chain."),
+        "graph": ("holdbeat.cli.graph:graph", "Print what a job depends on and what depends on it."),
         "steps": ("holdbeat.cli.durable:steps", "List the steps that a job's chain has kept."),
         "retry": ("holdbeat.cli.jobs:retry", "Retry jobs."),
         "move": ("holdbeat.cli.jobs:move", "Move a QUEUED job within its priority."),
@@ -47,6 +48,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "System": {
         "top": ("holdbeat.cli.top:top", "Watch slots, queue, direct requests and workers live."),
         "stats": ("holdbeat.cli.system:stats", "Print counts of jobs, slots, runs and incidents."),
+        "attention": ("holdbeat.cli.system:attention", "List what needs a person, since when, and what to do."),
         "workers": ("holdbeat.cli.system:workers", "List the workers that are alive."),
         "types": ("holdbeat.cli.system:types", "List the job types that are known."),
         "watch": ("holdbeat.cli.logs:watch_events", "Print events as they happen."),

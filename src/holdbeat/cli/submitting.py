@@ -43,6 +43,24 @@ from holdbeat.cli.waiting import ticking, wait_in_sight
 @click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated.")
 @click.option("--title", help="One line that lists show instead of its params.")
 @click.option("--webhook-url", help="Tell this address how it ends.")
+@click.option(
+    "--after", "upstreams", multiple=True, metavar="[NAME=]JOB",
+    help="Start when this job has ended; may be repeated. Its result is read as NAME.",
+)  # fmt: skip
+@click.option("--after-group", "upstream_groups", multiple=True, metavar="[NAME=]GROUP", help="The same for a group.")
+@click.option(
+    "--on-upstream", type=click.Choice(("cancel", "skip", "run")),
+    help="What to do if one of these does not complete; cancel unless you say otherwise.",
+)  # fmt: skip
+@click.option("--unique-key", help="At most one job with this key waits, or is unfinished.")
+@click.option("--unique-while", type=click.Choice(("queued", "unfinished")), help="How long it has the key.")
+@click.option(
+    "--on-duplicate", type=click.Choice(("return", "refuse", "replace", "push_back")),
+    help="What to do if a job has the key.",
+)  # fmt: skip
+@click.option("--max-wait", "max_wait_s", type=DURATION, help="push_back moves the start no further than this in all.")
+@click.option("--expires-in", "expires_in_s", type=DURATION, help="Skip it if it has not started after this long.")
+@click.option("--expires-at", type=INSTANT, help="Skip it if it has not started by this instant.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended; exit 1 unless it is COMPLETED or SKIPPED.")
 @click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this.")
 @JSON
@@ -53,6 +71,8 @@ def submit(
     source: str | None,
     label_words: tuple[str, ...],
     max_attempts: int | None,
+    upstreams: tuple[str, ...],
+    upstream_groups: tuple[str, ...],
     wait: bool,
     wait_s: float | None,
     as_json: bool,
@@ -70,18 +90,27 @@ def submit(
         **without_none({"labels": labels(label_words) or None}),
         "params": params_of(words, source),
     }
+    after = [_upstream("job_id", word) for word in upstreams]
+    after += [_upstream("group_id", word) for word in upstream_groups]
+    if after:
+        request["after"] = after
     if max_attempts is not None:
         request["retry_policy"] = {"max_attempts": max_attempts}
     # The client gives every submission a key, to send it again safely; so a store gets one as well.
     request.setdefault("idempotency_key", str(uuid.uuid4()))
     job = send_as_meant(backend, words, request, backend.submit_job)
     if not (wait or wait_s is not None):
-        show(job, lambda each: [each["id"]], as_json=as_json)
+        show(job, lambda answer: [answer["id"]], as_json=as_json)
         return
     job = wait_in_sight(backend, job, wait_s)
-    show(job, lambda each: [job_fields(each)], as_json=as_json)
+    show(job, lambda answer: [job_fields(answer)], as_json=as_json)
     if job["status"] not in ("COMPLETED", "SKIPPED"):
         raise click.exceptions.Exit(1)
+
+
+def _upstream(kind: str, word: str) -> dict[str, str]:
+    name, sign, upstream_id = word.rpartition("=")
+    return {kind: upstream_id, **({"as": name} if sign else {})}
 
 
 def _type_and_words(words: tuple[str, ...], template: str | None) -> tuple[tuple[str, ...], str | None]:

@@ -50,6 +50,8 @@ class JobGroup:
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    is_awaited: bool = False
+    """Whether a job depends on its end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The Job: one intention to run something once, as a snapshot of type, params and policy.
 
-Guards the wheel of states: it turns forward only, and nothing ever goes back to QUEUED.
+Guards the states: they change in one direction only, and nothing ever goes back to QUEUED.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from holdbeat.domain.dependencies import Edge, Upstream
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.run import JobRun
 
@@ -83,6 +84,8 @@ class Hold(IntEnum):
     """The unfinished job of the same schedule goes first."""
     WAITING = 4
     """Its chain waits for something that has no time of its own, such as a signal."""
+    BLOCKED = 5
+    """Something that it depends on has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,15 @@ class Job:
     """The first job of the chain; None for that job itself."""
     waits: list[dict[str, Any]] | None = None
     """What the handler waited for when the job before this one was CONTINUED."""
+    on_upstream: str | None = None
+    """What it does if something that it depends on does not complete; None if it depends on nothing."""
+    is_awaited: bool = False
+    """Whether somebody depends on the end of its chain."""
+    unique_key: str | None = None
+    """Of the jobs with one key at most one waits, or is unfinished."""
+    unique_while: str | None = None
+    expires_at: datetime | None = None
+    """If it has not started by then, it is skipped."""
     worker_id: str | None = None
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
@@ -169,6 +181,8 @@ class Job:
     """Filled in where a reader asked for it."""
     manual_retries: tuple[str, ...] = ()
     progress: dict[str, Any] | None = None
+    after: tuple[Edge, ...] = ()
+    """What its chain depends on."""
 
     @property
     def chain_id(self) -> str:
@@ -221,3 +235,14 @@ class NewJob:
     title: str = ""
     root_id: str | None = None
     waits: list[dict[str, Any]] | None = None
+    on_upstream: str | None = None
+    is_awaited: bool = False
+    unique_key: str | None = None
+    unique_while: str | None = None
+    expires_at: datetime | None = None
+    on_duplicate: str = "return"
+    max_wait_s: float | None = None
+    """For how long in all later jobs with its key may push its start back."""
+    after: tuple[Upstream, ...] = ()
+    ref: str | None = None
+    """Its name for the jobs after it in the same batch."""

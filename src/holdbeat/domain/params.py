@@ -284,14 +284,14 @@ def _is_well_formed(text: str) -> bool:
     at, end = 0, len(text)
 
     def spaced(position: int) -> int:
-        found = skip(text, position)
-        return found.end() if found else position
+        blanks = skip(text, position)
+        return blanks.end() if blanks else position
 
     def key(position: int) -> int:
         """Past `"name":` and the space after it, or -1."""
-        found = scalar(text, position) if text.startswith('"', position) else None
-        position = spaced(found.end()) if found else -1
-        return spaced(position + 1) if found and text.startswith(":", position) else -1
+        text_of_key = scalar(text, position) if text.startswith('"', position) else None
+        position = spaced(text_of_key.end()) if text_of_key else -1
+        return spaced(position + 1) if text_of_key and text.startswith(":", position) else -1
 
     at = spaced(at)
     while True:
@@ -308,10 +308,10 @@ def _is_well_formed(text: str) -> bool:
                 continue
             at += 1
         else:
-            found = scalar(text, at)
-            if not found:
+            token = scalar(text, at)
+            if not token:
                 return False
-            at = found.end()
+            at = token.end()
         # A value has ended: close what closes here, or go on to the next member.
         while True:
             at = spaced(at)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from holdbeat.domain.bounds import (
     check_whole_number,
 )
 from holdbeat.domain.clock import iso, to_millis
+from holdbeat.domain.dependencies import OnUpstream, check_after, check_on_upstream
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import (
     DEFAULT_CANCEL_GRACE_S,
@@ -32,6 +34,7 @@ from holdbeat.domain.job import (
     RetryPolicy,
 )
 from holdbeat.domain.params import check_json, check_labels, check_text, request_hash
+from holdbeat.domain.unique import OnDuplicate, UniqueWhile
 
 LONGEST_GIVEN_TITLE = 500
 LONGEST_NAME = 200
@@ -125,6 +128,13 @@ def _delay(value: Any, field: str = "delay_s") -> float:
     return check_duration_s(value, field, 0, LONGEST_DELAY_S)
 
 
+def _choice(kind: type[StrEnum], value: Any, field: str) -> str:
+    try:
+        return kind(value)
+    except ValueError:
+        raise Invalid(f"{field} must be one of {', '.join(kind)}.", code="invalid_choice", field=field) from None
+
+
 def _title(value: Any, field: str = "title") -> str:
     """Any text: line breaks and control characters are taken out when the job is made."""
     if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_GIVEN_TITLE:
@@ -149,7 +159,17 @@ _READERS: dict[str, Any] = {
     "labels": lambda value, field: check_labels(value),
     "partition": lambda value, field: check_line(value, field, LONGEST_NAME),
     "title": _title,
+    "after": check_after,
+    "on_upstream": check_on_upstream,
+    "ref": lambda value, field: check_line(value, field, LONGEST_NAME),
+    "unique_key": lambda value, field: check_text(value, field, LONGEST_KEY),
+    "unique_while": lambda value, field: _choice(UniqueWhile, value, field),
+    "on_duplicate": lambda value, field: _choice(OnDuplicate, value, field),
+    "max_wait_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
+    "expires_at": check_instant,
+    "expires_in_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
 }
+_OF_KEYS = ("unique_while", "on_duplicate", "max_wait_s")
 _MERGED = ("priority", "resource", "timeout_s", "webhook_url", "labels")
 
 
@@ -175,13 +195,13 @@ class Submission:
     trace: str | None = None
 
     @staticmethod
-    def read(given: Mapping[str, Any], *, place: str = "") -> Submission:
+    def read(fields: Mapping[str, Any], *, place: str = "") -> Submission:
         """Checks a request. A field that is null counts as not given; only `cancel_grace_s` means something by it.
 
         `place` goes in front of the names of refused fields, such as `jobs[3].`.
         """
         try:
-            return _read(given)
+            return _read(fields)
         except Invalid as refusal:
             if place and refusal.field is not None:
                 refusal.field = f"{place}{refusal.field}"
@@ -191,6 +211,9 @@ class Submission:
     def for_schedule(layer: Layer, *, hold: Hold | None = None, job: Mapping[str, Any] | None = None) -> Submission:
         """What a Schedule submits when it fires: its own layer, and for a manual fire perhaps a job's above it."""
         submission = _read(job or {}, needs_type=False)
+        for name in ("after", "ref", "unique_key"):
+            if submission.own.get(name) is not None:
+                raise Invalid(f"A job that a schedule makes takes no {name}.", code="unknown_field", field=name)
         submission.schedule = layer
         submission.hold = hold
         if layer.get("template_id") is not None:
@@ -200,9 +223,9 @@ class Submission:
         return submission
 
 
-def _read(given: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
+def _read(fields: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in fields.items():
         reader = _READERS.get(name)
         if reader is not None:
             if value is not None:
@@ -225,19 +248,56 @@ def _read(given: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
         idempotency_key=values.pop("idempotency_key", None),
         own=values,
     )
+    if "on_upstream" in values and not values.get("after"):
+        raise Invalid(
+            "on_upstream says what to do if something named in after does not complete: give after, too.",
+            code="missing_after",
+            field="on_upstream",
+        )
+    _check_unique(values, submission)
+    if "expires_at" in values and "expires_in_s" in values:
+        raise Invalid("Give expires_at or expires_in_s, not both.", code="two_expiries", field="expires_in_s")
     if needs_type and submission.type is None and submission.template is None:
         raise Invalid("Say what to run: give a type or a template.", code="missing_type", field="type")
     if submission.idempotency_key is not None:
-        submission.request_hash = fingerprint(given)
+        submission.request_hash = fingerprint(fields)
     return submission
 
 
-def fingerprint(given: Mapping[str, Any]) -> str:
+def _check_unique(values: Mapping[str, Any], submission: Submission) -> None:
+    alone = next((name for name in _OF_KEYS if name in values and "unique_key" not in values), None)
+    if alone is not None:
+        raise Invalid(f"{alone} is about jobs with one unique_key: give that, too.", code="missing_key", field=alone)
+    is_pushed = values.get("on_duplicate") == OnDuplicate.PUSH_BACK
+    if is_pushed and submission.delay_s is None and submission.not_before is None:
+        raise Invalid(
+            "push_back moves the start of the job that waits to that of this one: give delay_s or not_before.",
+            code="missing_delay",
+            field="on_duplicate",
+        )
+    if "max_wait_s" in values and not is_pushed:
+        raise Invalid("max_wait_s limits on_duplicate push_back.", code="missing_push_back", field="max_wait_s")
+
+
+def _expiry(submission: Submission, not_before: datetime | None, now: datetime) -> datetime | None:
+    expires_at: datetime | None = submission.own.get("expires_at")
+    if "expires_in_s" in submission.own:
+        expires_at = to_millis(min(now + timedelta(seconds=submission.own["expires_in_s"]), LAST_INSTANT))
+    if expires_at is not None and not_before is not None and expires_at <= not_before:
+        raise Invalid(
+            "It would expire before it may start: expires_at must lie after not_before.",
+            code="expires_too_early",
+            field="expires_in_s" if "expires_in_s" in submission.own else "expires_at",
+        )
+    return expires_at
+
+
+def fingerprint(fields: Mapping[str, Any]) -> str:
     """The hash of a request as it was sent, apart from its key and what was left empty (QUE-01)."""
     return request_hash(
         {
             name: _plain(value)
-            for name, value in given.items()
+            for name, value in fields.items()
             if name != "idempotency_key" and (value is not None or name == "cancel_grace_s")
         }
     )
@@ -271,6 +331,7 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
     if submission.delay_s is not None:
         not_before = to_millis(min(now + timedelta(seconds=submission.delay_s), LAST_INSTANT))
     schedule = submission.schedule or {}
+    after = submission.own.get("after") or ()
     return NewJob(
         type=type_,
         params=params,
@@ -286,9 +347,19 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         labels=dict(chosen.get("labels") or {}),
         schedule_id=schedule.get("schedule_id"),
         scheduled_for=schedule.get("scheduled_for"),
-        hold=submission.hold,
+        hold=Hold.BLOCKED if after else submission.hold,
         trace=submission.trace,
         partition=_partition(submission, params, below),
+        on_upstream=submission.own.get("on_upstream", OnUpstream.CANCEL) if after else None,
+        unique_key=submission.own.get("unique_key"),
+        unique_while=submission.own.get("unique_while", UniqueWhile.UNFINISHED)
+        if "unique_key" in submission.own
+        else None,
+        on_duplicate=submission.own.get("on_duplicate", OnDuplicate.RETURN),
+        max_wait_s=submission.own.get("max_wait_s"),
+        expires_at=_expiry(submission, not_before, now) if submission.own else None,
+        after=after,
+        ref=submission.own.get("ref"),
     )
 
 

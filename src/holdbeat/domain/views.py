@@ -15,6 +15,7 @@ from holdbeat.domain.redaction import REDACTED, redacted_headers, redacted_param
 if TYPE_CHECKING:
     # Names of types alone: whoever shows a job need not load all there is about cron.
     from holdbeat.domain.cron import Fire
+    from holdbeat.domain.dependencies import Edge
     from holdbeat.domain.events import Event
     from holdbeat.domain.group import JobGroup
     from holdbeat.domain.job import Job
@@ -80,6 +81,11 @@ def job_json(job: Job) -> dict[str, Any]:
         "continued_by": job.continued_by,
         "root_id": job.chain_id,
         "waits_for": job.waits_for,
+        "after": [_edge_json(edge) for edge in job.after],
+        "on_upstream": job.on_upstream,
+        "unique_key": job.unique_key,
+        "unique_while": job.unique_while,
+        "expires_at": _time(job.expires_at),
         "permanently_failed": job.permanently_failed,
         "retry_policy": job.retry_policy.as_dict(),
         "timeout_s": job.timeout_s,
@@ -101,6 +107,16 @@ def job_json(job: Job) -> dict[str, Any]:
         "manual_retries": list(job.manual_retries),
         "progress": job.progress,
         "partition": job.partition or None,
+    }
+
+
+def _edge_json(edge: Edge) -> dict[str, Any]:
+    return {
+        "job_id": None if edge.is_group else edge.upstream_id,
+        "group_id": edge.upstream_id if edge.is_group else None,
+        "as": edge.name,
+        "met_at": _time(edge.met_at),
+        "outcome": edge.outcome,
     }
 
 

@@ -69,10 +69,10 @@ class Wait:
     def as_json(self, now: datetime) -> dict[str, Any]:
         """The wait as the job shows it."""
         until = self.ends_at(now)
-        shown: dict[str, Any] = {"kind": self.kind, "until": iso(until) if until else None}
+        answer: dict[str, Any] = {"kind": self.kind, "until": iso(until) if until else None}
         if self.kind is WaitKind.SIGNAL:
-            shown |= {"name": self.name, "number": self.number}
-        return shown
+            answer |= {"name": self.name, "number": self.number}
+        return answer
 
 
 def earliest(waits: Sequence[Wait], now: datetime) -> datetime | None:

@@ -22,7 +22,9 @@ from holdbeat.handlers.context import DEFAULT_SUSPEND_S, Context
 from holdbeat.handlers.current_run import log_failure
 from holdbeat.handlers.handler import Handler
 from holdbeat.handlers.stop import StopReason, StopSignal
+from holdbeat.handlers.upstreams import Upstreams
 from holdbeat.observe.tracing import RunSpan, running
+from holdbeat.store.reads.upstreams import upstream_results
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -84,6 +86,9 @@ class Executor:
             suspend_s=self._suspend_s,
         )
         try:
+            if claim.job is not None and claim.job.on_upstream is not None:
+                entries = await self._reports.store.read(upstream_results, claim.job.chain_id)
+                context.upstream = Upstreams(entries)
             outcome = await handler.run(context, work.params, stop)
         except Exception as error:  # a handler never raises; if one does, that is its own problem
             log.exception("the handler of %s broke", work.type)

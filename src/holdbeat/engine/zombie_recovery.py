@@ -20,6 +20,7 @@ from holdbeat.engine.service import Service
 from holdbeat.handlers.marked_processes import kill_marked
 from holdbeat.handlers.threads import in_own_thread
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.jobs.expiry import expire_jobs
 from holdbeat.store.postgres.sessions import end_standing_sessions
 from holdbeat.store.recovery.recover import (
     BorrowedSlot,
@@ -160,7 +161,7 @@ class ZombieRecovery(Service):
         for verb, arguments in recovery_units(trouble):
             try:
                 if await self.store.write(verb, *arguments):
-                    repaired += verb is not end_silent_worker  # which is a note, and repairs nothing
+                    repaired += verb not in (end_silent_worker, expire_jobs)  # which repair nothing
                     if verb is bury_worker:
                         still_there.discard(str(arguments[0]))
             except (StoreRefused, Unavailable):

@@ -23,6 +23,7 @@ from holdbeat.domain.params import dumps, storable_text
 from holdbeat.handlers.step_calls import PlainStepCalls, StepCalls
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.handlers.to_json import as_params
+from holdbeat.handlers.upstreams import Upstreams
 from holdbeat.handlers.wait_calls import PlainWaitCalls, WaitCalls
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class Context(StepCalls, WaitCalls):
         max_log_bytes: int = MAX_LOG_BYTES,
         keeper: Keeper | None = None,
         suspend_s: float = DEFAULT_SUSPEND_S,
+        upstream: Upstreams | None = None,
     ) -> None:
         self.job = job
         """The Job, or None for a direct request."""
@@ -152,6 +154,8 @@ class Context(StepCalls, WaitCalls):
         """0 for the first attempt; each automatic retry that counts adds 1."""
         self.deadline = deadline
         """When the timeout of the run ends, or None."""
+        self.upstream = upstream or Upstreams()
+        """The results of what the job waited for (`after`), by name."""
         self._keeper = keeper
         self._suspend_s = suspend_s
         self._reports = reports

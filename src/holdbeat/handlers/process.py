@@ -105,6 +105,7 @@ class ProcessHandler:
         assert target is not None
         return {
             "parent": os.getpid(),
+            "upstream": ctx.upstream.entries,
             "path": [str(entry) for entry in sys.path],
             "argv": sys.argv,
             "module": target.module,

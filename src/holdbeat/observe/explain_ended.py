@@ -38,15 +38,15 @@ def explain_ended(tx: Transaction, job: Job) -> dict[str, Any]:
         case JobStatus.SKIPPED:
             why = (job.run.error if job.run else None) or job.cancel_reason or "no reason was given"
             detail = f"It was skipped at {_end(tx, job)}: {sentence(why)}"
-            reasons = [reason("skipped", detail, why=why, at=job.finished_at)]
+            reasons = [reason("skipped", detail, why=why, at=job.finished_at), *_broken_upstreams(job)]
         case JobStatus.CONTINUED:
             detail = f"It ended at {_end(tx, job)} because its handler waits, which goes on as job {job.continued_by}."
             reasons = [reason("continued", detail, job_id=job.continued_by, at=job.finished_at)]
         case _:
             reasons = _cancelled(tx, job)
-    summary = " ".join(each["detail"] for each in reasons)
+    summary = " ".join(entry["detail"] for entry in reasons)
     if job.manual_retries:
-        detail = f"It was tried again by hand: {listed(f'job {each}' for each in job.manual_retries)}."
+        detail = f"It was tried again by hand: {listed(f'job {retry_id}' for retry_id in job.manual_retries)}."
         reasons.append(reason("manual_retries", detail, job_ids=list(job.manual_retries)))
     return answer(job.status, summary.replace("It ", f"Job {job.id} ", 1), reasons)
 
@@ -125,6 +125,7 @@ def _cancelled(tx: Transaction, job: Job) -> list[dict[str, Any]]:
     reasons = [
         reason("cancelled", f"It was cancelled at {when}: {sentence(why)}{never}", at=at, why=why, ran=run is not None)
     ]
+    reasons += _broken_upstreams(job)
     if job.lease_expires_at is not None:
         grace_s = job.cancel_grace_s
         if grace_s is None or at is None:
@@ -145,6 +146,18 @@ def _cancelled(tx: Transaction, job: Job) -> list[dict[str, Any]]:
         detail = f"Its handler ended at {moment(run.finished_at, tx.now)}."
         reasons.append(reason("run_ended", detail, at=run.finished_at, run_id=run.id))
     return reasons
+
+
+def _broken_upstreams(job: Job) -> list[dict[str, Any]]:
+    """What did not complete of that which the job waited for, where that ended the job."""
+    if job.cancel_reason is None or not job.cancel_reason.startswith("upstream "):
+        return []
+    broken = [edge for edge in job.after if edge.outcome not in (None, "COMPLETED")]
+    if not broken:
+        return []
+    names = [f"{'group' if edge.is_group else 'job'} {edge.upstream_id}, which is {edge.outcome}" for edge in broken]
+    ids = [{"group_id" if edge.is_group else "job_id": edge.upstream_id} for edge in broken]
+    return [reason("upstream", f"It depended on {listed(names)}.", upstreams=ids)]
 
 
 def chain_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:

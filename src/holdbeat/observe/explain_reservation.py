@@ -63,14 +63,14 @@ def reservation_with_estimate(tx: Transaction, reservation_id: str) -> dict[str,
 
 
 def _with_estimates(tx: Transaction, reservations: Sequence[Reservation]) -> list[dict[str, Any]]:
-    blockers = Blockers(tx) if any(each.waits for each in reservations) else None
-    shown = []
-    for each in reservations:
+    blockers = Blockers(tx) if any(reservation.waits for reservation in reservations) else None
+    answers = []
+    for reservation in reservations:
         start = None
-        if blockers is not None and each.waits:
-            start = _estimate(tx, each, blockers, _busy(tx, each, blockers)[1])
-        shown.append({**reservation_json(each), "estimated_start": None if start is None else iso(start)})
-    return shown
+        if blockers is not None and reservation.waits:
+            start = _estimate(tx, reservation, blockers, _busy(tx, reservation, blockers)[1])
+        answers.append({**reservation_json(reservation), "estimated_start": None if start is None else iso(start)})
+    return answers
 
 
 def _busy(tx: Transaction, reservation: Reservation, blockers: Blockers) -> tuple[list[dict[str, Any]], list[Holder]]:
@@ -168,7 +168,7 @@ def _ended(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
         reasons.append(reason("still_running", detail, worker_id=lease[0]))
     elif lease is not None:
         reasons.append(reason("still_held", "Its holder has not given the slot back yet."))
-    summary = " ".join(each["detail"] for each in reasons)
+    summary = " ".join(entry["detail"] for entry in reasons)
     return answer(reservation.status, summary.replace("It ", f"{_name(reservation)} ", 1), reasons)
 
 

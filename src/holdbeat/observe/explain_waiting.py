@@ -17,7 +17,7 @@ from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.worker import Worker
 from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words, slots_of_pool
-from holdbeat.observe.wording import answer, because, counted, listed, moment, reason
+from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
@@ -29,6 +29,7 @@ from holdbeat.store.reads.estimates import (
     types_ahead,
     waiting_requests,
 )
+from holdbeat.store.reads.graph import nodes_of
 from holdbeat.store.reads.lease_holders import Holder, holders_of_pool, holders_on_workers
 from holdbeat.store.reads.predecessors import Predecessor, unfinished_job_of_schedule, unfinished_member
 from holdbeat.store.reads.workers import live_workers
@@ -45,24 +46,27 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
     """The explanation of a QUEUED job."""
     blockers = Blockers(tx)
     reasons: list[Reason] = []
-    found = blockers.of(job)
-    for blocker in found:
+    blocked_by = blockers.of(job)
+    for blocker in blocked_by:
         reasons += _EXPLAINED[blocker](tx, job)
     busy: list[Holder] = []
-    if Blocker.NO_WORKER not in found:
+    if Blocker.NO_WORKER not in blocked_by:
         why, busy = workers_busy(tx, job, blockers.workers)
         # The same holders fill the resource and the workers: that is one reason, not two.
-        if Blocker.RESOURCE_FULL not in found or not set(busy) <= set(holders_of_pool(tx, job)):
+        if Blocker.RESOURCE_FULL not in blocked_by or not set(busy) <= set(holders_of_pool(tx, job)):
             reasons += why
-    if Blocker.RESOURCE_FULL in found:
+    if Blocker.RESOURCE_FULL in blocked_by:
         reasons += _reservation_waiting(tx, job)
     is_in_line = job.hold is Hold.READY or (
         job.hold is Hold.DELAYED and (job.not_before is None or job.not_before <= tx.now)
     )
     if is_in_line:
         reasons += _jobs_ahead(tx, job)
+    if job.expires_at is not None:
+        detail = f"If it has not started by {moment(job.expires_at, tx.now)}, it is skipped."
+        reasons.append(reason("expires", detail, at=job.expires_at))
     start = _estimate(tx, job, blockers, busy)
-    if not reasons:
+    if not blocked_by and all(entry["code"] == "expires" for entry in reasons):
         return answer(
             job.status,
             f"Nothing stands in the way: job {job.id} will start at the next claim of a worker.",
@@ -71,7 +75,7 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
         )
     summary = f"Job {job.id} waits. {reasons[0]['detail']}"
     if len(reasons) > 1:
-        summary += f" Also: {', '.join(each['code'].replace('_', ' ') for each in reasons[1:])}."
+        summary += f" Also: {', '.join(reason['code'].replace('_', ' ') for reason in reasons[1:])}."
     if start is not None:
         summary += f" It will probably start at {moment(start, tx.now)}."
     return answer(job.status, summary, reasons, start)
@@ -140,6 +144,27 @@ def _overlap(tx: Transaction, job: Job) -> list[Reason]:
     ]
 
 
+def _upstream(tx: Transaction, job: Job) -> list[Reason]:
+    unmet = [edge for edge in job.after if edge.met_at is None]
+    nodes = {node.id: node for node in nodes_of(tx, {edge.upstream_id: edge.is_group for edge in unmet})}
+    names = []
+    for edge in unmet[: NAMED_MAX + 1]:
+        node = nodes[edge.upstream_id]
+        noun = "group" if edge.is_group else "job"
+        called = f" ({edge.name})" if edge.name else ""
+        names.append(f"{noun} {node.last_job_id or node.id}{called}, which is {node.status}")
+    names += [""] * (len(unmet) - len(names))
+    done = f" {len(job.after) - len(unmet):,} of {len(job.after):,} have ended." if len(job.after) > 1 else ""
+    return [
+        reason(
+            Blocker.UPSTREAM,
+            f"It waits for the end of {listed(names)}.{done}",
+            on_upstream=job.on_upstream,
+            waits_for=[{"group_id" if edge.is_group else "job_id": edge.upstream_id} for edge in unmet],
+        )
+    ]
+
+
 def _paused(tx: Transaction, job: Job) -> list[Reason]:
     reasons = []
     for pause in list_pauses(tx):
@@ -193,7 +218,9 @@ def rate_limited(tx: Transaction, work: Job | Reservation) -> list[Reason]:
     ]
     rates = [(limit.name, limit.rate) for limit in limits if limit.rate is not None]
     names = " and ".join(f"{name} ({rate.count} in {rate.per_s:g} s)" for name, rate in rates)
-    of = f" of the partition {work.partition}" if work.partition and any(each.per_partition for each in limits) else ""
+    of = (
+        f" of the partition {work.partition}" if work.partition and any(limit.per_partition for limit in limits) else ""
+    )
     until = instant_of(tx, at)
     return [
         reason(
@@ -230,13 +257,16 @@ def _reservation_waiting(tx: Transaction, job: Job) -> list[Reason]:
     waiting = waiting_requests(tx, job)
     if not waiting:
         return []
-    names = listed(f"{each.id} ({each.type}, since {moment(each.requested_at, tx.now)})" for each in waiting)
+    names = listed(
+        f"{reservation.id} ({reservation.type}, since {moment(reservation.requested_at, tx.now)})"
+        for reservation in waiting
+    )
     have = "has" if len(waiting) == 1 else "have"
     return [
         reason(
             Blocker.RESERVATION_WAITING,
             f"{counted(len(waiting), 'direct request')} {have} the next slot: {names}.",
-            reservation_ids=[each.id for each in waiting],
+            reservation_ids=[reservation.id for reservation in waiting],
         )
     ]
 
@@ -316,6 +346,7 @@ _EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {
     Blocker.DELAYED: _delayed,
     Blocker.GROUP_PREDECESSOR: _group_predecessor,
     Blocker.OVERLAP: _overlap,
+    Blocker.UPSTREAM: _upstream,
     Blocker.WAITING: _waiting,
     Blocker.PAUSED: _paused,
     Blocker.RESOURCE_FULL: resource_full,

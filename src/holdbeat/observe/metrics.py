@@ -67,11 +67,6 @@ class Metrics(Recorder):
             buckets=LATENESS_BUCKETS,
             registry=registry,
         )
-        self._double_fires = Counter(
-            "holdbeat_double_fires_refused",
-            "Due times that were recorded already and not fired again.",
-            registry=registry,
-        )
         self._gate_requests = Counter(
             "holdbeat_gate_requests", "Requests through gates, by outcome.", ["gate", "outcome"], registry=registry
         )
@@ -91,7 +86,7 @@ class Metrics(Recorder):
         skew = Gauge("holdbeat_clock_skew_seconds", "The store's clock minus this machine's.", registry=registry)
         skew.set_function(lambda: (store.clock.now() - local.now()).total_seconds())
         registry.register(_StoreCollector(store))
-        store.witness(self._witnessed)
+        store.on_commit(self._count_events)
         store.timer = self._timed
 
     def render(self) -> bytes:
@@ -107,7 +102,9 @@ class Metrics(Recorder):
     def took_turn(self, claims: Sequence[Claim], settlements: Sequence[Settlement]) -> None:
         for resource, count in Tally([claim.lease.resource for claim in claims]).items():
             self._claims.labels(resource).inc(count)
-        outcomes = Tally([(each.outcome.status, each.outcome.error_kind or "") for each in settlements])
+        outcomes = Tally(
+            [(settlement.outcome.status, settlement.outcome.error_kind or "") for settlement in settlements]
+        )
         for (status, kind), count in outcomes.items():
             self._settles.labels(status, kind).inc(count)
 
@@ -124,9 +121,6 @@ class Metrics(Recorder):
         for _ in range(count):
             self._fire_lateness.observe(late_s)
 
-    def double_fires_refused(self, count: int = 1) -> None:
-        self._double_fires.inc(count)
-
     def gate_passed(self, gate: str, outcome: str, waited_s: float, ran_s: float) -> None:
         self._gate_requests.labels(gate, outcome).inc()
         if outcome != "free":
@@ -138,7 +132,7 @@ class Metrics(Recorder):
 
     # --- what the store tells ----------------------------------------------------------------------------
 
-    def _witnessed(self, committed: Sequence[Row]) -> None:
+    def _count_events(self, committed: Sequence[Row]) -> None:
         tally = Tally([row[0] for row in committed])
         for name, counter in self._by_event.items():
             if tally[name]:
@@ -239,6 +233,10 @@ _STORE_COUNTERS = {
     events.ZOMBIE_FOUND: (
         "holdbeat_zombies_recovered",
         "Runs whose worker was gone, ended by recovery in any process.",
+    ),
+    events.DUPLICATE_REFUSED: (
+        "holdbeat_double_fires_refused",
+        "Looks at a schedule that found a due time which had its verdict already, and did not fire it again.",
     ),
     events.CLOCK_JUMPED: (
         "holdbeat_clock_jumps",

@@ -31,9 +31,6 @@ class Recorder:
     def fired(self, late_s: float, count: int = 1) -> None:
         """The trigger made jobs of due times so many seconds after they were due."""
 
-    def double_fires_refused(self, count: int = 1) -> None:
-        """Due times that somebody else had recorded already were not fired again."""
-
     def gate_passed(self, gate: str, outcome: str, waited_s: float, ran_s: float) -> None:
         """A request through a gate has ended: it waited and ran for so long."""
 

@@ -20,7 +20,7 @@ MODULES = {
         "move_job", "explain_job", "job_events",
     ),
     "output": ("get_logs", "get_chunks", "get_reservation_logs", "get_reservation_chunks"),
-    "durable": ("list_steps", "send_signal"),
+    "durable": ("list_steps", "send_signal", "get_graph"),
     "runs": ("list_job_runs", "get_job_run", "retry_job_run", "retry_job_runs"),
     "queue": ("get_queue", "reorder_queue", "pause_queue", "resume_queue"),
     "limits": ("list_limits", "set_limit", "reset_limit"),
@@ -34,6 +34,7 @@ MODULES = {
         "create_webhook", "list_webhooks", "get_webhook", "update_webhook", "delete_webhook", "rotate_webhook",
         "webhook_secret", "rotate_webhook_secret", "list_deliveries", "get_delivery", "redeliver",
     ),
+    "attention": ("list_attention", "mark_attention_seen"),
     "system": ("stats", "workers", "job_types", "list_events"),
 }  # fmt: skip
 """Where each operation lives, so that a command loads one module of them. Those of schedules and endpoints are

@@ -1,4 +1,4 @@
-"""Operations on chains of jobs: their steps, and signals to them."""
+"""Operations on chains of jobs: their steps, signals to them, and the graph around them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from holdbeat.domain.params import dumps
 from holdbeat.operations.checks import existing_id
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.store.durable import signals, steps
+from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job
 
 if TYPE_CHECKING:
     from holdbeat.domain.steps import Step
+    from holdbeat.store.reads.graph import Graph
     from holdbeat.store.transaction import Transaction
 
 VALUE_MAX = 2000
@@ -24,6 +26,40 @@ def list_steps(tx: Transaction, context: OperationContext, job_id: str) -> Any:
     """List the steps that a job's chain has kept, in order; long values are cut."""
     job = load_job(tx, existing_id(job_id, "job"))
     return {"items": [_step_json(step) for step in steps.list_steps(tx, job.chain_id)]}
+
+
+@reads
+def get_graph(tx: Transaction, context: OperationContext, job_id: str) -> Any:
+    """Read the graph around a job: what it depends on, what depends on it, and so on in both directions."""
+    return graph_json(graph_of(tx, load_job(tx, existing_id(job_id, "job")).id))
+
+
+def graph_json(graph: Graph) -> dict[str, Any]:
+    return {
+        "nodes": [
+            {
+                "id": node.id,
+                "kind": "group" if node.is_group else "job",
+                "title": node.title,
+                "type": node.type,
+                "status": node.status,
+                "last_job_id": node.last_job_id,
+                "is_centre": node.id == graph.centre,
+            }
+            for node in graph.nodes
+        ],
+        "edges": [
+            {
+                "from": link.source,
+                "to": link.target,
+                "as": link.edge.name,
+                "met_at": None if link.edge.met_at is None else iso(link.edge.met_at),
+                "outcome": link.edge.outcome,
+            }
+            for link in graph.links
+        ],
+        "is_cut": graph.is_cut,
+    }
 
 
 @writes

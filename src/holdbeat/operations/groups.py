@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def create_group(tx: Transaction, context: OperationContext, request: Mapping[str, Any]) -> Any:
     """Submit several jobs as a group: one after the other, or side by side."""
     from holdbeat.operations.submitting import guard_shell, read_submissions
-    from holdbeat.store.queue.submission import submit_group
+    from holdbeat.store.jobs.submit import submit_group
 
     fields = checks.checked_fields(request, ("name", "mode", "on_failure", "jobs"), required=("mode", "jobs"))
     name = fields.get("name")

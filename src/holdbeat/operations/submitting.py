@@ -14,8 +14,8 @@ from holdbeat.domain.submission import Submission
 from holdbeat.domain.views import job_json
 from holdbeat.operations.checks import check_call, needs_admin
 from holdbeat.operations.operation import OperationContext, Step, Steps, in_steps
+from holdbeat.store.jobs.submit import submit
 from holdbeat.store.queue.enqueue import Enqueued
-from holdbeat.store.queue.submission import submit
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.tracing import current_traceparent

@@ -22,11 +22,14 @@ from holdbeat.schemas.base import (
     open_object,
     request,
 )
+from holdbeat.schemas.dependencies import OnUpstream, Upstream, UpstreamRequest
 
 JobStatus = Literal["QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED"]
 TERMINAL: frozenset[str] = frozenset({"COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED"})
 GroupMode = Literal["sequential", "parallel"]
 OnFailure = Literal["stop", "continue", "skip"]
+UniqueWhile = Literal["queued", "unfinished"]
+OnDuplicate = Literal["return", "refuse", "replace", "push_back"]
 
 
 # --- jobs ---------------------------------------------------------------------------------------------------
@@ -73,6 +76,27 @@ class JobRequest(TypedDict, total=False):
         ]
         | None
     )
+    after: Annotated[
+        list[UpstreamRequest] | None,
+        Keywords({"description": "What must end before it may start, each by one of job_id, group_id and ref."}),
+    ]
+    on_upstream: Annotated[
+        OnUpstream | None,
+        Keywords({"description": "What to do if one of these ends otherwise than COMPLETED. Left out: cancel."}),
+    ]
+    unique_key: Annotated[
+        Annotated[str, Keywords({"minLength": 1, "maxLength": 255})] | None,
+        Keywords({"description": "At most one job with this key waits, or is unfinished."}),
+    ]
+    unique_while: Annotated[UniqueWhile | None, Keywords({"description": "Left out: unfinished."})]
+    on_duplicate: Annotated[OnDuplicate | None, Keywords({"description": "If a job has the key. Left out: return it."})]
+    max_wait_s: Annotated[
+        Annotated[float, Keywords({"exclusiveMinimum": 0, "maximum": 315_360_000})] | None,
+        Keywords({"description": "For how long in all push_back may move the start."}),
+    ]
+    expires_at: Annotated[Instant | None, Keywords({"description": "If it has not started by then, it is skipped."})]
+    expires_in_s: Annotated[float, Keywords({"exclusiveMinimum": 0, "maximum": 315_360_000})] | None
+    ref: Annotated[Name | None, Keywords({"description": "Its name for later jobs of the same batch."})]
 
 
 @request(
@@ -112,6 +136,7 @@ class JobFilter(TypedDict, total=False):
     group_id: str | None
     template_id: str | None
     label: Annotated[str | list[str] | None, Keywords({"description": "name=value"})]
+    priority: Annotated[int | str | None, Keywords({"description": "A number, or a range such as 50..100."})]
     ids: list[Id] | None
     created_before: Instant | None
     created_after: Instant | None
@@ -141,28 +166,6 @@ class RetryRequest(TypedDict, total=False):
 
     steps: Literal["keep", "fresh"] | None
     from_step: Name | None
-
-
-@request(payload={"by": "ann"})
-class SignalRequest(TypedDict, total=False):
-    payload: Annotated[Any, Keywords({"description": "JSON of up to 256 KB; null if it is left out."})]
-
-
-class Signal(TypedDict):
-    job_id: Annotated[Id, Keywords({"description": "the first job of the chain"})]
-    name: str
-    number: Annotated[int, Keywords({"description": "how many signals of this name the chain has by now"})]
-    sent_at: Instant
-
-
-class Step(TypedDict):
-    name: str
-    value: Any
-    is_cut: Annotated[bool, Keywords({"description": "whether the value is too long to be shown whole"})]
-    started_at: Instant
-    duration_s: float
-    size: int
-    run_id: Id
 
 
 class BulkResult(TypedDict):
@@ -220,6 +223,11 @@ class Job(TypedDict):
     waits_for: Annotated[
         JsonObject | None, Keywords({"description": "what its chain waits for now: its kind, and until when"})
     ]
+    after: Annotated[list[Upstream], Keywords({"description": "what its chain depends on"})]
+    on_upstream: OnUpstream | None
+    unique_key: str | None
+    unique_while: UniqueWhile | None
+    expires_at: Instant | None
     permanently_failed: bool
     retry_policy: RetryPolicy
     timeout_s: float | None

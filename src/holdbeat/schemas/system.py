@@ -57,7 +57,7 @@ class SlotRequest(TypedDict):
 
 
 @request(ttl_s=60)
-class ExtendRequest(TypedDict):
+class ExtendRequest(TypedDict, total=False):
     """For how long from now."""
 
     ttl_s: NotRequired[
@@ -240,6 +240,31 @@ class Stats(TypedDict):
     zombies_recovered: int
     stale_results: int
     schedules: int
+
+
+class AttentionItem(TypedDict):
+    """Something that a person should look at."""
+
+    kind: Annotated[
+        str,
+        Keywords({"description": "paused, log, no_worker, starved, failed, failing, delivery, or an event."}),
+    ]
+    text: str
+    detail: str | None
+    advice: Annotated[str, Keywords({"description": "What to do about it."})]
+    since: Instant | None
+    last_at: Instant | None
+    count: int
+    job_id: Id | None
+    schedule_id: Id | None
+    type: str | None
+    resource: str | None
+    can_be_seen: Annotated[bool, Keywords({"description": "Whether it goes when it is marked as seen."})]
+
+
+@request(name="zombie.found")
+class SeenRequest(TypedDict, total=False):
+    name: Annotated[str | None, Keywords({"description": "The event to mark as seen; all without it."})]
 
 
 class Health(TypedDict):

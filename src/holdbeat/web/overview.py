@@ -7,40 +7,27 @@ from typing import Any
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
-from holdbeat.domain.clock import iso
-from holdbeat.domain.job import Job
+from holdbeat.domain.attention import AttentionItem
 from holdbeat.domain.timetable import fires_at
-from holdbeat.domain.views import job_json, run_json
-from holdbeat.domain.webhook import DeliveryStatus
-from holdbeat.observe.wording import counted, listed
+from holdbeat.domain.views import run_json
+from holdbeat.observe.wording import listed
+from holdbeat.operations.attention import item_json
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.limits.starvation import known_starvation
+from holdbeat.store.attention import read_attention
 from holdbeat.store.queue.job_types import some_type_names
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.jobs import has_jobs, load_jobs
 from holdbeat.store.reads.list_jobs import list_runs
-from holdbeat.store.reads.needs_attention import (
-    failed_for_good,
-    failing_schedules,
-    next_schedules,
-    occupants,
-    stale_results,
-    troubled_schedules,
-    unserved,
-)
+from holdbeat.store.reads.needs_attention import next_schedules, occupants
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.webhooks.deliveries import list_deliveries
 from holdbeat.web import charts
 from holdbeat.web.jobs import direct_line
 from holdbeat.web.request import Ask
 
-LATELY = timedelta(hours=24)
 LINE_SHOWN = 3
-FAILURES_COUNTED = 500
-"""So many permanent failures of the last day are counted; of more the page says that there are more."""
 SETTLED = timedelta(minutes=2)
 """A minute that is over for so long does not change any more."""
 ZOOMS = {
@@ -63,18 +50,18 @@ def last_hour(tx: Transaction, store: PersistenceAdapter) -> list[Minute]:
     fresh_from = first
     while fresh_from in known:
         fresh_from += MINUTE
-    found = {minute.at: minute for minute in minutes_since(tx, fresh_from)}
-    wanted = [first + MINUTE * number for number in range(60)]
-    minutes = [known[at] if at < fresh_from else found.get(at) or Minute(at) for at in wanted]
-    _known_minutes[store] = {each.at: each for each in minutes if each.at + MINUTE + SETTLED < tx.now}
+    fresh = {minute.at: minute for minute in minutes_since(tx, fresh_from)}
+    instants = [first + MINUTE * number for number in range(60)]
+    minutes = [known[at] if at < fresh_from else fresh.get(at) or Minute(at) for at in instants]
+    _known_minutes[store] = {minute.at: minute for minute in minutes if minute.at + MINUTE + SETTLED < tx.now}
     return minutes
 
 
 def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
     minutes = last_hour(tx, ask.service.store)
-    shown = charts.from_first_data(minutes)
+    minutes_with_data = charts.from_first_data(minutes)
     pauses = list_pauses(tx)
-    paused = {each.resource for each in pauses}
+    paused = {pause.resource for pause in pauses}
     busy = occupants(tx)
     line, in_line = direct_line(tx, LINE_SHOWN)
     resources = [
@@ -82,40 +69,40 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
             "name": name,
             **figures,
             "paused": None in paused or name in paused,
-            "occupants": [each for each in busy if each.resource == name],
-            "line": [each for each in line if each["resource"] == name],
+            "occupants": [holder for holder in busy if holder.resource == name],
+            "line": [request for request in line if request["resource"] == name],
             "free": max(0, min(24, (figures["slots"] or 0)) - figures["used"]),
         }
         for name, figures in resource_stats(tx).items()
     ]
     ended = {outcome: sum(minute.ended.get(outcome, 0) for minute in minutes) for outcome in charts.OUTCOMES}
-    oldest = [each["oldest_wait_s"] for each in resources if each["oldest_wait_s"] is not None]
+    oldest = [resource["oldest_wait_s"] for resource in resources if resource["oldest_wait_s"] is not None]
     workers = live_workers(tx)
-    used_by = {worker.id: sum(each.worker_id == worker.id for each in busy) for worker in workers}
+    used_by = {worker.id: sum(holder.worker_id == worker.id for holder in busy) for worker in workers}
     failures = [
-        {**run_json(each.run, each.type), "type": each.type}
-        for each in list_runs(tx, {"status": "FAILED"}, limit=6).items
+        {**run_json(item.run, item.type), "type": item.type}
+        for item in list_runs(tx, {"status": "FAILED"}, limit=6).items
     ]
-    titles = {job.id: job.title for job in load_jobs(tx, [each["job_id"] for each in failures])}
-    for each in failures:
-        each["title"] = titles.get(each["job_id"]) or each["type"]
+    titles = {job.id: job.title for job in load_jobs(tx, [failure["job_id"] for failure in failures])}
+    for failure in failures:
+        failure["title"] = titles.get(failure["job_id"]) or failure["type"]
     return {
         "line": line,
         "in_line": in_line,
-        "resources": [each for each in resources if not _is_idle(each)],
-        "idle": [each for each in resources if _is_idle(each)],
-        "running": sum(each["used"] for each in resources),
-        "waiting": sum(each["waiting"] for each in resources),
+        "resources": [resource for resource in resources if not _is_idle(resource)],
+        "idle": [resource for resource in resources if _is_idle(resource)],
+        "running": sum(resource["used"] for resource in resources),
+        "waiting": sum(resource["waiting"] for resource in resources),
         "oldest_wait_s": max(oldest, default=None),
         "ended": ended,
-        "throughput": charts.throughput(shown, ask.zone),
-        "waits": charts.waits(shown, ask.zone),
+        "throughput": charts.throughput(minutes_with_data, ask.zone),
+        "waits": charts.waits(minutes_with_data, ask.zone),
         "failures": failures,
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
-        "next": [(each, fires_at(each)) for each in next_schedules(tx) if not each.is_paused(tx.now)],
+        "next": [(schedule, fires_at(schedule)) for schedule in next_schedules(tx) if not schedule.is_paused(tx.now)],
         "pauses": pauses,
         "attention": _attention(tx, ask.service.store.log_trouble()),
-        "minutes_shown": len(shown),
+        "minutes_shown": len(minutes_with_data),
         "is_new": not has_jobs(tx),
         "job_types": some_type_names(tx, 5),
     }
@@ -127,58 +114,27 @@ def _is_idle(resource: dict[str, Any]) -> bool:
 
 
 def _attention(tx: Transaction, log_trouble: str | None) -> list[dict[str, Any]]:
-    """Everything that a person should look at, what is worst first."""
-    since = tx.now - LATELY
-    found: list[dict[str, Any]] = []
+    """What needs attention, each with the page that shows more of it; pauses have a line of their own above."""
+    return [
+        {**item_json(item), "link": _link(item)} for item in read_attention(tx, log_trouble) if item.kind != "paused"
+    ]
 
-    def note(kind: str, text: str, link: str, detail: str | None = None, at: datetime | None = None) -> None:
-        found.append(
-            {"kind": kind, "text": text, "link": link, "detail": detail, "at": None if at is None else iso(at)}
-        )
 
-    if log_trouble is not None:
-        note("log", "The store's write-ahead log grows", "/ui/workers", log_trouble)
-    for each in unserved(tx):
-        text = f"No worker for {each.type}"
-        note(
-            "no_worker",
-            text,
-            f"/ui/queue?{urlencode({'resource': each.resource})}",
-            f"{counted(each.waiting, 'job')} waiting",
-        )
-    for starved in known_starvation(tx):
-        note(
-            "starved",
-            f"Direct requests leave the queue no slot of {starved.limit}",
-            f"/ui/queue?{urlencode({'resource': starved.resource})}",
-            "jobs wait for it; direct_burst would give them a turn",
-            starved.since,
-        )
-    failed: dict[str, list[Job]] = {}
-    for job in failed_for_good(tx, since, limit=FAILURES_COUNTED):
-        failed.setdefault(job.type, []).append(job)
-    for type_, jobs in failed.items():
-        run = job_json(jobs[0])["run"]
-        error = (run["error"] or run["error_kind"]) if run else None
-        is_one = len(jobs) == 1
-        link = f"/ui/jobs/{jobs[0].id}" if is_one else f"/ui/jobs?{urlencode({'status': 'FAILED', 'type': type_})}"
-        more = "+" if sum(map(len, failed.values())) >= FAILURES_COUNTED else ""
-        text = f"{jobs[0].title} failed permanently" if is_one else f"{len(jobs)}{more} {type_} jobs failed permanently"
-        note("failed", text, link, error, jobs[0].finished_at)
-    for schedule in troubled_schedules(tx):
-        kind = "endpoints" if schedule.endpoint else "schedules"
-        note("failing", f"{schedule.name} cannot be planned", f"/ui/{kind}/{schedule.id}", schedule.trouble)
-    for schedule in failing_schedules(tx):
-        kind = "endpoints" if schedule.endpoint else "schedules"
-        note("failing", f"{schedule.name} is failing", f"/ui/{kind}/{schedule.id}",
-             f"{counted(schedule.failure_count, 'failure')} in a row", schedule.last_run_at)  # fmt: skip
-    for delivery in list_deliveries(tx, status=DeliveryStatus.FAILED, limit=4).items:
-        note("delivery", f"{delivery.event} was not delivered", "/ui/webhooks?status=FAILED",
-             delivery.last_error, delivery.created_at)  # fmt: skip
-    late = stale_results(tx, since)
-    if late:
-        note("stale", f"{counted(late, 'late result')} refused in 24 hours", "/ui/events")
-    return found
+def _link(item: AttentionItem) -> str:
+    if item.can_be_seen:
+        return f"/ui/events?{urlencode({'name': item.kind})}"
+    if item.schedule_id is not None:
+        return f"/ui/{'endpoints' if item.is_endpoint else 'schedules'}/{item.schedule_id}"
+    match item.kind:
+        case "log":
+            return "/ui/workers"
+        case "no_worker" | "starved":
+            return f"/ui/queue?{urlencode({'resource': item.resource or ''})}"
+        case "delivery":
+            return "/ui/webhooks?status=FAILED"
+    if item.job_id is not None:
+        return f"/ui/jobs/{item.job_id}"
+    return f"/ui/jobs?{urlencode({'status': 'FAILED', 'type': item.type or ''})}"
 
 
 def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
@@ -188,7 +144,7 @@ def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
     since = tx.now - timedelta(seconds=ZOOMS[zoom][1])
     spans, is_cut = spans_since(tx, since)
     shortest = tx.now - timedelta(seconds=ZOOMS["2m"][1])
-    if chosen not in ZOOMS and spans and all(each.started_at >= shortest for each in spans):
+    if chosen not in ZOOMS and spans and all(span.started_at >= shortest for span in spans):
         # Whoever has just begun would look at an empty picture with a thin line at its end.
         zoom, since = "2m", shortest
     workers = {worker.id: worker for worker in live_workers(tx)}
@@ -204,8 +160,8 @@ def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "ticks": charts.time_ticks(since, tx.now, ask.zone),
         "is_cut": is_cut,
         "shown": len(spans),
-        "directs": sum(each.is_direct for each in spans),
+        "directs": sum(span.is_direct for span in spans),
         "live": set(workers),
         "by_worker": by_worker,
-        "resources": listed(sorted({each.resource for each in spans})) if spans else "",
+        "resources": listed(sorted({span.resource for span in spans})) if spans else "",
     }

@@ -13,6 +13,8 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import ErrorKind
 from holdbeat.operations import durable, groups, jobs, queue, runs, submitting, templates
 from holdbeat.schemas.base import CancelRequest, Items, Page
+from holdbeat.schemas.dependencies import JobGraph
+from holdbeat.schemas.durable import Signal, SignalRequest, Step
 from holdbeat.schemas.jobs import (
     BulkCancelRequest,
     BulkResult,
@@ -34,9 +36,6 @@ from holdbeat.schemas.jobs import (
     ReorderRequest,
     ResumeRequest,
     RetryRequest,
-    Signal,
-    SignalRequest,
-    Step,
     TemplateChange,
     TemplateRequest,
 )
@@ -65,7 +64,11 @@ _FILTERS = (
     Parameter("group_id", "Only members of this group.", TEXT),
     Parameter("template_id", "Only jobs made from this template.", TEXT),
     Parameter("label", "Only jobs with this label, as name=value; several by repeating it.", TEXT, is_multiple=True),
-)
+    Parameter(
+        "priority", "Only jobs of this priority, or of a range such as 50..100.",
+        {"type": "string", "pattern": r"^[0-9]{1,3}$|^[0-9]{0,3}\.\.[0-9]{0,3}$"},
+    ),
+)  # fmt: skip
 
 
 # --- the header Idempotency-Key -----------------------------------------------------------------------------
@@ -135,6 +138,7 @@ job_routes.operation(
 )  # fmt: skip
 job_routes.operation("POST", "/api/jobs/{id}/move", jobs.move_job, body=MoveRequest, answers={200: Job}, refuses=(409,))
 job_routes.operation("GET", "/api/jobs/{id}/steps", durable.list_steps, answers={200: Items[Step]})
+job_routes.operation("GET", "/api/jobs/{id}/graph", durable.get_graph, name="get_job_graph", answers={200: JobGraph})
 job_routes.operation(
     "POST", "/api/jobs/{id}/signals/{name}", durable.send_signal, body=SignalRequest, body_optional=True,
     answers={201: Signal}, refuses=(409,),

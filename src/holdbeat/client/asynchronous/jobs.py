@@ -9,6 +9,8 @@ from typing import Any
 
 from holdbeat.client.asynchronous.transport import AsyncTransport, segment
 from holdbeat.schemas.base import Items, Page
+from holdbeat.schemas.dependencies import JobGraph
+from holdbeat.schemas.durable import Signal, Step
 from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
@@ -22,8 +24,6 @@ from holdbeat.schemas.jobs import (
     LogLine,
     PauseList,
     QueuePage,
-    Signal,
-    Step,
 )
 from holdbeat.schemas.system import Event
 
@@ -79,13 +79,14 @@ class AsyncJobs(AsyncTransport):
         group_id: str | None = None,
         template_id: str | None = None,
         label: str | Sequence[str] | None = None,
+        priority: int | str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Job]:
         """Lists jobs, the newest first."""
         query = {
             "status": status, "type": type, "resource": resource, "schedule_id": schedule_id, "group_id": group_id,
-            "template_id": template_id, "label": label, "limit": limit, "cursor": cursor,
+            "template_id": template_id, "label": label, "priority": priority, "limit": limit, "cursor": cursor,
         }  # fmt: skip
         page: Page[Job] = await self.call("GET", "/api/jobs", query=query)
         return page
@@ -117,6 +118,11 @@ class AsyncJobs(AsyncTransport):
         """Lists the steps that a job's chain has kept, in order; long values are cut."""
         steps: Items[Step] = await self.call("GET", f"/api/jobs/{segment(job_id)}/steps")
         return steps
+
+    async def get_graph(self, job_id: str) -> JobGraph:
+        """Reads the graph around a job: what it depends on, what depends on it, and so on in both directions."""
+        graph: JobGraph = await self.call("GET", f"/api/jobs/{segment(job_id)}/graph")
+        return graph
 
     async def send_signal(self, job_id: str, name: str, payload: Any = None) -> Signal:
         """Sends a signal to a job's chain; it stays there until a handler waits for it."""

@@ -15,6 +15,7 @@ from holdbeat.domain.params import dumps
 from holdbeat.domain.retry import continuation
 from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.store.queue.enqueue import insert_jobs
+from holdbeat.store.queue.unique_keys import give_up_taken_keys
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -30,6 +31,7 @@ def continue_chains(tx: Transaction, continued: Sequence[Continued]) -> None:
     for job, _, waits in continued:
         is_over = any((job.chain_id, wait.name, wait.number) in sent for wait in waits)
         requests.append(continuation(job, waits, tx.now, is_over=is_over))
+    give_up_taken_keys(tx, requests)
     for (job, _, _), following in zip(continued, insert_jobs(tx, requests), strict=True):
         job.retried_by = following.id
         tx.record(
@@ -67,20 +69,20 @@ def _keep_ends(tx: Transaction, continued: Sequence[Continued]) -> None:
 
 def _sent(tx: Transaction, continued: Sequence[Continued]) -> set[tuple[str, str | None, int]]:
     """Which of the signals that are waited for are there already."""
-    wanted = {
+    awaited = {
         (job.chain_id, wait.name, wait.number)
         for job, _, waits in continued
         for wait in waits
         if wait.kind is WaitKind.SIGNAL
     }
-    if not wanted:
+    if not awaited:
         return set()
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT s.root_id, s.name, s.number FROM signals s JOIN rows(:wanted; root_id text, name text, number int) "
         "AS w ON s.root_id = w.root_id AND s.name = w.name AND s.number = w.number",
-        wanted=sorted(wanted, key=repr),
+        wanted=sorted(awaited, key=repr),
     )
-    return {(row[0], row[1], row[2]) for row in found}
+    return {(row[0], row[1], row[2]) for row in rows}
 
 
 def open_waiting(tx: Transaction, job_ids: Sequence[str]) -> None:

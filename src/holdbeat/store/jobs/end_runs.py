@@ -16,12 +16,12 @@ from holdbeat.domain.job import Job, JobEvent, JobStatus, transition
 from holdbeat.domain.params import dumps
 from holdbeat.domain.retry import RetryController, automatic_retry
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
+from holdbeat.store.dependencies.consequences import follow
 from holdbeat.store.durable.continuing import Continued, continue_chains
 from holdbeat.store.limits.throttles import Throttled, throttle
 from holdbeat.store.queue.enqueue import insert_jobs
-from holdbeat.store.queue.groups import step_groups
+from holdbeat.store.queue.unique_keys import give_up_taken_keys
 from holdbeat.store.reads.chains import failures_in_chain
-from holdbeat.store.schedules.after_run import after_chains
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -55,6 +55,8 @@ class Ending:
     """All of it; needed where the execution failed, or where a schedule made the job."""
     is_stored: bool = False
     """Whether the job's own row says COMPLETED already."""
+    is_awaited: bool = False
+    """Whether somebody depends on the end of the chain."""
 
 
 class Failure(NamedTuple):
@@ -116,7 +118,8 @@ def end_runs(
     if ends.continued:
         continue_chains(tx, ends.continued)
     scheduled = [ending.job for ending in endings if ending.job is not None and ending.schedule_id]
-    _follow(tx, {ending.group_id for ending in endings}, scheduled, outbox)
+    awaited = {ending.job_id: _end_of(ending) for ending in endings if ending.is_awaited and _ends_chain(ending)}
+    follow(tx, awaited, {ending.group_id for ending in endings}, scheduled, outbox)
     outbox.write()
     tx.wake(Topic.SLOTS)
 
@@ -171,6 +174,15 @@ def _ends_of(tx: Transaction, endings: Sequence[Ending], outbox: Outbox) -> _End
     return ends
 
 
+def _ends_chain(ending: Ending) -> bool:
+    """Whether no retry and no continuation follows."""
+    return ending.job is None or ending.job.retried_by is None
+
+
+def _end_of(ending: Ending) -> JobStatus:
+    return JobStatus.COMPLETED if ending.job is None else ending.job.status
+
+
 def decide_failures(tx: Transaction, failed: Sequence[Failure], outbox: Outbox) -> None:
     """Gives every FAILED job its retry or its verdict."""
     retries = []
@@ -188,6 +200,7 @@ def decide_failures(tx: Transaction, failed: Sequence[Failure], outbox: Outbox) 
             tx.record(events.RETRIES_EXHAUSTED, job_id=job.id, group_id=job.group_id, reason=verdict.reason)
             if job.retry_policy.max_attempts > 0:
                 outbox.tell_job("job.permanently_failed", job.id, job.webhook_url)
+    give_up_taken_keys(tx, [request for _, request, _ in retries])
     made = insert_jobs(tx, [request for _, request, _ in retries])
     for (job, request, reason), retry in zip(retries, made, strict=True):
         job.retried_by = retry.id
@@ -220,13 +233,6 @@ def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
 
 
 def apply_consequences(tx: Transaction, jobs: Sequence[Job], outbox: Outbox) -> None:
-    """The steps of the groups and schedules whose member or job has just ended."""
-    _follow(tx, {job.group_id for job in jobs}, [job for job in jobs if job.schedule_id], outbox)
-
-
-def _follow(tx: Transaction, group_ids: set[str | None], scheduled: Sequence[Job], outbox: Outbox) -> None:
-    groups = sorted(group for group in group_ids if group)
-    if groups:
-        step_groups(tx, groups, outbox)
-    if scheduled:
-        after_chains(tx, scheduled)
+    """What follows for groups, schedules and dependents from the end of these jobs."""
+    awaited = {job.id: job.status for job in jobs if job.is_awaited and job.retried_by is None}
+    follow(tx, awaited, {job.group_id for job in jobs}, [job for job in jobs if job.schedule_id], outbox)

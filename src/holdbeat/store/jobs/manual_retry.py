@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
-from holdbeat.domain.job import SHELL, Job, JobStatus
+from holdbeat.domain.job import SHELL, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.retry import manual_retry
 from holdbeat.domain.run import RunStatus
 from holdbeat.store.durable.steps import drop_steps
 from holdbeat.store.queue.enqueue import insert_jobs
+from holdbeat.store.queue.unique_keys import holders, lock_keys
 from holdbeat.store.reads.chains import original_params
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
@@ -37,7 +38,29 @@ def retry_job(tx: Transaction, job_id: str, *, is_fresh: bool = False, from_step
     _refuse_unless_ended(job, run is not None, RunStatus(run[0]) if run and run[0] else None)
     if is_fresh or from_step is not None:
         drop_steps(tx, job.chain_id, from_step)
+    if not with_free_keys(tx, [job]):
+        raise Conflict(
+            f"Another job has the unique key {job.unique_key!r} of job {job_id}. Wait for its end, or cancel it.",
+            code="duplicate",
+            job_id=job_id,
+        )
     return load_job(tx, retry_jobs(tx, [job])[0].id)
+
+
+def with_free_keys(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
+    """Of these jobs those whose unique key nobody has, the first of each key; nobody can take them meanwhile."""
+    keys = [job.unique_key for job in jobs if job.unique_key is not None]
+    if not keys:
+        return list(jobs)
+    lock_keys(tx, keys)
+    taken = set(holders(tx, keys))
+    free = []
+    for job in jobs:
+        if job.unique_key is None or job.unique_key not in taken:
+            free.append(job)
+        if job.unique_key is not None:
+            taken.add(job.unique_key)
+    return free
 
 
 def is_own_shell_job(tx: Transaction, job_id: str) -> bool:
@@ -60,6 +83,7 @@ def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
     requests = [manual_retry(job) for job in jobs]
     for job, request in zip(jobs, requests, strict=True):
         request.params = originals.get(job.id, job.params)
+    _wait_for_upstreams(tx, requests)
     made = insert_jobs(tx, requests)
     for job, retry in zip(jobs, made, strict=True):
         tx.record(
@@ -70,6 +94,21 @@ def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
             reason="asked for by a person",
         )
     return made
+
+
+def _wait_for_upstreams(tx: Transaction, requests: Sequence[NewJob]) -> None:
+    """Lets a retry wait for what its chain depends on and has not ended yet."""
+    dependents = [request for request in requests if request.on_upstream is not None]
+    if not dependents:
+        return
+    roots = sorted({request.root_id for request in dependents if request.root_id})
+    # Whoever ends an upstream holds this lock when he looks for the jobs that wait for it.
+    tx.rows("SELECT id FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=roots)
+    rows = tx.rows("SELECT DISTINCT job_id FROM dependencies WHERE job_id IN :ids AND met_at IS NULL", ids=roots)
+    blocked = {row[0] for row in rows}
+    for request in dependents:
+        if request.root_id in blocked:
+            request.hold = Hold.BLOCKED
 
 
 def _refuse_unless_ended(job: Job, ran: bool, outcome: RunStatus | None) -> None:

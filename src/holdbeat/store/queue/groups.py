@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Invalid, NotFound
@@ -16,6 +17,7 @@ from holdbeat.domain.group import (
 )
 from holdbeat.domain.job import Hold, Job, JobStatus, NewJob
 from holdbeat.store.queue.enqueue import insert_jobs
+from holdbeat.store.queue.unstarted import EndedJob, cancel_unstarted, skip_unstarted
 from holdbeat.store.reads.jobs import load_jobs
 from holdbeat.store.reads.rows import GROUP, LISTED_RESULT_BYTES, group_of
 from holdbeat.store.topics import Topic
@@ -52,8 +54,18 @@ def load_group(tx: Transaction, group_id: str) -> tuple[JobGroup, list[Job]]:
     return group_of(tx, row), load_jobs(tx, ids, result_bytes=LISTED_RESULT_BYTES)
 
 
-def step_groups(tx: Transaction, group_ids: Sequence[str], outbox: Outbox) -> None:
+@dataclass(slots=True)
+class GroupEnds:
+    """What has ended by the steps of groups."""
+
+    jobs: list[EndedJob] = field(default_factory=list)
+    awaited_groups: dict[str, str] = field(default_factory=dict)
+    """The groups that jobs depend on, each with its status."""
+
+
+def step_groups(tx: Transaction, group_ids: Sequence[str], outbox: Outbox) -> GroupEnds:
     """Lets each group do what its policy says now, and ends it if that was all (INV-006)."""
+    ends = GroupEnds()
     for row in tx.rows(f"SELECT {GROUP} FROM job_groups WHERE id IN :ids ORDER BY id FOR UPDATE", ids=group_ids):
         group = group_of(tx, row)
         if group.status.is_terminal:
@@ -63,17 +75,20 @@ def step_groups(tx: Transaction, group_ids: Sequence[str], outbox: Outbox) -> No
         if step.open_gates:
             open_gates(tx, step.open_gates)
         if step.cancel:
-            _cancel(tx, step.cancel, step.reason, group.id, outbox)
+            ends.jobs += cancel_unstarted(tx, step.cancel, step.reason, outbox)
         if step.skip:
-            _skip(tx, step.skip, step.reason, group.id, outbox)
+            ends.jobs += skip_unstarted(tx, step.skip, step.reason, outbox)
         _move_on(tx, group, step.status, outbox)
+        if step.status.is_terminal and group.is_awaited:
+            ends.awaited_groups[group.id] = step.status
+    return ends
 
 
 def open_gates(tx: Transaction, job_ids: Sequence[str]) -> None:
-    """Lets gated jobs into the queue; one with a delay of its own still waits for that."""
+    """Lets jobs that waited for others into the queue; one with a delay of its own still waits for that."""
     tx.execute(
         "UPDATE jobs SET hold = CASE WHEN not_before > :now THEN 1 ELSE 0 END, ages_at = :now "
-        "WHERE id IN :ids AND hold IN (2, 3)",
+        "WHERE id IN :ids AND hold IN (2, 3, 5)",
         ids=job_ids,
         now=tx.now,
     )
@@ -110,44 +125,6 @@ def _members(tx: Transaction, group_id: str) -> list[Member]:
             )
         )
     return members
-
-
-def _cancel(tx: Transaction, ids: Sequence[str], reason: str, group_id: str, outbox: Outbox) -> None:
-    tx.execute(
-        "UPDATE jobs SET status = 'CANCELLED', finished_at = :now, cancel_requested_at = :now, cancel_reason = :reason "
-        "WHERE id IN :ids",
-        ids=ids,
-        now=tx.now,
-        reason=reason,
-    )
-    for job_id, webhook_url in tx.rows("SELECT id, webhook_url FROM jobs WHERE id IN :ids ORDER BY id", ids=ids):
-        tx.record(events.JOB_CANCELLED, job_id=job_id, group_id=group_id, reason=reason)
-        outbox.tell_job("job.cancelled", job_id, webhook_url)
-
-
-def _skip(tx: Transaction, ids: Sequence[str], reason: str, group_id: str, outbox: Outbox) -> None:
-    rows = tx.rows(
-        "UPDATE jobs SET status = 'SKIPPED', started_at = :now, finished_at = :now, cancel_reason = :reason "
-        "WHERE id IN :ids RETURNING id, type, resource, template_id, params, webhook_url",
-        ids=ids,
-        now=tx.now,
-        reason=reason,
-    )
-    run_ids = tx.new_ids(len(rows))
-    tx.insert(
-        "job_runs",
-        (
-            "id", "job_id", "type", "resource", "template_id", "params_snapshot", "fence", "started_at", "finished_at",
-            "status", "error",
-        ),
-        [
-            (run_id, row[0], row[1], row[2], row[3], row[4], 0, tx.now, tx.now, "SKIPPED", reason)
-            for row, run_id in zip(rows, run_ids, strict=True)
-        ],
-    )  # fmt: skip
-    for row, run_id in zip(rows, run_ids, strict=True):
-        tx.record(events.RUN_ENDED, job_id=row[0], run_id=run_id, group_id=group_id, status="SKIPPED", reason=reason)
-        outbox.tell_job("job.run.skipped", row[0], row[5])
 
 
 def _move_on(tx: Transaction, group: JobGroup, status: GroupStatus, outbox: Outbox) -> None:

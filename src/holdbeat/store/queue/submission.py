@@ -9,23 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdbeat.domain.bounds import check_line
+from holdbeat.domain.dependencies import check_refs
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
-from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
-from holdbeat.domain.job import Job, NewJob
+from holdbeat.domain.job import NewJob
 from holdbeat.domain.params import check_json
 from holdbeat.domain.redaction import refuse_marks, refuse_other_server
-from holdbeat.domain.submission import LONGEST_NAME, Layer, Submission, merged
+from holdbeat.domain.submission import Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.title import job_title
 from holdbeat.store.queue.ageing import PRIORITY_MAX
-from holdbeat.store.queue.enqueue import Enqueued, enqueue
-from holdbeat.store.queue.groups import create_group, load_group
 from holdbeat.store.queue.job_types import AnnouncedType, Catalogue
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.tracing import submit_span
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.work import Coalesced
 
 
 class Preparation:
@@ -100,6 +96,8 @@ class Preparation:
                             refusal.field = f"jobs[{index}].{refusal.field}"
                         raise
                 jobs.append(job)
+        if any(job.after or job.ref for job in jobs):
+            check_refs(jobs)
         return jobs
 
     def has_job_for(self, key: str) -> bool:
@@ -144,93 +142,6 @@ class Preparation:
 def prepare(tx: Transaction, submission: Submission) -> NewJob:
     """`Preparation.prepare` for a single one."""
     return Preparation(tx).prepare(submission)
-
-
-def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[Enqueued | Exception]:
-    """Prepares and stores batches of submissions; each batch whole or not at all, none because of another.
-
-    Refusals name the job of a batch that they are about. What is stored is what `enqueue` stores.
-    """
-    preparation = Preparation(tx)
-    preparation.expect([submission for batch in batches for submission in batch])
-    results: list[Enqueued | Exception] = []
-    good: list[Sequence[NewJob]] = []
-    places: list[int] = []
-    for index, batch in enumerate(batches):
-        try:
-            jobs = preparation.prepare_batch(batch)
-        except HoldbeatError as refusal:
-            results.append(refusal)
-            continue
-        results.append(Enqueued())
-        good.append(jobs)
-        places.append(index)
-    if good:
-        for index, result in zip(places, enqueue.many(tx, good), strict=True):
-            results[index] = result
-    return results
-
-
-submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many, batches_behind=True)
-
-
-def submit_group(
-    tx: Transaction,
-    name: str | None,
-    mode: GroupMode,
-    on_failure: OnFailure,
-    submissions: Sequence[Submission],
-) -> tuple[JobGroup, list[Job]]:
-    """Stores a group with all its members, or nothing.
-
-    Members may carry idempotency keys: if every one of them does, and all were used for the same requests by one group
-    of the same name, mode and policy, with the same members in the same order, that group is given back. Any other
-    meeting with a used key is a Conflict.
-    """
-    if name is not None:
-        check_line(name, "name", LONGEST_NAME)
-    if not submissions:
-        raise Invalid("A group needs at least one job.", code="empty_group", field="jobs")
-    members = Preparation(tx).prepare_batch(submissions)
-    known = _group_of_keys(tx, (name, mode, on_failure), members)
-    if known is not None:
-        return load_group(tx, known)
-    return create_group(tx, name, mode, on_failure, members)
-
-
-def _group_of_keys(
-    tx: Transaction, wanted: tuple[str | None, GroupMode, OnFailure], members: Sequence[NewJob]
-) -> str | None:
-    keys = [member.idempotency_key for member in members if member.idempotency_key is not None]
-    if not keys:
-        return None
-    tx.lock_pools(f"key:{key}" for key in keys)
-    held = {
-        row[0]: row[1:]
-        for row in tx.rows(
-            "SELECT idempotency_key, request_hash, sequence, group_id FROM jobs WHERE idempotency_key IN :keys",
-            keys=keys,
-        )
-    }
-    if not held and len(set(keys)) == len(keys):
-        return None
-    groups = {group for _, _, group in held.values()}
-    same = [
-        held.get(member.idempotency_key or "", (None, None))[:2] == (member.request_hash, sequence)
-        for sequence, member in enumerate(members)
-    ]
-    group = next(iter(groups), None)
-    if all(same) and len(groups) == 1 and group is not None:
-        found, jobs = load_group(tx, group)
-        if (found.name, found.mode, found.on_failure) == wanted and len({job.sequence for job in jobs}) == len(members):
-            return found.id
-    used = next((key for key in keys if key in held), keys[0])
-    raise Conflict(
-        f"The idempotency key {used!r} was used before, or twice in this group. Use new keys for a new group; send the "
-        "same group again, whole, to find it.",
-        code="idempotency_conflict",
-        field="idempotency_key",
-    )
 
 
 def _layer(template: JobTemplate) -> Layer:

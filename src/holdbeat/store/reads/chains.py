@@ -36,6 +36,20 @@ def tips_of(tx: Transaction, job_ids: Sequence[str]) -> list[str]:
     return [row[0] for row in rows]
 
 
+def tips_by_root(tx: Transaction, root_ids: Sequence[str]) -> dict[str, str]:
+    """For each of these jobs the newest of its chain; those that are gone are left out."""
+    if not root_ids:
+        return {}
+    rows = tx.rows(
+        "WITH RECURSIVE chain(root, id, retried_by) AS ("
+        " SELECT id, id, retried_by FROM jobs WHERE id IN :ids"
+        " UNION ALL SELECT chain.root, j.id, j.retried_by FROM chain JOIN jobs j ON j.id = chain.retried_by)"
+        " SELECT root, id FROM chain WHERE retried_by IS NULL",
+        ids=list(root_ids),
+    )
+    return {row[0]: row[1] for row in rows}
+
+
 def roots_of(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str]:
     """For each of these jobs the first of its chain; a manual retry begins a chain."""
     rows = tx.rows(

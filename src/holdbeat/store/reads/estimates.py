@@ -55,7 +55,7 @@ def estimate_start(tx: Transaction, job: Job, blockers: Blockers | None = None) 
 
     Unknown are: gated and paused jobs, those without a worker, and those behind a type that never ran.
     """
-    if job.status is not JobStatus.QUEUED or job.hold in (Hold.GATED, Hold.OVERLAPPED, Hold.WAITING):
+    if job.status is not JobStatus.QUEUED or job.hold in (Hold.GATED, Hold.OVERLAPPED, Hold.WAITING, Hold.BLOCKED):
         return None
     state = blockers or Blockers(tx)
     if {Blocker.PAUSED, Blocker.NO_WORKER} & set(state.of(job)):
@@ -63,7 +63,9 @@ def estimate_start(tx: Transaction, job: Job, blockers: Blockers | None = None) 
     ahead = types_ahead(tx, job)
     if ahead is None:
         return None
-    return _start_behind(tx, job, [each.type for each in waiting_requests(tx, job)] + ahead, state, job.not_before)
+    return _start_behind(
+        tx, job, [request.type for request in waiting_requests(tx, job)] + ahead, state, job.not_before
+    )
 
 
 def estimate_grant(tx: Transaction, reservation: Reservation, blockers: Blockers | None = None) -> datetime | None:
@@ -74,20 +76,20 @@ def estimate_grant(tx: Transaction, reservation: Reservation, blockers: Blockers
     ):
         return None
     line = waiting_requests(tx, reservation)
-    before = [each for each in line if (each.requested_at, each.id) < (reservation.requested_at, reservation.id)]
-    return _start_behind(tx, reservation, [each.type for each in before], state)
+    before = [other for other in line if (other.requested_at, other.id) < (reservation.requested_at, reservation.id)]
+    return _start_behind(tx, reservation, [other.type for other in before], state)
 
 
 def waiting_requests(tx: Transaction, work: Job | Reservation) -> list[Reservation]:
     """Direct requests that wait for a slot of the pool that `work` draws from, in the order of their coming."""
     condition, params = pool_condition(tx, work)
-    found = tx.rows(
+    rows = tx.rows(
         f"SELECT {RESERVATION} FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL "
         f"AND expires_at > :now AND {condition} ORDER BY requested_at, id",
         now=tx.now,
         **params,
     )
-    return [reservation_of(tx, row) for row in found]
+    return [reservation_of(tx, row) for row in rows]
 
 
 def _start_behind(
@@ -103,7 +105,7 @@ def _start_behind(
         slots=_slots(tx, work, state),
         running=running,
         ahead=line,
-        mean_s=mean_durations(tx, {*line, *(each.type for each in running)}),
+        mean_s=mean_durations(tx, {*line, *(execution.type for execution in running)}),
         not_before=not_before,
     )
 
@@ -144,7 +146,7 @@ def types_ahead(tx: Transaction, job: Job) -> list[str] | None:
     condition, params = pool_condition(tx, job)
     row = tx.one("SELECT effective_priority FROM jobs WHERE id = :id", id=job.id)
     effective = row[0] if row else job.priority
-    found = tx.rows(
+    rows = tx.rows(
         f"SELECT type FROM jobs WHERE status = 'QUEUED' AND hold = 0 AND {condition} AND id <> :id "
         "AND (effective_priority > :effective OR (effective_priority = :effective "
         "AND (position, created_at, id) < (:position, :created_at, :id))) "
@@ -156,4 +158,4 @@ def types_ahead(tx: Transaction, job: Job) -> list[str] | None:
         count=AHEAD_MAX + 1,
         **params,
     )
-    return None if len(found) > AHEAD_MAX else [row[0] for row in found]
+    return None if len(rows) > AHEAD_MAX else [row[0] for row in rows]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from holdbeat.domain.errors import NotFound
 from holdbeat.domain.job import Job
 from holdbeat.domain.run import JobRun
-from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of, short_run_columns
+from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of, short_run_columns, short_run_of
+from holdbeat.store.reads.upstreams import edges_of
 from holdbeat.store.transaction import Transaction
 
 
@@ -25,10 +26,10 @@ def load_jobs(tx: Transaction, ids: Sequence[str], *, result_bytes: int | None =
 
 def load_job(tx: Transaction, job_id: str) -> Job:
     """One Job, whole."""
-    found = load_jobs(tx, [job_id])
-    if not found:
+    jobs = load_jobs(tx, [job_id])
+    if not jobs:
         raise NotFound(f"There is no job {job_id}.", job_id=job_id)
-    return found[0]
+    return jobs[0]
 
 
 def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None = None) -> None:
@@ -37,9 +38,11 @@ def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None =
         return
     ids = [job.id for job in jobs]
     by_id = {job.id: job for job in jobs}
+    is_whole = result_bytes is None
     columns = RUN if result_bytes is None else short_run_columns(tx.dialect, "", result_bytes)
     for row in tx.rows(f"SELECT {columns} FROM job_runs WHERE job_id IN :ids", ids=ids):
-        by_id[row[1]].run = run_of(tx, row)
+        run = run_of(tx, row) if is_whole else short_run_of(tx, row)
+        by_id[run.job_id].run = run
     runs = {job.run.id: job for job in jobs if job.run is not None}
     if runs:
         for job_id, worker_id, heartbeat_at, expires_at in tx.rows(
@@ -58,6 +61,11 @@ def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None =
     ):
         job = by_id[retry_of]
         job.manual_retries = (*job.manual_retries, retry_id)
+    dependents = [job for job in jobs if job.on_upstream is not None]
+    if dependents:
+        edges = edges_of(tx, [job.chain_id for job in dependents])
+        for job in dependents:
+            job.after = tuple(edges.get(job.chain_id, ()))
 
 
 def load_run(tx: Transaction, run_id: str) -> JobRun:

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
+from holdbeat.store.jobs.expiry import expire_jobs, has_expired
 from holdbeat.store.recovery.recover_jobs import decide_job, recover_job, step_group
 from holdbeat.store.recovery.recover_leases import expire_reservation, recover_lease
 from holdbeat.store.recovery.recover_leases import why_expired as _why_expired
@@ -59,6 +60,8 @@ class Trouble:
     """RUNNING without a lease, or CANCELLED with an open run that nobody executes."""
     undecided: list[str] = field(default_factory=list)
     """FAILED without a retry or a verdict."""
+    has_expired: bool = False
+    """A job that waits has expired, and nobody claims."""
     reservations: list[str] = field(default_factory=list)
     """ACTIVE, but nobody waits for the answer any more."""
     groups: list[str] = field(default_factory=list)
@@ -78,6 +81,7 @@ class Trouble:
             or self.borrowed
             or self.jobs
             or self.undecided
+            or self.has_expired
             or self.reservations
             or self.groups
             or self.schedules
@@ -104,6 +108,7 @@ def find_trouble(
             "WHERE j.status = 'RUNNING' AND l.id IS NULL ORDER BY j.id",
         )
         + (_abandoned_cancels(tx) if thorough else []),
+        has_expired=has_expired(tx),
         undecided=_ids(tx, f"SELECT id FROM jobs WHERE {_undecided(tx)} ORDER BY id"),
         reservations=_forsaken_reservations(tx, terms, dead),
         groups=_stuck_groups(tx) if thorough else [],
@@ -129,6 +134,8 @@ def recovery_units(trouble: Trouble) -> list[RecoveryUnit]:
     units += [(end_unextended, (slot.reservation_id,)) for slot in trouble.borrowed]
     units += [(recover_job, (job_id,)) for job_id in trouble.jobs]
     units += [(decide_job, (job_id,)) for job_id in trouble.undecided]
+    if trouble.has_expired:
+        units.append((expire_jobs, ()))
     units += [
         (expire_reservation, (reservation_id, trouble.terms, trouble.dead_workers))
         for reservation_id in trouble.reservations
@@ -178,7 +185,7 @@ def _undecided(tx: Transaction) -> str:
 
 
 def _silent_leases(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> list[SilentLease]:
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT id, worker_id, heartbeat_at FROM leases "
         "WHERE worker_id IS NOT NULL AND (expires_at < :limit OR worker_id IN :dead) ORDER BY id",
         limit=_silent_before(tx, terms),
@@ -186,7 +193,7 @@ def _silent_leases(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> 
     )
     return [
         SilentLease(row[0], row[1], tx.instant(row[2]), ErrorKind.CRASH if row[1] in dead else ErrorKind.LOST)
-        for row in found
+        for row in rows
     ]
 
 
@@ -209,13 +216,13 @@ def _abandoned_cancels(tx: Transaction) -> list[str]:
 
 
 def _forsaken_reservations(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> list[str]:
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT r.id, r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at, r.kind "
         "FROM direct_reservations AS r INDEXED BY direct_reservations_active "
         "LEFT JOIN workers w ON w.id = r.owner "
         "WHERE r.status = 'ACTIVE' AND (r.kind = 'direct' OR r.granted_at IS NULL) ORDER BY r.id"
     )
-    return [row[0] for row in found if _why_expired(tx, row[1:], terms, dead)]
+    return [row[0] for row in rows if _why_expired(tx, row[1:], terms, dead)]
 
 
 def _stuck_groups(tx: Transaction) -> list[str]:

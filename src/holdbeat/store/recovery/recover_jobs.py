@@ -11,6 +11,7 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.params import dumps
 from holdbeat.domain.run import ErrorKind, JobRun, Outcome, RunStatus
+from holdbeat.store.dependencies.consequences import follow
 from holdbeat.store.jobs.end_runs import (
     Ending,
     Failure,
@@ -19,7 +20,6 @@ from holdbeat.store.jobs.end_runs import (
     end_runs,
     lock_groups_and_schedules,
 )
-from holdbeat.store.queue.groups import step_groups
 from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -54,7 +54,10 @@ def close_execution(tx: Transaction, job: Job, kind: ErrorKind, error: str, work
     if job.status in (JobStatus.RUNNING, JobStatus.CANCELLED):
         outcome = Outcome.failed(kind, error)
         company = (job.webhook_url, job.group_id, job.schedule_id)
-        end_runs(tx, [Ending(run_id, worker_id, outcome, job.id, job.status, job.cancel_reason, *company, job)])
+        ending = Ending(
+            run_id, worker_id, outcome, job.id, job.status, job.cancel_reason, *company, job, is_awaited=job.is_awaited
+        )
+        end_runs(tx, [ending])
         return "its run was closed"
     # Somebody wrote the job's end by hand and left the run open: the job stands, the run cannot stay open.
     _close_open_run(tx, run_id, kind, error)
@@ -92,7 +95,7 @@ def step_group(tx: Transaction, group_id: str) -> bool:
     lock_groups_and_schedules(tx, [group_id], [])
     before = _picture(tx, group_id)
     outbox = Outbox(tx)
-    step_groups(tx, [group_id], outbox)
+    follow(tx, {}, [group_id], (), outbox)
     outbox.write()
     if _picture(tx, group_id) == before:
         return False
@@ -140,10 +143,10 @@ def _tell_once(tx: Transaction, job: Job, event: str, outbox: Outbox) -> None:
 
 
 def _locked(tx: Transaction, job_id: str) -> Job | None:
-    company = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=job_id)
-    if company is None:
+    ids = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=job_id)
+    if ids is None:
         return None
-    lock_groups_and_schedules(tx, [company[0]], [company[1]])
+    lock_groups_and_schedules(tx, [ids[0]], [ids[1]])
     row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
     return None if row is None else job_of(tx, row)
 

@@ -29,11 +29,11 @@ def recover_lease(tx: Transaction, lease_id: str, kind: ErrorKind, heartbeat_at:
     Does nothing if the lease is gone, or was renewed after `heartbeat_at`, when it was found; or if it is to be `lost`
     but is not late any more, because the clock that said so has been set right.
     """
-    company = tx.one(
+    ids = tx.one(
         "SELECT j.group_id, j.schedule_id FROM leases l JOIN jobs j ON j.id = l.job_id WHERE l.id = :id", id=lease_id
     )
-    if company is not None:
-        lock_groups_and_schedules(tx, [company[0]], [company[1]])
+    if ids is not None:
+        lock_groups_and_schedules(tx, [ids[0]], [ids[1]])
     row = tx.one(f"SELECT {LEASE} FROM leases WHERE id = :id FOR UPDATE", id=lease_id)
     if row is None:
         return False

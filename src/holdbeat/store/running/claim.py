@@ -63,7 +63,11 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
         capacity.learn_throttles(throttles_in_force(tx))
     free_slots = FreeSlots(vacancy)
     claims = []
-    if tx.terms.direct_burst and waiting and (due := queue_turns(tx, limits, lanes, [_kind(each) for each in waiting])):
+    if (
+        tx.terms.direct_burst
+        and waiting
+        and (due := queue_turns(tx, limits, lanes, [_kind(reservation) for reservation in waiting]))
+    ):
         capacity.give_queue_turns(due)
         first = [lane for lane in lanes if any(pool.key in due for pool in limits.covering(*lane))]
         claims = _start_chosen(tx, vacancy, choose(tx, limits, first, capacity, free_slots), numbers)
@@ -76,7 +80,7 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     claims += _start_chosen(tx, vacancy, chosen, numbers)
     if tx.terms.direct_burst and (claims or served):
         started = [(claim.lease.resource, claim.lease.type) for claim in claims if claim.job is not None]
-        keep_streaks(tx, limits, [_kind(each) for each, _ in served], started)
+        keep_streaks(tx, limits, [_kind(reservation) for reservation, _ in served], started)
     return Filled(claims, _next_start(tx, capacity, lanes, waiting))
 
 
@@ -95,6 +99,8 @@ def _kind(reservation: Reservation) -> tuple[str, str]:
 
 
 def _next_start(tx: Transaction, capacity: Capacity, lanes: list[Lane], waiting: list[Reservation]) -> datetime | None:
-    kinds = {(lane.resource, lane.type) for lane in lanes} | {(each.resource, each.type) for each in waiting}
+    kinds = {(lane.resource, lane.type) for lane in lanes} | {
+        (reservation.resource, reservation.type) for reservation in waiting
+    }
     starts = [at for at in (capacity.next_permitted(*kind) for kind in kinds) if at is not None]
     return instant_of(tx, min(starts)) if starts else None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.reservation import Reservation
+from holdbeat.store.jobs.expiry import EXPIRING, expire_jobs
 from holdbeat.store.limits.in_force import VERSION, limits_of_version
 from holdbeat.store.limits.throttles import IS_THROTTLED
 from holdbeat.store.pausing import EVERYTHING, wait_for_pauses
@@ -29,7 +30,8 @@ class Lane(NamedTuple):
 _DELAYED = "FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1"
 _SIGNS = (
     f"SELECT (SELECT min(not_before) {_DELAYED}) <= :now, "
-    f"EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}, {IS_THROTTLED}"
+    f"EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}, {IS_THROTTLED}, "
+    f"(SELECT min(expires_at) {EXPIRING}) <= :now"
 )
 """The version of the limits, and whether there is anything besides ready jobs. Mostly there is not, and a claim need
 not look closer.
@@ -66,8 +68,11 @@ def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list
     apply_ageing(tx)
     wait_for_pauses(tx)
     signs, rows = tx.all_rows((_SIGNS, {"now": tx.now, "now_s": tx.now.timestamp()}), (_LANES[tx.dialect], {}))
-    ripe, paused, waiting, version, is_throttled = signs[0]
+    ripe, paused, waiting, version, is_throttled, has_expired = signs[0]
     limits = limits_of_version(tx, version)
+    if has_expired:
+        expire_jobs(tx)
+        rows = tx.rows(_LANES[tx.dialect])
     if ripe:
         promote(tx)
         apply_ageing(tx)

@@ -86,13 +86,13 @@ def extend(tx: Transaction, ids: Collection[str], reservation_s: float) -> list[
 
 def late_reservations(tx: Transaction, ids: Sequence[str], dead_workers: Collection[str]) -> set[str]:
     """Those of the given reservations that only the clock speaks against: their owner, if they have one, lives."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT r.id, r.owner FROM direct_reservations r LEFT JOIN workers w ON w.id = r.owner "
         "WHERE r.id IN :ids AND ((w.id IS NOT NULL AND w.stopped_at IS NULL) "
         "OR (r.owner IS NULL AND r.kind <> 'direct'))",
         ids=ids,
     )
-    return {row[0] for row in found if row[1] not in dead_workers}
+    return {row[0] for row in rows if row[1] not in dead_workers}
 
 
 def cancel_reservation(tx: Transaction, reservation_id: str, reason: str | None = None) -> Reservation:
@@ -142,21 +142,21 @@ def list_reservations(
     if (last := cursors.read(cursor, str)) is not None:
         where.append("id < :last")
         params["last"] = last[0]
-    found = tx.rows(
+    rows = tx.rows(
         f"SELECT {RESERVATION} FROM direct_reservations WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT :limit",
         **params,
     )
-    items = [reservation_of(tx, row) for row in found[:count]]
-    return Page(items, cursors.write(items[-1].id) if len(found) > count else None)
+    items = [reservation_of(tx, row) for row in rows[:count]]
+    return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
 
 
 def waiting_line(tx: Transaction) -> list[Reservation]:
     """All requests that wait for a slot, in the order in which they will be served (DIR-01)."""
-    found = tx.rows(
+    rows = tx.rows(
         f"SELECT {RESERVATION} FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL "
         "ORDER BY requested_at, id"
     )
-    return [reservation_of(tx, row) for row in found]
+    return [reservation_of(tx, row) for row in rows]
 
 
 def place_in_line(tx: Transaction, reservation_id: str) -> int | None:

@@ -154,7 +154,7 @@ def read_logs(
     tx: Transaction, run_id: str, after: int = 0, limit: int = 1000, *, emitted: bool = False
 ) -> list[LogLine]:
     """Lines of the log of a run or a direct request after a sequence number, in order; or what it emitted."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT sequence, at, stream, text FROM run_logs WHERE run_id = :id AND sequence > :after "
         f"AND {'' if emitted else 'NOT '}(stream IN :chunks) ORDER BY sequence LIMIT :limit",
         chunks=list(CHUNKS),
@@ -162,16 +162,16 @@ def read_logs(
         after=after,
         limit=limit,
     )
-    return [LogLine(row[0], tx.instant(row[1]), row[2], row[3]) for row in found]
+    return [LogLine(row[0], tx.instant(row[1]), row[2], row[3]) for row in rows]
 
 
 def list_artifacts(tx: Transaction, run_id: str) -> list[Artifact]:
     """The artifacts of a run by name, without their content."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT run_id, name, size, sha256, created_at, path FROM artifacts WHERE run_id = :id ORDER BY name",
         id=run_id,
     )
-    return [_artifact_of(tx, row) for row in found]
+    return [_artifact_of(tx, row) for row in rows]
 
 
 def read_artifact(tx: Transaction, run_id: str, name: str) -> Artifact:
@@ -215,15 +215,15 @@ def _held(tx: Transaction, entries: Iterable[_Fenced]) -> dict[str, tuple[str, i
 
     The rows are locked, so that no recovery can take a lease away between this look and the write.
     """
-    wanted = list(entries)
-    if not wanted:
+    reported = list(entries)
+    if not reported:
         return {}
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT id, worker_id, fence FROM leases WHERE id IN :ids ORDER BY id FOR UPDATE",
-        ids=sorted({entry.lease_id for entry in wanted}),
+        ids=sorted({entry.lease_id for entry in reported}),
     )
-    shown = {(entry.lease_id, *_holder(entry)) for entry in wanted}
-    return {row[0]: (row[1], row[2]) for row in found if (row[0], row[1], row[2]) in shown}
+    holders = {(entry.lease_id, *_holder(entry)) for entry in reported}
+    return {row[0]: (row[1], row[2]) for row in rows if (row[0], row[1], row[2]) in holders}
 
 
 def read_progress(tx: Transaction, run_id: str) -> tuple[float | None, str | None] | None:

@@ -40,7 +40,12 @@ CREATE TABLE jobs (
     partition TEXT NOT NULL DEFAULT '',
     title TEXT NOT NULL DEFAULT '',
     root_id TEXT,
-    waits TEXT
+    waits TEXT,
+    on_upstream TEXT CHECK (on_upstream IN ('cancel', 'skip', 'run')),
+    is_awaited INTEGER NOT NULL DEFAULT 0,
+    unique_key TEXT,
+    unique_while TEXT CHECK (unique_while IN ('queued', 'unfinished')),
+    expires_at TEXT
 );
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
@@ -58,6 +63,10 @@ CREATE INDEX jobs_running ON jobs (priority, position) WHERE status = 'RUNNING';
 CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED');
 CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by IS NULL AND permanently_failed = 0;
 CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
+-- A running job has its unique key only if it keeps it until it has ended.
+CREATE UNIQUE INDEX jobs_unique ON jobs (unique_key)
+    WHERE unique_key IS NOT NULL AND (status = 'QUEUED' OR (status = 'RUNNING' AND unique_while = 'unfinished'));
+CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE status = 'QUEUED' AND expires_at IS NOT NULL;
 CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
 CREATE UNIQUE INDEX jobs_continuation ON jobs (retry_of) WHERE retry_kind = 'continue';
 CREATE INDEX jobs_continued ON jobs (id) WHERE status = 'CONTINUED';
@@ -186,7 +195,8 @@ CREATE TABLE job_groups (
         CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'PARTIAL', 'CANCELLED')),
     created_at TEXT NOT NULL,
     started_at TEXT,
-    finished_at TEXT
+    finished_at TEXT,
+    is_awaited INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX job_groups_finished ON job_groups (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX job_groups_unfinished ON job_groups (id) WHERE status IN ('QUEUED', 'RUNNING');
@@ -399,8 +409,17 @@ CREATE TABLE events (
 );
 CREATE INDEX events_job ON events (job_id, id) WHERE job_id IS NOT NULL;
 CREATE INDEX events_batches ON events (at) WHERE batch IS NOT NULL;
--- Rare ones that the statistics count.
-CREATE INDEX events_counted ON events (name) WHERE name IN ('lease.stale_result', 'zombie.found');
+-- Events that are not part of every job's or schedule's life can be found by their name.
+CREATE INDEX events_rare ON events (name, id) WHERE name NOT IN ('job.queued', 'job.claimed', 'run.ended',
+    'job.continued', 'retry.created', 'schedule.fired', 'schedule.planned', 'reservation.requested',
+    'reservation.granted', 'reservation.released');
+
+-- One row for each label of a job, written name=value.
+CREATE TABLE job_labels (
+    label TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    PRIMARY KEY (label, job_id)
+) WITHOUT ROWID;
 
 CREATE TABLE api_keys (
     id TEXT PRIMARY KEY NOT NULL,
@@ -544,6 +563,21 @@ CREATE TABLE signals (
     sent_at TEXT NOT NULL,
     PRIMARY KEY (root_id, name, number)
 );
+
+-- What must end before a chain's first job may start; job_id is that job. upstream_id is a group, or the first job of a
+-- chain. Nothing is counted: a job may start when none of its rows is without met_at.
+CREATE TABLE dependencies (
+    job_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    upstream_id TEXT NOT NULL,
+    is_group INTEGER NOT NULL,
+    name TEXT,
+    met_at TEXT,
+    outcome TEXT,
+    PRIMARY KEY (job_id, number)
+) WITHOUT ROWID;
+CREATE INDEX dependencies_upstream ON dependencies (upstream_id);
+CREATE INDEX dependencies_unmet ON dependencies (job_id) WHERE met_at IS NULL;
 
 CREATE TABLE meta (
     key TEXT PRIMARY KEY NOT NULL,

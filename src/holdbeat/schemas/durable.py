@@ -1,0 +1,27 @@
+"""What a chain of jobs keeps: steps and signals."""
+
+from typing import Annotated, Any, TypedDict
+
+from holdbeat.schemas.base import Id, Instant, Keywords, request
+
+
+@request(payload={"by": "ann"})
+class SignalRequest(TypedDict, total=False):
+    payload: Annotated[Any, Keywords({"description": "JSON of up to 256 KB; null if it is left out."})]
+
+
+class Signal(TypedDict):
+    job_id: Annotated[Id, Keywords({"description": "the first job of the chain"})]
+    name: str
+    number: Annotated[int, Keywords({"description": "how many signals of this name the chain has by now"})]
+    sent_at: Instant
+
+
+class Step(TypedDict):
+    name: str
+    value: Any
+    is_cut: Annotated[bool, Keywords({"description": "whether the value is too long to be shown whole"})]
+    started_at: Instant
+    duration_s: float
+    size: int
+    run_id: Id

@@ -1,0 +1,201 @@
+"""Submitting: requests become jobs, with what they depend on, for the API, the CLI, the App and groups alike.
+
+Guards QUE-02 and DEP-04: a batch is decided whole before any of it is stored, and is stored with its edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from holdbeat.domain.bounds import check_line
+from holdbeat.domain.dependencies import Upstream
+from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
+from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
+from holdbeat.domain.job import Job, NewJob
+from holdbeat.domain.submission import LONGEST_NAME, Submission
+from holdbeat.store.dependencies.linking import NewEdges, known_upstreams, link
+from holdbeat.store.jobs.unique import enqueue_unique
+from holdbeat.store.queue.enqueue import Enqueued, enqueue
+from holdbeat.store.queue.groups import create_group, load_group
+from holdbeat.store.queue.submission import Preparation
+from holdbeat.store.reads.jobs import load_jobs
+from holdbeat.store.transaction import Transaction
+from holdbeat.store.work import Coalesced
+
+
+def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[Enqueued | Exception]:
+    """Prepares and stores batches of submissions; each batch whole or not at all, none because of another.
+
+    Refusals name the job of a batch that they are about. What is stored is what `enqueue` stores.
+    """
+    preparation = Preparation(tx)
+    preparation.expect([submission for batch in batches for submission in batch])
+    results: list[Enqueued | Exception] = []
+    good: list[Sequence[NewJob]] = []
+    places: list[int] = []
+    for index, batch in enumerate(batches):
+        try:
+            jobs = preparation.prepare_batch(batch)
+        except HoldbeatError as refusal:
+            results.append(refusal)
+            continue
+        results.append(Enqueued())
+        good.append(jobs)
+        places.append(index)
+    good, places = _without_unknown_upstreams(tx, good, places, results)
+    if good:
+        stored = _store(tx, good)
+        for index, result in zip(places, stored, strict=True):
+            results[index] = result
+        _link(tx, good, stored)
+    return results
+
+
+def _store(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqueued | Exception]:
+    """Stores batches; those with unique keys one after the other, so that each sees what the one before has stored."""
+    is_plain = [not any(job.unique_key for job in batch) for batch in batches]
+    if all(is_plain):
+        return enqueue.many(tx, batches)
+    others = [batch for batch, plain in zip(batches, is_plain, strict=True) if plain]
+    stored = iter(enqueue.many(tx, others) if others else ())
+    results: list[Enqueued | Exception] = []
+    for batch, plain in zip(batches, is_plain, strict=True):
+        try:
+            results.append(next(stored) if plain else enqueue_unique(tx, batch))
+        except HoldbeatError as refusal:
+            results.append(refusal)
+    return results
+
+
+def _without_unknown_upstreams(
+    tx: Transaction, batches: list[Sequence[NewJob]], places: list[int], results: list[Enqueued | Exception]
+) -> tuple[list[Sequence[NewJob]], list[int]]:
+    """The batches that name only what exists; the others are refused."""
+    if not any(job.after for batch in batches for job in batch):
+        return batches, places
+    known = known_upstreams(tx, (job for batch in batches for job in batch))
+    good: list[tuple[Sequence[NewJob], int]] = []
+    for batch, place in zip(batches, places, strict=True):
+        try:
+            known.check(batch)
+        except Invalid as refusal:
+            results[place] = refusal
+        else:
+            good.append((batch, place))
+    return [batch for batch, _ in good], [place for _, place in good]
+
+
+def _link(tx: Transaction, batches: Sequence[Sequence[NewJob]], stored: Sequence[Enqueued | Exception]) -> None:
+    """Stores the dependencies of what was new in each batch."""
+    links: dict[str, NewEdges] = {}
+    changed: list[Enqueued] = []
+    for batch, result in zip(batches, stored, strict=True):
+        if isinstance(result, Enqueued) and any(job.after for job in batch):
+            links |= {edges.job_id: edges for edges in _edges(batch, result.jobs, result.known)}
+            changed.append(result)
+    if links:
+        link(tx, list(links.values()))
+        jobs = {job.id: job for job in load_jobs(tx, list(links))}
+        for result in changed:
+            result.jobs[:] = [jobs.get(job.id, job) for job in result.jobs]
+
+
+def _edges(batch: Sequence[NewJob], jobs: Sequence[Job], known: Collection[str] = ()) -> list[NewEdges]:
+    refs = {request.ref: job.id for request, job in zip(batch, jobs, strict=True) if request.ref is not None}
+    return [
+        NewEdges(
+            job.id,
+            [
+                upstream if upstream.ref is None else Upstream(job_id=refs[upstream.ref], name=upstream.name)
+                for upstream in request.after
+            ],
+        )
+        for request, job in zip(batch, jobs, strict=True)
+        if request.after and job.id not in known
+    ]
+
+
+submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many, batches_behind=True)
+
+
+def submit_group(
+    tx: Transaction,
+    name: str | None,
+    mode: GroupMode,
+    on_failure: OnFailure,
+    submissions: Sequence[Submission],
+) -> tuple[JobGroup, list[Job]]:
+    """Stores a group with all its members, or nothing.
+
+    Members may carry idempotency keys: if every one of them does, and all were used for the same requests by one group
+    of the same name, mode and policy, with the same members in the same order, that group is given back. Any other
+    meeting with a used key is a Conflict.
+    """
+    if name is not None:
+        check_line(name, "name", LONGEST_NAME)
+    if not submissions:
+        raise Invalid("A group needs at least one job.", code="empty_group", field="jobs")
+    members = Preparation(tx).prepare_batch(submissions)
+    if any(member.unique_key for member in members):
+        raise Invalid(
+            "A member of a group is always a job of its own: leave out unique_key.",
+            code="unknown_field",
+            field="jobs.unique_key",
+        )
+    known = _group_of_keys(tx, (name, mode, on_failure), members)
+    if known is not None:
+        return load_group(tx, known)
+    if not any(member.after for member in members):
+        return create_group(tx, name, mode, on_failure, members)
+    if mode is GroupMode.SEQUENTIAL:
+        _refuse_two_orders(members)
+    known_upstreams(tx, members).check(members)
+    group, jobs = create_group(tx, name, mode, on_failure, members)
+    link(tx, _edges(members, jobs))
+    return load_group(tx, group.id)
+
+
+def _refuse_two_orders(members: Sequence[NewJob]) -> None:
+    late = next((index for index, member in enumerate(members) if index and member.after), None)
+    if late is not None:
+        raise Invalid(
+            "In a sequential group each job waits for the one before it; only the first may have after. Make the group "
+            "parallel, or submit the jobs as a batch.",
+            code="two_orders",
+            field=f"jobs[{late}].after",
+        )
+
+
+def _group_of_keys(
+    tx: Transaction, wanted: tuple[str | None, GroupMode, OnFailure], members: Sequence[NewJob]
+) -> str | None:
+    keys = [member.idempotency_key for member in members if member.idempotency_key is not None]
+    if not keys:
+        return None
+    tx.lock_pools(f"key:{key}" for key in keys)
+    held = {
+        row[0]: row[1:]
+        for row in tx.rows(
+            "SELECT idempotency_key, request_hash, sequence, group_id FROM jobs WHERE idempotency_key IN :keys",
+            keys=keys,
+        )
+    }
+    if not held and len(set(keys)) == len(keys):
+        return None
+    groups = {group for _, _, group in held.values()}
+    same = [
+        held.get(member.idempotency_key or "", (None, None))[:2] == (member.request_hash, sequence)
+        for sequence, member in enumerate(members)
+    ]
+    group = next(iter(groups), None)
+    if all(same) and len(groups) == 1 and group is not None:
+        found, jobs = load_group(tx, group)
+        if (found.name, found.mode, found.on_failure) == wanted and len({job.sequence for job in jobs}) == len(members):
+            return found.id
+    used = next((key for key in keys if key in held), keys[0])
+    raise Conflict(
+        f"The idempotency key {used!r} was used before, or twice in this group. Use new keys for a new group; send the "
+        "same group again, whole, to find it.",
+        code="idempotency_conflict",
+        field="idempotency_key",
+    )

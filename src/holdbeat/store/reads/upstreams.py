@@ -1,0 +1,67 @@
+"""Reading dependencies: what a chain depends on, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from holdbeat.domain.dependencies import Edge
+from holdbeat.store.reads.chains import tips_by_root
+from holdbeat.store.transaction import Transaction
+
+
+def edges_of(tx: Transaction, chain_ids: Sequence[str]) -> dict[str, list[Edge]]:
+    """The dependencies of chains by the id of their first job, in the order in which they were given."""
+    edges: dict[str, list[Edge]] = {}
+    for chain_id, upstream_id, is_group, name, met_at, outcome in tx.rows(
+        "SELECT job_id, upstream_id, is_group, name, met_at, outcome FROM dependencies WHERE job_id IN :ids "
+        "ORDER BY job_id, number",
+        ids=sorted(set(chain_ids)),
+    ):
+        edges.setdefault(chain_id, []).append(Edge(upstream_id, bool(is_group), name, tx.time(met_at), outcome))
+    return edges
+
+
+def upstream_results(tx: Transaction, chain_id: str) -> list[dict[str, Any]]:
+    """What a handler may read of its upstreams: {name, id, status, result} each; of a group {job id: result}."""
+    edges = edges_of(tx, [chain_id]).get(chain_id, [])
+    jobs = _job_results(tx, [edge.upstream_id for edge in edges if not edge.is_group])
+    groups = _group_results(tx, [edge.upstream_id for edge in edges if edge.is_group])
+    return [
+        {
+            "name": edge.name,
+            "id": edge.upstream_id,
+            "status": edge.outcome,
+            "result": (groups if edge.is_group else jobs).get(edge.upstream_id),
+        }
+        for edge in edges
+    ]
+
+
+def _job_results(tx: Transaction, root_ids: Sequence[str]) -> dict[str, Any]:
+    """The results of chains by the id of their first job: that of the last one."""
+    tips = tips_by_root(tx, root_ids)
+    if not tips:
+        return {}
+    rows = tx.rows("SELECT job_id, artifacts -> 'result' FROM job_runs WHERE job_id IN :ids", ids=sorted(tips.values()))
+    results = {row[0]: _value(row[1]) for row in rows}
+    return {root_id: results.get(tip_id) for root_id, tip_id in tips.items()}
+
+
+def _group_results(tx: Transaction, group_ids: Sequence[str]) -> dict[str, list[Any]]:
+    """For each group the results of its members in their order; None for one that did not complete."""
+    results: dict[str, list[Any]] = {}
+    if not group_ids:
+        return results
+    for group_id, artifacts in tx.rows(
+        "SELECT j.group_id, r.artifacts -> 'result' FROM jobs j LEFT JOIN job_runs r ON r.job_id = j.id "
+        "WHERE j.group_id IN :ids AND j.retried_by IS NULL ORDER BY j.group_id, j.sequence, j.id",
+        ids=list(group_ids),
+    ):
+        results.setdefault(group_id, []).append(_value(artifacts))
+    return results
+
+
+def _value(text: Any) -> Any:
+    return json.loads(text) if isinstance(text, str) else text

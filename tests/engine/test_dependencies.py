@@ -1,0 +1,78 @@
+"""Jobs that depend on others, from Python: named by handles, groups, ids and calls of one batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdbeat import App, Context
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import Hold, JobStatus
+from tests.engine import durable_jobs
+
+pytestmark = pytest.mark.asyncio
+
+FAST: dict[str, Any] = {"slots": 2, "concurrency": "unlimited", "heartbeat_s": 1, "lease_s": 10}
+
+
+def make_app(url: str) -> App:
+    app = App(url, **FAST)
+    app.job(name="thread", retries=0)(durable_jobs.reads_upstream)
+    app.job(name="task", retries=0)(durable_jobs.reads_upstream_async)
+    app.job(name="process", retries=0, isolation="process")(durable_jobs.reads_upstream)
+
+    @app.job(retries=0)
+    async def crawl(ctx: Context, site: str) -> list[str]:
+        return [f"{site}/1", f"{site}/2"]
+
+    @app.job(retries=0)
+    async def breaks(ctx: Context) -> None:
+        raise RuntimeError("broken")
+
+    @app.job(retries=0)
+    async def total(ctx: Context) -> int:
+        return sum(len(result) for result in ctx.upstream.values())
+
+    return app
+
+
+@pytest.mark.rule("DEP-03")
+@pytest.mark.parametrize("kind", ["thread", "task", "process"])
+async def test_a_handler_reads_the_results_of_what_it_waited_for_by_name(kind: str, store_url: str) -> None:
+    app = make_app(store_url)
+    pages = app.call("crawl", site="a.example")
+    broken = app.call("breaks")
+    report = app.with_options(after={"pages": pages, "broken": broken}, on_upstream="run").call(kind)
+    handles = await app.enqueue_many([pages, broken, report])
+    assert handles[2].job.hold is Hold.BLOCKED
+    async with app.running():
+        job = await handles[2].wait(40)
+    assert job.run is not None
+    assert job.status is JobStatus.COMPLETED, job.run.error
+    assert job.run.result == [["a.example/1", "a.example/2"], None, "FAILED", ["pages", "broken"]]
+    app.close()
+
+
+@pytest.mark.rule("DEP-01", "DEP-03")
+async def test_handles_ids_and_groups_can_be_waited_for(store_url: str) -> None:
+    app = make_app(store_url)
+    first = await app.enqueue("crawl", site="a")
+    second = await app.enqueue("crawl", site="b")
+    group, _ = await app.group([app.call("crawl", site=site) for site in "cde"], mode="parallel")
+    handle = await app.with_options(after=[first, second.id, group]).enqueue("total")
+    async with app.running():
+        job = await handle.wait(40)
+    assert job.run is not None
+    assert job.run.result == 2 + 2 + 3
+    app.close()
+
+
+@pytest.mark.rule("DEP-04")
+async def test_a_call_that_is_not_stored_together_cannot_be_waited_for(store_url: str) -> None:
+    app = make_app(store_url)
+    with pytest.raises(Invalid, match="enqueue both together"):
+        await app.with_options(after=app.call("crawl", site="a")).enqueue("total")
+    with pytest.raises(Invalid, match="handles of jobs"):
+        await app.with_options(after=[3]).enqueue("total")
+    app.close()
