@@ -127,6 +127,7 @@ class Context(StepCalls, WaitCalls):
         *,
         run_id: str,
         type: str,
+        title: str = "",
         fence: int,
         slot: int | None = None,
         reports: Reports,
@@ -145,6 +146,8 @@ class Context(StepCalls, WaitCalls):
         """The id of this run."""
         self.type = type
         """The name of the job type."""
+        self.title = title or type
+        """One line that says what the work is about."""
         self.fence = fence
         """Grows with every claim in the store. Send it with your writes: their receiver can refuse smaller ones."""
         self.slot = slot
