@@ -46,6 +46,18 @@ async def echo(x: int = 1, text: str | None = None) -> dict[str, Any]:
     return {"x": x, "text": text}
 
 
+async def talk(ctx: Context, gate: str | None = None, words: int = 3) -> str:
+    """Emits words and an object, with a wait between them if a gate is named."""
+    ctx.log("begins to talk")
+    for number in range(words):
+        ctx.emit(f"word{number} ")
+    ctx.progress(0.5, "half")
+    if gate is not None:
+        await hold(gate)
+    ctx.emit({"done": True})
+    return "said"
+
+
 async def anything(**params: Any) -> dict[str, Any]:
     return params
 
@@ -99,6 +111,8 @@ def job_types() -> list[JobType]:
         JobType.from_function(anything),
         JobType.from_function(hold),
         JobType.from_function(hold, "narrow_hold", resource="narrow"),
+        JobType.from_function(talk),
+        JobType.from_function(talk, "narrow_talk", resource="narrow"),
         JobType.from_function(hold, "impatient", timeout=0.2, cancel_grace=0.1),
         JobType.from_function(fail, retries=0),
         JobType.from_function(fail_for_good),

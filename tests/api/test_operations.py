@@ -23,7 +23,17 @@ from tests.api.conftest import Serve
 from tests.api.operation_cases import World, ask, cases
 from tests.api.serving import Served, unique
 
-SPECIAL = ("direct", "reserve_slot", "get_artifact", "wait_job", "follow_logs", "events", "endpoints.test")
+SPECIAL = (
+    "direct",
+    "reserve_slot",
+    "get_artifact",
+    "wait_job",
+    "follow_logs",
+    "follow_chunks",
+    "stream_direct",
+    "events",
+    "endpoints.test",
+)
 """Methods of the client that are no single operation, and exist in both all the same."""
 
 
@@ -35,7 +45,16 @@ def names_of_operations() -> list[str]:
 
 
 CANNOT_BE_REFUSED = frozenset(
-    {"stats", "list_limits", "list_attention", "webhook_secret", "wait_job", "follow_logs", "events"}
+    {
+        "stats",
+        "list_limits",
+        "list_attention",
+        "webhook_secret",
+        "wait_job",
+        "follow_logs",
+        "follow_chunks",
+        "events",
+    }
 )
 CANNOT_BE_ANSWERED = frozenset({"redeliver"})
 """It needs a delivery that was given up, which takes longer than a test should."""
@@ -109,6 +128,7 @@ def test_every_method_of_the_client_is_an_operation_with_the_same_arguments() ->
         "close",
         "url",
         "submit",
+        "one_stream",
         "health",
         "readiness",
         "metrics",

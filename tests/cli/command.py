@@ -30,6 +30,15 @@ async def story(ctx: Context, prompt: str = "a fox", words: int = 3) -> dict:
 
 
 @app.job(retries=0)
+async def tale(ctx: Context, words: int = 3) -> str:
+    ctx.log("begins")
+    for number in range(words):
+        ctx.emit(f"word{number} ")
+    ctx.emit({"done": True})
+    return "told"
+
+
+@app.job(retries=0)
 def broken(ctx: Context, why: str = "no reason") -> None:
     raise ValueError(why)
 

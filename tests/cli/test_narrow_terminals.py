@@ -113,10 +113,11 @@ def test_top_shows_all_there_is_where_there_is_room() -> None:
 
 def test_top_lists_direct_requests_while_there_are_some() -> None:
     instants = {"requested_at": "2026-11-16T05:01:02.000Z", "granted_at": None, "finished_at": None}
-    one = {"id": "r", "status": "ACTIVE", "type": "story", "resource": "gpu", "outcome": None, **instants}
+    what = {"type": "story", "title": "story about a fox", "client": "anna", "resource": "gpu"}
+    one = {"id": "r", "status": "ACTIVE", "outcome": None, **what, **instants}
     lines = drawn(fitted_screen({**look(), "direct": [one]}, "sqlite:///holdbeat.db", 120, 40), 120, 40)
-    assert "story" in lines[lines.index("DIRECT REQUESTS") + 2]
-    assert "DIRECT REQUESTS" not in drawn(fitted_screen(look(), "sqlite:///holdbeat.db", 120, 40), 120, 40)
+    assert "story" in lines[lines.index("RESERVATIONS") + 2]
+    assert "RESERVATIONS" not in drawn(fitted_screen(look(), "sqlite:///holdbeat.db", 120, 40), 120, 40)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])

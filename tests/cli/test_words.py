@@ -54,7 +54,7 @@ def test_top_lists_direct_requests(server: Server) -> None:
         while "ACTIVE" not in server.command("reservations", "--status", "ACTIVE").out:
             assert waiting.poll() is None
         lines = server.command("top", "--once").lines
-        section = lines[lines.index("DIRECT REQUESTS") : lines.index("WORKERS")]
+        section = lines[lines.index("RESERVATIONS") : lines.index("WORKERS")]
         assert any("slow" in line and "ACTIVE" in line for line in section)
     finally:
         waiting.terminate()

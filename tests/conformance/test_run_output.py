@@ -152,13 +152,13 @@ def test_an_artifact_beyond_the_limit_is_refused(store: PersistenceAdapter) -> N
 
 
 @pytest.mark.rule("EXE-03", "DEC-004")
-def test_a_direct_request_may_speak_too(store: PersistenceAdapter, clock: ManualClock) -> None:
+def test_a_direct_request_keeps_what_its_handler_reports(store: PersistenceAdapter, clock: ManualClock) -> None:
     ask_directly(store)
     lease = claim_one(store).lease
     assert store.write_sync(append_logs, [said(lease, 1, "hello\n", clock)]) == set()
     assert store.write_sync(progress, [far(lease, 0.5, None, clock)]) == set()
     assert store.write_sync(store_artifact, kept(lease, "picture"))
-    assert (count(store, "run_logs"), count(store, "progress"), count(store, "artifacts")) == (0, 0, 1)
+    assert (count(store, "run_logs"), count(store, "progress"), count(store, "artifacts")) == (1, 1, 1)
 
 
 def test_nothing_to_say_is_nothing_to_write(store: PersistenceAdapter) -> None:

@@ -57,7 +57,7 @@ def test_prints_and_log_records_of_every_kind_of_handler_are_in_its_run_and_as_j
 
 @pytest.mark.rule("LOG-01")
 @pytest.mark.parametrize("level", ["info", "debug"])
-def test_the_line_of_a_failed_run_has_type_and_error_and_at_debug_the_traceback(
+def test_the_line_of_a_failed_run_has_type_title_and_error_and_at_debug_the_traceback(
     sqlite_ground: Field, level: str
 ) -> None:
     worker, jobs = run_all(sqlite_ground, "fail", "fail_in_process", log_format="json", log_level=level)
@@ -65,7 +65,9 @@ def test_the_line_of_a_failed_run_has_type_and_error_and_at_debug_the_traceback(
     for type_, job in jobs.items():
         (line,) = [one for one in lines if one.get("run") == job.run.id and one["logger"] == "holdbeat.run" and
                    one.get("type") == type_]  # fmt: skip
-        assert line["message"] == f"a run of {type_} failed: ValueError: the shop is closed"
+        assert line["title"] == job.title
+        what = type_ if job.title == type_ else f"{type_} ({job.title})"
+        assert line["message"] == f"a run of {what} failed: ValueError: the shop is closed"
         assert (line["level"], line["error_kind"], line["job"]) == ("warning", "error", job.id)
         assert ("Traceback" in line.get("exception", "")) == (level == "debug")
         assert 'raise ValueError("the shop is closed")' in log_of(sqlite_ground, job)

@@ -52,3 +52,8 @@ def slot_number(ctx: Context) -> int | None:
 def told_to_wait() -> None:
     """A call that is answered "later", in a process of its own."""
     raise RateLimited("come back", retry_after="1s")
+
+
+def talk_in_process(ctx: Context) -> None:
+    ctx.emit("once ")
+    ctx.emit({"n": 1})

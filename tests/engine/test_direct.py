@@ -296,6 +296,7 @@ async def test_a_request_whose_withdrawal_is_owed_is_not_kept_from_expiring(stor
         waiting = [await ask(on_stage, name) for name in ("gone", "patient")]
         ids = [row[0] for row in rows(app.store, "SELECT id FROM direct_reservations ORDER BY id")]
         clock.advance(5)
+        await until(lambda: len(direct._waiting) == 2)
         direct._owed[ids[0]] = "the client went away"
         store, extended = app.store, []
 

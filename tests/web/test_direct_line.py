@@ -43,7 +43,7 @@ def test_those_who_wait_are_shown_in_order_with_the_words_of_the_explanation(ser
             expect(rows.nth(1)).to_have_id(f"line-{second}")
             expect(rows.nth(0)).to_contain_text("narrow_hold")
             expect(rows.nth(0)).to_contain_text("It has waited")
-            expect(rows.nth(0).get_by_role("link")).to_have_attribute("href", f"/ui/jobs/{job['id']}")
+            expect(rows.nth(0).get_by_role("link").nth(1)).to_have_attribute("href", f"/ui/jobs/{job['id']}")
             expect(rows.nth(1)).to_contain_text("narrow")
         explained = served.client.get(f"/api/reservations/{second}/explain").json()
         for reason in explained["reasons"]:

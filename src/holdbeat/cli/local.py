@@ -112,22 +112,29 @@ class LocalBackend:
 
     def follow_logs(self, job_id: str, *, after: int = 0) -> Generator[Any, None, None]:
         """Lines as they are written, each once, until the run has ended."""
-        from holdbeat.operations.checks import existing_id
-        from holdbeat.operations.jobs import has_whole_log, job_and_lines, line_json
+        from holdbeat.operations.output import job_output, line_json
 
-        existing_id(job_id, "job")
+        yield from self._follow(job_output, line_json, job_id, after, False)
+
+    def follow_chunks(self, job_id: str, *, after: int = 0) -> Generator[Any, None, None]:
+        """What the handler emits, as it does so, until the run has ended."""
+        from holdbeat.operations.output import chunk_json, job_output
+
+        yield from self._follow(job_output, chunk_json, job_id, after, True)
+
+    def _follow(self, read: Any, form: Any, id_: str, after: int, emitted: bool) -> Generator[Any, None, None]:
         woken = threading.Event()
         unsubscribe = self.store.listen(lambda topics: woken.set())
         try:
             while True:
                 woken.clear()
-                job, lines = self.store.read_sync(job_and_lines, job_id, after, PAGE)
-                for line in lines:
+                output = self.store.read_sync(read, id_, after, PAGE, emitted)
+                for line in output.lines:
                     after = line.sequence
-                    yield line_json(line)
-                if lines:
+                    yield form(line)
+                if output.lines:
                     continue
-                if has_whole_log(job):
+                if output.is_whole:
                     return
                 woken.wait(POLL_S)
         finally:
@@ -176,6 +183,19 @@ class LocalBackend:
             self.store, self.settings, self.context, type, dict(params or {}), wait_s, preempt=preempt
         )
         return asyncio.run(request)
+
+    def stream_direct(
+        self,
+        type: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        wait_s: float | None = None,
+        preempt: bool = False,
+    ) -> Generator[Any, None, None]:
+        """The same as a stream of messages: how it waits, what it emits, its result."""
+        from holdbeat.cli.local_direct import stream
+
+        yield from stream(self.store, self.settings, self.context, type, dict(params or {}), wait_s, preempt=preempt)
 
     def slot(self, resource: str, *, ttl_s: float = 60, wait_s: float | None = None) -> SlotLoan:
         """A slot of the resource for work of your own, held while a `with` block runs."""

@@ -10,14 +10,17 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from typing import Any
 
 from holdbeat import __version__
+from holdbeat.client.messages import Message
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.engine.direct_execution import DirectExecutionHandler
 from holdbeat.operations.direct import run_direct
+from holdbeat.operations.direct_stream import DirectEvent, stream_direct
 from holdbeat.operations.operation import OperationContext
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
@@ -35,6 +38,48 @@ async def run_direct_locally(
     preempt: bool = False,
 ) -> dict[str, Any]:
     """Runs the type in the next free slot of some worker and answers as the API does."""
+    async with _known_owner(store, settings) as handler:
+        return await run_direct(handler, context, type_, params, wait_s, preempt)
+
+
+def stream(
+    store: PersistenceAdapter,
+    settings: Settings,
+    context: OperationContext,
+    type_: str,
+    params: dict[str, Any],
+    wait_s: float | None,
+    *,
+    preempt: bool = False,
+) -> Generator[Message, None, None]:
+    """The same as a stream of what happens."""
+
+    async def events() -> AsyncGenerator[DirectEvent, None]:
+        async with (
+            _known_owner(store, settings) as handler,
+            contextlib.aclosing(stream_direct(store, handler, context, type_, params, wait_s, preempt)) as messages,
+        ):
+            async for message in messages:
+                yield message
+
+    with asyncio.Runner() as runner:
+        coming = events()
+        try:
+            while (event := runner.run(_next(coming))) is not None:
+                if event.error is not None:
+                    raise event.error
+                yield Message(event.name, str(event.sequence), event.data)
+        finally:
+            runner.run(coming.aclose())
+
+
+async def _next(events: AsyncGenerator[DirectEvent, None]) -> DirectEvent | None:
+    return await anext(events, None)
+
+
+@contextlib.asynccontextmanager
+async def _known_owner(store: PersistenceAdapter, settings: Settings) -> AsyncIterator[DirectExecutionHandler]:
+    """Makes direct requests as a process that the store knows while the block runs."""
     owner = IdSource().new(store.clock.now())
     terms = settings.lease_terms
     me = Worker(owner, WorkerKind.CLI, socket.gethostname(), os.getpid(), slots=0, version=__version__)
@@ -53,7 +98,7 @@ async def run_direct_locally(
 
         staying = asyncio.create_task(stay_known())
         try:
-            return await run_direct(handler, context, type_, params, wait_s, preempt)
+            yield handler
         finally:
             staying.cancel()
             with contextlib.suppress(asyncio.CancelledError, HoldbeatError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -13,23 +13,27 @@ from holdbeat.cli.arguments import INSTANT, without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.options import JSON, LIMIT, example, reaching
 from holdbeat.cli.output import shown, without_controls
+from holdbeat.domain.errors import HoldbeatError
 
 _IDS = ("job", "run", "worker", "group", "schedule")
 
 
-@click.command(epilog=example("holdbeat logs JOB -f"))
-@click.argument("job_id", metavar="JOB")
+@click.command(epilog=example("holdbeat logs JOB -f", "holdbeat logs JOB --output -f"))
+@click.argument("reference", metavar="JOB|RESERVATION")
 @click.option("-f", "--follow", is_flag=True, help="Print lines as they are written, until the run has ended.")
+@click.option("--output", "emitted", is_flag=True, help="Print what the handler emitted instead of its log.")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only lines after this sequence number.")
 @click.option("--times", is_flag=True, help="Start each line with its time and stream.")
 @JSON
 @reaching
-def logs(backend: Backend, job_id: str, follow: bool, after: int, times: bool, as_json: bool) -> None:
-    """Print what the handler of a JOB logged; with --json one object to a line."""
+def logs(backend: Backend, reference: str, follow: bool, emitted: bool, after: int, times: bool, as_json: bool) -> None:
+    """Print what the handler of a job or a direct request logged; with --json one object to a line."""
 
     def write(line: Mapping[str, Any]) -> None:
         if as_json:
             click.echo(json.dumps(line, ensure_ascii=False))
+        elif emitted:
+            click.echo(chunk_text(line["chunk"]), nl=False)
         else:
             before = f"{line['at']} {line['stream']} " if times else ""
             click.echo(before + without_controls(str(line["text"])))
@@ -37,16 +41,30 @@ def logs(backend: Backend, job_id: str, follow: bool, after: int, times: bool, a
             sys.stdout.flush()
 
     if follow:
-        for line in backend.follow_logs(job_id, after=after):
-            write(line)
+        for entry in (backend.follow_chunks if emitted else backend.follow_logs)(reference, after=after):
+            write(entry)
         return
+    read: Callable[..., Any] = backend.get_chunks if emitted else backend.get_logs
+    try:
+        page: Mapping[str, Any] = read(reference, after=after)
+    except HoldbeatError as no_job:
+        if no_job.code != "not_found":
+            raise
+        read = backend.get_reservation_chunks if emitted else backend.get_reservation_logs
+        page = read(reference, after=after)
     while True:
-        page = backend.get_logs(job_id, after=after)
         for line in page["items"]:
             write(line)
         if page["next_cursor"] is None:
             return
-        after = int(page["next_cursor"])
+        page = read(reference, after=int(page["next_cursor"]))
+
+
+def chunk_text(chunk: Any) -> str:
+    """A piece of output for a terminal: text as it is, JSON on a line of its own."""
+    if not isinstance(chunk, str):
+        return json.dumps(chunk, ensure_ascii=False) + "\n"
+    return without_controls(chunk) if sys.stdout.isatty() else chunk
 
 
 @click.command(

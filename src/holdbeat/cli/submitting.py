@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from typing import Any
 
@@ -11,9 +10,10 @@ import click
 from holdbeat.cli.arguments import DURATION, INSTANT, labels, params_of, without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.completion import job_types
+from holdbeat.cli.direct_output import print_direct, print_stream
 from holdbeat.cli.job_tables import job_fields
 from holdbeat.cli.options import JSON, example, reaching
-from holdbeat.cli.output import print_json, say, show, shown, without_controls
+from holdbeat.cli.output import show, shown
 from holdbeat.cli.string_params import send_as_meant
 from holdbeat.cli.waiting import ticking, wait_in_sight
 
@@ -126,12 +126,15 @@ def _type_and_words(words: tuple[str, ...], template: str | None) -> tuple[tuple
     return words[1:], words[0]
 
 
-@click.command(epilog=example("holdbeat direct story prompt='a fox' --wait-timeout 30s"))
+@click.command(
+    epilog=example("holdbeat direct story prompt='a fox' --wait-timeout 30s", "holdbeat direct story --stream")
+)
 @click.argument("type_", metavar="TYPE", shell_complete=job_types)
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object; KEY=VALUE goes over them.")
 @click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this for a slot.")
 @click.option("--preempt", is_flag=True, help="May interrupt a preemptible job if no slot is free.")
+@click.option("--stream", "streams", is_flag=True, help="Print what the handler emits, as it does so.")
 @JSON
 @reaching
 def direct(
@@ -141,23 +144,18 @@ def direct(
     source: str | None,
     wait_s: float | None,
     preempt: bool,
+    streams: bool,
     as_json: bool,
 ) -> None:
     """Run a job TYPE in the next free slot, ahead of the queue, and print its result."""
+    params = params_of(words, source)
+    if streams:
+        return print_stream(backend.stream_direct(type_, params, wait_s=wait_s, preempt=preempt), as_json=as_json)
     with ticking(f"{shown(type_)} waits for a slot, or runs"):
         answer = send_as_meant(
             backend,
             words,
-            {"type": type_, "params": params_of(words, source)},
+            {"type": type_, "params": params},
             lambda request: backend.direct(type_, request["params"], wait_s=wait_s, preempt=preempt),
         )
-    if as_json:
-        print_json(answer)
-    elif answer["outcome"] == "SKIPPED":
-        say(f"SKIPPED: {shown(answer.get('reason'))}")
-    else:
-        result = answer["result"]
-        if isinstance(result, str):
-            click.echo(without_controls(result) if sys.stdout.isatty() else result)
-        else:
-            print_json(result)
+    print_direct(answer, as_json=as_json)

@@ -88,7 +88,7 @@ def _sections(look: dict[str, Any]) -> list[tuple[str, list[Drawn], int]]:
     slots = sorted(stats["resources"].items(), key=lambda item: (-item[1]["waiting"], -item[1]["used"], item[0]))
     # Most of the time there is no direct request, and then no line is spent on them.
     direct = look["direct"]
-    direct_section = [("DIRECT REQUESTS", [reservations_table(direct)], len(direct))] if direct else []
+    direct_section = [("RESERVATIONS", [reservations_table(direct)], len(direct))] if direct else []
     # Limits by resource alone stand among the slots already.
     limits = [limit for limit in look["limits"] if _is_told(limit)]
     limit_section = [("LIMITS", [limits_table(limits)], len(limits))] if limits else []

@@ -65,7 +65,7 @@ class Reservation:
     client: str | None = None
     """Who asked: the name of the key, the command line, or the address of the client."""
     ttl_s: float | None = None
-    """For how long a borrowed slot is held without being extended."""
+    """For how long a slot without a handler is held without being extended."""
     number: int | None = None
     """That of its slot within the resource, from 0; None where nothing limits the slots of the resource."""
 

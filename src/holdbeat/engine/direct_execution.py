@@ -81,13 +81,20 @@ class DirectExecutionHandler(Service):
     name: ClassVar[str] = "direct"
 
     def __init__(
-        self, store: PersistenceAdapter, owner: str | None, *, direct_wait_s: float = 300, reservation_s: float = 600
+        self,
+        store: PersistenceAdapter,
+        owner: str | None,
+        *,
+        direct_wait_s: float = 300,
+        reservation_s: float = 600,
+        lease_s: float = 300,
     ) -> None:
         self._extend_s = min(EXTEND_S, reservation_s / 4)
         super().__init__(store, self._extend_s)
         self._owner = owner
         self._direct_wait_s = direct_wait_s
         self._reservation_s = reservation_s
+        self._lease_s = lease_s
         self._waiting: set[str] = set()
         """Reservations for which somebody waits here."""
         self._granter = SlotGranter(store)
@@ -129,10 +136,11 @@ class DirectExecutionHandler(Service):
         params: dict[str, Any],
         wait_s: float | None = None,
         client: str | None = None,
+        on_reserved: Callable[[Reservation], None] = lambda reservation: None,
         *,
         preempt: bool = False,
     ) -> DirectResult:
-        """Runs `type_` in the next free slot and returns how it went.
+        """Runs `type_` in the next free slot and returns how it went. `on_reserved` is told when it is in line.
 
         Raises Invalid for an unknown type or unfit params, Unavailable without a worker for it or while shutting
         down, WaitedTooLong if no slot became free in time. If the caller is cancelled, so is the request.
@@ -147,7 +155,7 @@ class DirectExecutionHandler(Service):
                 code="no_worker",
             )
         reserving = self.store.write(reserve, work, self._owner, self._reservation_s, client)
-        return _result(await self._obtain(reserving, wait_s, lambda reservation: False))
+        return _result(await self._obtain(reserving, wait_s, lambda reservation: False, on_reserved=on_reserved))
 
     async def borrow(
         self, resource: str, ttl_s: float, wait_s: float | None = None, client: str | None = None
@@ -190,6 +198,7 @@ class DirectExecutionHandler(Service):
             wait_s=self._reservation_s,
             owner=self._owner,
             type_=type_,
+            ttl_s=self._lease_s,
             title=title,
             client=client,
         )
@@ -231,6 +240,7 @@ class DirectExecutionHandler(Service):
         wait_s: float | None,
         is_served: Callable[[Reservation], bool],
         longest_s: float | None = None,
+        on_reserved: Callable[[Reservation], None] = lambda reservation: None,
     ) -> Reservation:
         """Waits until a reservation has what it is for, or has ended. If the caller is cancelled, it is withdrawn."""
         longest_s = self._direct_wait_s if longest_s is None else longest_s
@@ -244,6 +254,7 @@ class DirectExecutionHandler(Service):
             # Shielded: a client that goes away just now must not leave a reservation behind that nobody knows of.
             reservation = await asyncio.shield(made)
             self._waiting.add(reservation.id)
+            on_reserved(reservation)
             while not (reservation.status is not ReservationStatus.ACTIVE or is_served(reservation)):
                 await self._wait(reservation, patience_s, until, woken)
                 reservation = await self.store.read(load_reservation, reservation.id)

@@ -75,6 +75,7 @@ class Executor:
         context = Context(
             run_id=lease.id,
             type=work.type,
+            title=work.title,
             fence=lease.fence,
             slots=lease.slot_numbers,
             reports=reports,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import ClassVar
 
-from holdbeat.engine.run_reports import FLUSH_S, RunReports
+from holdbeat.engine.run_reports import CHUNK_FLUSH_S, FLUSH_S, RunReports
 from holdbeat.engine.service import Service
 
 POLL_S = 5.0
@@ -38,4 +38,5 @@ class ReportFlush(Service):
         if self._reports.is_empty:
             await super()._rest(POLL_S)
         if not self._reports.is_empty and not self._stopping:
-            await super()._rest(pause_s)
+            # The first chunk wakes it from the longer rest.
+            await super()._rest(CHUNK_FLUSH_S if self._reports.has_chunks else pause_s)

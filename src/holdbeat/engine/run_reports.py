@@ -24,6 +24,7 @@ from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.artifact_files import make_private
 from holdbeat.store.running.run_output import (
+    CHUNKS,
     ArtifactEntry,
     LogEntry,
     ProgressEntry,
@@ -40,6 +41,8 @@ T = TypeVar("T")
 log = logging.getLogger("holdbeat.engine")
 
 FLUSH_S = 0.2
+CHUNK_FLUSH_S = 0.03
+"""What handlers emit is waited for by somebody."""
 IN_STORE_MAX = 10 * 1024 * 1024
 """An artifact that is kept in the database may have this many bytes."""
 
@@ -54,6 +57,8 @@ class RunReports:
         self._logs: list[LogEntry] = []
         self._progress: dict[str, ProgressEntry] = {}
         self._writing = asyncio.Lock()
+        self.has_chunks = False
+        """Whether something that a handler emitted waits to be written."""
         self.on_first: Callable[[], None] = lambda: None
         """Called from any thread when something waits to be written and nothing did before."""
 
@@ -64,6 +69,8 @@ class RunReports:
         with self._lock:
             is_first = self.is_empty
             self._logs.append(entry)
+            is_first |= not self.has_chunks and entry.stream in CHUNKS
+            self.has_chunks |= entry.stream in CHUNKS
         if is_first:
             self.on_first()
 
@@ -106,6 +113,7 @@ class RunReports:
     def _take_collected(self) -> tuple[list[LogEntry], dict[str, ProgressEntry]]:
         with self._lock:
             logs, self._logs = self._logs, []
+            self.has_chunks = False
             steps, self._progress = self._progress, {}
         return logs, steps
 

@@ -107,10 +107,7 @@ class Supervisor:
         )
         self.dispatcher.renewed_at = self.heartbeat.renewed_at
         self.recovery = ZombieRecovery(store, terms, settings.recover_s)
-        self.direct = DirectExecutionHandler(
-            store, self.worker.id, direct_wait_s=settings.direct_wait_s, reservation_s=settings.reservation_s
-        )
-        self.direct.running, self.direct.let_go = self.dispatcher.running, self.dispatcher.let_go
+        self.direct = self._direct_execution()
         self.services = [*self._own_services(), *more_services]
         if not any(service.watches_clock for service in self.services):
             self.services.append(ClockWatchService(store))
@@ -122,6 +119,19 @@ class Supervisor:
         self._background: set[asyncio.Task[None]] = set()
         self.is_stopping = False
         self._end_capture: Callable[[], None] = lambda: None
+
+    def _direct_execution(self) -> DirectExecutionHandler:
+        """It shares with the dispatcher what is held here, so that the heartbeat and a shutdown see both."""
+        settings = self.settings
+        direct = DirectExecutionHandler(
+            self.store,
+            self.worker.id,
+            direct_wait_s=settings.direct_wait_s,
+            reservation_s=settings.reservation_s,
+            lease_s=settings.lease_s,
+        )
+        direct.running, direct.let_go = self.dispatcher.running, self.dispatcher.let_go
+        return direct
 
     def _own_services(self) -> list[Service]:
         """What every process with a worker or an API runs beside the dispatcher."""

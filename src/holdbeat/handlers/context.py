@@ -19,9 +19,10 @@ from holdbeat.domain.clock import Clock, SystemClock
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job
-from holdbeat.domain.params import storable_text
+from holdbeat.domain.params import dumps, storable_text
 from holdbeat.handlers.step_calls import PlainStepCalls, StepCalls
 from holdbeat.handlers.stop import StopReason, StopSignal
+from holdbeat.handlers.to_json import as_params
 from holdbeat.handlers.upstreams import Upstreams
 from holdbeat.handlers.wait_calls import PlainWaitCalls, WaitCalls
 
@@ -33,6 +34,8 @@ MAX_LOG_BYTES = 1_048_576
 DEFAULT_SUSPEND_S = 5.0
 """A handler that waits for less does so in place; for longer, its run ends meanwhile."""
 TRUNCATED = "[output truncated]\n"
+TEXT_CHUNK, JSON_CHUNK = "chunk", "chunk.json"
+"""The streams of what a handler emits. It is kept beside the lines of the log, and counted apart."""
 _LINE_LIMIT = 8192
 _ARTIFACT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")
 
@@ -124,6 +127,7 @@ class Context(StepCalls, WaitCalls):
         *,
         run_id: str,
         type: str,
+        title: str = "",
         fence: int,
         slots: Sequence[int] = (),
         reports: Reports,
@@ -142,6 +146,8 @@ class Context(StepCalls, WaitCalls):
         """The id of this run."""
         self.type = type
         """The name of the job type."""
+        self.title = title or type
+        """One line that says what the work is about."""
         self.fence = fence
         """Grows with every claim in the store. Send it with your writes: their receiver can refuse smaller ones."""
         self.slots = tuple(slots)
@@ -166,7 +172,7 @@ class Context(StepCalls, WaitCalls):
             left_s = (deadline - self._clock.now()).total_seconds()
             self._ends_at = self._clock.monotonic() + left_s
         self._log_lock = threading.Lock()
-        self._log_left = max_log_bytes
+        self._log_left = self._chunks_left = max_log_bytes
         self._artifact_writes: ArtifactWrites | None = None
         self._pieces: dict[str, str] | None = None
         """Of each stream the beginning of a line that is not complete yet."""
@@ -219,8 +225,33 @@ class Context(StepCalls, WaitCalls):
         """Adds a line to the log of the run, as print does."""
         self.write_log("log", " ".join(str(part) for part in parts) + "\n")
 
+    def emit(self, chunk: object) -> None:
+        """Streams a piece of output to whoever follows the run: text as it is, anything else as JSON.
+
+        Pieces are kept with the run, in order, up to 1 MB in all; then a mark, and nothing more.
+        """
+        if isinstance(chunk, str):
+            self._write_chunk(TEXT_CHUNK, chunk)
+        else:
+            try:
+                text = dumps(as_params(chunk))
+            except (TypeError, ValueError) as error:
+                raise Invalid(f"emit takes text, or what can be JSON: {error}", code="invalid_chunk") from None
+            self._write_chunk(JSON_CHUNK, text)
+
+    def _write_chunk(self, stream: str, text: str) -> None:
+        with self._log_lock:
+            if self._chunks_left < 0 or not text:
+                return
+            self._chunks_left -= len(text.encode("utf-8", "replace"))
+            if self._chunks_left < 0:
+                stream, text = TEXT_CHUNK, TRUNCATED
+        _attempt(lambda: self._reports.log(stream, storable_text(text)))
+
     def write_log(self, stream: str, text: str) -> None:
         """Adds text to one stream of the log; beyond the cap for the whole run nothing is kept but a mark."""
+        if stream in (TEXT_CHUNK, JSON_CHUNK):
+            return self._write_chunk(stream, text)
         with self._log_lock:
             if self._log_left <= 0 or not text:
                 return

@@ -30,14 +30,15 @@ def log_output(ctx: Context, source: str, text: str, level: int = logging.INFO) 
 
 
 def log_failure(ctx: Context, outcome: Outcome) -> None:
-    """One line for a run that failed: its type and error, and the traceback where debug lines are written."""
+    """One line for a run that failed: type, title and error, and the traceback where debug lines are written."""
     if outcome.status is not RunStatus.FAILED:
         return
     level = logging.INFO if outcome.error_kind in _NO_FAULT else logging.WARNING
     if not log.isEnabledFor(level):
         return
-    fields = {**_ids(ctx), "type": ctx.type, "error_kind": str(outcome.error_kind)}
-    words = (ctx.type, outcome.error)
+    fields = {**_ids(ctx), "type": ctx.type, "title": ctx.title, "error_kind": str(outcome.error_kind)}
+    what = ctx.type if ctx.title == ctx.type else f"{ctx.type} ({ctx.title})"
+    words = (what, outcome.error)
     record = log.makeRecord(log.name, level, __file__, 0, "a run of %s failed: %s", words, None, extra=fields)
     if ctx.traceback and log.isEnabledFor(logging.DEBUG):
         record.exc_text = ctx.traceback

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import iso
+from holdbeat.domain.redaction import redacted_params
 from holdbeat.domain.reservation import Reservation, ReservationKind, ReservationOutcome, ReservationStatus
 from holdbeat.domain.views import reservation_json
 from holdbeat.observe.explain_limits import rate_limited, resource_full, throttled
@@ -22,6 +23,7 @@ from holdbeat.store.running.reservations import (
     load_reservation,
     place_in_line,
 )
+from holdbeat.store.running.run_output import read_progress
 from holdbeat.store.transaction import Transaction
 
 
@@ -42,8 +44,16 @@ def reservations_page(
 
 
 def reservation_with_estimate(tx: Transaction, reservation_id: str) -> dict[str, Any]:
-    """One Reservation as JSON, with its estimated start."""
-    return _with_estimates(tx, [load_reservation(tx, reservation_id)])[0]
+    """One Reservation as JSON, with its estimated start, and what is kept of a direct request."""
+    reservation = load_reservation(tx, reservation_id)
+    progress = read_progress(tx, reservation_id)
+    return {
+        **_with_estimates(tx, [reservation])[0],
+        "params": redacted_params(reservation.type, reservation.params),
+        "progress": None if progress is None else {"fraction": progress[0], "message": progress[1]},
+        "result": reservation.result,
+        "error_kind": reservation.error_kind,
+    }
 
 
 def _with_estimates(tx: Transaction, reservations: Sequence[Reservation]) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from holdbeat.observe.log_writer import QueuedHandler
 from holdbeat.store.event_lines import Line
 
 FIELDS: Final = (
-    "event", "job", "run", "worker", "fence", "group", "schedule", "type", "error_kind", "source", "data",
+    "event", "job", "run", "worker", "fence", "group", "schedule", "type", "title", "error_kind", "source", "data",
 )  # fmt: skip
 """What our records carry beside their message."""
 LEVELS: Final = ("debug", "info", "warning", "error")

@@ -3,12 +3,13 @@ a local command."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.bounds import check_duration_s, check_flag, check_line
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid, Unavailable
 from holdbeat.domain.job import SHELL
-from holdbeat.domain.reservation import ReservationOutcome
+from holdbeat.domain.reservation import Reservation, ReservationOutcome
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.views import slot_json
 from holdbeat.engine.direct_execution import DirectExecutionHandler, DirectResult, WaitedTooLong
@@ -38,6 +39,7 @@ async def run_direct(
     params: Any = None,
     wait_s: Any = None,
     preempt: Any = None,
+    on_reserved: Callable[[Reservation], None] = lambda reservation: None,
 ) -> dict[str, Any]:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
     check_line(type_, "type", 200)
@@ -50,7 +52,7 @@ async def run_direct(
     if wait_s is not None:
         check_duration_s(wait_s, "wait_s", 0, 86_400)
     preempts = preempt is not None and check_flag(preempt, "preempt")
-    return direct_answer(await handler.request(type_, params, wait_s, context.caller, preempt=preempts))
+    return direct_answer(await handler.request(type_, params, wait_s, context.caller, on_reserved, preempt=preempts))
 
 
 DEFAULT_TTL_S = 60.0

@@ -1,4 +1,4 @@
-"""Operations on jobs: list, edit while queued, cancel, retry, move, explain, read logs."""
+"""Operations on jobs: list, edit while queued, cancel, retry, move, explain."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.bounds import check_line, check_whole_number
-from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.redaction import kept_params
@@ -31,15 +30,11 @@ from holdbeat.store.reads.event_log import events_of_job
 from holdbeat.store.reads.find_jobs import search_jobs
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.pagination import Cursors, Page
-from holdbeat.store.running.run_output import LogLine, read_logs
 
 if TYPE_CHECKING:
-    from holdbeat.domain.job import Job
     from holdbeat.store.transaction import Transaction
 
-LOG_PAGE = 500
 EVENT_PAGE = 500
-LAST_LINE = 2**62
 
 
 @reads
@@ -173,46 +168,3 @@ def job_events(
     events = [logged.event for logged in events_of_job(tx, job_id, count + 1, after=last[0] if last else 0)]
     page = events[:count]
     return page_json(Page(page, cursors.write(page[-1].id) if len(events) > count else None), event_json)
-
-
-@reads
-def get_logs(
-    tx: Transaction,
-    context: OperationContext,
-    job_id: str,
-    *,
-    after: int | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
-) -> Any:
-    """Read what a job's handler logged."""
-    start = check_whole_number(0 if after is None else after, "after", 0, LAST_LINE)
-    if cursor is not None:
-        if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 20 and int(cursor) <= LAST_LINE):
-            raise Invalid(f"cursor must be a whole number from 0 to {LAST_LINE}.", code="out_of_range", field="cursor")
-        start = max(start, int(cursor))
-    count = check_whole_number(LOG_PAGE if limit is None else limit, "limit", 1, LOG_PAGE)
-    _, lines = job_and_lines(tx, job_id_of(tx, job_id), start, count)
-    next_cursor = str(lines[-1].sequence) if len(lines) == count else None
-    return {"items": [line_json(line) for line in lines], "next_cursor": next_cursor}
-
-
-def job_and_lines(tx: Transaction, job_id: str, after: int, limit: int) -> tuple[Job, list[LogLine]]:
-    """A job and the next lines of its log: for those who follow it until the job has ended."""
-    job = load_job(tx, job_id)
-    return job, read_logs(tx, job.run.id, after, limit) if job.run else []
-
-
-def has_whole_log(job: Job) -> bool:
-    """Whether no more lines can come: a run writes its last line before it ends."""
-    return job.status.is_terminal and (job.run is None or job.run.status is not None)
-
-
-def line_json(line: LogLine) -> dict[str, Any]:
-    """One entry of the log, without the line break at its end."""
-    return {
-        "sequence": line.sequence,
-        "at": iso(line.at),
-        "stream": line.stream,
-        "text": line.text.removesuffix("\n"),
-    }

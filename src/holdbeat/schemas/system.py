@@ -61,9 +61,11 @@ class SlotRequest(TypedDict):
 class ExtendRequest(TypedDict, total=False):
     """For how long from now."""
 
-    ttl_s: Annotated[
-        Annotated[float, Keywords({"minimum": 1, "maximum": 86_400})] | None,
-        Keywords({"description": "Without it, as long again as it was reserved for."}),
+    ttl_s: NotRequired[
+        Annotated[
+            Annotated[float, Keywords({"minimum": 1, "maximum": 86_400})] | None,
+            Keywords({"description": "Without it, as long again as it was reserved for."}),
+        ]
     ]
 
 
@@ -74,6 +76,11 @@ class BorrowedSlot(TypedDict):
     expires_at: Annotated[Instant, Keywords({"description": "When it is lost unless it is extended."})]
     slot: Annotated[int | None, Keywords({"description": "Its number within the resource, from 0."})]
     fence: Annotated[int, Keywords({"description": "Grows with every start of work in the store."})]
+
+
+class ReservationProgress(TypedDict):
+    fraction: float | None
+    message: str | None
 
 
 class Reservation(TypedDict):
@@ -95,6 +102,15 @@ class Reservation(TypedDict):
     outcome: Literal["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"] | None
     error: str | None
     estimated_start: Annotated[Instant | None, Keywords({"description": "Of one that waits, where it can be known."})]
+
+
+class ReservationDetail(Reservation):
+    """A reservation with what is kept of a direct request."""
+
+    params: JsonObject
+    progress: ReservationProgress | None
+    result: Any
+    error_kind: str | None
 
 
 # --- webhooks -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.redaction import REDACTED
 from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, reservation_json
 from holdbeat.observe.explain import explain_job
-from holdbeat.observe.explain_reservation import explain_reservation
+from holdbeat.observe.explain_reservation import explain_reservation, reservation_with_estimate
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.queue.groups import group_name, load_group, member_counts
 from holdbeat.store.queue.job_types import list_types
@@ -146,6 +146,15 @@ def read_direct(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "in_line": waiting,
         "recent": [reservation_json(item) for item in list_reservations(tx, limit=20).items if not item.waits],
         "direct_wait_s": ask.service.settings.direct_wait_s,
+    }
+
+
+def read_reservation(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    reservation = reservation_with_estimate(tx, ask.id("reservation"))
+    return {
+        "title": reservation["title"],
+        "reservation": reservation,
+        "why": explain_reservation(tx, reservation["id"]),
     }
 
 

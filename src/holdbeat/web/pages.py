@@ -61,6 +61,7 @@ PAGES = (
     Page("/ui/groups", "groups.html", "Groups", "groups", jobs.read_groups),
     Page("/ui/groups/{id}", "group.html", "Group", "groups", jobs.read_group),
     Page("/ui/direct", "direct.html", "Direct request", "direct", jobs.read_direct),
+    Page("/ui/reservations/{id}", "reservation.html", "Reservation", "direct", jobs.read_reservation),
     Page("/ui/schedules", "schedules.html", "Schedules", "schedules", schedules.read_schedules),
     Page("/ui/schedules/new", "new_schedule.html", "New schedule", "schedules", forms.read_new_schedule),
     Page("/ui/schedules/{id}", "schedule.html", "Schedule", "schedules", schedules.read_schedule),

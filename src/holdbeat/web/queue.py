@@ -25,17 +25,23 @@ REASONS = {
     Blocker.DELAYED: "delayed",
     Blocker.GROUP_PREDECESSOR: "an earlier job of its group must end first",
     Blocker.OVERLAP: "the previous job of its schedule must end first",
+    Blocker.UPSTREAM: "a job that it comes after must end first",
+    Blocker.WAITING: "waits for what its handler asked for",
     Blocker.PAUSED: "paused",
     Blocker.RESOURCE_FULL: "all slots are in use",
     Blocker.RATE_LIMITED: "its rate permits no start yet",
     Blocker.THROTTLED: "who it calls asked to wait",
     Blocker.POLICY: "the program's policy does not permit it",
-    Blocker.WAITING: "its handler waits",
-    Blocker.RESERVATION_WAITING: "a direct request goes first",
+    Blocker.RESERVATION_WAITING: "a direct request, a borrowed slot or a gate goes first",
     Blocker.NO_WORKER: "no worker for this type",
     Blocker.WORKERS_BUSY: "all workers are busy",
 }
-_UNKNOWN = frozenset({Blocker.GROUP_PREDECESSOR, Blocker.OVERLAP, Blocker.PAUSED, Blocker.NO_WORKER})
+_UNKNOWN = frozenset(
+    {
+        Blocker.GROUP_PREDECESSOR, Blocker.OVERLAP, Blocker.UPSTREAM, Blocker.WAITING, Blocker.PAUSED,
+        Blocker.NO_WORKER,
+    }
+)  # fmt: skip
 """What keeps a job for a time that nobody can tell."""
 
 

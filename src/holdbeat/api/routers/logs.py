@@ -1,4 +1,4 @@
-"""Logs of a job: page by page, or followed live."""
+"""Logs and output of jobs and direct requests: page by page, or followed live."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdbeat.api.context import ApiContext
 from holdbeat.api.event_feed import HEARTBEAT_S, sse_text
 from holdbeat.api.problem import answer
 from holdbeat.api.request import ApiRequest
-from holdbeat.api.routes import Parameter, Routes
+from holdbeat.api.routes import Endpoint, Parameter, Routes
 from holdbeat.api.stream_access import KEY_ID, while_admitted
 from holdbeat.domain.errors import HoldbeatError, Invalid
-from holdbeat.operations import jobs
+from holdbeat.operations import output
+from holdbeat.operations.operation import Operation
 from holdbeat.schemas.base import Page
-from holdbeat.schemas.jobs import LogLine
-from holdbeat.store.reads.jobs import load_job
+from holdbeat.schemas.jobs import Chunk, LogLine
 from holdbeat.store.topics import Topic
 
 routes = Routes("jobs")
@@ -28,52 +28,74 @@ STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 POLL_S = 0.5
 
 
-@routes.get(
-    "/api/jobs/{id}/logs",
-    answers={200: (Page[LogLine], EVENT_STREAM)},
-    parameters=(
-        Parameter("follow", "Stream lines as they are written, until the run has ended.", {"type": "boolean"}),
-        Parameter(
-            "after",
-            "Only lines after this sequence number.",
-            {"type": "integer", "minimum": 0, "maximum": jobs.LAST_LINE},
-        ),
-        Parameter(
-            "limit",
-            "How many lines at most.",
-            {"type": "integer", "minimum": 1, "maximum": jobs.LOG_PAGE, "default": jobs.LOG_PAGE},
-        ),
-        Parameter("cursor", "`next_cursor` of the page before.", {"type": "string", "pattern": "^[0-9]{1,18}$"}),
-        Parameter(
-            "Last-Event-ID",
-            "Where a stream that was cut off continues.",
-            {"type": "string", "pattern": "^[0-9]{1,18}$"},
-            place="header",
-        ),
+PARAMETERS = (
+    Parameter("follow", "Stream it as it is written, until the run has ended.", {"type": "boolean"}),
+    Parameter(
+        "after",
+        "Only what comes after this sequence number.",
+        {"type": "integer", "minimum": 0, "maximum": output.LAST_LINE},
+    ),
+    Parameter(
+        "limit",
+        "How many at most.",
+        {"type": "integer", "minimum": 1, "maximum": output.LOG_PAGE, "default": output.LOG_PAGE},
+    ),
+    Parameter("cursor", "`next_cursor` of the page before.", {"type": "string", "pattern": "^[0-9]{1,18}$"}),
+    Parameter(
+        "Last-Event-ID",
+        "Where a stream that was cut off continues.",
+        {"type": "string", "pattern": "^[0-9]{1,18}$"},
+        place="header",
     ),
 )
-async def get_job_logs(request: ApiRequest) -> Response:
-    """Read what a job's handler logged, or follow it live with `follow=true` (server-sent events)."""
-    job_id = request.id("job")
-    after = request.whole("after", 0, 0, jobs.LAST_LINE) or 0
-    limit = request.whole("limit", None, 1, jobs.LOG_PAGE)
-    cursor = request.text("cursor")
-    if not request.flag("follow"):
-        return answer(await request.run(jobs.get_logs, job_id, after=after, limit=limit, cursor=cursor))
-    await request.context.store.read_for_client(load_job, job_id)
-    last = request.header("last-event-id")
-    if last is not None:
-        if not (last.isascii() and last.isdigit() and len(last) < 19):
-            raise Invalid(
-                f"{last[:60]!r} is no id of a line of a log; continue from an id that the stream gave you, or leave "
-                "it out.",
-                code="invalid_cursor",
-                field="Last-Event-ID",
-            )
-        after = int(last)
-    elif cursor is not None:
-        after = max(after, request.whole("cursor", 0, 0, jobs.LAST_LINE) or 0)
-    return streamed(request, _follow(request.context, job_id, after))
+
+
+def _reading(operation: Operation, read: output.ReadOutput, noun: str, *, emitted: bool) -> Endpoint:
+    """Serves an output: pages of it, or all of it as it is written."""
+
+    async def serve(request: ApiRequest) -> Response:
+        id_ = request.id(noun)
+        after = request.whole("after", 0, 0, output.LAST_LINE) or 0
+        limit = request.whole("limit", None, 1, output.LOG_PAGE)
+        cursor = request.text("cursor")
+        if not request.flag("follow"):
+            return answer(await request.run(operation, id_, after=after, limit=limit, cursor=cursor))
+        await request.context.store.read_for_client(read, id_, after, 1, emitted)
+        last = request.header("last-event-id")
+        if last is not None:
+            if not (last.isascii() and last.isdigit() and len(last) < 19):
+                raise Invalid(
+                    f"{last[:60]!r} is no id of this stream; continue from an id that the stream gave you, or leave "
+                    "it out.",
+                    code="invalid_cursor",
+                    field="Last-Event-ID",
+                )
+            after = int(last)
+        elif cursor is not None:
+            after = max(after, request.whole("cursor", 0, 0, output.LAST_LINE) or 0)
+        return streamed(request, _follow(request.context, read, id_, after, emitted))
+
+    serve.__name__ = f"get_job_{operation.__name__[4:]}" if noun == "job" else operation.__name__
+    serve.__doc__ = f"{(operation.__doc__ or '')[:-1]}, or follow it live with `follow=true` (server-sent events)."
+    return serve
+
+
+for _noun, _path, _logs, _chunks, _read in (
+    ("job", "/api/jobs/{id}", output.get_logs, output.get_chunks, output.job_output),
+    (
+        "reservation",
+        "/api/reservations/{id}",
+        output.get_reservation_logs,
+        output.get_reservation_chunks,
+        output.reservation_output,
+    ),
+):
+    routes.get(f"{_path}/logs", answers={200: (Page[LogLine], EVENT_STREAM)}, parameters=PARAMETERS)(
+        _reading(_logs, _read, _noun, emitted=False)
+    )
+    routes.get(f"{_path}/chunks", answers={200: (Page[Chunk], EVENT_STREAM)}, parameters=PARAMETERS)(
+        _reading(_chunks, _read, _noun, emitted=True)
+    )
 
 
 def streamed(request: ApiRequest, messages: AsyncGenerator[bytes, None]) -> Response:
@@ -86,27 +108,30 @@ def streamed(request: ApiRequest, messages: AsyncGenerator[bytes, None]) -> Resp
     return StreamingResponse(admitted, 200, STREAM_HEADERS, EVENT_STREAM)
 
 
-async def _follow(context: ApiContext, job_id: str, after: int) -> AsyncGenerator[bytes, None]:
-    """Lines as they are written, each once, until the log is whole."""
+async def _follow(
+    context: ApiContext, read: output.ReadOutput, id_: str, after: int, emitted: bool
+) -> AsyncGenerator[bytes, None]:
+    """Entries as they are written, each once, until the output is whole."""
+    name, form = ("chunk", output.chunk_json) if emitted else ("log", output.line_json)
     woken = asyncio.Event()
-    topics = {Topic.LOGS, Topic.READY, Topic.SLOTS, Topic.CANCEL}
+    topics = {Topic.LOGS, Topic.READY, Topic.SLOTS, Topic.CANCEL, Topic.DIRECT}
     unsubscribe = context.store.on_topics(asyncio.get_running_loop(), topics, woken.set)
     silent_s = 0.0
     try:
-        yield b": holdbeat log\n\n"
+        yield f": holdbeat {name}\n\n".encode()
         while not context.feed.is_closed:
             woken.clear()
             try:
-                job, lines = await context.store.read_for_client(jobs.job_and_lines, job_id, after, jobs.LOG_PAGE)
+                part = await context.store.read_for_client(read, id_, after, output.LOG_PAGE, emitted)
             except HoldbeatError:
                 return
-            if lines:
-                after = lines[-1].sequence
+            if part.lines:
+                after = part.lines[-1].sequence
                 silent_s = 0.0
-                yield b"".join(sse_text(str(line.sequence), "log", jobs.line_json(line)) for line in lines)
+                yield b"".join(sse_text(str(line.sequence), name, form(line)) for line in part.lines)
                 continue
-            if jobs.has_whole_log(job):
-                yield sse_text(str(after), "end", {"status": job.status})
+            if part.is_whole:
+                yield sse_text(str(after), "end", {"status": part.status})
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_S):

@@ -9,10 +9,10 @@ from typing import Any
 from holdbeat.client.asynchronous.jobs import AsyncJobs
 from holdbeat.client.asynchronous.schedules import AsyncEndpoints, AsyncSchedules
 from holdbeat.client.asynchronous.transport import segment
-from holdbeat.client.messages import COMMENT
+from holdbeat.client.messages import COMMENT, Message
 from holdbeat.client.slot_loan import SlotLoan, remote_slot
 from holdbeat.schemas.base import Items, JsonObject, Page
-from holdbeat.schemas.jobs import Explanation
+from holdbeat.schemas.jobs import Chunk, Explanation, LogLine
 from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
     AttentionItem,
@@ -22,6 +22,7 @@ from holdbeat.schemas.system import (
     Event,
     JobType,
     Reservation,
+    ReservationDetail,
     Stats,
     Webhook,
     WebhookSecret,
@@ -63,13 +64,23 @@ class AsyncClient(AsyncJobs):
         preempt: bool = False,
     ) -> DirectAnswer:
         """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
-        body: dict[str, Any] = {"params": dict(params or {})}
-        if wait_s is not None:
-            body["wait_s"] = wait_s
-        if preempt:
-            body["preempt"] = True
+        body = _direct_body(params, wait_s, preempt)
         answer: DirectAnswer = await self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
         return answer
+
+    def stream_direct(
+        self,
+        type: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        wait_s: float | None = None,
+        preempt: bool = False,
+    ) -> AsyncGenerator[Message, None]:
+        """Runs a job type in the next free slot, and yields what happens: messages with `event` and `data`.
+
+        The events are `waiting`, `granted`, `progress`, `chunk`, and last `result`. A failure raises ProblemError.
+        """
+        return self.one_stream(f"/api/direct/{segment(type)}", _direct_body(params, wait_s, preempt))
 
     async def list_reservations(
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
@@ -79,9 +90,9 @@ class AsyncClient(AsyncJobs):
         page: Page[Reservation] = await self.call("GET", "/api/reservations", query=query)
         return page
 
-    async def get_reservation(self, reservation_id: str) -> Reservation:
+    async def get_reservation(self, reservation_id: str) -> ReservationDetail:
         """Reads one direct request."""
-        answer: Reservation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
+        answer: ReservationDetail = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
         return answer
 
     async def explain_reservation(self, reservation_id: str) -> Explanation:
@@ -95,6 +106,24 @@ class AsyncClient(AsyncJobs):
         body = {} if reason is None else {"reason": reason}
         answer: Reservation = await self.call("POST", path, body=body)
         return answer
+
+    async def get_reservation_logs(
+        self, reservation_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[LogLine]:
+        """Reads the log of a direct request."""
+        query = {"after": after, "limit": limit, "cursor": cursor}
+        path = f"/api/reservations/{segment(reservation_id)}/logs"
+        page: Page[LogLine] = await self.call("GET", path, query=query)
+        return page
+
+    async def get_reservation_chunks(
+        self, reservation_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Chunk]:
+        """Reads what the handler of a direct request emitted."""
+        query = {"after": after, "limit": limit, "cursor": cursor}
+        path = f"/api/reservations/{segment(reservation_id)}/chunks"
+        page: Page[Chunk] = await self.call("GET", path, query=query)
+        return page
 
     # --- slots to borrow ----------------------------------------------------------------------------------
 
@@ -310,3 +339,12 @@ class AsyncClient(AsyncJobs):
     async def metrics(self) -> str:
         """Reads the metrics in the text format of Prometheus."""
         return (await self.fetch("GET", "/metrics")).decode()
+
+
+def _direct_body(params: Mapping[str, Any] | None, wait_s: float | None, preempt: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"params": dict(params or {})}
+    if wait_s is not None:
+        body["wait_s"] = wait_s
+    if preempt:
+        body["preempt"] = True
+    return body

@@ -14,6 +14,7 @@ from holdbeat.schemas.durable import Signal, Step
 from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
+    Chunk,
     Explanation,
     GroupSummary,
     Job,
@@ -198,6 +199,24 @@ class AsyncJobs(AsyncTransport):
                 if message.event == "end":
                     return
                 if message.event == "log":
+                    yield message.data
+
+    async def get_chunks(
+        self, job_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Chunk]:
+        """Reads what the handler of a job emitted."""
+        query = {"after": after, "limit": limit, "cursor": cursor}
+        page: Page[Chunk] = await self.call("GET", f"/api/jobs/{segment(job_id)}/chunks", query=query)
+        return page
+
+    async def follow_chunks(self, job_id: str, *, after: int = 0) -> AsyncGenerator[Chunk, None]:
+        """Yields what the handler of a job emits, as it does so, until the run has ended."""
+        query = {"follow": True, "after": after}
+        async with aclosing(self.messages(f"/api/jobs/{segment(job_id)}/chunks", query=query)) as messages:
+            async for message in messages:
+                if message.event == "end":
+                    return
+                if message.event == "chunk":
                     yield message.data
 
     # --- the queue ----------------------------------------------------------------------------------------

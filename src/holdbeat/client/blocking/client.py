@@ -10,10 +10,10 @@ from typing import Any
 from holdbeat.client.blocking.jobs import Jobs
 from holdbeat.client.blocking.schedules import Endpoints, Schedules
 from holdbeat.client.blocking.transport import segment
-from holdbeat.client.messages import COMMENT
+from holdbeat.client.messages import COMMENT, Message
 from holdbeat.client.slot_loan import SlotLoan, remote_slot
 from holdbeat.schemas.base import Items, JsonObject, Page
-from holdbeat.schemas.jobs import Explanation
+from holdbeat.schemas.jobs import Chunk, Explanation, LogLine
 from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
     AttentionItem,
@@ -23,6 +23,7 @@ from holdbeat.schemas.system import (
     Event,
     JobType,
     Reservation,
+    ReservationDetail,
     Stats,
     Webhook,
     WebhookSecret,
@@ -64,13 +65,23 @@ class Client(Jobs):
         preempt: bool = False,
     ) -> DirectAnswer:
         """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
-        body: dict[str, Any] = {"params": dict(params or {})}
-        if wait_s is not None:
-            body["wait_s"] = wait_s
-        if preempt:
-            body["preempt"] = True
+        body = _direct_body(params, wait_s, preempt)
         answer: DirectAnswer = self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
         return answer
+
+    def stream_direct(
+        self,
+        type: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        wait_s: float | None = None,
+        preempt: bool = False,
+    ) -> Generator[Message, None, None]:
+        """Runs a job type in the next free slot, and yields what happens: messages with `event` and `data`.
+
+        The events are `waiting`, `granted`, `progress`, `chunk`, and last `result`. A failure raises ProblemError.
+        """
+        return self.one_stream(f"/api/direct/{segment(type)}", _direct_body(params, wait_s, preempt))
 
     def list_reservations(
         self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
@@ -80,9 +91,9 @@ class Client(Jobs):
         page: Page[Reservation] = self.call("GET", "/api/reservations", query=query)
         return page
 
-    def get_reservation(self, reservation_id: str) -> Reservation:
+    def get_reservation(self, reservation_id: str) -> ReservationDetail:
         """Reads one direct request."""
-        answer: Reservation = self.call("GET", f"/api/reservations/{segment(reservation_id)}")
+        answer: ReservationDetail = self.call("GET", f"/api/reservations/{segment(reservation_id)}")
         return answer
 
     def explain_reservation(self, reservation_id: str) -> Explanation:
@@ -96,6 +107,24 @@ class Client(Jobs):
         body = {} if reason is None else {"reason": reason}
         answer: Reservation = self.call("POST", path, body=body)
         return answer
+
+    def get_reservation_logs(
+        self, reservation_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[LogLine]:
+        """Reads the log of a direct request."""
+        query = {"after": after, "limit": limit, "cursor": cursor}
+        path = f"/api/reservations/{segment(reservation_id)}/logs"
+        page: Page[LogLine] = self.call("GET", path, query=query)
+        return page
+
+    def get_reservation_chunks(
+        self, reservation_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Chunk]:
+        """Reads what the handler of a direct request emitted."""
+        query = {"after": after, "limit": limit, "cursor": cursor}
+        path = f"/api/reservations/{segment(reservation_id)}/chunks"
+        page: Page[Chunk] = self.call("GET", path, query=query)
+        return page
 
     # --- slots to borrow ----------------------------------------------------------------------------------
 
@@ -301,3 +330,12 @@ class Client(Jobs):
     def metrics(self) -> str:
         """Reads the metrics in the text format of Prometheus."""
         return (self.fetch("GET", "/metrics")).decode()
+
+
+def _direct_body(params: Mapping[str, Any] | None, wait_s: float | None, preempt: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"params": dict(params or {})}
+    if wait_s is not None:
+        body["wait_s"] = wait_s
+    if preempt:
+        body["preempt"] = True
+    return body

@@ -15,6 +15,7 @@ from holdbeat.schemas.durable import Signal, Step
 from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
+    Chunk,
     Explanation,
     GroupSummary,
     Job,
@@ -197,6 +198,24 @@ class Jobs(Transport):
                 if message.event == "end":
                     return
                 if message.event == "log":
+                    yield message.data
+
+    def get_chunks(
+        self, job_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Chunk]:
+        """Reads what the handler of a job emitted."""
+        query = {"after": after, "limit": limit, "cursor": cursor}
+        page: Page[Chunk] = self.call("GET", f"/api/jobs/{segment(job_id)}/chunks", query=query)
+        return page
+
+    def follow_chunks(self, job_id: str, *, after: int = 0) -> Generator[Chunk, None, None]:
+        """Yields what the handler of a job emits, as it does so, until the run has ended."""
+        query = {"follow": True, "after": after}
+        with closing(self.messages(f"/api/jobs/{segment(job_id)}/chunks", query=query)) as messages:
+            for message in messages:
+                if message.event == "end":
+                    return
+                if message.event == "chunk":
                     yield message.data
 
     # --- the queue ----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from holdbeat.client.messages import Message, MessageReader
+from holdbeat.client.messages import COMMENT, Message, MessageReader
 from holdbeat.client.problem import ProblemError
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Unavailable
@@ -205,6 +205,25 @@ class Transport:
             self._check(until)
             failures += 1
             self._pause(failures)
+
+    def one_stream(self, path: str, body: Any) -> Generator[Message, None, None]:
+        """The messages of the answer to one request, which is not sent again; one that is a problem is raised."""
+        headers = {"Accept": "text/event-stream", "Content-Type": "application/json"}
+        content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        timeout = httpx2.Timeout(self._timeout_s, read=SILENCE_S)
+        try:
+            with self._http.stream("POST", path, content=content, headers=headers, timeout=timeout) as response:
+                if response.status_code >= 400:
+                    raise ProblemError.read(response.status_code, response.read())
+                reader = MessageReader()
+                for part in response.iter_raw():
+                    for message in reader.feed(part):
+                        if message.event == "problem":
+                            raise ProblemError.read(message.data["status"], json.dumps(message.data).encode())
+                        if message.event != COMMENT:
+                            yield message
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
 
     def deadline(self, timeout_s: float | None) -> float | None:
         """The instant of the monotonic clock at which a patience of so many seconds is over."""

@@ -2,7 +2,7 @@
 
 Guards LEASE-03: each entry names the lease under which it was made, and is written only if that lease is still held
 by the same worker with the same fence; from anyone else nothing is kept. A direct request has no run: what it says is
-taken and dropped, except artifacts, which stay with the reservation.
+kept under the id of its reservation.
 """
 
 from __future__ import annotations
@@ -146,11 +146,18 @@ def replace_artifact(tx: Transaction, entry: ArtifactEntry) -> list[str] | None:
     return [row[0] for row in replaced if row[0] and row[0] != entry.path]
 
 
-def read_logs(tx: Transaction, run_id: str, after: int = 0, limit: int = 1000) -> list[LogLine]:
-    """Lines of a run's log after a sequence number, in order."""
+CHUNKS = ("chunk", "chunk.json")
+"""The streams of what handlers emit, as text and as JSON; kept in one table with the lines of logs."""
+
+
+def read_logs(
+    tx: Transaction, run_id: str, after: int = 0, limit: int = 1000, *, emitted: bool = False
+) -> list[LogLine]:
+    """Lines of the log of a run or a direct request after a sequence number, in order; or what it emitted."""
     rows = tx.rows(
         "SELECT sequence, at, stream, text FROM run_logs WHERE run_id = :id AND sequence > :after "
-        "ORDER BY sequence LIMIT :limit",
+        f"AND {'' if emitted else 'NOT '}(stream IN :chunks) ORDER BY sequence LIMIT :limit",
+        chunks=list(CHUNKS),
         id=run_id,
         after=after,
         limit=limit,
@@ -195,16 +202,16 @@ def _artifact_of(tx: Transaction, row: Sequence[Any]) -> Artifact:
 def _sort_out(tx: Transaction, entries: Sequence[E]) -> tuple[list[E], set[str]]:
     """Entries of runs whose leases are held by who sent them, and the leases of those that are not."""
     held = _held(tx, entries)
-    stale = {entry.lease_id for entry in entries if held.get(entry.lease_id, (None,))[0] != _holder(entry)}
-    return [e for e in entries if e.lease_id not in stale and held[e.lease_id][1]], stale
+    stale = {entry.lease_id for entry in entries if held.get(entry.lease_id) != _holder(entry)}
+    return [entry for entry in entries if entry.lease_id not in stale], stale
 
 
 def _holder(entry: _Fenced) -> tuple[str, int]:
     return entry.worker_id, entry.fence
 
 
-def _held(tx: Transaction, entries: Iterable[_Fenced]) -> dict[str, tuple[tuple[str, int], bool]]:
-    """Holder of each lease that one of the entries shows rightly, and whether it is a run's.
+def _held(tx: Transaction, entries: Iterable[_Fenced]) -> dict[str, tuple[str, int]]:
+    """Holder of each lease that one of the entries shows rightly.
 
     The rows are locked, so that no recovery can take a lease away between this look and the write.
     """
@@ -212,8 +219,14 @@ def _held(tx: Transaction, entries: Iterable[_Fenced]) -> dict[str, tuple[tuple[
     if not reported:
         return {}
     rows = tx.rows(
-        "SELECT id, worker_id, fence, job_id FROM leases WHERE id IN :ids ORDER BY id FOR UPDATE",
+        "SELECT id, worker_id, fence FROM leases WHERE id IN :ids ORDER BY id FOR UPDATE",
         ids=sorted({entry.lease_id for entry in reported}),
     )
     holders = {(entry.lease_id, *_holder(entry)) for entry in reported}
-    return {row[0]: ((row[1], row[2]), row[3] is not None) for row in rows if (row[0], row[1], row[2]) in holders}
+    return {row[0]: (row[1], row[2]) for row in rows if (row[0], row[1], row[2]) in holders}
+
+
+def read_progress(tx: Transaction, run_id: str) -> tuple[float | None, str | None] | None:
+    """How far a run or a direct request said that it is."""
+    row = tx.one("SELECT fraction, message FROM progress WHERE run_id = :id", id=run_id)
+    return None if row is None else (row[0], row[1])

@@ -86,8 +86,9 @@ def _grant_one(tx: Transaction, reservation: Reservation, vacancy: Vacancy, fenc
         case ReservationKind.DIRECT:
             reservation.worker_id = vacancy.worker_id
         case ReservationKind.GATE:
-            # The heartbeat of the server renews it, and its death ends it.
+            # The heartbeat of the server renews it, and its death ends it; so its terms count, whoever grants it.
             reservation.worker_id = reservation.owner
+            expires_at = tx.now + timedelta(seconds=reservation.ttl_s or 0)
         case ReservationKind.SLOT:
             # No process of ours stands for the holder: it extends the slot itself, or loses it.
             reservation.expires_at = expires_at = tx.now + timedelta(seconds=reservation.ttl_s or 0)

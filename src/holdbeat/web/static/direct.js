@@ -18,6 +18,38 @@ function paramsOf(form) {
   }
 }
 
+async function* events(url, body, signal) {
+  const headers = { "content-type": "application/json", accept: "text/event-stream" };
+  const response = await fetch(url, { method: "POST", headers, body: JSON.stringify(body), signal });
+  if (!response.ok) {
+    const problem = await response.json().catch(() => null);
+    throw new Error((problem && problem.detail) || `The server answered ${response.status}.`);
+  }
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const messages = (rest + value).split("\n\n");
+    rest = messages.pop();
+    for (const message of messages) {
+      const name = /^event: (.*)$/m.exec(message);
+      const data = /^data: (.*)$/m.exec(message);
+      if (name && data) yield [name[1], JSON.parse(data[1])];
+    }
+  }
+}
+
+function show(place, answer, output) {
+  const figures = `waited ${answer.waited_s.toFixed(2)} s, ran ${answer.ran_s.toFixed(2)} s`;
+  const link = element("a", "Details");
+  link.href = `/ui/reservations/${answer.reservation_id}`;
+  const outcome = element("p", `${answer.outcome}: ${figures} `, "outcome");
+  outcome.append(link);
+  const result = element("pre", JSON.stringify(answer.result ?? answer.reason ?? null, null, 2), "json");
+  place.replaceChildren(outcome, ...(output.textContent ? [output] : []), result);
+}
+
 export function startDirect() {
   const form = document.querySelector("[data-direct]");
   if (!form) return;
@@ -36,19 +68,23 @@ export function startDirect() {
     run.disabled = true;
     stop.hidden = false;
     const began = performance.now();
-    const waiting = element("p", "waiting for a slot", "muted");
-    place.replaceChildren(waiting);
-    const counting = setInterval(() => { waiting.textContent = `asked ${span((performance.now() - began) / 1000)} ago`; }, 250);
+    const state = element("p", "waiting for a slot", "muted");
+    const output = element("pre", "", "text-result");
+    place.replaceChildren(state, output);
+    let doing = "asked";
+    const counting = setInterval(() => { state.textContent = `${doing}, ${span((performance.now() - began) / 1000)}`; }, 250);
     try {
       const body = { params: paramsOf(form) };
       if (form.elements.wait_s.value) body.wait_s = Number(form.elements.wait_s.value);
       const type = encodeURIComponent(form.elements.type.value);
-      const answer = await call("POST", `/api/direct/${type}`, body, { signal: abort.signal });
-      const figures = `waited ${answer.waited_s.toFixed(2)} s, ran ${answer.ran_s.toFixed(2)} s`;
-      place.replaceChildren(
-        element("p", `${answer.outcome}: ${figures}`, "outcome"),
-        element("pre", JSON.stringify(answer.result ?? answer.reason ?? null, null, 2), "json"),
-      );
+      for await (const [name, data] of events(`/api/direct/${type}`, body, abort.signal)) {
+        if (name === "waiting") doing = data.place > 1 ? `waiting for a slot, number ${data.place} in line` : "waiting for the next slot";
+        if (name === "granted") doing = "running";
+        if (name === "progress") doing = `running${data.fraction === null ? "" : ` ${Math.round(data.fraction * 100)} %`}${data.message ? `, ${data.message}` : ""}`;
+        if (name === "chunk") output.append(typeof data.chunk === "string" ? data.chunk : `${JSON.stringify(data.chunk)}\n`);
+        if (name === "problem") throw new Error(data.detail);
+        if (name === "result") show(place, data, output);
+      }
     } catch (error) {
       const words = error.name === "AbortError" ? "You gave up; the request was cancelled." : error.message;
       place.replaceChildren(element("p", words, "notice bad"));

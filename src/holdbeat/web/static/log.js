@@ -1,4 +1,4 @@
-// Follows the log of a job as it is written; what was written before comes first.
+// Follows the log and the output of a job or a direct request as they are written; what was written before comes first.
 import { zone } from "./zone.js";
 
 const MOST_LINES = 5000;
@@ -12,7 +12,7 @@ export function startLog() {
   nothing.className = "nothing";
   nothing.textContent = "Nothing has been logged yet.";
   place.append(nothing);
-  const source = new EventSource(`/api/jobs/${place.dataset.log}/logs?follow=true`);
+  const source = new EventSource(`${place.dataset.log}/logs?follow=true`);
   source.onopen = () => { state.textContent = "following"; };
   source.onerror = () => { if (source.readyState !== EventSource.CLOSED) state.textContent = "reconnecting"; };
   source.addEventListener("log", (event) => {
@@ -35,6 +35,25 @@ export function startLog() {
     source.close();
     state.textContent = "complete";
     if (!count) nothing.textContent = "It logged nothing.";
+  });
+  addEventListener("pagehide", () => source.close());
+}
+
+export function startOutput() {
+  const place = document.querySelector("[data-chunks]");
+  if (!place) return;
+  const card = place.closest(".card");
+  const state = card.querySelector("[data-chunks-state]");
+  const source = new EventSource(`${place.dataset.chunks}/chunks?follow=true`);
+  source.addEventListener("chunk", (event) => {
+    const { chunk } = JSON.parse(event.data);
+    card.hidden = false;
+    state.textContent = "following";
+    place.append(typeof chunk === "string" ? chunk : `${JSON.stringify(chunk)}\n`);
+  });
+  source.addEventListener("end", () => {
+    source.close();
+    state.textContent = "";
   });
   addEventListener("pagehide", () => source.close());
 }

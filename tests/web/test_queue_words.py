@@ -1,0 +1,14 @@
+"""What the queue page says about jobs that wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdbeat.store.reads.blockers import Blocker
+from holdbeat.web.queue import REASONS
+
+
+@pytest.mark.rule("API-06")
+@pytest.mark.parametrize("blocker", Blocker)
+def test_the_queue_page_has_words_for_everything_that_blocks_a_job(blocker: Blocker) -> None:
+    assert REASONS[blocker]
