@@ -34,10 +34,12 @@ async def run_direct_locally(
     type_: str,
     params: dict[str, Any],
     wait_s: float | None,
+    *,
+    preempt: bool = False,
 ) -> dict[str, Any]:
     """Runs the type in the next free slot of some worker and answers as the API does."""
     async with _known_owner(store, settings) as handler:
-        return await run_direct(handler, context, type_, params, wait_s)
+        return await run_direct(handler, context, type_, params, wait_s, preempt)
 
 
 def stream(

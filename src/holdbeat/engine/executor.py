@@ -77,7 +77,7 @@ class Executor:
             type=work.type,
             title=work.title,
             fence=lease.fence,
-            slot=lease.number,
+            slots=lease.slot_numbers,
             reports=reports,
             stop=stop,
             job=job,

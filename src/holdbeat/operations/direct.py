@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.bounds import check_duration_s, check_line
+from holdbeat.domain.bounds import check_duration_s, check_flag, check_line
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid, Unavailable
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.reservation import Reservation, ReservationOutcome
@@ -38,6 +38,8 @@ async def run_direct(
     type_: str,
     params: Any = None,
     wait_s: Any = None,
+    preempt: Any = None,
+    *,
     on_reserved: Callable[[Reservation], None] = lambda reservation: None,
 ) -> dict[str, Any]:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
@@ -50,7 +52,8 @@ async def run_direct(
         raise Invalid("params must be an object.", code="invalid_params", field="params")
     if wait_s is not None:
         check_duration_s(wait_s, "wait_s", 0, 86_400)
-    return direct_answer(await handler.request(type_, params, wait_s, context.caller, on_reserved))
+    preempts = preempt is not None and check_flag(preempt, "preempt")
+    return direct_answer(await handler.request(type_, params, wait_s, context.caller, on_reserved, preempt=preempts))
 
 
 DEFAULT_TTL_S = 60.0

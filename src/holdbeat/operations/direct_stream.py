@@ -61,7 +61,7 @@ async def stream_direct(
     If the generator is closed, the request is cancelled.
     """
     reserved: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
-    work = asyncio.ensure_future(run_direct(handler, context, type_, params, wait_s, reserved.set_result))
+    work = asyncio.ensure_future(run_direct(handler, context, type_, params, wait_s, on_reserved=reserved.set_result))
     woken = asyncio.Event()
     unsubscribe = store.on_topics(asyncio.get_running_loop(), set(TOPICS), woken.set)
     work.add_done_callback(lambda _: woken.set())

@@ -14,6 +14,7 @@ class DirectRequest(TypedDict, total=False):
         Annotated[float, Keywords({"minimum": 0, "maximum": 86_400})] | None,
         Keywords({"description": "How long to wait for a slot; at most the server's direct_wait_s."}),
     ]
+    preempt: Annotated[bool | None, Keywords({"description": "May interrupt a preemptible job if no slot is free."})]
 
 
 @open_object
@@ -75,6 +76,12 @@ class BorrowedSlot(TypedDict):
     expires_at: Annotated[Instant, Keywords({"description": "When it is lost unless it is extended."})]
     slot: Annotated[int | None, Keywords({"description": "Its number within the resource, from 0."})]
     fence: Annotated[int, Keywords({"description": "Grows with every start of work in the store."})]
+
+
+class Chunk(TypedDict):
+    sequence: int
+    at: Instant
+    chunk: Annotated[Any, Keywords({"description": "Text, or any JSON that the handler emitted."})]
 
 
 class ReservationProgress(TypedDict):

@@ -38,7 +38,7 @@ from holdbeat.settings import DirectRoute
 routes = Routes("direct")
 REFUSES = (409, 502, 504)
 SLOT_FIELDS = ("resource", "ttl_s", "wait_s")
-_FIELDS = frozenset({"params", "wait_s"})
+_FIELDS = frozenset({"params", "wait_s", "preempt"})
 
 
 class ClientGone(HoldbeatError):
@@ -133,7 +133,8 @@ def _message(event: DirectEvent) -> bytes:
 async def direct(request: ApiRequest, type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """A direct request, cancelled when its client goes away."""
     handler = request.context.supervisor.direct
-    work = run(handler, request.operation_context, type_, fields.get("params"), fields.get("wait_s"))
+    given = (fields.get(name) for name in ("params", "wait_s", "preempt"))
+    work = run(handler, request.operation_context, type_, *given)
     return await _while_connected(request, work)
 
 

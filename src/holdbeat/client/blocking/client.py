@@ -13,11 +13,12 @@ from holdbeat.client.blocking.transport import segment
 from holdbeat.client.messages import COMMENT, Message
 from holdbeat.client.slot_loan import SlotLoan, remote_slot
 from holdbeat.schemas.base import Items, JsonObject, Page
-from holdbeat.schemas.jobs import Chunk, Explanation, LogLine
+from holdbeat.schemas.jobs import Explanation, LogLine
 from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
     AttentionItem,
     BorrowedSlot,
+    Chunk,
     Delivery,
     DirectAnswer,
     Event,
@@ -57,12 +58,19 @@ class Client(Jobs):
     # --- direct requests ----------------------------------------------------------------------------------
 
     def direct(
-        self, type: str, params: Mapping[str, Any] | None = None, *, wait_s: float | None = None
+        self,
+        type: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        wait_s: float | None = None,
+        preempt: bool = False,
     ) -> DirectAnswer:
         """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
         body: dict[str, Any] = {"params": dict(params or {})}
         if wait_s is not None:
             body["wait_s"] = wait_s
+        if preempt:
+            body["preempt"] = True
         answer: DirectAnswer = self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
         return answer
 
