@@ -276,12 +276,6 @@ class Explanation(TypedDict):
     estimated_start: Instant | None
 
 
-class Chunk(TypedDict):
-    sequence: int
-    at: Instant
-    chunk: Annotated[Any, Keywords({"description": "Text, or any JSON that the handler emitted."})]
-
-
 class LogLine(TypedDict):
     sequence: int
     at: Instant

@@ -78,6 +78,12 @@ class BorrowedSlot(TypedDict):
     fence: Annotated[int, Keywords({"description": "Grows with every start of work in the store."})]
 
 
+class Chunk(TypedDict):
+    sequence: int
+    at: Instant
+    chunk: Annotated[Any, Keywords({"description": "Text, or any JSON that the handler emitted."})]
+
+
 class ReservationProgress(TypedDict):
     fraction: float | None
     message: str | None

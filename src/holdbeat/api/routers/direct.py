@@ -38,7 +38,7 @@ from holdbeat.settings import DirectRoute
 routes = Routes("direct")
 REFUSES = (409, 502, 504)
 SLOT_FIELDS = ("resource", "ttl_s", "wait_s")
-_FIELDS = frozenset({"params", "wait_s"})
+_FIELDS = frozenset({"params", "wait_s", "preempt"})
 
 
 class ClientGone(HoldbeatError):

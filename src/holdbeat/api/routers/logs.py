@@ -18,7 +18,8 @@ from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.operations import output
 from holdbeat.operations.operation import Operation
 from holdbeat.schemas.base import Page
-from holdbeat.schemas.jobs import Chunk, LogLine
+from holdbeat.schemas.jobs import LogLine
+from holdbeat.schemas.system import Chunk
 from holdbeat.store.topics import Topic
 
 routes = Routes("jobs")

@@ -14,7 +14,6 @@ from holdbeat.schemas.durable import Signal, Step
 from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
-    Chunk,
     Explanation,
     GroupSummary,
     Job,
@@ -25,7 +24,7 @@ from holdbeat.schemas.jobs import (
     PauseList,
     QueuePage,
 )
-from holdbeat.schemas.system import Event
+from holdbeat.schemas.system import Chunk, Event
 
 
 def _sent(**fields: Any) -> dict[str, Any]:

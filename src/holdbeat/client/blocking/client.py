@@ -13,11 +13,12 @@ from holdbeat.client.blocking.transport import segment
 from holdbeat.client.messages import COMMENT, Message
 from holdbeat.client.slot_loan import SlotLoan, remote_slot
 from holdbeat.schemas.base import Items, JsonObject, Page
-from holdbeat.schemas.jobs import Chunk, Explanation, LogLine
+from holdbeat.schemas.jobs import Explanation, LogLine
 from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
     AttentionItem,
     BorrowedSlot,
+    Chunk,
     Delivery,
     DirectAnswer,
     Event,
