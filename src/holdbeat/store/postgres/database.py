@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 from psycopg import errors as pg
@@ -95,6 +97,25 @@ def connect(url: str) -> StoreConnection:
     if not connection.is_pooled:
         connection.execute(_SESSION.encode())
     return connection
+
+
+def send_with_sync(pipeline: psycopg.Pipeline) -> None:
+    """Lets the statements of a pipeline wait for its next synchronisation, and sends them together.
+
+    The driver sends each one as it comes: a system call here and a wake-up of the server for every statement, half of
+    what a single enqueue costs. A driver without this inner part goes on as it does.
+    """
+    driver: Any = pipeline
+    communicate = getattr(driver, "_communicate_gen", None)
+    queue = getattr(driver, "command_queue", None)
+    if communicate is None or queue is None:
+        return
+
+    def communicate_at_sync() -> Iterator[Any]:
+        if not queue or queue[-1] == driver.pgconn.pipeline_sync:
+            yield from communicate()
+
+    driver._communicate_gen = communicate_at_sync
 
 
 class Link:
