@@ -23,6 +23,7 @@ from holdbeat.store.transaction import Row
 log = logging.getLogger("holdbeat.store")
 
 MIGRATION_LOCK = 7450001
+MIGRATION_ATTEMPTS = 10
 _TERMS = {
     "TimeZone": "UTC",
     "synchronous_commit": "on",
@@ -203,7 +204,20 @@ def _open_database(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
 
 
 def migrate(connection: psycopg.Connection[Row], *, create: bool, at: str) -> None:
-    """Brings the schema up to date; a lock lets one process do it while others wait and find it done."""
+    """Brings the schema up to date; a lock lets one process do it while others wait and find it done.
+
+    Whoever reads several tables meanwhile may wait for a change while the change waits for the reader: then PostgreSQL
+    ends one of the two, and the change is made again.
+    """
+    for attempt in range(1, MIGRATION_ATTEMPTS + 1):
+        try:
+            return _migrate_once(connection, create=create, at=at)
+        except psycopg.errors.DeadlockDetected:
+            if attempt == MIGRATION_ATTEMPTS:
+                raise
+
+
+def _migrate_once(connection: psycopg.Connection[Row], *, create: bool, at: str) -> None:
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
         row = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
