@@ -18,6 +18,7 @@ __all__ = [
     "App",
     "AsyncClient",
     "Cancelled",
+    "ChildFailed",
     "Client",
     "Context",
     "HoldbeatError",
@@ -40,6 +41,7 @@ _HOMES = {
     "Context": "holdbeat.handlers.context",
     "PermanentFailure": "holdbeat.handlers.context",
     "RateLimited": "holdbeat.handlers.context",
+    "ChildFailed": "holdbeat.handlers.child_calls",
     "SignalTimeout": "holdbeat.handlers.waits",
     "Skip": "holdbeat.handlers.context",
     "SyncContext": "holdbeat.handlers.context",
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from holdbeat.client import AsyncClient, Client
     from holdbeat.domain.errors import HoldbeatError
     from holdbeat.domain.job import RetryPolicy
+    from holdbeat.handlers.child_calls import ChildFailed
     from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, RateLimited, Skip, SyncContext
     from holdbeat.handlers.waits import SignalTimeout
     from holdbeat.job_handle import JobHandle

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from holdbeat.domain.clock import iso
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import JobGroup
+from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.schema import near_matches
 from holdbeat.domain.submission import Submission
 from holdbeat.store.tracing import current_traceparent
@@ -20,7 +23,7 @@ OPTIONS = frozenset(
     {
         "priority", "resource", "not_before", "delay", "timeout", "key", "labels", "webhook_url", "retries",
         "cancel_grace", "connection", "partition", "title", "after", "on_upstream",
-        "unique_key", "unique_while", "on_duplicate", "max_wait", "expires_at", "expires_in",
+        "unique_key", "unique_while", "on_duplicate", "max_wait", "expires_at", "expires_in", "detached",
     }
 )  # fmt: skip
 
@@ -45,6 +48,19 @@ class PendingJob:
     options: Mapping[str, Any]
     template: str | None = None
 
+    def as_request(self) -> dict[str, Any]:
+        """The job as the body of a request, for the child of a handler."""
+        request = {name: _plain(value) for name, value in _request(self, {}).items() if value is not None}
+        if self.options.get("detached") is not None:
+            request["detached"] = bool(self.options["detached"])
+        return request
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return iso(value)
+    return value.as_dict() if isinstance(value, RetryPolicy) else value
+
 
 def submissions_of(calls: Sequence[PendingJob]) -> list[Submission]:
     """PendingJobs that are stored together as checked requests; they may name each other in `after`."""
@@ -61,6 +77,21 @@ def _named(after: Any) -> Iterable[Any]:
 
 
 def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) -> Submission:
+    if call.options.get("detached") is not None:
+        raise Invalid(
+            "Only the child of a handler can be detached: hand the call to ctx.enqueue.",
+            code="no_parent",
+            field="detached",
+        )
+    given = _request(call, refs)
+    if is_named:
+        given["ref"] = refs[id(call)]
+    submission = Submission.read(given)
+    submission.trace = current_traceparent()
+    return submission
+
+
+def _request(call: PendingJob, refs: Mapping[int, str]) -> dict[str, Any]:
     options = call.options
     given: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
     for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", *_OWN):
@@ -69,8 +100,6 @@ def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) ->
     if options.get("after") is not None:
         given["after"] = _after(options["after"], refs)
         given["on_upstream"] = options.get("on_upstream")
-    if is_named:
-        given["ref"] = refs[id(call)]
     for name, field in _DURATIONS:
         if options.get(name) is not None:
             given[field] = duration_s(options[name], field=name)
@@ -80,9 +109,7 @@ def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) ->
     retries = options.get("retries")
     if retries is not None:
         given["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
-    submission = Submission.read(given)
-    submission.trace = current_traceparent()
-    return submission
+    return given
 
 
 def _after(value: Any, refs: Mapping[int, str]) -> list[dict[str, Any]]:

@@ -182,6 +182,7 @@ def _jobs() -> list[tuple[str, Call]]:
         ("submit_job", submit("echo", unique_key="u", on_duplicate="replace", params={"x": 7})),
         ("submit_job", submit("echo", on_duplicate="replace")),
         ("submit_job", submit("echo", not_before=FAR, expires_in_s=1)),
+        ("list_jobs", lambda world: world.backend.list_jobs(parent_id=id_of("later")(world))),
         ("get_graph", on("later", "get_graph")),
         ("get_graph", ask("get_graph", UNKNOWN)),
         ("cancel_job", on("later", "cancel_job", "not needed")),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdbeat.schemas.jobs import BulkResult
 
 AT_ONCE = 500
+CHILDREN_SHOWN = 50
 """How many jobs are cancelled in one step."""
 STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED")
 STATUS = click.option(
@@ -83,6 +84,9 @@ def show_job(
 
     def fetch() -> dict[str, Any]:
         job: dict[str, Any] = dict(backend.get_job(job_id))
+        children = backend.list_jobs(parent_id=job["root_id"], limit=CHILDREN_SHOWN)["items"]
+        if children:
+            job["children"] = [{name: child[name] for name in ("id", "type", "status")} for child in children]
         if with_events:
             job["events"] = backend.job_events(job_id)["items"]
         return job

@@ -174,6 +174,10 @@ class Job:
     unique_while: str | None = None
     expires_at: datetime | None = None
     """If it has not started by then, it is skipped."""
+    parent_id: str | None = None
+    """The first job of the chain whose handler made it."""
+    is_detached: bool = False
+    """Whether it goes on if its parent is cancelled."""
     worker_id: str | None = None
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
@@ -240,6 +244,8 @@ class NewJob:
     unique_key: str | None = None
     unique_while: str | None = None
     expires_at: datetime | None = None
+    parent_id: str | None = None
+    is_detached: bool = False
     on_duplicate: str = "return"
     max_wait_s: float | None = None
     """For how long in all later jobs with its key may push its start back."""

@@ -193,6 +193,10 @@ class Submission:
     """The layer of the Schedule that makes the job (`schedule.job_for`)."""
     hold: Hold | None = None
     trace: str | None = None
+    parent_id: str | None = None
+    """The first job of the chain whose handler submits it."""
+    is_detached: bool = False
+    is_awaited: bool = False
 
     @staticmethod
     def read(given: Mapping[str, Any], *, place: str = "") -> Submission:
@@ -355,6 +359,9 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         unique_while=submission.own.get("unique_while", UniqueWhile.UNFINISHED)
         if "unique_key" in submission.own
         else None,
+        parent_id=submission.parent_id,
+        is_detached=submission.is_detached,
+        is_awaited=submission.is_awaited,
         on_duplicate=submission.own.get("on_duplicate", OnDuplicate.RETURN),
         max_wait_s=submission.own.get("max_wait_s"),
         expires_at=_expiry(submission, not_before, now) if submission.own else None,

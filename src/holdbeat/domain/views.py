@@ -83,6 +83,8 @@ def job_json(job: Job) -> dict[str, Any]:
         "waits_for": job.waits_for,
         "after": [_edge_json(edge) for edge in job.after],
         "on_upstream": job.on_upstream,
+        "parent_id": job.parent_id,
+        "is_detached": job.is_detached,
         "unique_key": job.unique_key,
         "unique_while": job.unique_while,
         "expires_at": _time(job.expires_at),

@@ -19,6 +19,7 @@ _NAME_MAX = 200
 class WaitKind(StrEnum):
     SLEEP = "sleep"
     SIGNAL = "signal"
+    CHILD = "child"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Wait:
     delay_s: float | None = None
     """It is over at the latest so many seconds after it began, where no instant is kept yet."""
     name: str | None = None
-    """Of the signal."""
+    """Of the signal; of a child its id."""
     number: int = 0
     """Which signal of that name, counted from 1."""
 
@@ -72,6 +73,8 @@ class Wait:
         shown: dict[str, Any] = {"kind": self.kind, "until": iso(until) if until else None}
         if self.kind is WaitKind.SIGNAL:
             shown |= {"name": self.name, "number": self.number}
+        elif self.kind is WaitKind.CHILD:
+            shown["job_id"] = self.name
         return shown
 
 

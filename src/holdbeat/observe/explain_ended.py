@@ -171,6 +171,9 @@ def chain_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
             f"{links[-1]['job_id']}, which is {links[-1]['status']}."
         )
         reasons.append(reason("chain", detail, jobs=links))
+    if job.parent_id is not None:
+        detached = " It is detached: it goes on if that is cancelled." if job.is_detached else ""
+        reasons.append(reason("parent", f"The handler of job {job.parent_id} made it.{detached}", job_id=job.parent_id))
     original = manual_retry_of(tx, links[0]["job_id"])
     if original is not None:
         reasons.append(reason("manual_retry", f"Somebody retried job {original} with it.", job_id=original))

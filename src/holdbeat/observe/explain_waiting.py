@@ -99,6 +99,8 @@ def _waiting(tx: Transaction, job: Job) -> list[Reason]:
         case "signal":
             limit = "without a limit" if until is None else f"until {moment(until, tx.now)} at the latest"
             detail = f"Its handler waits for the signal {wait['name']!r}, {limit}."
+        case "child":
+            detail = f"Its handler waits for the end of its child, job {wait['job_id']}, and holds no slot meanwhile."
         case _:
             detail = "Its handler waits."
     facts = {key: value for key, value in wait.items() if key not in ("kind", "until")}

@@ -52,6 +52,7 @@ def list_jobs(
     schedule_id: str | None = None,
     group_id: str | None = None,
     template_id: str | None = None,
+    parent_id: str | None = None,
     label: str | Sequence[str] | None = None,
     limit: int | None = None,
     cursor: str | None = None,
@@ -59,7 +60,7 @@ def list_jobs(
     """List jobs, the newest first."""
     filters = {
         "status": several(status), "type": type, "resource": resource, "schedule_id": schedule_id,
-        "group_id": group_id, "template_id": template_id,
+        "group_id": group_id, "template_id": template_id, "parent_id": parent_id,
         "label": [label] if isinstance(label, str) else list(label) if label else None,
     }  # fmt: skip
     return page_json(job_lists.list_jobs(tx, filters, limit=limit, cursor=cursor), job_json)

@@ -135,6 +135,7 @@ class JobFilter(TypedDict, total=False):
     schedule_id: str | None
     group_id: str | None
     template_id: str | None
+    parent_id: str | None
     label: Annotated[str | list[str] | None, Keywords({"description": "name=value"})]
     ids: list[Id] | None
     created_before: Instant | None
@@ -224,6 +225,8 @@ class Job(TypedDict):
     ]
     after: Annotated[list[Upstream], Keywords({"description": "what its chain depends on"})]
     on_upstream: OnUpstream | None
+    parent_id: Annotated[Id | None, Keywords({"description": "the first job of the chain whose handler made it"})]
+    is_detached: Annotated[bool, Keywords({"description": "whether it goes on if its parent is cancelled"})]
     unique_key: str | None
     unique_while: UniqueWhile | None
     expires_at: Instant | None

@@ -31,8 +31,9 @@ from holdbeat.web.forms import offered_types
 from holdbeat.web.graph import DRAWN_MAX, drawn_graph
 from holdbeat.web.request import Ask
 
-JOB_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "label")
+JOB_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "parent_id", "label")
 SHOWN_MEMBERS = 500
+CHILDREN_SHOWN = 50
 LINE_SHOWN = 20
 """So many waiting direct requests are explained; each explanation costs a look at the slots."""
 
@@ -88,6 +89,7 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "explanation": explanation,
         # What the sentence on top says already is not said again.
         "more": [each for each in explanation["reasons"][1:] if each["detail"] not in explanation["summary"]],
+        "children": [job_json(child) for child in _children(tx, job)],
         "graph": drawn_graph(graph_of(tx, job.id, DRAWN_MAX)),
         "artifacts": list_artifacts(tx, job.run.id) if job.run else [],
         "events": sentences(tx, events, own_job_id=job.id),
@@ -101,6 +103,10 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         or (status is JobStatus.CANCELLED and (job.run is None or job.run.status is not None)),
         "again": _again(view) if status is JobStatus.COMPLETED else None,
     }
+
+
+def _children(tx: Transaction, job: Job) -> list[Job]:
+    return list_jobs(tx, {"parent_id": job.chain_id}, limit=CHILDREN_SHOWN).items
 
 
 def _again(job: dict[str, Any]) -> dict[str, Any] | None:

@@ -63,6 +63,7 @@ _FILTERS = (
     Parameter("schedule_id", "Only jobs that this schedule made.", TEXT),
     Parameter("group_id", "Only members of this group.", TEXT),
     Parameter("template_id", "Only jobs made from this template.", TEXT),
+    Parameter("parent_id", "Only jobs that handlers of this job's chain have made.", TEXT),
     Parameter("label", "Only jobs with this label, as name=value; several by repeating it.", TEXT, is_multiple=True),
 )
 

@@ -78,6 +78,7 @@ class Jobs(Transport):
         schedule_id: str | None = None,
         group_id: str | None = None,
         template_id: str | None = None,
+        parent_id: str | None = None,
         label: str | Sequence[str] | None = None,
         limit: int | None = None,
         cursor: str | None = None,
@@ -85,7 +86,7 @@ class Jobs(Transport):
         """Lists jobs, the newest first."""
         query = {
             "status": status, "type": type, "resource": resource, "schedule_id": schedule_id, "group_id": group_id,
-            "template_id": template_id, "label": label, "limit": limit, "cursor": cursor,
+            "template_id": template_id, "parent_id": parent_id, "label": label, "limit": limit, "cursor": cursor,
         }  # fmt: skip
         page: Page[Job] = self.call("GET", "/api/jobs", query=query)
         return page

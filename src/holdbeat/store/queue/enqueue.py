@@ -25,7 +25,7 @@ _COLUMNS = (
     "group_id", "sequence", "retry_of", "retry_kind", "retry_policy", "timeout_s", "cancel_grace_s", "not_before",
     "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
     "attempt", "trace", "partition", "title", "root_id", "waits", "on_upstream",
-    "is_awaited", "unique_key", "unique_while", "expires_at",
+    "is_awaited", "unique_key", "unique_while", "expires_at", "parent_id", "is_detached",
 )  # fmt: skip
 _ID, _POSITION, _CREATED_AT, _HOLD = map(_COLUMNS.index, ("id", "position", "created_at", "hold"))
 
@@ -48,7 +48,7 @@ def _job(request: NewJob, row: Row) -> Job:
         request.cancel_grace_s, request.not_before, request.idempotency_key, request.webhook_url, request.labels, None,
         None, None, None, row[_HOLD], request.attempt, request.trace, request.partition, request.title,
         request.root_id, request.waits, request.on_upstream, request.is_awaited, request.unique_key,
-        request.unique_while, request.expires_at,
+        request.unique_while, request.expires_at, request.parent_id, request.is_detached,
     )  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
                 counted_from(tx, priority, hold) if ages else None, request.attempt, request.trace,
                 request.partition, request.title, request.root_id, dumps(request.waits) if request.waits else None,
                 request.on_upstream, request.is_awaited or None, request.unique_key, request.unique_while,
-                request.expires_at,
+                request.expires_at, request.parent_id, request.is_detached or None,
             )
         )  # fmt: skip
         note((kind, now, job_id, None, None, group_id, schedule_id, _data_of(type_)))

@@ -18,9 +18,9 @@ from holdbeat.domain.params import check_text
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.transaction import Transaction
 
-LIST_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "label")
+LIST_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "parent_id", "label")
 BULK_FILTERS = (*LIST_FILTERS, "ids", "created_before", "created_after")
-_SAME = ("type", "resource", "schedule_id", "group_id", "template_id")
+_SAME = ("type", "resource", "schedule_id", "group_id", "template_id", "parent_id")
 _OUTCOMES = (JobStatus.FAILED, JobStatus.SKIPPED, JobStatus.CANCELLED)
 _IDS_MAX = 10_000
 

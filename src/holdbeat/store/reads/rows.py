@@ -23,6 +23,7 @@ JOB_FIELDS = (
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
     "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace", "partition",
     "title", "root_id", "waits", "on_upstream", "is_awaited", "unique_key", "unique_while", "expires_at",
+    "parent_id", "is_detached",
 )  # fmt: skip
 assert tuple(field.name for field in fields(Job))[: len(JOB_FIELDS)] == JOB_FIELDS
 _JOB_WIDTH = len(JOB_FIELDS)
@@ -114,7 +115,7 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         scheduled_for, group_id, sequence, retry_of, retry_kind, retried_by, permanently_failed, timeout_s,
         cancel_grace_s, not_before, idempotency_key, webhook_url, labels, started_at, finished_at, cancel_requested_at,
         cancel_reason, hold, attempt, trace, partition, title, root_id, waits, on_upstream,
-        is_awaited, unique_key, unique_while, expires_at,
+        is_awaited, unique_key, unique_while, expires_at, parent_id, is_detached,
     ) = row[:_JOB_WIDTH]  # fmt: skip
     time: Callable[[Any], Any] = tx.time
     return Job(
@@ -125,6 +126,7 @@ def job_of(tx: Transaction, row: Sequence[Any]) -> Job:
         finished_at and time(finished_at), cancel_requested_at and time(cancel_requested_at), cancel_reason,
         _HOLD[hold], attempt, trace, partition, title, root_id, waits and json.loads(waits),
         on_upstream, bool(is_awaited), unique_key, unique_while, expires_at and time(expires_at),
+        parent_id, bool(is_detached),
     )  # fmt: skip
 
 

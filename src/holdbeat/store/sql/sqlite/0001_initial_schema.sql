@@ -45,7 +45,9 @@ CREATE TABLE jobs (
     is_awaited INTEGER NOT NULL DEFAULT 0,
     unique_key TEXT,
     unique_while TEXT CHECK (unique_while IN ('queued', 'unfinished')),
-    expires_at TEXT
+    expires_at TEXT,
+    parent_id TEXT,
+    is_detached INTEGER NOT NULL DEFAULT 0
 );
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
@@ -66,6 +68,7 @@ CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS 
 -- A running job has its unique key only if it keeps it until it has ended.
 CREATE UNIQUE INDEX jobs_unique ON jobs (unique_key)
     WHERE unique_key IS NOT NULL AND (status = 'QUEUED' OR (status = 'RUNNING' AND unique_while = 'unfinished'));
+CREATE INDEX jobs_children ON jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE status = 'QUEUED' AND expires_at IS NOT NULL;
 CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
 CREATE UNIQUE INDEX jobs_continuation ON jobs (retry_of) WHERE retry_kind = 'continue';
