@@ -448,6 +448,9 @@ def _system() -> list[tuple[str, Call]]:
 
     return [
         ("stats", lambda world: sorted(world.backend.stats())),
+        ("list_attention", lambda world: sorted({item["kind"] for item in world.backend.list_attention()["items"]})),
+        ("mark_attention_seen", ask("mark_attention_seen", "job.queued")),
+        ("mark_attention_seen", lambda world: sorted(world.backend.mark_attention_seen())),
         ("workers", lambda world: [worker["kind"] for worker in world.backend.workers()["items"] if worker["slots"]]),
         ("workers", ask("workers", limit=0)),
         ("job_types", ask("job_types")),

@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holdbeat.domain import events
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.job import Hold, JobStatus
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.queue.templates import archive_template, create_template
+from holdbeat.store.rare_events import event_counts
 from holdbeat.store.schedules.schedules import (
     delete_schedule,
     disable_schedule,
@@ -86,7 +88,7 @@ def test_the_longest_waiting_fire_first_and_in_batches(store: PersistenceAdapter
     assert_each_due_time_once(store)
 
 
-@pytest.mark.rule("TIME-02")
+@pytest.mark.rule("TIME-02", "ALR-04")
 def test_a_due_time_that_somebody_judged_before_is_refused_not_fired(
     store: PersistenceAdapter, clock: ManualClock
 ) -> None:
@@ -102,6 +104,8 @@ def test_a_due_time_that_somebody_judged_before_is_refused_not_fired(
     )
     firing = fire(store)
     assert (firing.fired, firing.refused) == (0, 1)
+    assert count(store, "events", "name = 'schedule.duplicate_refused'") == 1
+    assert store.read_sync(event_counts)[events.DUPLICATE_REFUSED] == 1
     assert count(store, "occurrences") == 1 and count(store, "jobs") == 1
     assert seen(store, "s").next_run_at == at(120)
 

@@ -19,12 +19,14 @@ from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.jobs.edit_job import change_job
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.move import move_job
 from holdbeat.store.queue.pauses import pause
 from holdbeat.store.queue.templates import archive_template, create_template
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs, list_runs, list_templates
 from holdbeat.store.reads.queue_view import queue
+from holdbeat.store.recovery.prune import prune
 from holdbeat.store.running.workers import register_worker
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import (
@@ -39,6 +41,7 @@ from tests.conformance.acts import (
     enqueue_one,
     fail,
     make_group,
+    rows,
     skip,
 )
 
@@ -95,7 +98,7 @@ def test_pages_neither_repeat_nor_drop_what_was_there_all_the_time(store: Persis
 @pytest.mark.rule("API-02", "API-03")
 def test_each_filter_finds_what_it_names(store: PersistenceAdapter) -> None:
     a = enqueue_one(store, "a", resource="gpu", labels={"team": "x", "odd key": "1=2"}, retry_policy=ONCE)
-    b = enqueue_one(store, "b", schedule_id="s", template_id="t", labels={"team": "y", "$.team": "x"})
+    b = enqueue_one(store, "b", schedule_id="s", template_id="t", labels={"team": "y", "$.team": "x"}, priority=50)
     _, (member,) = make_group(store, GroupMode.PARALLEL, OnFailure.STOP, [NewJob("c")])
     for filters, expected in (
         ({"type": "a"}, [a]),
@@ -111,6 +114,11 @@ def test_each_filter_finds_what_it_names(store: PersistenceAdapter) -> None:
         ({"label": "[0]=x"}, []),
         ({"label": ["team=y", "$.team=x"]}, [b]),
         ({"label": "team=x", "type": "b"}, []),
+        ({"label": "odd key=1=2", "priority": 0}, [a]),
+        ({"priority": 50}, [b]),
+        ({"priority": "50"}, [b]),
+        ({"priority": "1..100"}, [b]),
+        ({"priority": "..49"}, [member, a]),
         ({"type": None}, [member, b, a]),
     ):
         assert ids(store.read_sync(list_jobs, filters)) == [job.id for job in expected], filters
@@ -367,3 +375,31 @@ def test_a_job_whose_workers_have_their_hands_full_says_so(store: PersistenceAda
     waiting = enqueue_one(store, resource="other")
     found = {entry.job.id: entry.blocked_by for entry in store.read_sync(queue).items}
     assert found[waiting.id] == ("workers_busy",)
+
+
+@pytest.mark.rule("API-02")
+@pytest.mark.parametrize("priority", ["101", "-1", "high", "60..50", "1..2..3", True, "0..101"])
+def test_a_priority_that_cannot_be_is_refused(store: PersistenceAdapter, priority: object) -> None:
+    with pytest.raises(Invalid, match="priority must be a number from 0 to 100, or a range"):
+        store.read_sync(list_jobs, {"priority": priority})
+
+
+@pytest.mark.rule("API-03")
+def test_labels_are_found_by_their_index_whatever_becomes_of_the_job(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    jobs = enqueue_all(store, [NewJob("a", labels={"team": f"t{n % 3}"}) for n in range(30)])
+    page = store.read_sync(list_jobs, {"label": "team=t1"}, limit=4)
+    rest = store.read_sync(list_jobs, {"label": "team=t1"}, limit=100, cursor=page.next_cursor)
+    assert ids(page) + ids(rest) == [job.id for job in reversed(jobs) if job.labels["team"] == "t1"]
+    store.write_sync(change_job, jobs[1].id, {"labels": {"team": "t2", "a=b": "c"}})
+    assert jobs[1].id not in ids(store.read_sync(list_jobs, {"label": "team=t1"}))
+    assert ids(store.read_sync(list_jobs, {"label": "team=t2"}))[-1] in (jobs[1].id, jobs[2].id)
+    assert ids(store.read_sync(list_jobs, {"label": "a=b=c"})) == []
+    cancel(store, jobs[1].id)
+    clock.advance(100)
+    store.write_sync(prune, clock.now())
+    assert rows(store, "SELECT label FROM job_labels WHERE job_id = :id", id=jobs[1].id) == []
+    retried = enqueue_one(store, "r", labels={"k": "v"}, retry_policy=RetryPolicy(max_attempts=1, base_delay_s=0))
+    fail(store, claim_one(store, types=["r"]))
+    assert len(ids(store.read_sync(list_jobs, {"label": "k=v"}))) == 2, retried

@@ -10,7 +10,7 @@ from holdbeat.domain import events
 from holdbeat.domain.webhook import OPERATIONAL_EVENTS
 from holdbeat.observe.metrics import Metrics
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.operational_deliveries import event_counts
+from holdbeat.store.rare_events import event_counts
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.subscriptions import create_webhook, patch_webhook
 from tests.conformance.acts import OpenStore, claim_one, complete, enqueue_one, rows
@@ -73,5 +73,5 @@ def test_every_process_shows_the_counters_of_the_store(open_store: OpenStore) ->
     for _ in range(3):
         worker.write_sync(_record_all)
     text = Metrics(server).render().decode()
-    for name in ("lease_expiries", "stale_results", "zombies_recovered", "clock_jumps"):
+    for name in ("lease_expiries", "stale_results", "zombies_recovered", "clock_jumps", "double_fires_refused"):
         assert f"holdbeat_{name}_total 3.0" in text

@@ -28,12 +28,12 @@ def test_a_single_submission_asks_one_question_before_it_writes_in_its_callers_t
 
     monkeypatch.setattr(PostgresTransaction, "_synchronise", counted)
     (job,) = store.write_sync(submit, [Submission(type="a")]).jobs
-    assert asked == [threading.get_ident()]
+    assert asked.count(threading.get_ident()) == 1, "stores of other tests may still ask in threads of their own"
     assert (job.priority, job.position) == (0, 100)
     asked.clear()
     # The priority is only known with the type: the position that came along is not used, and another is asked for.
     (urgent,) = store.write_sync(submit, [Submission(type="urgent")]).jobs
-    assert len(asked) == 2
+    assert asked.count(threading.get_ident()) == 2
     assert (urgent.priority, urgent.position) == (7, 100)
     (last,) = store.write_sync(submit, [Submission(type="a")]).jobs
     assert last.position > job.position

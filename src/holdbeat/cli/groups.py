@@ -11,7 +11,7 @@ from holdbeat.cli.arguments import json_object
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.job_tables import jobs_table
 from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
-from holdbeat.cli.output import fields, instant, show, show_list, table
+from holdbeat.cli.output import fields, instant, items_table, show, show_list
 
 STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "PARTIAL", "CANCELLED")
 
@@ -54,23 +54,17 @@ def list_groups(
     """List groups, the newest first."""
     show_list(
         lambda: backend.list_groups(status=status or None, name=name, limit=limit, cursor=cursor),
-        lambda page: [
-            table(
-                ("id", "status", "name", "mode", "on_failure", "created", "finished"),
-                [
-                    (
-                        group["id"],
-                        group["status"],
-                        group["name"],
-                        group["mode"],
-                        group["on_failure"],
-                        instant(group["created_at"]),
-                        instant(group["finished_at"]),
-                    )
-                    for group in page["items"]
-                ],
-            )
-        ],
+        items_table(
+            {
+                "id": "id",
+                "status": "status",
+                "name": "name",
+                "mode": "mode",
+                "on_failure": "on_failure",
+                "created": lambda group: instant(group["created_at"]),
+                "finished": lambda group: instant(group["finished_at"]),
+            }
+        ),
         as_json=as_json,
         watch=watch,
     )

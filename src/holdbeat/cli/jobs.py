@@ -36,6 +36,7 @@ def filters(function: Function) -> Function:
     """The filters of lists of jobs."""
     for option in (
         LABEL,
+        click.option("--priority", metavar="N or N..M", help="Only jobs of this priority, or of these."),
         click.option("--template-id", help="Only jobs made from this template."),
         click.option("--group-id", help="Only members of this group."),
         click.option("--schedule-id", help="Only jobs that this schedule made."),

@@ -160,9 +160,12 @@ class LocalBackend:
 
     def direct(self, type: str, params: Mapping[str, Any] | None = None, *, wait_s: float | None = None) -> Any:
         """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
-        from holdbeat.cli.local_direct import direct
+        import asyncio
 
-        return direct(self.store, self.settings, self.context, type, dict(params or {}), wait_s)
+        from holdbeat.cli.local_direct import run_direct_locally
+
+        request = run_direct_locally(self.store, self.settings, self.context, type, dict(params or {}), wait_s)
+        return asyncio.run(request)
 
     def get_artifact(self, run_id: str, name: str) -> bytes:
         import os

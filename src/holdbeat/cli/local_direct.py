@@ -24,7 +24,7 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.running.workers import beat, register_worker, stop_worker
 
 
-def direct(
+async def run_direct_locally(
     store: PersistenceAdapter,
     settings: Settings,
     context: OperationContext,
@@ -33,17 +33,6 @@ def direct(
     wait_s: float | None,
 ) -> dict[str, Any]:
     """Runs the type in the next free slot of some worker and answers as the API does."""
-    return asyncio.run(_request(store, settings, context, type_, params, wait_s))
-
-
-async def _request(
-    store: PersistenceAdapter,
-    settings: Settings,
-    context: OperationContext,
-    type_: str,
-    params: dict[str, Any],
-    wait_s: float | None,
-) -> dict[str, Any]:
     owner = IdSource().new(store.clock.now())
     terms = settings.lease_terms
     me = Worker(owner, WorkerKind.CLI, socket.gethostname(), os.getpid(), slots=0, version=__version__)

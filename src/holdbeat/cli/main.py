@@ -44,6 +44,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "System": {
         "top": ("holdbeat.cli.top:top", "Watch slots, queue, direct requests and workers live."),
         "stats": ("holdbeat.cli.system:stats", "Print counts of jobs, slots, runs and incidents."),
+        "attention": ("holdbeat.cli.system:attention", "List what needs a person, since when, and what to do."),
         "workers": ("holdbeat.cli.system:workers", "List the workers that are alive."),
         "types": ("holdbeat.cli.system:types", "List the job types that are known."),
         "watch": ("holdbeat.cli.logs:watch_events", "Print events as they happen."),

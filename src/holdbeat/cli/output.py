@@ -186,6 +186,21 @@ def table(
     return Table(columns, [[shown(value) for value in row] for row in rows], whole, leaves=leaves)
 
 
+def items_table(
+    columns: Mapping[str, str | Callable[[Any], Any]], *, whole: Sequence[str] = ("id",)
+) -> Callable[[Any], list[Table]]:
+    """Draws a page of a list: under each heading a field of the item, or what a function makes of the item."""
+
+    def draw(page: Any) -> list[Table]:
+        rows = [
+            [item[source] if isinstance(source, str) else source(item) for source in columns.values()]
+            for item in page["items"]
+        ]
+        return [table(tuple(columns), rows, whole=whole)]
+
+    return draw
+
+
 def fields(values: Mapping[str, Any]) -> Table:
     """One thing, a field to a line; those that are empty are left out."""
     rows = [(name, shown(value)) for name, value in values.items()]

@@ -12,7 +12,7 @@ from holdbeat.cli.backend import Backend, ScheduleBackend
 from holdbeat.cli.completion import schedule_names
 from holdbeat.cli.job_tables import explanation
 from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, example, reaching
-from holdbeat.cli.output import confirm, fields, instant, show, show_list, span, table
+from holdbeat.cli.output import confirm, fields, instant, items_table, show, show_list, span, table
 
 NAME = click.argument("name", metavar="NAME", shell_complete=schedule_names)
 Kind = Callable[[Backend], ScheduleBackend]
@@ -166,23 +166,17 @@ def _add_occurrences(group: click.Group, noun: str, kind: Kind) -> None:
     def occurrences(backend: Backend, name: str, watch: float | None, as_json: bool, **filters: Any) -> None:
         show_list(
             lambda: kind(backend).occurrences(name, **filters),
-            lambda page: [
-                table(
-                    ("due", "status", "job_id", "late", "count", "reason"),
-                    [
-                        (
-                            instant(occurrence["due_at"]),
-                            occurrence["status"],
-                            occurrence["job_id"],
-                            span(occurrence["late_s"]),
-                            occurrence["count"],
-                            occurrence["reason"],
-                        )
-                        for occurrence in page["items"]
-                    ],
-                    whole=("job_id",),
-                )
-            ],
+            items_table(
+                {
+                    "due": lambda occurrence: instant(occurrence["due_at"]),
+                    "status": "status",
+                    "job_id": "job_id",
+                    "late": lambda occurrence: span(occurrence["late_s"]),
+                    "count": "count",
+                    "reason": "reason",
+                },
+                whole=("job_id",),
+            ),
             as_json=as_json,
             watch=watch,
         )

@@ -9,7 +9,7 @@ import click
 
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.options import JSON, WATCH, example, reaching
-from holdbeat.cli.output import instant, show_list, span, table
+from holdbeat.cli.output import instant, items_table, show_list, shown, span, table
 
 
 @click.command(epilog=example("holdbeat stats --watch"))
@@ -50,6 +50,31 @@ def resources_table(resources: Mapping[str, Any]) -> Any:
         whole=("resource",),
         leaves=("oldest wait",),
     )
+
+
+@click.command(epilog=example("holdbeat attention", "holdbeat attention --seen zombie.found"))
+@click.option("--seen", metavar="EVENT", help="Mark the events of this name as seen.")
+@click.option("--all-seen", is_flag=True, help="Mark all events as seen.")
+@WATCH
+@JSON
+@reaching
+def attention(backend: Backend, seen: str | None, all_seen: bool, watch: float | None, as_json: bool) -> None:
+    """List what a person should look at, since when, and what to do about it."""
+    if seen is not None or all_seen:
+        backend.mark_attention_seen(None if all_seen else seen)
+    show_list(backend.list_attention, draw_attention, as_json=as_json, watch=watch)
+
+
+def draw_attention(page: Mapping[str, Any]) -> list[Any]:
+    if not page["items"]:
+        return ["Nothing needs your attention."]
+    lines: list[Any] = []
+    for item in page["items"]:
+        since = f" since {instant(item['since'])}" if item["since"] else ""
+        lines += [f"{shown(item['kind'])}{since}: {shown(item['text'])}"]
+        lines += [f"    {shown(item['detail'])}"] if item["detail"] else []
+        lines += [f"    {shown(item['advice'])}"]
+    return lines
 
 
 @click.command(epilog=example("holdbeat workers --all"))
@@ -94,20 +119,14 @@ def types(backend: Backend, as_json: bool) -> None:
     """List the job types that Apps have announced, with their params."""
     show_list(
         lambda: backend.job_types(),
-        lambda page: [
-            table(
-                ("name", "aliases", "params", "description"),
-                [
-                    (
-                        job_type["name"],
-                        ", ".join(job_type["aliases"]),
-                        ", ".join(job_type["schema"].get("properties", {})),
-                        job_type["description"],
-                    )
-                    for job_type in page["items"]
-                ],
-                whole=("name",),
-            )
-        ],
+        items_table(
+            {
+                "name": "name",
+                "aliases": lambda job_type: ", ".join(job_type["aliases"]),
+                "params": lambda job_type: ", ".join(job_type["schema"].get("properties", {})),
+                "description": "description",
+            },
+            whole=("name",),
+        ),
         as_json=as_json,
     )

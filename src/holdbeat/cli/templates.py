@@ -10,7 +10,7 @@ from holdbeat.cli.arguments import DURATION, json_object, labels, params_of, wit
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, Function, ListingGroup, example, reaching
-from holdbeat.cli.output import fields, instant, show, show_list, table
+from holdbeat.cli.output import fields, instant, items_table, show, show_list
 from holdbeat.cli.string_params import send_as_meant
 
 
@@ -94,24 +94,18 @@ def list_templates(
     """List templates, the newest first."""
     show_list(
         lambda: backend.list_templates(type=type_, archived=archived, limit=limit, cursor=cursor),
-        lambda page: [
-            table(
-                ("id", "name", "type", "priority", "resource", "version", "archived", "description"),
-                [
-                    (
-                        template["id"],
-                        template["name"],
-                        template["type"],
-                        template["priority"],
-                        template["resource"],
-                        template["version"],
-                        instant(template["archived_at"]),
-                        template["description"],
-                    )
-                    for template in page["items"]
-                ],
-            )
-        ],
+        items_table(
+            {
+                "id": "id",
+                "name": "name",
+                "type": "type",
+                "priority": "priority",
+                "resource": "resource",
+                "version": "version",
+                "archived": lambda template: instant(template["archived_at"]),
+                "description": "description",
+            }
+        ),
         as_json=as_json,
         watch=watch,
     )

@@ -9,7 +9,7 @@ import click
 from holdbeat.cli.arguments import without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
-from holdbeat.cli.output import fields, instant, show, show_list, table
+from holdbeat.cli.output import fields, instant, items_table, show, show_list
 
 _EVENT = click.option("--event", "events", multiple=True, help="Only this event; may be repeated. Without it: all.")
 
@@ -41,19 +41,18 @@ def list_webhooks(backend: Backend, limit: int | None, cursor: str | None, watch
     """List subscriptions, the newest first."""
     show_list(
         lambda: backend.list_webhooks(limit=limit, cursor=cursor),
-        lambda page: [
-            table(
-                ("id", "url", "events", "enabled", "note"),
-                [
-                    (webhook["id"], webhook["url"], ", ".join(webhook["events"]) or "all", webhook["enabled"],
-                     webhook["disabled_reason"])
-                    for webhook in page["items"]
-                ],
-            )
-        ],
+        items_table(
+            {
+                "id": "id",
+                "url": "url",
+                "events": lambda webhook: ", ".join(webhook["events"]) or "all",
+                "enabled": "enabled",
+                "note": "disabled_reason",
+            }
+        ),
         as_json=as_json,
         watch=watch,
-    )  # fmt: skip
+    )
 
 
 @webhooks.command("edit", epilog=example("holdbeat webhooks edit WEBHOOK --enable"))
@@ -122,23 +121,17 @@ def list_deliveries(backend: Backend, watch: float | None, as_json: bool, **filt
     """List messages, the newest first."""
     show_list(
         lambda: backend.list_deliveries(**filters),
-        lambda page: [
-            table(
-                ("id", "status", "event", "url", "attempts", "next attempt", "last error"),
-                [
-                    (
-                        delivery["id"],
-                        delivery["status"],
-                        delivery["event"],
-                        delivery["url"],
-                        delivery["attempts"],
-                        instant(delivery["next_attempt_at"]),
-                        delivery["last_error"],
-                    )
-                    for delivery in page["items"]
-                ],
-            )
-        ],
+        items_table(
+            {
+                "id": "id",
+                "status": "status",
+                "event": "event",
+                "url": "url",
+                "attempts": "attempts",
+                "next attempt": lambda delivery: instant(delivery["next_attempt_at"]),
+                "last error": "last_error",
+            }
+        ),
         as_json=as_json,
         watch=watch,
     )

@@ -37,6 +37,7 @@ OPERATIONAL_EVENTS: Final = (
     events.STALE_RESULT,
     events.CLOCK_JUMPED,
     events.SCHEDULE_MISSED,
+    events.DUPLICATE_REFUSED,
     events.WEBHOOK_DISABLED,
     events.LIMIT_CHANGED,
     events.QUEUE_STARVED,

@@ -74,8 +74,6 @@ class ScheduleTrigger(Service):
         def note(firing: Firing) -> None:
             if firing.fired:
                 recorder.fired(firing.latest_s, firing.fired)
-            if firing.refused:
-                recorder.double_fires_refused(firing.refused)
 
         return cls(store, horizon_s=settings.horizon_s, batch=settings.trigger_batch, on_fired=note)
 

@@ -24,18 +24,22 @@ from holdbeat.handlers.stop import StopSignal
 from holdbeat.handlers.threads import in_own_thread
 
 
-class AsyncHandler:
-    """Runs a coroutine function within the calling task, so a job costs no second task.
-
-    A stop cancels that task once, while the function waits for something; the function sees CancelledError at
-    that await. A function that goes on regardless is left to end by itself.
-    """
+class _FunctionHandler:
+    """What handlers of functions have in common."""
 
     def __init__(self, job_type: JobType) -> None:
         self._job_type = job_type
         assert job_type.function is not None
         self._function = job_type.function
         self._middleware = middleware_of(job_type.function)
+
+
+class AsyncHandler(_FunctionHandler):
+    """Runs a coroutine function within the calling task, so a job costs no second task.
+
+    A stop cancels that task once, while the function waits for something; the function sees CancelledError at
+    that await. A function that goes on regardless is left to end by itself.
+    """
 
     async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
         kwargs = stopped_before_start(stop) or bound(self._job_type, params, ctx)
@@ -136,14 +140,8 @@ async def _forget_cancels(task: asyncio.Task[Any], down_to: int) -> None:
         task.uncancel()
 
 
-class ThreadHandler:
+class ThreadHandler(_FunctionHandler):
     """Runs a plain function in a daemon thread of its own. It sees a stop only by asking its Context."""
-
-    def __init__(self, job_type: JobType) -> None:
-        self._job_type = job_type
-        assert job_type.function is not None
-        self._function = job_type.function
-        self._middleware = middleware_of(job_type.function)
 
     async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
         kwargs = stopped_before_start(stop) or bound(self._job_type, params, ctx)

@@ -67,11 +67,6 @@ class Metrics(Recorder):
             buckets=LATENESS_BUCKETS,
             registry=registry,
         )
-        self._double_fires = Counter(
-            "holdbeat_double_fires_refused",
-            "Due times that were recorded already and not fired again.",
-            registry=registry,
-        )
         self._legacy_calls = Counter("holdbeat_legacy_calls", "Calls of the legacy API.", ["route"], registry=registry)
         self._store_seconds = Histogram(
             "holdbeat_store_seconds",
@@ -118,9 +113,6 @@ class Metrics(Recorder):
     def fired(self, late_s: float, count: int = 1) -> None:
         for _ in range(count):
             self._fire_lateness.observe(late_s)
-
-    def double_fires_refused(self, count: int = 1) -> None:
-        self._double_fires.inc(count)
 
     def legacy_called(self, route: str) -> None:
         self._legacy_calls.labels(route).inc()
@@ -228,6 +220,10 @@ _STORE_COUNTERS = {
     events.ZOMBIE_FOUND: (
         "holdbeat_zombies_recovered",
         "Runs whose worker was gone, ended by recovery in any process.",
+    ),
+    events.DUPLICATE_REFUSED: (
+        "holdbeat_double_fires_refused",
+        "Looks at a schedule that found a due time which had its verdict already, and did not fire it again.",
     ),
     events.CLOCK_JUMPED: (
         "holdbeat_clock_jumps",

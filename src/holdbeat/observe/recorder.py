@@ -31,9 +31,6 @@ class Recorder:
     def fired(self, late_s: float, count: int = 1) -> None:
         """The trigger made jobs of due times so many seconds after they were due."""
 
-    def double_fires_refused(self, count: int = 1) -> None:
-        """Due times that somebody else had recorded already were not fired again."""
-
     def legacy_called(self, route: str) -> None:
         """A route of the legacy API was used."""
 

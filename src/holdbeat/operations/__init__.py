@@ -30,6 +30,7 @@ MODULES = {
         "create_webhook", "list_webhooks", "get_webhook", "update_webhook", "delete_webhook", "rotate_webhook",
         "webhook_secret", "rotate_webhook_secret", "list_deliveries", "get_delivery", "redeliver",
     ),
+    "attention": ("list_attention", "mark_attention_seen"),
     "system": ("stats", "workers", "job_types", "list_events"),
 }  # fmt: skip
 """Where each operation lives, so that a command loads one module of them. Those of schedules and endpoints are

@@ -54,13 +54,14 @@ def list_jobs(
     template_id: str | None = None,
     parent_id: str | None = None,
     label: str | Sequence[str] | None = None,
+    priority: int | str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Any:
     """List jobs, the newest first."""
     filters = {
         "status": several(status), "type": type, "resource": resource, "schedule_id": schedule_id,
-        "group_id": group_id, "template_id": template_id, "parent_id": parent_id,
+        "group_id": group_id, "template_id": template_id, "parent_id": parent_id, "priority": priority,
         "label": [label] if isinstance(label, str) else list(label) if label else None,
     }  # fmt: skip
     return page_json(job_lists.list_jobs(tx, filters, limit=limit, cursor=cursor), job_json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.address import check_url
@@ -99,18 +99,24 @@ def _guard_shell(tx: Transaction, context: OperationContext, fields: Mapping[str
 # --- enable, pause, hint, trigger ---------------------------------------------------------------------------
 
 
+def _changed(
+    tx: Transaction, kind: Kind, reference: str, change: Callable[..., Schedule], *args: Any, **options: Any
+) -> Any:
+    """Changes a schedule by its name or id, and answers with what it has become."""
+    reference = checks.check_reference(reference)
+    return kind.json(change(tx, reference, *args, endpoint=kind.is_endpoint, **options))
+
+
 @writes
 def enable_schedule(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
     """Enable a schedule: it fires again from now on."""
-    reference = checks.check_reference(reference)
-    return kind.json(schedules.enable_schedule(tx, reference, endpoint=kind.is_endpoint))
+    return _changed(tx, kind, reference, schedules.enable_schedule)
 
 
 @writes
 def disable_schedule(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
     """Disable a schedule: it fires no more until it is enabled."""
-    reference = checks.check_reference(reference)
-    return kind.json(schedules.disable_schedule(tx, reference, endpoint=kind.is_endpoint))
+    return _changed(tx, kind, reference, schedules.disable_schedule)
 
 
 @writes
@@ -124,15 +130,13 @@ def pause_schedule(
     reason: str | None = None,
 ) -> Any:
     """Pause a schedule until an instant, or until somebody resumes it."""
-    reference = checks.check_reference(reference)
-    return kind.json(schedules.pause_schedule(tx, reference, until, reason, endpoint=kind.is_endpoint))
+    return _changed(tx, kind, reference, schedules.pause_schedule, until, reason)
 
 
 @writes
 def resume_schedule(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
     """End the pause of a schedule."""
-    reference = checks.check_reference(reference)
-    return kind.json(schedules.resume_schedule(tx, reference, endpoint=kind.is_endpoint))
+    return _changed(tx, kind, reference, schedules.resume_schedule)
 
 
 @writes
@@ -146,8 +150,7 @@ def resume_schedules(tx: Transaction, context: OperationContext, kind: Kind, ids
 @writes
 def reset_schedule_failures(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
     """Reset the failure count of an adaptive schedule, which ends its backoff."""
-    reference = checks.check_reference(reference)
-    return kind.json(schedules.reset_failure_count(tx, reference, endpoint=kind.is_endpoint))
+    return _changed(tx, kind, reference, schedules.reset_failure_count)
 
 
 @writes
@@ -163,23 +166,14 @@ def hint_schedule(
     reason: str | None = None,
 ) -> Any:
     """Ask an adaptive schedule for another interval, for a run at a time, or both."""
-    changed = schedules.set_hints(
-        tx,
-        checks.check_reference(reference),
-        interval_s=interval_s,
-        next_run_at=next_run_at,
-        ttl_s=ttl_s,
-        reason=reason,
-        endpoint=kind.is_endpoint,
-    )
-    return kind.json(changed)
+    hints = {"interval_s": interval_s, "next_run_at": next_run_at, "ttl_s": ttl_s, "reason": reason}
+    return _changed(tx, kind, reference, schedules.set_hints, **hints)
 
 
 @writes
 def clear_schedule_hints(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
     """Drop the hints of an adaptive schedule."""
-    reference = checks.check_reference(reference)
-    return kind.json(schedules.clear_hints(tx, reference, endpoint=kind.is_endpoint))
+    return _changed(tx, kind, reference, schedules.clear_hints)
 
 
 @writes

@@ -137,6 +137,7 @@ class JobFilter(TypedDict, total=False):
     template_id: str | None
     parent_id: str | None
     label: Annotated[str | list[str] | None, Keywords({"description": "name=value"})]
+    priority: Annotated[int | str | None, Keywords({"description": "A number, or a range such as 50..100."})]
     ids: list[Id] | None
     created_before: Instant | None
     created_after: Instant | None

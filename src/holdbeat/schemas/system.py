@@ -182,6 +182,31 @@ class Stats(TypedDict):
     schedules: int
 
 
+class AttentionItem(TypedDict):
+    """Something that a person should look at."""
+
+    kind: Annotated[
+        str,
+        Keywords({"description": "paused, log, no_worker, starved, failed, failing, delivery, or an event."}),
+    ]
+    text: str
+    detail: str | None
+    advice: Annotated[str, Keywords({"description": "What to do about it."})]
+    since: Instant | None
+    last_at: Instant | None
+    count: int
+    job_id: Id | None
+    schedule_id: Id | None
+    type: str | None
+    resource: str | None
+    can_be_seen: Annotated[bool, Keywords({"description": "Whether it goes when it is marked as seen."})]
+
+
+@request(name="zombie.found")
+class SeenRequest(TypedDict, total=False):
+    name: Annotated[str | None, Keywords({"description": "The event to mark as seen; all without it."})]
+
+
 class Health(TypedDict):
     status: Literal["ok"]
 

@@ -32,6 +32,7 @@ LEVELS: Final = {
     events.RECOVERY_ACTED: logging.WARNING,
     events.RESERVATION_EXPIRED: logging.WARNING,
     events.SCHEDULE_MISSED: logging.WARNING,
+    events.DUPLICATE_REFUSED: logging.WARNING,
     events.SCHEDULE_WARNED: logging.WARNING,
     events.CLOCK_JUMPED: logging.WARNING,
     events.WEBHOOK_FAILED: logging.WARNING,

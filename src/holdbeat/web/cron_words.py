@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-_NICKNAMES = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
+from holdbeat.domain.cron_syntax import NICKNAMES
+
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _SHORT = {"sun": 0, "mon": 1, "tue": 2, "wed": 3, "thu": 4, "fri": 5, "sat": 6}
 
 
 def in_words(cron: str) -> str | None:
     """`every 15 minutes`, `daily at 03:00`, `Mondays at 06:30`; None where the expression itself is clearer."""
-    fields = _NICKNAMES.get(cron.strip().lower(), cron).split()
+    fields = NICKNAMES.get(cron.strip().lower(), cron).split()
     if len(fields) != 5 or fields[3] != "*":
         return None
     minute, hour, day, _, weekday = fields

@@ -37,6 +37,7 @@ EVENT_WORDS = {
     "lease.stale_result": "a result came after its lease was gone, and was refused: the run may have happened twice",
     "clock.jumped": "the clock of a machine jumped, or differs from the database's",
     "schedule.missed": "a due time passed while nobody could fire it",
+    "schedule.duplicate_refused": "a due time came up a second time and was not fired again",
     "webhook.disabled": "another subscription was disabled",
     "limit.changed": "a limit was made, changed or removed",
     "queue.starved": "direct requests have left the queue no slot for long",

@@ -31,7 +31,9 @@ from holdbeat.web.forms import offered_types
 from holdbeat.web.graph import DRAWN_MAX, drawn_graph
 from holdbeat.web.request import Ask
 
-JOB_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "parent_id", "label")
+JOB_FILTERS = (
+    "status", "type", "resource", "schedule_id", "group_id", "template_id", "parent_id", "label", "priority",
+)  # fmt: skip
 SHOWN_MEMBERS = 500
 CHILDREN_SHOWN = 50
 LINE_SHOWN = 20

@@ -7,40 +7,27 @@ from typing import Any
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
-from holdbeat.domain.clock import iso
-from holdbeat.domain.job import Job
+from holdbeat.domain.attention import AttentionItem
 from holdbeat.domain.timetable import fires_at
-from holdbeat.domain.views import job_json, run_json
-from holdbeat.domain.webhook import DeliveryStatus
-from holdbeat.observe.wording import counted, listed
+from holdbeat.domain.views import run_json
+from holdbeat.observe.wording import listed
+from holdbeat.operations.attention import item_json
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.limits.starvation import known_starvation
+from holdbeat.store.attention import read_attention
 from holdbeat.store.queue.job_types import some_type_names
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.jobs import has_jobs, load_jobs
 from holdbeat.store.reads.list_jobs import list_runs
-from holdbeat.store.reads.needs_attention import (
-    failed_for_good,
-    failing_schedules,
-    next_schedules,
-    occupants,
-    stale_results,
-    troubled_schedules,
-    unserved,
-)
+from holdbeat.store.reads.needs_attention import next_schedules, occupants
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.webhooks.deliveries import list_deliveries
 from holdbeat.web import charts
 from holdbeat.web.jobs import direct_line
 from holdbeat.web.request import Ask
 
-LATELY = timedelta(hours=24)
 LINE_SHOWN = 3
-FAILURES_COUNTED = 500
-"""So many permanent failures of the last day are counted; of more the page says that there are more."""
 SETTLED = timedelta(minutes=2)
 """A minute that is over for so long does not change any more."""
 ZOOMS = {
@@ -127,58 +114,27 @@ def _is_idle(resource: dict[str, Any]) -> bool:
 
 
 def _attention(tx: Transaction, log_trouble: str | None) -> list[dict[str, Any]]:
-    """Everything that a person should look at, what is worst first."""
-    since = tx.now - LATELY
-    found: list[dict[str, Any]] = []
+    """What needs attention, each with the page that shows more of it; pauses have a line of their own above."""
+    return [
+        {**item_json(item), "link": _link(item)} for item in read_attention(tx, log_trouble) if item.kind != "paused"
+    ]
 
-    def note(kind: str, text: str, link: str, detail: str | None = None, at: datetime | None = None) -> None:
-        found.append(
-            {"kind": kind, "text": text, "link": link, "detail": detail, "at": None if at is None else iso(at)}
-        )
 
-    if log_trouble is not None:
-        note("log", "The store's write-ahead log grows", "/ui/workers", log_trouble)
-    for each in unserved(tx):
-        text = f"No worker for {each.type}"
-        note(
-            "no_worker",
-            text,
-            f"/ui/queue?{urlencode({'resource': each.resource})}",
-            f"{counted(each.waiting, 'job')} waiting",
-        )
-    for starved in known_starvation(tx):
-        note(
-            "starved",
-            f"Direct requests leave the queue no slot of {starved.limit}",
-            f"/ui/queue?{urlencode({'resource': starved.resource})}",
-            "jobs wait for it; direct_burst would give them a turn",
-            starved.since,
-        )
-    failed: dict[str, list[Job]] = {}
-    for job in failed_for_good(tx, since, limit=FAILURES_COUNTED):
-        failed.setdefault(job.type, []).append(job)
-    for type_, jobs in failed.items():
-        run = job_json(jobs[0])["run"]
-        error = (run["error"] or run["error_kind"]) if run else None
-        is_one = len(jobs) == 1
-        link = f"/ui/jobs/{jobs[0].id}" if is_one else f"/ui/jobs?{urlencode({'status': 'FAILED', 'type': type_})}"
-        more = "+" if sum(map(len, failed.values())) >= FAILURES_COUNTED else ""
-        text = f"{jobs[0].title} failed permanently" if is_one else f"{len(jobs)}{more} {type_} jobs failed permanently"
-        note("failed", text, link, error, jobs[0].finished_at)
-    for schedule in troubled_schedules(tx):
-        kind = "endpoints" if schedule.endpoint else "schedules"
-        note("failing", f"{schedule.name} cannot be planned", f"/ui/{kind}/{schedule.id}", schedule.trouble)
-    for schedule in failing_schedules(tx):
-        kind = "endpoints" if schedule.endpoint else "schedules"
-        note("failing", f"{schedule.name} is failing", f"/ui/{kind}/{schedule.id}",
-             f"{counted(schedule.failure_count, 'failure')} in a row", schedule.last_run_at)  # fmt: skip
-    for delivery in list_deliveries(tx, status=DeliveryStatus.FAILED, limit=4).items:
-        note("delivery", f"{delivery.event} was not delivered", "/ui/webhooks?status=FAILED",
-             delivery.last_error, delivery.created_at)  # fmt: skip
-    late = stale_results(tx, since)
-    if late:
-        note("stale", f"{counted(late, 'late result')} refused in 24 hours", "/ui/events")
-    return found
+def _link(item: AttentionItem) -> str:
+    if item.can_be_seen:
+        return f"/ui/events?{urlencode({'name': item.kind})}"
+    if item.schedule_id is not None:
+        return f"/ui/{'endpoints' if item.is_endpoint else 'schedules'}/{item.schedule_id}"
+    match item.kind:
+        case "log":
+            return "/ui/workers"
+        case "no_worker" | "starved":
+            return f"/ui/queue?{urlencode({'resource': item.resource or ''})}"
+        case "delivery":
+            return "/ui/webhooks?status=FAILED"
+    if item.job_id is not None:
+        return f"/ui/jobs/{item.job_id}"
+    return f"/ui/jobs?{urlencode({'status': 'FAILED', 'type': item.type or ''})}"
 
 
 def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:

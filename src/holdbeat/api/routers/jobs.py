@@ -65,7 +65,11 @@ _FILTERS = (
     Parameter("template_id", "Only jobs made from this template.", TEXT),
     Parameter("parent_id", "Only jobs that handlers of this job's chain have made.", TEXT),
     Parameter("label", "Only jobs with this label, as name=value; several by repeating it.", TEXT, is_multiple=True),
-)
+    Parameter(
+        "priority", "Only jobs of this priority, or of a range such as 50..100.",
+        {"type": "string", "pattern": r"^[0-9]{1,3}$|^[0-9]{0,3}\.\.[0-9]{0,3}$"},
+    ),
+)  # fmt: skip
 
 
 # --- the header Idempotency-Key -----------------------------------------------------------------------------

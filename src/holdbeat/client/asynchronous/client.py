@@ -14,6 +14,7 @@ from holdbeat.schemas.base import Items, JsonObject, Page
 from holdbeat.schemas.jobs import Explanation
 from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
+    AttentionItem,
     Delivery,
     DirectAnswer,
     Event,
@@ -173,6 +174,17 @@ class AsyncClient(AsyncJobs):
         """Counts jobs, runs, resources and workers."""
         figures: Stats = await self.call("GET", "/api/stats")
         return figures
+
+    async def list_attention(self) -> Items[AttentionItem]:
+        """Lists what a person should look at, with since when and what to do."""
+        items: Items[AttentionItem] = await self.call("GET", "/api/attention")
+        return items
+
+    async def mark_attention_seen(self, name: str | None = None) -> Items[AttentionItem]:
+        """Marks operational events as seen, of one name or all; answers what is left."""
+        body = {} if name is None else {"name": name}
+        items: Items[AttentionItem] = await self.call("POST", "/api/attention/seen", body=body, is_repeatable=True)
+        return items
 
     async def list_limits(self) -> Items[Limit]:
         """Lists the limits in force, with the slots in use and the jobs that wait."""

@@ -79,13 +79,15 @@ class AsyncJobs(AsyncTransport):
         template_id: str | None = None,
         parent_id: str | None = None,
         label: str | Sequence[str] | None = None,
+        priority: int | str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Job]:
         """Lists jobs, the newest first."""
         query = {
             "status": status, "type": type, "resource": resource, "schedule_id": schedule_id, "group_id": group_id,
-            "template_id": template_id, "parent_id": parent_id, "label": label, "limit": limit, "cursor": cursor,
+            "template_id": template_id, "parent_id": parent_id, "label": label, "priority": priority, "limit": limit,
+            "cursor": cursor,
         }  # fmt: skip
         page: Page[Job] = await self.call("GET", "/api/jobs", query=query)
         return page

@@ -15,6 +15,7 @@ from holdbeat.schemas.base import Items, JsonObject, Page
 from holdbeat.schemas.jobs import Explanation
 from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
+    AttentionItem,
     Delivery,
     DirectAnswer,
     Event,
@@ -170,6 +171,17 @@ class Client(Jobs):
         """Counts jobs, runs, resources and workers."""
         figures: Stats = self.call("GET", "/api/stats")
         return figures
+
+    def list_attention(self) -> Items[AttentionItem]:
+        """Lists what a person should look at, with since when and what to do."""
+        items: Items[AttentionItem] = self.call("GET", "/api/attention")
+        return items
+
+    def mark_attention_seen(self, name: str | None = None) -> Items[AttentionItem]:
+        """Marks operational events as seen, of one name or all; answers what is left."""
+        body = {} if name is None else {"name": name}
+        items: Items[AttentionItem] = self.call("POST", "/api/attention/seen", body=body, is_repeatable=True)
+        return items
 
     def list_limits(self) -> Items[Limit]:
         """Lists the limits in force, with the slots in use and the jobs that wait."""

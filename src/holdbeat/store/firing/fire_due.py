@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdbeat.domain import events
+from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import StoreRefused, Unavailable
 from holdbeat.domain.job import Hold, JobStatus, NewJob
 from holdbeat.domain.occurrence import (
@@ -248,7 +249,11 @@ class _Batch:
 
     def _fresh(self, schedule: Schedule, verdicts: Sequence[Verdict]) -> list[Verdict]:
         fresh = [verdict for verdict in verdicts if (schedule.id, verdict.due_at) not in self._standing]
-        self._firing.refused += len(verdicts) - len(fresh)
+        refused = len(verdicts) - len(fresh)
+        if refused:
+            self._firing.refused += refused
+            due_at = max(verdict.due_at for verdict in verdicts if verdict not in fresh)
+            self._tx.record(events.DUPLICATE_REFUSED, schedule_id=schedule.id, count=refused, due_at=iso(due_at))
         return fresh
 
     def _fire(self, schedule: Schedule, verdict: Verdict, hold: Hold | None, reason: str | None) -> Verdict | None:

@@ -16,6 +16,7 @@ from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.params import check_json, check_labels, dumps
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.job_types import Catalogue
+from holdbeat.store.queue.labels import replace_labels
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.topics import Topic
@@ -52,7 +53,9 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
         written["params"] = dumps(_checked_params(tx, job, changes["params"]))
     if "labels" in changes:
         labels = changes["labels"]
-        written["labels"] = dumps(check_labels({} if labels is None else labels))
+        checked = check_labels({} if labels is None else labels)
+        written["labels"] = dumps(checked)
+        replace_labels(tx, job_id, checked)
     _change_turn(tx, job, changes, row[-2], row[-1], written)
     if written:
         tx.execute(

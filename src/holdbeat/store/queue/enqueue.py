@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import lru_cache
 from itertools import islice
+from operator import itemgetter
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
+from holdbeat.store.queue.labels import add_labels
+from holdbeat.store.reads.columns import copier, row_writer
 from holdbeat.store.reads.rows import JOB, job_of, policy_text
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
@@ -27,10 +31,31 @@ _COLUMNS = (
     "attempt", "trace", "partition", "title", "root_id", "waits", "on_upstream",
     "is_awaited", "unique_key", "unique_while", "expires_at", "parent_id", "is_detached",
 )  # fmt: skip
-_ID, _POSITION, _CREATED_AT, _HOLD = map(_COLUMNS.index, ("id", "position", "created_at", "hold"))
-
-
 _DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
+
+_row_of = row_writer(
+    _COLUMNS,
+    ("id", "position", "created_at", "hold", "effective_priority", "ages_at"),
+    {
+        "params": dumps,
+        "retry_policy": lambda policy: _DEFAULT_POLICY if policy is DEFAULT_RETRY_POLICY else policy_text(policy),
+        "labels": lambda labels: dumps(labels) if labels else "{}",
+        "waits": lambda waits: dumps(waits) if waits else None,
+        "is_awaited": lambda is_awaited: is_awaited or None,
+        "is_detached": lambda is_detached: is_detached or None,
+    },
+)
+"""The row of a NewJob."""
+
+_SHARED = {field.name for field in fields(Job)} & {field.name for field in fields(NewJob)}
+_job_of = copier(
+    Job, sorted(_SHARED - {"position", "hold", "after"}), ("status", "id", "position", "created_at", "hold")
+)
+"""The Job that a NewJob has become."""
+
+
+_given_by_store = itemgetter(*map(_COLUMNS.index, ("id", "position", "created_at", "hold")))
+"""What of a row the NewJob does not know."""
 
 
 @lru_cache(maxsize=1024)
@@ -40,16 +65,7 @@ def _data_of(type_: str) -> str:
 
 
 def _job(request: NewJob, row: Row) -> Job:
-    """The Job that a request has become by its new row."""
-    return Job(
-        row[_ID], request.type, request.params, JobStatus.QUEUED, request.priority, row[_POSITION], request.resource,
-        request.retry_policy, row[_CREATED_AT], request.template_id, request.schedule_id, request.scheduled_for,
-        request.group_id, request.sequence, request.retry_of, request.retry_kind, None, False, request.timeout_s,
-        request.cancel_grace_s, request.not_before, request.idempotency_key, request.webhook_url, request.labels, None,
-        None, None, None, row[_HOLD], request.attempt, request.trace, request.partition, request.title,
-        request.root_id, request.waits, request.on_upstream, request.is_awaited, request.unique_key,
-        request.unique_while, request.expires_at, request.parent_id, request.is_detached,
-    )  # fmt: skip
+    return _job_of(request, JobStatus.QUEUED, *_given_by_store(row))
 
 
 class Enqueued:
@@ -103,13 +119,13 @@ def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqu
         if isinstance(result, Enqueued):
             made_here = {by_request[id(request)].id for request in batch if id(request) in by_request}
             for request in batch:
-                found = by_request.get(id(request))
-                if found is None:
+                job = by_request.get(id(request))
+                if job is None:
                     holder = held[request.idempotency_key or ""]
-                    found = holder[1] if isinstance(holder[1], Job) else by_request[id(holder[1])]
-                result.jobs.append(found)
-                if found.id not in made_here:
-                    result.known.add(found.id)
+                    job = holder[1] if isinstance(holder[1], Job) else by_request[id(holder[1])]
+                result.jobs.append(job)
+                if job.id not in made_here:
+                    result.known.add(job.id)
     return results
 
 
@@ -122,8 +138,9 @@ def _holders_of_keys(tx: Transaction, batches: list[Sequence[NewJob]]) -> dict[s
         return {}
     # On PostgreSQL two callers with one key must wait for each other before they look.
     tx.lock_pools(f"key:{key}" for key in keys)
-    found = tx.rows(f"SELECT idempotency_key, request_hash, {JOB} FROM jobs WHERE idempotency_key IN :keys", keys=keys)
-    return {row[0]: (row[1], job_of(tx, row[2:])) for row in found}
+    rows = tx.rows(f"SELECT {JOB}, request_hash FROM jobs WHERE idempotency_key IN :keys", keys=keys)
+    jobs = [(job_of(tx, row), row[-1]) for row in rows]
+    return {job.idempotency_key or "": (request_hash, job) for job, request_hash in jobs}
 
 
 def _sort_out(
@@ -161,18 +178,18 @@ def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = even
 def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_QUEUED) -> list[Row]:
     if not requests:
         return []
-    wanted = Counter([request.priority for request in requests if request.position is None])
-    if any(not 0 <= priority <= PRIORITY_MAX for priority in wanted):
+    counts = Counter([request.priority for request in requests if request.position is None])
+    if any(not 0 <= priority <= PRIORITY_MAX for priority in counts):
         raise Invalid(f"A priority lies between 0 and {PRIORITY_MAX}.", code="out_of_range", field="priority")
-    places = {priority: iter(found) for priority, found in tx.next_positions(wanted).items()} if wanted else {}
+    places = {priority: iter(positions) for priority, positions in tx.next_positions(counts).items()} if counts else {}
     rows: list[Row] = []
     now = tx.now
+    labelled: list[tuple[str, dict[str, str]]] = []
     is_ready = False
     ages = tx.terms.aging_s > 0
-    note = tx.events.append
+    record = tx.events.append
     for job_id, request in zip(tx.new_ids(len(requests)), requests, strict=True):
-        type_, priority, labels, policy = request.type, request.priority, request.labels, request.retry_policy
-        not_before, group_id, schedule_id = request.not_before, request.group_id, request.schedule_id
+        priority, not_before = request.priority, request.not_before
         hold = request.hold
         if not hold:
             hold = Hold.DELAYED if not_before is not None and not_before > now else Hold.READY
@@ -180,20 +197,13 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
         position = request.position
         if position is None:
             position = next(places[priority])
-        rows.append(
-            (
-                job_id, type_, dumps(request.params), priority, position, request.resource, request.template_id,
-                schedule_id, request.scheduled_for, group_id, request.sequence, request.retry_of, request.retry_kind,
-                _DEFAULT_POLICY if policy is DEFAULT_RETRY_POLICY else policy_text(policy), request.timeout_s,
-                request.cancel_grace_s, not_before, request.idempotency_key, request.request_hash, request.webhook_url,
-                dumps(labels) if labels else "{}", now, hold, priority,
-                counted_from(tx, priority, hold) if ages else None, request.attempt, request.trace,
-                request.partition, request.title, request.root_id, dumps(request.waits) if request.waits else None,
-                request.on_upstream, request.is_awaited or None, request.unique_key, request.unique_while,
-                request.expires_at, request.parent_id, request.is_detached or None,
-            )
-        )  # fmt: skip
-        note((kind, now, job_id, None, None, group_id, schedule_id, _data_of(type_)))
+        ages_at = counted_from(tx, priority, hold) if ages else None
+        rows.append(_row_of(request, job_id, position, now, hold, priority, ages_at))
+        if request.labels:
+            labelled.append((job_id, request.labels))
+        record((kind, now, job_id, None, None, request.group_id, request.schedule_id, _data_of(request.type)))
     tx.insert("jobs", _COLUMNS, rows)
+    if labelled:
+        add_labels(tx, labelled)
     tx.wake(Topic.READY if is_ready else Topic.DELAYED)
     return rows

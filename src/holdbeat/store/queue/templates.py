@@ -27,6 +27,7 @@ from holdbeat.domain.submission import (
 )
 from holdbeat.domain.template import JobTemplate
 from holdbeat.store.queue.job_types import Catalogue
+from holdbeat.store.reads.columns import optional, row_writer
 from holdbeat.store.reads.rows import TEMPLATE, TEMPLATE_FIELDS, template_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -60,6 +61,17 @@ _NULLABLE: dict[str, Callable[[Any, str], Any]] = {
     "webhook_url": check_webhook_url,
     "description": lambda value, field: check_text(value, field, 5000, min_length=0, multiline=True),
 }
+
+
+_row = row_writer(
+    TEMPLATE_FIELDS,
+    (),
+    {
+        "default_params": dumps,
+        "retry_policy": optional(dumps),
+        "labels": dumps,
+    },
+)
 
 
 def create_template(tx: Transaction, given: Mapping[str, Any]) -> JobTemplate:
@@ -226,12 +238,3 @@ def _refuse_taken_name(tx: Transaction, template: JobTemplate) -> None:
             field="name",
             template_id=holder[0],
         )
-
-
-def _row(template: JobTemplate) -> tuple[Any, ...]:
-    return (
-        template.id, template.name, template.type, dumps(template.default_params), template.priority,
-        template.resource, None if template.retry_policy is None else dumps(template.retry_policy),
-        template.timeout_s, template.webhook_url, dumps(template.labels), template.description,
-        template.archived_at, template.version, template.created_at, template.cancel_grace_s,
-    )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdbeat.store.operational_deliveries import event_counts
+from holdbeat.store.rare_events import event_counts
 from holdbeat.store.reads.stats import count_workers, resource_stats
 from holdbeat.store.transaction import Transaction
 

@@ -18,11 +18,22 @@ from holdbeat.domain.params import check_text
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.transaction import Transaction
 
-LIST_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "parent_id", "label")
+LIST_FILTERS = (
+    "status",
+    "type",
+    "resource",
+    "schedule_id",
+    "group_id",
+    "template_id",
+    "parent_id",
+    "label",
+    "priority",
+)
 BULK_FILTERS = (*LIST_FILTERS, "ids", "created_before", "created_after")
 _SAME = ("type", "resource", "schedule_id", "group_id", "template_id", "parent_id")
 _OUTCOMES = (JobStatus.FAILED, JobStatus.SKIPPED, JobStatus.CANCELLED)
 _IDS_MAX = 10_000
+PRIORITY_MAX = 100
 
 
 @dataclass(slots=True)
@@ -77,8 +88,11 @@ def choices(value: Any, name: str, kind: type[StrEnum]) -> list[str]:
     return sorted(set(wanted))
 
 
-def job_conditions(tx: Transaction, filters: Mapping[str, Any]) -> Conditions:
-    """The conditions of filters that `refuse_unknown` has let through, over `jobs AS j`."""
+def job_conditions(tx: Transaction, filters: Mapping[str, Any], *, is_joined: bool = False) -> Conditions:
+    """The conditions of filters that `refuse_unknown` has let through, over `jobs AS j`.
+
+    With `is_joined` the source begins with `job_labels AS l`, for a page in the order of the first label's index.
+    """
     found = Conditions()
     if "status" in filters:
         _status(found, choices(filters["status"], "status", JobStatus))
@@ -87,7 +101,10 @@ def job_conditions(tx: Transaction, filters: Mapping[str, Any]) -> Conditions:
             found.add(f"j.{name} = :{name}", **{name: check_text(filters[name], name, 500)})
     if "label" in filters:
         for number, text in enumerate(one_or_several(filters["label"], "label")):
-            _label(tx, found, text, number)
+            _label(tx, found, text, number, is_joined=is_joined and number == 0)
+    if "priority" in filters:
+        low, high = priority_range(filters["priority"])
+        found.add("j.priority BETWEEN :priority_low AND :priority_high", priority_low=low, priority_high=high)
     if "ids" in filters:
         ids = one_or_several(filters["ids"], "ids")
         if len(ids) > _IDS_MAX:
@@ -97,6 +114,24 @@ def job_conditions(tx: Transaction, filters: Mapping[str, Any]) -> Conditions:
         if name in filters:
             found.add(f"j.created_at {sign} :{name}", **{name: check_instant(filters[name], name)})
     return found
+
+
+def priority_range(value: Any) -> tuple[int, int]:
+    """The lowest and the highest priority of a filter: one number, or two with two dots between them (50..100)."""
+    low, dots, high = str(value).partition("..")
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        chosen = int(low or 0), int(high or PRIORITY_MAX) if dots else int(low)
+    except ValueError:
+        chosen = (-1, -1)
+    if not 0 <= chosen[0] <= chosen[1] <= PRIORITY_MAX:
+        raise Invalid(
+            f"priority must be a number from 0 to {PRIORITY_MAX}, or a range such as 50..{PRIORITY_MAX}.",
+            code="invalid_filter",
+            field="priority",
+        )
+    return chosen
 
 
 def error_kinds(value: Any) -> Sequence[str]:
@@ -113,11 +148,17 @@ def _status(found: Conditions, wanted: Sequence[str]) -> None:
         found.add("j.status IN ('FAILED', 'SKIPPED', 'CANCELLED')")
 
 
-def _label(tx: Transaction, found: Conditions, text: str, number: int) -> None:
+def _label(tx: Transaction, found: Conditions, text: str, number: int, *, is_joined: bool) -> None:
     key, sign, value = text.partition("=") if "=" in text else text.partition(":")
     if not sign or not key:
         raise Invalid("label must be written as name=value or name:value.", code="invalid_filter", field="label")
     names = {f"label_key_{number}": key, f"label_value_{number}": value}
+    # The index finds the jobs; what follows tells {"a": "b=c"} from {"a=b": "c"}.
+    label = {f"label_{number}": f"{key}={value}"}
+    if is_joined:
+        found.add(f"l.label = :label_{number} AND j.id = l.job_id", **label)
+    else:
+        found.add(f"j.id IN (SELECT job_id FROM job_labels WHERE label = :label_{number})", **label)
     if tx.dialect == "sqlite":
         # The operator ->> would read some names as paths into the object.
         found.add(

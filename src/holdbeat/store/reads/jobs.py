@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdbeat.domain.errors import NotFound
 from holdbeat.domain.job import Job
 from holdbeat.domain.run import JobRun
-from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of, short_run_columns
+from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of, short_run_columns, short_run_of
 from holdbeat.store.reads.upstreams import edges_of
 from holdbeat.store.transaction import Transaction
 
@@ -38,9 +38,11 @@ def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None =
         return
     ids = [job.id for job in jobs]
     by_id = {job.id: job for job in jobs}
+    is_whole = result_bytes is None
     columns = RUN if result_bytes is None else short_run_columns(tx.dialect, "", result_bytes)
     for row in tx.rows(f"SELECT {columns} FROM job_runs WHERE job_id IN :ids", ids=ids):
-        by_id[row[1]].run = run_of(tx, row)
+        run = run_of(tx, row) if is_whole else short_run_of(tx, row)
+        by_id[run.job_id].run = run
     runs = {job.run.id: job for job in jobs if job.run is not None}
     if runs:
         for job_id, worker_id, heartbeat_at, expires_at in tx.rows(

@@ -30,8 +30,8 @@ from holdbeat.store.reads.rows import (
     TEMPLATE_FIELDS,
     group_of,
     job_of,
-    run_of,
     short_run_columns,
+    short_run_of,
     template_of,
 )
 from holdbeat.store.transaction import Row, Transaction
@@ -41,6 +41,11 @@ GROUP_FILTERS = ("status", "name")
 TEMPLATE_FILTERS = ("type", "archived")
 PAGE_CHARS = 4_000_000
 """A page of large rows ends early; its cursor leads to the others."""
+_LABELLED = {
+    "sqlite": "job_labels AS l CROSS JOIN jobs AS j",
+    "postgres": "job_labels AS l CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = l.job_id LIMIT 1) AS j",
+}
+"""The jobs of a label, in the order of its index: the limit keeps PostgreSQL from walking over all jobs instead."""
 _FEW = 2000
 """So many rows are sooner sorted than found among a million others."""
 
@@ -62,11 +67,13 @@ def list_jobs(
 ) -> Page[Job]:
     """Jobs, whole, newest first; of each chain all, or its tip alone."""
     given = refuse_unknown(filters or {}, LIST_FILTERS)
-    found = job_conditions(tx, given)
+    is_labelled = "label" in given
+    found = job_conditions(tx, given, is_joined=is_labelled)
     if only_tips:
         found.add("j.retried_by IS NULL")
-    source = f"jobs AS j {_pinned(tx, found)}"
-    rows, following = _newest(tx, "jobs", given, JOB_OF_J, source, "j", found, limit, cursor)
+    source = _LABELLED[tx.dialect] if is_labelled else f"jobs AS j {_pinned(tx, found)}"
+    key = "l.job_id" if is_labelled else "j.id"
+    rows, following = _newest(tx, "jobs", given, JOB_OF_J, source, key, found, limit, cursor)
     jobs = [job_of(tx, row) for row in rows]
     complete(tx, jobs, result_bytes=LISTED_RESULT_BYTES)
     return Page(jobs, following)
@@ -89,8 +96,8 @@ def list_runs(
             "r.error_kind IN :kinds AND r.status IN ('FAILED', 'SKIPPED')", kinds=error_kinds(given["error_kind"])
         )
     columns = f"{short_run_columns(tx.dialect, 'r.', LISTED_RESULT_BYTES)}, r.type"
-    rows, following = _newest(tx, "job_runs", given, columns, "job_runs AS r", "r", found, limit, cursor)
-    return Page([ListedRun(run_of(tx, row[:-1]), row[-1]) for row in rows], following)
+    rows, following = _newest(tx, "job_runs", given, columns, "job_runs AS r", "r.id", found, limit, cursor)
+    return Page([ListedRun(short_run_of(tx, row), row[-1]) for row in rows], following)
 
 
 def list_groups(
@@ -104,7 +111,7 @@ def list_groups(
     if "name" in given:
         found.add("g.name = :name", name=check_text(given["name"], "name", 500))
     columns = ", ".join(f"g.{name}" for name in GROUP_FIELDS)
-    rows, following = _newest(tx, "job_groups", given, columns, "job_groups AS g", "g", found, limit, cursor)
+    rows, following = _newest(tx, "job_groups", given, columns, "job_groups AS g", "g.id", found, limit, cursor)
     return Page([group_of(tx, row) for row in rows], following)
 
 
@@ -122,7 +129,7 @@ def list_templates(
     if archived != "all":
         found.add(f"t.archived_at IS {'NOT ' if archived else ''}NULL")
     columns = ", ".join(f"t.{name}" for name in TEMPLATE_FIELDS)
-    rows, following = _newest(tx, "job_templates", given, columns, "job_templates AS t", "t", found, limit, cursor)
+    rows, following = _newest(tx, "job_templates", given, columns, "job_templates AS t", "t.id", found, limit, cursor)
     return Page([template_of(tx, row) for row in rows], following)
 
 
@@ -132,7 +139,7 @@ def _newest(
     filters: Mapping[str, Any],
     columns: str,
     source: str,
-    alias: str,
+    key: str,
     found: Conditions,
     limit: int | None,
     cursor: str | None,
@@ -142,9 +149,9 @@ def _newest(
     cursors = Cursors(kind, filters)
     last = cursors.read(cursor, str)
     if last is not None:
-        found.add(f"{alias}.id < :last_id", last_id=last[0])
+        found.add(f"{key} < :last_id", last_id=last[0])
     rows = tx.rows(
-        f"SELECT {columns} FROM {source} WHERE {found.where} ORDER BY {alias}.id DESC LIMIT :count",
+        f"SELECT {columns} FROM {source} WHERE {found.where} ORDER BY {key} DESC LIMIT :count",
         count=count + 1,
         **found.params,
     )

@@ -13,6 +13,7 @@ from holdbeat.domain import events
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import RunStatus
 from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.rare_events import event_counts
 from holdbeat.store.reads.workers import alive
 from holdbeat.store.transaction import Transaction
 
@@ -30,19 +31,14 @@ _ENDED_TYPES = (
 
 def stats(tx: Transaction) -> dict[str, Any]:
     """Counts of jobs, slots, runs of the last hour, workers, incidents and schedules."""
-    counted = {
-        row[0]: int(row[1])
-        for row in tx.rows(
-            "SELECT name, count(*) FROM events WHERE name IN ('lease.stale_result', 'zombie.found') GROUP BY name"
-        )
-    }
+    counted = event_counts(tx)
     return {
         "jobs": job_counts(tx),
         "resources": resource_stats(tx),
         "runs": {"last_hour": runs_since(tx, tx.now - timedelta(hours=1))},
         "workers": count_workers(tx),
-        "zombies_recovered": counted.get(events.ZOMBIE_FOUND, 0),
-        "stale_results": counted.get(events.STALE_RESULT, 0),
+        "zombies_recovered": counted[events.ZOMBIE_FOUND],
+        "stale_results": counted[events.STALE_RESULT],
         "schedules": _count(tx, "schedules"),
     }
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.worker import Worker, WorkerKind
+from holdbeat.store.reads.columns import TIME, member_of, optional, row_reader
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.transaction import Transaction
 
@@ -16,6 +16,22 @@ WORKER_FIELDS = (
     "expires_at", "stopping_at", "stopped_at",
 )  # fmt: skip
 _WORKER = ", ".join(WORKER_FIELDS)
+
+
+_worker_of = row_reader(
+    Worker,
+    WORKER_FIELDS,
+    {
+        "kind": member_of(WorkerKind),
+        "types": lambda text: tuple(json.loads(text)),
+        "resources": optional(lambda text: tuple(json.loads(text))),
+        "started_at": TIME,
+        "heartbeat_at": TIME,
+        "expires_at": TIME,
+        "stopping_at": TIME,
+        "stopped_at": TIME,
+    },
+)
 
 
 def alive(tx: Transaction) -> tuple[str, dict[str, Any]]:
@@ -63,25 +79,5 @@ def has_live_worker_for(tx: Transaction, type_: str, resource: str) -> bool:
 
 
 def _workers(tx: Transaction, where: str, *, order: str = "started_at, id", **params: Any) -> list[Worker]:
-    found = tx.rows(f"SELECT {_WORKER} FROM workers WHERE {where} ORDER BY {order}", **params)
-    return [_worker_of(tx, row) for row in found]
-
-
-def _worker_of(tx: Transaction, row: Sequence[Any]) -> Worker:
-    time = tx.time
-    return Worker(
-        id=row[0],
-        kind=WorkerKind(row[1]),
-        host=row[2],
-        pid=row[3],
-        slots=row[4],
-        http_slots=row[5],
-        types=tuple(json.loads(row[6])),
-        resources=None if row[7] is None else tuple(json.loads(row[7])),
-        version=row[8],
-        started_at=time(row[9]),
-        heartbeat_at=time(row[10]),
-        expires_at=time(row[11]),
-        stopping_at=time(row[12]),
-        stopped_at=time(row[13]),
-    )
+    rows = tx.rows(f"SELECT {_WORKER} FROM workers WHERE {where} ORDER BY {order}", **params)
+    return [_worker_of(tx, row) for row in rows]

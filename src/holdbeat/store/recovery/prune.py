@@ -20,6 +20,8 @@ from datetime import datetime
 from holdbeat.domain import events
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.store import meta
+from holdbeat.store.queue.labels import forget_labels
+from holdbeat.store.rare_events import count_pruned
 from holdbeat.store.recovery.job_families import Family, families
 from holdbeat.store.transaction import Transaction
 
@@ -89,12 +91,11 @@ def forget_files(tx: Transaction, note: str) -> None:
     meta.delete(tx, [note])
 
 
-def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away chains and groups that ended before `before`, beginning at about `limit` jobs from the last place."""
-    gone = gone if gone is not None else Pruned()
     place = began = _place(tx)
     if place is None and _has_just_passed(tx, before):
-        return gone
+        return
     for _ in range(WINDOWS):
         window = _window(tx, before, limit, place)
         old = [family for family in families(tx, [job_id for _, job_id in window]) if family.may_go(before)]
@@ -106,12 +107,10 @@ def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
         meta.put(tx, _PLACE, "" if place is None else f"{iso(place[0])} {place[1]}")
     if place is None:
         meta.put(tx, _PASSED, iso(before))
-    return gone
 
 
-def prune_reservations(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+def prune_reservations(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away direct requests that ended before `before` and are not executed any more."""
-    gone = gone if gone is not None else Pruned()
     ids = [
         row[0]
         for row in tx.rows(
@@ -126,12 +125,10 @@ def prune_reservations(tx: Transaction, before: datetime, limit: int, gone: Prun
         _take_output(tx, ids, gone)
         tx.execute("DELETE FROM direct_reservations WHERE id IN :ids", ids=ids)
         gone.add("direct_reservations", len(ids))
-    return gone
 
 
-def prune_occurrences(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+def prune_occurrences(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away Occurrences that were recorded, and were due, before `before`."""
-    gone = gone if gone is not None else Pruned()
     rows = tx.rows(
         "DELETE FROM occurrences WHERE id IN (SELECT id FROM occurrences WHERE recorded_at < :before "
         "AND due_at < :before ORDER BY recorded_at LIMIT :limit) RETURNING id",
@@ -139,22 +136,20 @@ def prune_occurrences(tx: Transaction, before: datetime, limit: int, gone: Prune
         limit=limit,
     )
     gone.add("occurrences", len(rows))
-    return gone
 
 
-def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away old Events from the beginning of the log.
 
     Only its first rows are looked at: the log is in order of time but for jumps of a clock, and what such a jump
     hides is found once the rows around it are old.
     """
-    gone = gone if gone is not None else Pruned()
     # Named with their table: a bare xid would be the text that is chosen, which sorts otherwise.
     chosen, order = ("''", "id") if tx.dialect == "sqlite" else ("events.xid::text", "events.xid, events.id")
-    first = tx.rows(f"SELECT id, at, {chosen}, count FROM events ORDER BY {order} LIMIT :limit", limit=limit)
+    first = tx.rows(f"SELECT id, at, {chosen}, count, name FROM events ORDER BY {order} LIMIT :limit", limit=limit)
     old = [row for row in first if (at := tx.time(row[1])) is not None and at < before]
     if not old:
-        return gone
+        return
     if tx.dialect == "sqlite":
         tx.execute("DELETE FROM events WHERE id IN :ids", ids=[row[0] for row in old])
     else:
@@ -163,13 +158,12 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned | N
             "WHERE events.xid = o.xid::xid8 AND events.id = o.id",
             old=[(row[2], row[0]) for row in old],
         )
+    count_pruned(tx, [row[4] for row in old])
     gone.add("events", sum(row[3] for row in old))
-    return gone
 
 
-def prune_workers(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+def prune_workers(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away rows of workers that ended, or were last heard of, before `before`."""
-    gone = gone if gone is not None else Pruned()
     rows = tx.rows(
         "DELETE FROM workers WHERE id IN (SELECT w.id FROM workers w WHERE w.expires_at < :before "
         "AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = w.id) LIMIT :limit) RETURNING id",
@@ -177,7 +171,6 @@ def prune_workers(tx: Transaction, before: datetime, limit: int, gone: Pruned | 
         limit=limit,
     )
     gone.add("workers", len(rows))
-    return gone
 
 
 def _window(
@@ -224,6 +217,7 @@ def _take_away(tx: Transaction, old: Sequence[Family], gone: Pruned) -> int:
     tx.execute("DELETE FROM deliveries WHERE job_id IN :ids", ids=jobs)
     tx.execute("DELETE FROM steps WHERE root_id IN :ids", ids=jobs)
     tx.execute("DELETE FROM signals WHERE root_id IN :ids", ids=jobs)
+    forget_labels(tx, jobs)
     tx.execute("DELETE FROM dependencies WHERE job_id IN :ids", ids=jobs)
     tx.execute("DELETE FROM jobs WHERE id IN :ids", ids=jobs)
     gone.add("jobs", len(jobs))
@@ -242,9 +236,8 @@ def _take_output(tx: Transaction, run_ids: Iterable[str], gone: Pruned) -> None:
     gone.paths += [row[0] for row in paths if row[0]]
 
 
-def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned | None = None) -> Pruned:
+def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away the instants of rates and throttles that lie behind: without one, as much may start."""
-    gone = gone if gone is not None else Pruned()
     rows = tx.rows(
         "DELETE FROM rates WHERE (key, partition) IN "
         "(SELECT key, partition FROM rates WHERE due < :before LIMIT :limit) RETURNING key",
@@ -259,4 +252,3 @@ def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned | No
         limit=limit,
     )
     gone.add("throttles", len(rows))
-    return gone

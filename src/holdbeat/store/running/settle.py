@@ -15,12 +15,13 @@ from holdbeat.domain.lease import Settlement
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.run import ErrorKind, RunStatus
+from holdbeat.store.delivery_rows import SUBSCRIPTIONS
 from holdbeat.store.jobs.end_runs import Ending, end_runs, lock_groups_and_schedules
 from holdbeat.store.limits.throttles import Throttled, throttle
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
-from holdbeat.store.webhooks.outbox import SUBSCRIPTIONS, Outbox
+from holdbeat.store.webhooks.outbox import Outbox
 from holdbeat.store.work import Coalesced
 
 _EVIDENCE_MAX = 2000

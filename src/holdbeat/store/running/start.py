@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from holdbeat.domain import events
 from holdbeat.domain.job import JobStatus
@@ -79,14 +80,30 @@ def grant(
 _RUN_COLUMNS = (
     "id", "job_id", "type", "resource", "template_id", "params_snapshot", "worker_id", "slot", "fence", "started_at",
 )  # fmt: skip
-_PARAMS = JOB_FIELDS.index("params")
+_PARAMS, _NOT_BEFORE = map(JOB_FIELDS.index, ("params", "not_before"))
+LOCKS_WAITED_FOR = timedelta(seconds=2)
+"""So long may a claim wait for locks; what differs by more is taken for a jump of the clock."""
+
+
+def _started_at(tx: Transaction, chosen: Chosen) -> datetime:
+    """The instant at which these jobs start: on PostgreSQL a little after the transaction's, if one became due since.
+
+    A transaction's time is read when it begins. While it waits for locks another one may find a delayed job due. A
+    `not_before` that lies further ahead is a clock that went back, and the clock's word is kept.
+    """
+    begun = tx.now
+    if tx.dialect == "sqlite":
+        return begun
+    delays = [at for candidate in chosen.candidates if (at := tx.time(candidate.row[_NOT_BEFORE])) is not None]
+    latest = max(delays, default=begun)
+    return latest if begun < latest <= begun + LOCKS_WAITED_FOR else begun
 
 
 def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumbers) -> list[Claim]:
     """Writes RUNNING, the run and the lease of each job, so that there is nothing in between to be lost."""
-    now = tx.now
+    now = _started_at(tx, chosen)
     count = len(chosen.candidates)
-    if not chosen.is_running:
+    if not chosen.is_running or now != tx.now:
         tx.execute(
             "UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE id IN :ids",
             now=now,

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from holdbeat.domain.clock import from_iso
 from holdbeat.domain.params import dumps
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.timetable import fire_at
+from holdbeat.store.reads.columns import optional, row_writer
 from holdbeat.store.reads.schedules import SCHEDULE, SCHEDULE_FIELDS, schedule_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
@@ -27,6 +29,7 @@ NEAR = timedelta(seconds=60)
 """A plan that lies further ahead is found by the trigger's own look; nobody has to wake it for that."""
 
 _PLAN_COLUMNS = (
+    ("id", "text"),
     ("next_run_at", "time"),
     ("replan_at", "time"),
     ("wake_at", "time"),
@@ -42,15 +45,15 @@ _PLAN_COLUMNS = (
     ("trouble", "text"),
 )
 _SAVE_PLANS = (
-    f"UPDATE schedules SET {', '.join(f'{name} = p.{name}' for name, _ in _PLAN_COLUMNS)} "
-    f"FROM rows(:plans; id text, {', '.join(f'{name} {kind}' for name, kind in _PLAN_COLUMNS)}) AS p "
+    f"UPDATE schedules SET {', '.join(f'{name} = p.{name}' for name, _ in _PLAN_COLUMNS[1:])} "
+    f"FROM rows(:plans; {', '.join(f'{name} {kind}' for name, kind in _PLAN_COLUMNS)}) AS p "
     "WHERE schedules.id = p.id"
 )
 _SAVE = f"UPDATE schedules SET {', '.join(f'{name} = :{name}' for name in STORED_FIELDS[1:])} WHERE id = :id"
 
 
-def _written(value: Any) -> str | None:
-    return None if value is None else dumps(value)
+def _value(policy: StrEnum) -> str:
+    return policy.value
 
 
 def replan_of(schedule: Schedule) -> datetime | None:
@@ -70,30 +73,39 @@ def wake_of(schedule: Schedule, now: datetime) -> datetime | None:
     return min((at for at in (fire_at(schedule), replan_of(schedule)) if at is not None), default=None)
 
 
-def _stored(schedule: Schedule, now: datetime) -> tuple[Any, ...]:
+_stored = row_writer(
+    STORED_FIELDS,
+    ("replan_at", "wake_at"),
+    {
+        "params": optional(dumps),
+        "retry_policy": optional(dumps),
+        "labels": optional(dumps),
+        "dst": _value,
+        "catch_up": _value,
+        "overlap": _value,
+        "last_decision": optional(dumps),
+        "endpoint": optional(lambda endpoint: dumps(asdict(endpoint))),
+    },
+)
+
+
+def _row(schedule: Schedule, now: datetime) -> Row:
     """The values of STORED_FIELDS."""
-    s = schedule
-    return (
-        s.id, s.name, s.created_at, s.enabled, s.template_id, s.type, _written(s.params), s.priority, s.resource,
-        _written(s.retry_policy), s.timeout_s, s.webhook_url,
-        _written(s.labels), s.cron, s.interval_s, s.timezone, s.dst.value, s.jitter_s, s.start_at, s.end_at,
-        s.catch_up.value, s.catch_up_limit, s.overlap.value, s.adaptive, s.min_interval_s, s.max_interval_s,
-        s.paused_until, s.pause_reason, s.hint_interval_s, s.hint_interval_expires_at, s.hint_interval_reason,
-        s.hint_next_run_at, s.hint_next_run_expires_at, s.hint_next_run_reason, s.failure_count, s.last_run_at,
-        s.next_run_at, _written(s.last_decision), s.version, s.misfire_grace_s, s.cancel_grace_s,
-        None if s.endpoint is None else dumps(asdict(s.endpoint)), s.trouble, replan_of(s), wake_of(s, now),
-    )  # fmt: skip
+    return _stored(schedule, replan_of(schedule), wake_of(schedule, now))
 
 
 def insert_schedules(tx: Transaction, schedules: Sequence[Schedule]) -> None:
-    tx.insert("schedules", STORED_FIELDS, [_stored(schedule, tx.now) for schedule in schedules])
+    tx.insert("schedules", STORED_FIELDS, [_row(schedule, tx.now) for schedule in schedules])
     tx.wake(Topic.SCHEDULES)
 
 
 def save_schedule(tx: Transaction, schedule: Schedule) -> None:
     """Writes all of a schedule that the caller has locked."""
-    tx.execute(_SAVE, **dict(zip(STORED_FIELDS, _stored(schedule, tx.now), strict=True)))
+    tx.execute(_SAVE, **dict(zip(STORED_FIELDS, _row(schedule, tx.now), strict=True)))
     tx.wake(Topic.SCHEDULES)
+
+
+_plan = row_writer([name for name, _ in _PLAN_COLUMNS], ("replan_at", "wake_at"), {"last_decision": optional(dumps)})
 
 
 def save_plans(tx: Transaction, schedules: Sequence[Schedule]) -> list[datetime]:
@@ -103,15 +115,8 @@ def save_plans(tx: Transaction, schedules: Sequence[Schedule]) -> list[datetime]
     wakes = [wake_of(schedule, tx.now) for schedule in schedules]
     tx.execute(
         _SAVE_PLANS,
-        plans=[
-            (
-                s.id, s.next_run_at, replan_of(s), wake, s.last_run_at, s.failure_count, s.hint_interval_s,
-                s.hint_interval_expires_at, s.hint_interval_reason, s.hint_next_run_at, s.hint_next_run_expires_at,
-                s.hint_next_run_reason, _written(s.last_decision), s.trouble,
-            )
-            for s, wake in zip(schedules, wakes, strict=True)
-        ],
-    )  # fmt: skip
+        plans=[_plan(schedule, replan_of(schedule), wake) for schedule, wake in zip(schedules, wakes, strict=True)],
+    )
     return [wake for wake in wakes if wake is not None]
 
 

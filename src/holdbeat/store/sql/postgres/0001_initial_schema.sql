@@ -336,8 +336,17 @@ CREATE TABLE events (
 );
 CREATE INDEX events_job ON events (job_id, id) WHERE job_id IS NOT NULL;
 CREATE INDEX events_batches ON events (at) WHERE batch IS NOT NULL;
--- Rare ones that the statistics count.
-CREATE INDEX events_counted ON events (name) WHERE name IN ('lease.stale_result', 'zombie.found');
+-- Events that are not part of every job's or schedule's life can be found by their name.
+CREATE INDEX events_rare ON events (name, id) WHERE name NOT IN ('job.queued', 'job.claimed', 'run.ended',
+    'job.continued', 'retry.created', 'schedule.fired', 'schedule.planned', 'reservation.requested',
+    'reservation.granted', 'reservation.released');
+
+-- One row for each label of a job, written name=value.
+CREATE TABLE job_labels (
+    label text COLLATE "C" NOT NULL,
+    job_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (label, job_id)
+);
 
 CREATE TABLE api_keys (
     id text COLLATE "C" PRIMARY KEY NOT NULL,

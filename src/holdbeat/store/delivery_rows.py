@@ -1,0 +1,62 @@
+"""New webhook deliveries as rows, and the subscriptions that they are made for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdbeat.domain.clock import iso
+from holdbeat.domain.params import dumps
+from holdbeat.domain.webhook import host_of
+from holdbeat.store.topics import Topic
+
+if TYPE_CHECKING:
+    from holdbeat.store.transaction import Row, Transaction
+
+SUBSCRIPTIONS = "SELECT id, url, events FROM webhooks WHERE enabled = :yes"
+
+
+class Subscription(NamedTuple):
+    """Where messages of these events go; None for all events."""
+
+    id: str
+    url: str
+    events: frozenset[str] | None
+
+    def takes(self, event: str) -> bool:
+        return self.events is None or event in self.events
+
+
+class NewDelivery(NamedTuple):
+    """One message to one receiver; `webhook_id` is None where a job named the URL itself."""
+
+    event: str
+    url: str
+    payload: str
+    webhook_id: str | None = None
+    job_id: str | None = None
+    group_id: str | None = None
+
+
+def subscriptions_of(rows: Sequence[Row]) -> list[Subscription]:
+    """The rows of SUBSCRIPTIONS."""
+    return [Subscription(id, url, frozenset(json.loads(events)) if events else None) for id, url, events in rows]
+
+
+def payload_of(tx: Transaction, event: str, data: dict[str, Any]) -> str:
+    """The message as it is sent."""
+    return dumps({"type": event, "timestamp": iso(tx.now), "data": data})
+
+
+def insert_deliveries(tx: Transaction, deliveries: Sequence[NewDelivery]) -> None:
+    """Stores messages to be sent, and wakes who sends them."""
+    if not deliveries:
+        return
+    ids = tx.new_ids(len(deliveries))
+    tx.insert(
+        "deliveries",
+        (*NewDelivery._fields, "id", "host", "created_at", "next_attempt_at"),
+        [(*new, new_id, host_of(new.url), tx.now, tx.now) for new, new_id in zip(deliveries, ids, strict=True)],
+    )
+    tx.wake(Topic.DELIVERIES)

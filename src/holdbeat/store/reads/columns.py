@@ -1,0 +1,123 @@
+"""Columns by name: functions that make an object of a row, and a row of an object.
+
+Each is compiled once from the names, as dataclasses compile `__init__`: a claim reads some thirty columns of every job,
+and a loop over their names would cost as much as all else that it does in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, TypeVar
+
+from holdbeat.store.transaction import Row, Transaction
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class optional:
+    """The converter for a column that may be null."""
+
+    convert: Callable[[Any], Any]
+
+
+class _Time:
+    """The converter for a column that holds an instant in the form of the engine, or null."""
+
+
+TIME = _Time()
+Converter = Callable[[Any], Any] | optional | _Time
+
+
+def member_of(members: type[Enum]) -> Callable[[Any], Any]:
+    """The converter for a column that holds the value of a member."""
+    return {member.value: member for member in members}.__getitem__
+
+
+def row_reader(
+    kind: type[T], columns: Sequence[str], converters: Mapping[str, Converter]
+) -> Callable[[Transaction, Row], T]:
+    """A function that makes a `kind`, a dataclass, of a row that begins with these columns.
+
+    Columns are fields of the same name. A column without a converter is taken as it is.
+    """
+    _refuse_strangers(converters, columns)
+    values = {name: _converted(f"{name}_", name, converters.get(name)) for name in columns}
+    source = (
+        "def read(tx, row):\n"
+        "    time = tx.time\n"
+        f"    {', '.join(f'{name}_' for name in columns)} = row[:{len(columns)}]\n"
+        f"    return kind({_arguments(kind, values)})\n"
+    )
+    read: Callable[[Transaction, Row], T] = _compiled(source, "read", kind=kind, **_functions(converters))
+    return read
+
+
+def row_writer(
+    columns: Sequence[str], parameters: Sequence[str], converters: Mapping[str, Converter]
+) -> Callable[..., Row]:
+    """A function that makes a row of these columns: `parameters` are handed in after the object, and all others are
+    its attributes of the same name."""
+    _refuse_strangers(converters, columns)
+    _refuse_strangers(parameters, columns)
+    attributes = {name: name if name in parameters else f"item_.{name}" for name in columns}
+    values = [_converted(value, name, converters.get(name)) for name, value in attributes.items()]
+    source = f"def write(item_, {', '.join(parameters)}):\n    return ({', '.join(values)},)\n"
+    write: Callable[..., Row] = _compiled(source, "write", **_functions(converters))
+    return write
+
+
+def copier(kind: type[T], names: Sequence[str], parameters: Sequence[str]) -> Callable[..., T]:
+    """A function that makes a `kind` of an object: `parameters` are handed in after it, and `names` are its attributes
+    of the same name."""
+    values = {name: f"item_.{name}" for name in names} | {name: name for name in parameters}
+    source = f"def copy(item_, {', '.join(parameters)}):\n    return kind({_arguments(kind, values)})\n"
+    copy: Callable[..., T] = _compiled(source, "copy", kind=kind)
+    return copy
+
+
+def _converted(value: str, name: str, converter: Converter | None) -> str:
+    """The expression that converts the value of a column."""
+    if converter is None:
+        return value
+    if converter is TIME:
+        return f"{value} and time({value})"
+    if isinstance(converter, optional):
+        return f"None if {value} is None else convert_{name}({value})"
+    return f"convert_{name}({value})"
+
+
+def _functions(converters: Mapping[str, Converter]) -> dict[str, Any]:
+    """The names that `_converted` uses."""
+    return {
+        f"convert_{name}": converter.convert if isinstance(converter, optional) else converter
+        for name, converter in converters.items()
+    }
+
+
+def _arguments(kind: Any, values: Mapping[str, str]) -> str:
+    """The arguments of a dataclass: by place as long as each field has a value, which is faster than by name."""
+    _refuse_strangers(values, [field.name for field in fields(kind)])
+    arguments: list[str] = []
+    is_gap = False
+    for field in fields(kind):
+        if field.name in values:
+            arguments.append(f"{field.name}={values[field.name]}" if is_gap else values[field.name])
+        elif not is_gap and (field.default is None or isinstance(field.default, bool)):
+            arguments.append(repr(field.default))
+        else:
+            is_gap = True
+    return ", ".join(arguments)
+
+
+def _refuse_strangers(names: Mapping[str, Any] | Sequence[str], known: Sequence[str]) -> None:
+    strangers = set(names) - set(known)
+    if strangers:
+        raise ValueError(f"No column is named {min(strangers)}.")
+
+
+def _compiled(source: str, name: str, **names: Any) -> Any:
+    exec(source, names)
+    return names[name]
