@@ -102,6 +102,9 @@ def _method(world: World, name: str) -> Any:
     return method
 
 
+LATER_GROUP = {"mode": "parallel", "jobs": [{"type": "echo", "not_before": FAR}]}
+
+
 def cases() -> list[tuple[str, Call]]:
     """The calls in their order, each with the operation that it is about."""
     return [
@@ -242,6 +245,8 @@ def _queue() -> list[tuple[str, Call]]:
 def _groups() -> list[tuple[str, Call]]:
     members = [{"type": "echo", "not_before": FAR}, {"type": "echo", "not_before": FAR}]
     return [
+        ("create_group", ask("create_group", {**LATER_GROUP, "then": {"type": "echo"}, "then_when": "always"})),
+        ("create_group", ask("create_group", {**LATER_GROUP, "then": {"type": "ecko"}})),
         ("create_group", keep("group", ask("create_group", {"name": "g", "mode": "sequential", "jobs": members}))),
         ("create_group", ask("create_group", {"mode": "zigzag", "jobs": members})),
         ("create_group", ask("create_group", {"mode": "parallel"})),

@@ -132,6 +132,7 @@ def group_json(group: JobGroup, jobs: list[Job]) -> dict[str, Any]:
         "created_at": _time(group.created_at),
         "started_at": _time(group.started_at),
         "finished_at": _time(group.finished_at),
+        "then_job_id": group.then_job_id,
         "jobs": [job_json(job) for job in jobs],
     }
 

@@ -326,6 +326,10 @@ class GroupRequest(TypedDict):
     jobs: Annotated[list[JobRequest], Keywords({"minItems": 1})]
     name: NotRequired[Name | None]
     on_failure: NotRequired[Annotated[OnFailure, Keywords({"default": "stop"})]]
+    then: NotRequired[
+        Annotated[JobRequest | None, Keywords({"description": "A job that runs when the group has ended."})]
+    ]
+    then_when: NotRequired[Annotated[Literal["completed", "always"], Keywords({"default": "completed"})]]
 
 
 class GroupSummary(TypedDict):
@@ -337,6 +341,7 @@ class GroupSummary(TypedDict):
     created_at: Instant
     started_at: Instant | None
     finished_at: Instant | None
+    then_job_id: Annotated[Id | None, Keywords({"description": "the job that runs when it has ended"})]
 
 
 class JobGroup(GroupSummary):

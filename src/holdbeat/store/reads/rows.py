@@ -60,7 +60,10 @@ LEASE_FIELDS = (
 )  # fmt: skip
 LEASE = ", ".join(LEASE_FIELDS)
 
-GROUP_FIELDS = ("id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at", "is_awaited")
+GROUP_FIELDS = (
+    "id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at", "is_awaited",
+    "then_job_id",
+)  # fmt: skip
 GROUP = ", ".join(GROUP_FIELDS)
 
 RESERVATION_FIELDS = (

@@ -138,7 +138,8 @@ CREATE TABLE job_groups (
     created_at timestamptz NOT NULL,
     started_at timestamptz,
     finished_at timestamptz,
-    is_awaited boolean NOT NULL DEFAULT false
+    is_awaited boolean NOT NULL DEFAULT false,
+    then_job_id text COLLATE "C"
 );
 CREATE INDEX job_groups_finished ON job_groups (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX job_groups_unfinished ON job_groups (id) WHERE status IN ('QUEUED', 'RUNNING');

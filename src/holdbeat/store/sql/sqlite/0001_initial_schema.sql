@@ -199,7 +199,8 @@ CREATE TABLE job_groups (
     created_at TEXT NOT NULL,
     started_at TEXT,
     finished_at TEXT,
-    is_awaited INTEGER NOT NULL DEFAULT 0
+    is_awaited INTEGER NOT NULL DEFAULT 0,
+    then_job_id TEXT
 );
 CREATE INDEX job_groups_finished ON job_groups (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX job_groups_unfinished ON job_groups (id) WHERE status IN ('QUEUED', 'RUNNING');
