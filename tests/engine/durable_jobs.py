@@ -103,3 +103,11 @@ async def parent_async(ctx: Context, path: str) -> list[Any]:
     except ChildFailed as error:
         return [doubled, error.status, await ctx.enqueue("double", n=5)]
     raise AssertionError
+
+
+def asks(ctx: SyncContext) -> list[Any]:
+    return [ctx.ask("Send it?", choices=["yes", "no"]), ctx.ask("How many?", schema={"type": "integer"})]
+
+
+async def asks_async(ctx: Context) -> list[Any]:
+    return [await ctx.ask("Send it?", choices=["yes", "no"]), await ctx.ask("How many?", schema={"type": "integer"})]

@@ -25,6 +25,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "change": ("holdbeat.cli.jobs:change", "Change a job that is still QUEUED."),
         "cancel": ("holdbeat.cli.jobs:cancel", "Cancel jobs."),
         "signal": ("holdbeat.cli.durable:signal", "Send a signal to a job's chain."),
+        "questions": ("holdbeat.cli.durable:questions", "List the questions that handlers ask."),
+        "answer": ("holdbeat.cli.durable:answer", "Answer a question."),
         "graph": ("holdbeat.cli.graph:graph", "Print what a job depends on and what depends on it."),
         "steps": ("holdbeat.cli.durable:steps", "List the steps that a job's chain has kept."),
         "retry": ("holdbeat.cli.jobs:retry", "Retry jobs."),

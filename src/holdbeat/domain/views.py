@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdbeat.domain.group import JobGroup
     from holdbeat.domain.job import Job
     from holdbeat.domain.occurrence import Occurrence
+    from holdbeat.domain.question import Question
     from holdbeat.domain.reservation import Reservation
     from holdbeat.domain.run import JobRun
     from holdbeat.domain.schedule import Schedule
@@ -119,6 +120,21 @@ def _edge_json(edge: Edge) -> dict[str, Any]:
         "as": edge.name,
         "met_at": _time(edge.met_at),
         "outcome": edge.outcome,
+    }
+
+
+def question_json(question: Question) -> dict[str, Any]:
+    return {
+        "id": question.id,
+        "job_id": question.root_id,
+        "title": question.title,
+        "question": question.question,
+        "choices": question.choices,
+        "schema": question.schema,
+        "asked_at": _time(question.asked_at),
+        "answer": question.answer,
+        "answered_by": question.answered_by,
+        "answered_at": _time(question.answered_at),
     }
 
 

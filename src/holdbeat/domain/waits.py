@@ -20,6 +20,7 @@ class WaitKind(StrEnum):
     SLEEP = "sleep"
     SIGNAL = "signal"
     CHILD = "child"
+    QUESTION = "question"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Wait:
     delay_s: float | None = None
     """It is over at the latest so many seconds after it began, where no instant is kept yet."""
     name: str | None = None
-    """Of the signal; of a child its id."""
+    """Of the signal; of a child or a question its id."""
     number: int = 0
     """Which signal of that name, counted from 1."""
 
@@ -75,6 +76,8 @@ class Wait:
             shown |= {"name": self.name, "number": self.number}
         elif self.kind is WaitKind.CHILD:
             shown["job_id"] = self.name
+        elif self.kind is WaitKind.QUESTION:
+            shown["question_id"] = self.name
         return shown
 
 

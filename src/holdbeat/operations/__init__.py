@@ -19,7 +19,7 @@ MODULES = {
         "list_jobs", "get_job", "update_job", "cancel_job", "cancel_jobs", "retry_job",
         "move_job", "explain_job", "job_events", "get_logs",
     ),
-    "durable": ("list_steps", "send_signal", "get_graph"),
+    "durable": ("list_steps", "send_signal", "get_graph", "list_questions", "answer_question"),
     "runs": ("list_job_runs", "get_job_run", "retry_job_run", "retry_job_runs"),
     "queue": ("get_queue", "reorder_queue", "pause_queue", "resume_queue"),
     "limits": ("list_limits", "set_limit", "reset_limit"),

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, TypedDict
 
-from holdbeat.schemas.base import Id, Instant, Keywords, request
+from holdbeat.schemas.base import Id, Instant, JsonObject, Keywords, request
 
 
 @request(payload={"by": "ann"})
@@ -25,3 +25,21 @@ class Step(TypedDict):
     duration_s: float
     size: int
     run_id: Id
+
+
+class Question(TypedDict):
+    id: Id
+    job_id: Annotated[Id, Keywords({"description": "the first job of the chain that waits for the answer"})]
+    title: str
+    question: str
+    choices: Annotated[list[Any] | None, Keywords({"description": "the answers that are offered; null: any"})]
+    schema: Annotated[JsonObject | None, Keywords({"description": "JSON Schema that the answer must fit"})]
+    asked_at: Instant
+    answer: Any
+    answered_by: str | None
+    answered_at: Instant | None
+
+
+@request(answer="yes")
+class AnswerRequest(TypedDict):
+    answer: Annotated[Any, Keywords({"description": "JSON of up to 256 KB."})]

@@ -8,7 +8,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupStatus
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.redaction import REDACTED
-from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, reservation_json
+from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, question_json, reservation_json
 from holdbeat.observe.explain import explain_job
 from holdbeat.observe.explain_reservation import explain_reservation
 from holdbeat.store.limits.in_force import limits_in_force
@@ -21,6 +21,7 @@ from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs
 from holdbeat.store.reads.pagination import Page
+from holdbeat.store.reads.questions import open_questions
 from holdbeat.store.running.reservations import list_reservations, waiting_line
 from holdbeat.store.running.run_output import list_artifacts
 from holdbeat.store.schedules.schedules import find_schedule
@@ -91,6 +92,7 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "explanation": explanation,
         # What the sentence on top says already is not said again.
         "more": [each for each in explanation["reasons"][1:] if each["detail"] not in explanation["summary"]],
+        "questions": [question_json(question) for question in open_questions(tx, job.chain_id)],
         "children": [job_json(child) for child in _children(tx, job)],
         "graph": drawn_graph(graph_of(tx, job.id, DRAWN_MAX)),
         "artifacts": list_artifacts(tx, job.run.id) if job.run else [],

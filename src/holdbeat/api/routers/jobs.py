@@ -14,7 +14,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.operations import durable, groups, jobs, queue, runs, submitting, templates
 from holdbeat.schemas.base import CancelRequest, Items, Page
 from holdbeat.schemas.dependencies import JobGraph
-from holdbeat.schemas.durable import Signal, SignalRequest, Step
+from holdbeat.schemas.durable import AnswerRequest, Question, Signal, SignalRequest, Step
 from holdbeat.schemas.jobs import (
     BulkCancelRequest,
     BulkResult,
@@ -139,6 +139,11 @@ job_routes.operation(
 )  # fmt: skip
 job_routes.operation("POST", "/api/jobs/{id}/move", jobs.move_job, body=MoveRequest, answers={200: Job}, refuses=(409,))
 job_routes.operation("GET", "/api/jobs/{id}/steps", durable.list_steps, answers={200: Items[Step]})
+job_routes.operation("GET", "/api/questions", durable.list_questions, answers={200: Items[Question]})
+job_routes.operation(
+    "POST", "/api/questions/{id}/answer", durable.answer_question, body=AnswerRequest, answers={200: Question},
+    refuses=(409,),
+)  # fmt: skip
 job_routes.operation("GET", "/api/jobs/{id}/graph", durable.get_graph, name="get_job_graph", answers={200: JobGraph})
 job_routes.operation(
     "POST", "/api/jobs/{id}/signals/{name}", durable.send_signal, body=SignalRequest, body_optional=True,

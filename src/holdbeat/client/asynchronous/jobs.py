@@ -10,7 +10,7 @@ from typing import Any
 from holdbeat.client.asynchronous.transport import AsyncTransport, segment
 from holdbeat.schemas.base import Items, Page
 from holdbeat.schemas.dependencies import JobGraph
-from holdbeat.schemas.durable import Signal, Step
+from holdbeat.schemas.durable import Question, Signal, Step
 from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
@@ -119,6 +119,17 @@ class AsyncJobs(AsyncTransport):
         """Lists the steps that a job's chain has kept, in order; long values are cut."""
         steps: Items[Step] = await self.call("GET", f"/api/jobs/{segment(job_id)}/steps")
         return steps
+
+    async def list_questions(self) -> Items[Question]:
+        """Lists the questions that handlers ask and nobody has answered, the oldest first; at most 500."""
+        questions: Items[Question] = await self.call("GET", "/api/questions")
+        return questions
+
+    async def answer_question(self, question_id: str, answer: Any) -> Question:
+        """Answers a question; the handler that asked it goes on."""
+        path = f"/api/questions/{segment(question_id)}/answer"
+        question: Question = await self.call("POST", path, body={"answer": answer})
+        return question
 
     async def get_graph(self, job_id: str) -> JobGraph:
         """Reads the graph around a job: what it depends on, what depends on it, and so on in both directions."""

@@ -17,6 +17,7 @@ from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.unique_keys import give_up_taken_keys
 from holdbeat.store.reads.children import child_standing
+from holdbeat.store.reads.questions import answered
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -28,7 +29,7 @@ def continue_chains(tx: Transaction, continued: Sequence[Continued]) -> None:
     """Makes the next job of each chain."""
     _keep_ends(tx, continued)
     sent = _sent(tx, continued)
-    ended = _ended_children(tx, continued)
+    ended = _ended_children(tx, continued) | _answered(tx, continued)
     requests = []
     for job, _, waits in continued:
         is_over = any((job.chain_id, wait.name, wait.number) in sent or wait.name in ended for wait in waits)
@@ -98,6 +99,12 @@ def _ended_children(tx: Transaction, continued: Sequence[Continued]) -> set[str 
     if not children:
         return set()
     return {child_id for child_id, standing in child_standing(tx, children).items() if standing["is_over"]}
+
+
+def _answered(tx: Transaction, continued: Sequence[Continued]) -> set[str | None]:
+    """Which of the questions that are waited for are answered already."""
+    waits = [wait for _, _, waits in continued for wait in waits if wait.kind is WaitKind.QUESTION]
+    return {*answered(tx, [wait.name for wait in waits if wait.name is not None])} if waits else set()
 
 
 def open_waiting(tx: Transaction, job_ids: Sequence[str]) -> None:

@@ -64,6 +64,10 @@ export async function call(method, url, body, options = {}) {
   return value;
 }
 
+function jsonOrText(text) {
+  try { return JSON.parse(text); } catch { return text; }
+}
+
 function bodyOf(form) {
   if (form.dataset.body) return JSON.parse(form.dataset.body);
   const numbers = new Set((form.dataset.numbers || "").split(" "));
@@ -71,6 +75,7 @@ function bodyOf(form) {
   for (const field of form.elements) {
     if (!field.name || field.value.trim() === "") continue;
     if (numbers.has(field.name)) body[field.name] = Number(field.value);
+    else if (form.dataset.json === field.name) body[field.name] = jsonOrText(field.value);
     else if (field.dataset.instant !== undefined) body[field.name] = instantOf(field.value);
     else body[field.name] = field.value;
   }

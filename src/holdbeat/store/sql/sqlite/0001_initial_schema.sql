@@ -561,6 +561,21 @@ CREATE TABLE signals (
     PRIMARY KEY (root_id, name, number)
 );
 
+-- What handlers ask people; root_id is the first job of the chain that waits for the answer.
+CREATE TABLE questions (
+    id TEXT PRIMARY KEY NOT NULL,
+    root_id TEXT NOT NULL,
+    question TEXT NOT NULL,
+    choices TEXT,
+    schema TEXT,
+    asked_at TEXT NOT NULL,
+    answer TEXT,
+    answered_by TEXT,
+    answered_at TEXT
+);
+CREATE INDEX questions_open ON questions (asked_at, id) WHERE answered_at IS NULL;
+CREATE INDEX questions_chain ON questions (root_id);
+
 -- What must end before a chain's first job may start; job_id is that job. upstream_id is a group, or the first job of a
 -- chain. Nothing is counted: a job may start when none of its rows is without met_at.
 CREATE TABLE dependencies (
