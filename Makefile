@@ -13,7 +13,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench bench-time bench-api bench-peers \
+.PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench bench-time bench-api bench-peers bench-horizon \
     crash chaos simulate simulate-planted soak constraints clean
 .DELETE_ON_ERROR:
 
@@ -109,6 +109,9 @@ bench-api: setup ## measure the HTTP API
 
 bench-peers: setup ## measure Holdbeat beside other Python queues, in one run (ARGS=--quick for a first impression)
 	$(BIN)/python -m benchmarks.peers $(ARGS)
+
+bench-horizon: setup ## measure what a snapshot that stays open costs claims on PostgreSQL
+	$(BIN)/python -m benchmarks.horizon $(ARGS)
 
 crash: setup ## the long campaign of killing processes and databases
 	$(BIN)/python -m pytest tests/crash --campaign=long -p no:xdist --timeout=3600 $(ARGS)

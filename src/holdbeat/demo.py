@@ -44,7 +44,7 @@ STORIES_WAITING = 6
 def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | None = None) -> App:
     """An App with job types of several lengths and tempers. `pace` stretches how long they take."""
     app = App(settings=settings)
-    dice = chance or random.Random()
+    rng = chance or random.Random()
 
     async def work(ctx: Context, seconds: float, steps: list[str]) -> None:
         for number, step in enumerate(steps):
@@ -54,15 +54,15 @@ def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | N
                 await asyncio.sleep(seconds * pace / len(steps) / 5)
         ctx.progress(1.0, "done")
 
-    _add_work(app, work, dice)
-    _add_editor(app, dice)
+    _add_work(app, work, rng)
+    _add_editor(app, rng)
     return app
 
 
 Work = Callable[[Context, float, list[str]], Awaitable[None]]
 
 
-def _add_work(app: App, work: Work, dice: random.Random) -> None:
+def _add_work(app: App, work: Work, rng: random.Random) -> None:
     @app.job(resource="gpu", timeout="10m", retries=2, title="Story: {prompt}")
     async def story(ctx: Context, prompt: str, chapters: int = 4) -> dict[str, Any]:
         """Write a story, chapter by chapter. Takes the only gpu."""
@@ -78,7 +78,7 @@ def _add_work(app: App, work: Work, dice: random.Random) -> None:
     @app.job(title="Crawl {site}")
     async def crawl(ctx: Context, site: str) -> dict[str, Any]:
         """Fetch the pages of a site."""
-        pages = dice.randint(8, 40)
+        pages = rng.randint(8, 40)
         await work(ctx, 2.5, ["robots.txt", "front page", f"{pages} pages"])
         return {"site": site, "pages": pages}
 
@@ -86,13 +86,13 @@ def _add_work(app: App, work: Work, dice: random.Random) -> None:
     async def embed(ctx: Context, site: str) -> dict[str, Any]:
         """Turn pages into vectors."""
         await work(ctx, 4.0, ["chunk", "embed", "upsert"])
-        return {"site": site, "vectors": dice.randint(100, 900)}
+        return {"site": site, "vectors": rng.randint(100, 900)}
 
     @app.job(resource="mail", retries=3, title="Newsletter {issue}")
     async def newsletter(ctx: Context, issue: int) -> str:
         """Send an issue; the mail server is moody, so some attempts fail and are tried again."""
         await work(ctx, 1.5, ["render", "send"])
-        if dice.random() < 0.45:
+        if rng.random() < 0.45:
             raise ConnectionError("421 4.7.0 the mail server asked us to come back later")
         return f"issue {issue} is out"
 
@@ -100,33 +100,33 @@ def _add_work(app: App, work: Work, dice: random.Random) -> None:
     async def ledger(ctx: Context, month: str) -> None:
         """Close a month; some months cannot be closed, and say so for good."""
         await work(ctx, 1.0, ["add up"])
-        match dice.randrange(3):
+        match rng.randrange(3):
             case 0:
                 raise PermanentFailure(f"the books of {month} do not balance: 3.50 are missing")
             case 1:
                 raise Skip(f"{month} is closed already")
 
 
-def _add_editor(app: App, dice: random.Random) -> None:
+def _add_editor(app: App, rng: random.Random) -> None:
     @app.job(resource="desk", retries=0)
     async def editor(ctx: Context) -> None:
         """Bring a little more work, and now and then a direct request: this keeps the demo alive."""
         waiting = await app.store.read(queue, "gpu", limit=STORIES_WAITING)
         stories = [
-            app.call("story", prompt=dice.choice(SUBJECTS), chapters=dice.randint(2, 5))
+            app.call("story", prompt=rng.choice(SUBJECTS), chapters=rng.randint(2, 5))
             for _ in range(STORIES_WAITING - len(waiting.items))
         ]
         await app.enqueue_many(
             [
-                app.call(dice.choice(["crawl", "embed"]), site=f"site-{dice.randint(1, 9)}.example"),
-                app.call("newsletter", issue=dice.randint(1, 99)),
+                app.call(rng.choice(["crawl", "embed"]), site=f"site-{rng.randint(1, 9)}.example"),
+                app.call("newsletter", issue=rng.randint(1, 99)),
                 *stories,
             ]
         )
-        if dice.random() < 0.15:
-            await app.enqueue("ledger", month=dice.choice(["March", "April", "May"]))
-        if dice.random() < 0.5:
-            answer = await app.direct("title", prompt=dice.choice(SUBJECTS), wait_s=30)
+        if rng.random() < 0.15:
+            await app.enqueue("ledger", month=rng.choice(["March", "April", "May"]))
+        if rng.random() < 0.5:
+            answer = await app.direct("title", prompt=rng.choice(SUBJECTS), wait_s=30)
             ctx.log(f"a person at the keyboard was told: {answer}")
 
 
@@ -203,9 +203,9 @@ def flaky_page() -> Iterator[str]:
         thread.join(5)
 
 
-def free_port(wanted: int) -> int:
+def free_port(preferred: int) -> int:
     """The wanted port, or any free one if somebody has it."""
-    for port in (wanted, 0):
+    for port in (preferred, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -241,8 +241,8 @@ def demo(obj: Any, port: int) -> None:
         app = make_app(settings)
         fill(app, page_url)
         address = f"http://127.0.0.1:{chosen}"
-        shown = click.style(address, bold=True, fg="blue")
-        click.echo(f"Holdbeat is running at {shown} (Ctrl-C ends it and leaves nothing behind)")
+        styled = click.style(address, bold=True, fg="blue")
+        click.echo(f"Holdbeat is running at {styled} (Ctrl-C ends it and leaves nothing behind)")
         click.echo("\nTry in another terminal:")
         for command in _commands(address):
             click.echo(f"  {command}")
@@ -261,11 +261,11 @@ def _commands(address: str) -> list[str]:
     ]
 
 
-def program_words(started: Path, found: str | None, here: Path) -> str:
+def program_words(started: Path, on_path: str | None, here: Path) -> str:
     """How another terminal calls the program that runs here: by its name where that leads to it, else by its path."""
     if started.name != "holdbeat":
         return "holdbeat"
     path = started if started.is_absolute() else here / started
-    if found is not None and os.path.realpath(found) == os.path.realpath(path):
+    if on_path is not None and os.path.realpath(on_path) == os.path.realpath(path):
         return "holdbeat"
     return shlex.quote(str(path.relative_to(here)) if path.is_relative_to(here) else str(path))

@@ -27,10 +27,13 @@ OPTIONS = frozenset(
     }
 )  # fmt: skip
 
-_OWN = ("unique_key", "unique_while", "on_duplicate", "expires_at")
-_DURATIONS = (
-    ("delay", "delay_s"), ("timeout", "timeout_s"), ("max_wait", "max_wait_s"), ("expires_in", "expires_in_s"),
+_SAME_NAME = frozenset(
+    {
+        "priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", "unique_key",
+        "unique_while", "on_duplicate", "expires_at",
+    }
 )  # fmt: skip
+_DURATIONS = {"delay": "delay_s", "timeout": "timeout_s", "max_wait": "max_wait_s", "expires_in": "expires_in_s"}
 
 TYPE_OPTIONS = (
     "name", "aliases", "resource", "timeout", "retries", "isolation", "priority", "cancel_grace", "labels",
@@ -50,7 +53,11 @@ class PendingJob:
 
     def as_request(self) -> dict[str, Any]:
         """The job as the body of a request, for the child of a handler."""
-        request = {name: _plain(value) for name, value in _request(self, {}).items() if value is not None}
+        request = {
+            name: _plain(value)
+            for name, value in _request(self, {}).items()
+            if value is not None or name == "cancel_grace_s"
+        }
         if self.options.get("detached") is not None:
             request["detached"] = bool(self.options["detached"])
         return request
@@ -83,33 +90,34 @@ def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) ->
             code="no_parent",
             field="detached",
         )
-    given = _request(call, refs)
+    fields = _request(call, refs)
     if is_named:
-        given["ref"] = refs[id(call)]
-    submission = Submission.read(given)
+        fields["ref"] = refs[id(call)]
+    submission = Submission.read(fields)
     submission.trace = current_traceparent()
     return submission
 
 
 def _request(call: PendingJob, refs: Mapping[int, str]) -> dict[str, Any]:
     options = call.options
-    given: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
-    for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", *_OWN):
-        given[name] = options.get(name)
-    given["idempotency_key"] = options.get("key")
-    if options.get("after") is not None:
-        given["after"] = _after(options["after"], refs)
-        given["on_upstream"] = options.get("on_upstream")
-    for name, field in _DURATIONS:
-        if options.get(name) is not None:
-            given[field] = duration_s(options[name], field=name)
-    if "cancel_grace" in options:
-        grace = options["cancel_grace"]
-        given["cancel_grace_s"] = None if grace is None else duration_s(grace, field="cancel_grace")
-    retries = options.get("retries")
-    if retries is not None:
-        given["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
-    return given
+    fields: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
+    for name, value in options.items():
+        if name in _SAME_NAME:
+            fields[name] = value
+        elif name == "cancel_grace":
+            fields["cancel_grace_s"] = None if value is None else duration_s(value, field="cancel_grace")
+        elif value is None:
+            continue
+        elif name == "key":
+            fields["idempotency_key"] = value
+        elif name in _DURATIONS:
+            fields[_DURATIONS[name]] = duration_s(value, field=name)
+        elif name == "retries":
+            fields["retry_policy"] = {"max_attempts": value} if isinstance(value, int) else value
+        elif name == "after":
+            fields["after"] = _after(value, refs)
+            fields["on_upstream"] = options.get("on_upstream")
+    return fields
 
 
 def _after(value: Any, refs: Mapping[int, str]) -> list[dict[str, Any]]:
@@ -149,8 +157,8 @@ def _upstream(value: Any, refs: Mapping[int, str]) -> dict[str, Any]:
 
 def connection_of(options: Mapping[str, Any], calls: Sequence[PendingJob]) -> Any:
     """The caller's own connection, which calls that are stored together share; None if the store's own is meant."""
-    given = [layer.get("connection") for layer in (options, *(call.options for call in calls))]
-    connections = {id(connection): connection for connection in given if connection is not None}
+    layers = [layer.get("connection") for layer in (options, *(call.options for call in calls))]
+    connections = {id(connection): connection for connection in layers if connection is not None}
     if len(connections) > 1:
         raise Invalid(
             "These calls name different connections, but are stored in one transaction. Give them the same one.",

@@ -65,12 +65,12 @@ class Composition:
         from holdbeat.app import App
         from holdbeat.settings import Settings
 
-        given = {name: value for name, value in flags.items() if value is not None}
+        chosen = {name: value for name, value in flags.items() if value is not None}
         if path is None:
-            return App(settings=Settings.load(given))
+            return App(settings=Settings.load(chosen))
         app = _import_app(path)
-        if given:
-            app.settings = app.settings.with_flags(given)
+        if chosen:
+            app.settings = app.settings.with_flags(chosen)
         return app
 
     def serve(
@@ -109,7 +109,7 @@ def _announce_built_in(store: PersistenceAdapter, settings: Settings) -> None:
     from holdbeat.store.queue.job_types import announce
 
     if store.read_sync(is_untouched):
-        store.write_sync(announce, [announcement(each) for each in App(settings=settings).job_types])
+        store.write_sync(announce, [announcement(job_type) for job_type in App(settings=settings).job_types])
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:

@@ -15,153 +15,153 @@ import pytest
 from holdbeat.store.sqlite.processes import Wakeups
 
 
-class Ear:
-    """A neighbour that notes what it hears."""
+class Receiver:
+    """Another process's end, which keeps what it received."""
 
     def __init__(self, path: str) -> None:
-        self.heard: list[frozenset[str]] = []
+        self.received: list[frozenset[str]] = []
         self._news = threading.Condition()
-        self.bell = Wakeups(path, self._note)
-        self.bell.answer()
+        self.wakeups = Wakeups(path, self._note)
+        self.wakeups.listen()
 
     def _note(self, topics: frozenset[str]) -> None:
         with self._news:
-            self.heard.append(topics)
+            self.received.append(topics)
             self._news.notify()
 
-    def has_heard(self, topics: set[str]) -> bool:
+    def has_received(self, topics: set[str]) -> bool:
         with self._news:
-            return self._news.wait_for(lambda: topics <= frozenset[str]().union(*self.heard), 10)
+            return self._news.wait_for(lambda: topics <= frozenset[str]().union(*self.received), 10)
 
 
 @pytest.mark.rule("LEASE-05")
-def test_a_quiet_process_rings_at_once_and_a_busy_one_gathers_without_losing_a_topic(tmp_path: Path) -> None:
+def test_the_first_wakeup_is_sent_at_once_and_later_ones_together_without_losing_a_topic(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    ear, mouth = Ear(path), Wakeups(path, lambda topics: None)
-    mouth.ring({"first"})
-    assert ear.has_heard({"first"})
+    receiver, sender = Receiver(path), Wakeups(path, lambda topics: None)
+    sender.send({"first"})
+    assert receiver.has_received({"first"})
     topics = {f"t{number}" for number in range(40)}
     for topic in sorted(topics):
-        mouth.ring({topic})
-    assert ear.has_heard(topics)
-    assert len(ear.heard) < 1 + len(topics), "what came close together was told together"
-    mouth.close()
-    ear.bell.close()
+        sender.send({topic})
+    assert receiver.has_received(topics)
+    assert len(receiver.received) < 1 + len(topics), "what came close together was sent together"
+    sender.close()
+    receiver.wakeups.close()
 
 
 @pytest.mark.rule("CON-003")
-def test_a_bell_can_be_closed_at_any_moment_and_tells_what_was_left(tmp_path: Path) -> None:
+def test_wakeups_can_be_closed_at_any_moment_and_send_what_was_left(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    ear = Ear(path)
+    receiver = Receiver(path)
     for number in range(300):
-        mouth = Wakeups(path, lambda topics: None)
-        said = {f"{number}-{part}" for part in range(number % 5)}
-        for topic in said:
-            mouth.ring({topic})
-        closing = threading.Thread(target=mouth.close, daemon=True)
+        sender = Wakeups(path, lambda topics: None)
+        topics = {f"{number}-{part}" for part in range(number % 5)}
+        for topic in topics:
+            sender.send({topic})
+        closing = threading.Thread(target=sender.close, daemon=True)
         closing.start()
         closing.join(10)
         assert not closing.is_alive()
-        assert ear.has_heard(said)
-    ear.bell.close()
+        assert receiver.has_received(topics)
+    receiver.wakeups.close()
 
 
 @pytest.mark.rule("LEASE-05")
-def test_a_neighbour_is_rung_however_soon_after_another_it_came(tmp_path: Path) -> None:
-    """The folder's time of change has ticks of milliseconds: two who come in one tick leave one mark."""
+def test_a_process_is_woken_however_soon_after_another_it_started(tmp_path: Path) -> None:
+    """The folder's time of change has ticks of milliseconds: two processes that start in one tick leave one mark."""
     path = str(tmp_path / "store.db")
-    mouth = Wakeups(path, lambda topics: None)
-    first = Ear(path)
-    mouth.ring({"first"})
-    mark = os.stat(mouth._folder).st_mtime_ns
-    second = Ear(path)
-    os.utime(mouth._folder, ns=(mark, mark))
-    mouth.ring({"second"})
-    assert first.has_heard({"first", "second"})
-    assert second.has_heard({"second"})
-    for bell in (first.bell, second.bell, mouth):
-        bell.close()
+    sender = Wakeups(path, lambda topics: None)
+    first = Receiver(path)
+    sender.send({"first"})
+    mark = os.stat(sender._folder).st_mtime_ns
+    second = Receiver(path)
+    os.utime(sender._folder, ns=(mark, mark))
+    sender.send({"second"})
+    assert first.has_received({"first", "second"})
+    assert second.has_received({"second"})
+    for wakeups in (first.wakeups, second.wakeups, sender):
+        wakeups.close()
 
 
 @pytest.mark.rule("LEASE-05")
-def test_the_last_to_leave_takes_the_folder_away_and_who_comes_meanwhile_is_still_rung(tmp_path: Path) -> None:
+def test_the_last_process_removes_the_folder_and_a_process_that_starts_meanwhile_is_still_woken(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    mouth = Wakeups(path, lambda topics: None)
+    sender = Wakeups(path, lambda topics: None)
     is_over = threading.Event()
 
-    def come_and_go() -> None:
+    def open_and_close() -> None:
         while not is_over.is_set():
-            Ear(path).bell.close()
+            Receiver(path).wakeups.close()
 
-    others = threading.Thread(target=come_and_go)
+    others = threading.Thread(target=open_and_close)
     others.start()
     try:
         for number in range(200):
-            ear = Ear(path)
-            mouth.ring({str(number)})
-            assert ear.has_heard({str(number)})
-            ear.bell.close()
+            receiver = Receiver(path)
+            sender.send({str(number)})
+            assert receiver.has_received({str(number)})
+            receiver.wakeups.close()
     finally:
         is_over.set()
         others.join()
-        mouth.close()
-    assert not Path(mouth._folder).exists()
+        sender.close()
+    assert not Path(sender._folder).exists()
 
 
-def _strange(folder: Path, kind: str, precious: Path) -> None:
-    """What somebody else could put where the bells of a store are looked for."""
+def _make_foreign(folder: Path, kind: str, private: Path) -> None:
+    """What somebody else could put where the sockets of a store are looked for."""
     if kind == "a link to a folder of ours":
         folder.parent.mkdir(mode=0o700)
-        folder.symlink_to(precious)
+        folder.symlink_to(private)
     elif kind == "a link above it":
-        (precious / folder.name).mkdir(mode=0o700)
-        (precious / "notes").rename(precious / folder.name / "notes")
-        folder.parent.symlink_to(precious)
+        (private / folder.name).mkdir(mode=0o700)
+        (private / "notes").rename(private / folder.name / "notes")
+        folder.parent.symlink_to(private)
     else:
         folder.mkdir(mode=0o700, parents=True)
-        (precious / "notes").rename(folder / "notes")
+        (private / "notes").rename(folder / "notes")
         os.chmod(folder if kind == "open to others" else folder.parent, 0o777)
 
 
 @pytest.mark.rule("OPS-06")
 @pytest.mark.parametrize("kind", ["a link to a folder of ours", "a link above it", "open to others", "open above it"])
-def test_a_place_that_is_not_ours_alone_has_no_bell_and_nothing_there_is_touched(
+def test_a_folder_that_is_not_ours_alone_has_no_socket_and_nothing_there_is_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    precious = tmp_path / "precious"
-    precious.mkdir(mode=0o700)
-    (precious / "notes").write_text("years of work")
-    mouth = Wakeups(str(tmp_path / "store.db"), lambda topics: None)
-    _strange(Path(mouth._folder), kind, precious)
+    private = tmp_path / "precious"
+    private.mkdir(mode=0o700)
+    (private / "notes").write_text("years of work")
+    sender = Wakeups(str(tmp_path / "store.db"), lambda topics: None)
+    _make_foreign(Path(sender._folder), kind, private)
     with caplog.at_level(logging.WARNING, "holdbeat.store"):
         for _ in range(3):
-            mouth.ring({"work"})
+            sender.send({"work"})
     assert len(caplog.records) == 1 and "TMPDIR" in caplog.text
     if kind != "open above it":  # that one is ours, and closed to others as soon as somebody listens
-        mouth.answer()
-        assert mouth._socket is None
-    mouth.close()
+        sender.listen()
+        assert sender._socket is None
+    sender.close()
     (left,) = tmp_path.rglob("notes")
     assert left.read_text() == "years of work"
 
 
 @pytest.mark.rule("OPS-06")
-def test_only_a_dead_neighbours_socket_is_taken_away(tmp_path: Path) -> None:
+def test_only_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    ear, mouth = Ear(path), Wakeups(path, lambda topics: None)
-    folder = Path(mouth._folder)
+    receiver, sender = Receiver(path), Wakeups(path, lambda topics: None)
+    folder = Path(sender._folder)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
         dead.bind(str(folder / "dead"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
         other.bind(str(folder / "other"))
         (folder / "notes").write_text("years of work")
         (folder / "link").symlink_to(folder / "dead")
-        mouth.ring({"work"})
-        assert ear.has_heard({"work"})
+        sender.send({"work"})
+        assert receiver.has_received({"work"})
         left = {entry.name for entry in folder.iterdir()}
-    assert left - {Path(str(ear.bell._own)).name} == {"other", "notes", "link"}
-    mouth.close()
-    ear.bell.close()
+    assert left - {Path(str(receiver.wakeups._own)).name} == {"other", "notes", "link"}
+    sender.close()
+    receiver.wakeups.close()
     shutil.rmtree(folder)

@@ -89,7 +89,7 @@ def test_what_was_rolled_back_is_not_told(store: PersistenceAdapter, lines: Kept
         raise Conflict("no")
 
     seen: list[Row] = []
-    store.witness(seen.extend)
+    store.on_commit(seen.extend)
     with pytest.raises(Conflict):
         store.write_sync(refused)
     assert lines.records == [] and seen == []
@@ -99,7 +99,7 @@ def test_a_witness_that_breaks_does_not_break_the_store(store: PersistenceAdapte
     def broken(committed: Sequence[Row]) -> None:
         raise ZeroDivisionError
 
-    store.witness(broken)
+    store.on_commit(broken)
     assert enqueue_one(store).id
     assert enqueue_one(store).id
 

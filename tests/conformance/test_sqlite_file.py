@@ -340,8 +340,8 @@ def test_a_process_stopped_as_it_writes_makes_others_wait_for_a_while_only(path:
         "App(sys.argv[1]).store.write_sync(lambda tx: os.kill(os.getpid(), signal.SIGSTOP))\n"
     )
     store = opened(path)
-    assert isinstance(store._turn, WriteLock)
-    store._turn._patience_s = 0.3
+    assert isinstance(store._process_lock, WriteLock)
+    store._process_lock._patience_s = 0.3
     stopped = subprocess.Popen([sys.executable, "-c", program, str(path)])
     os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
     try:

@@ -68,7 +68,7 @@ async def test_what_ended_is_settled_and_its_slot_filled_again_in_one_commit(sto
     gate.set()
     async with stage(app, tmp_path, store=store_url, slots=1) as on_stage:
         commits: list[list[str]] = []
-        app.store.witness(lambda events: commits.append([row[0] for row in events]))
+        app.store.on_commit(lambda events: commits.append([row[0] for row in events]))
         await app.enqueue_many([app.call("wait"), app.call("wait")])
         dispatcher = on_stage.supervisor.dispatcher
         await dispatcher.step()

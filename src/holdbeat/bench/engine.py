@@ -250,18 +250,18 @@ def _compared(engines: Sequence[EngineRates], bares: Sequence[BareRates]) -> dic
 
 async def _probe(app: App, began: dict[int, float], count: int, first: int = 0) -> list[float]:
     """Milliseconds from the call of enqueue to the first line of the handler, one at a time."""
-    found = []
+    latencies = []
     for number in range(first, first + count):
         submitted = _clock()
         await app.enqueue("probe", number=number)
         while number not in began:  # noqa: ASYNC110
             await asyncio.sleep(0.0005)
-        found.append((began[number] - submitted) * 1000)
-    return found
+        latencies.append((began[number] - submitted) * 1000)
+    return latencies
 
 
-def _percentiles(found: list[float]) -> dict[str, float]:
-    cuts = statistics.quantiles(found, n=100)
+def _percentiles(latencies: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(latencies, n=100)
     return {"p50": round(cuts[49], 2), "p95": round(cuts[94], 2), "p99": round(cuts[98], 2)}
 
 
@@ -291,19 +291,19 @@ async def _from_another_process(url: str) -> dict[str, float]:
         sys.executable, "-m", "holdbeat.bench.worker", url, str(SLOTS), stdout=asyncio.subprocess.PIPE
     )
     assert worker.stdout is not None
-    found = []
+    latencies = []
     try:
         for number in range(WARM_UP + LATENCY_PROBES):
             submitted = _clock()
             await app.enqueue("probe", number=number)
             _, at = (await worker.stdout.readline()).split()
-            found.append((float(at) - submitted) * 1000)
+            latencies.append((float(at) - submitted) * 1000)
             await asyncio.sleep(0.005)
     finally:
         worker.terminate()
         await worker.wait()
         app.close()
-    return _percentiles(found[WARM_UP:])
+    return _percentiles(latencies[WARM_UP:])
 
 
 async def _beside_a_busy_thread(url: str, jobs: int) -> tuple[float, dict[str, float]]:

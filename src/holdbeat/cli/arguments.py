@@ -33,26 +33,26 @@ def _refuse(name: str) -> Any:
 
 def pairs(words: Sequence[str], *, what: str = "params") -> dict[str, Any]:
     """`key=value` words as an object with typed values."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise click.UsageError(f"{word!r} is not understood. Write {what} as key=value, e.g. words=500.")
-        if name in found:
+        if name in values:
             raise click.UsageError(f"{name} is given twice. Give it once.")
-        found[name] = typed(value)
-    return found
+        values[name] = typed(value)
+    return values
 
 
 def labels(words: Sequence[str]) -> dict[str, str]:
     """`name=value` words as labels, which are always texts."""
-    found = {}
+    labels_by_name = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise click.UsageError(f"{word!r} is not understood. Write a label as name=value.")
-        found[name] = value
-    return found
+        labels_by_name[name] = value
+    return labels_by_name
 
 
 def json_text(source: str, *, what: str) -> Any:
@@ -110,10 +110,10 @@ class Instant(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value)
         try:
-            given = datetime.fromisoformat(text)
-            if given.tzinfo is not None:
+            at = datetime.fromisoformat(text)
+            if at.tzinfo is not None:
                 return text
-            meant = iso(given.astimezone(UTC))
+            meant = iso(at.astimezone(UTC))
         except (ValueError, OverflowError):
             # What is no instant is refused where instants are checked, in the same words for everybody.
             return text
@@ -124,6 +124,6 @@ class Instant(click.ParamType[str]):
 INSTANT = Instant()
 
 
-def without_none(given: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
     """Only what was really given."""
-    return {name: value for name, value in given.items() if value is not None and value != ()}
+    return {name: value for name, value in options.items() if value is not None and value != ()}

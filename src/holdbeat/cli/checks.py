@@ -70,20 +70,20 @@ def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[C
         if not quick:
             looks[:0] = [("integrity", lambda: _integrity(store))]
         looks += [("disk", lambda: _disk(store)), ("log", lambda: _log(store)), ("locks", lambda: _locks(store))]
-    found: list[Check] = []
+    checks: list[Check] = []
     for name, look in looks:
-        if name == "write" and any(check.name == "integrity" and check.state is State.WRONG for check in found):
+        if name == "write" and any(check.name == "integrity" and check.state is State.WRONG for check in checks):
             continue
         try:
-            found.append(look())
+            checks.append(look())
         except HoldbeatError as error:
-            found.append(Check(name, State.WRONG, error.detail))
+            checks.append(Check(name, State.WRONG, error.detail))
         except OSError as error:
-            found.append(Check(name, State.WRONG, str(error), "Check the rights of this user on the store's folder."))
+            checks.append(Check(name, State.WRONG, str(error), "Check the rights of this user on the store's folder."))
     if is_file:
-        return found, {}
+        return checks, {}
     pooler = {"pooler": "yes; other processes are noticed by polling"} if store.is_pooled else {}
-    return found, {"postgresql": store.read_sync(server_version), **pooler}
+    return checks, {"postgresql": store.read_sync(server_version), **pooler}
 
 
 def _schema(settings: Any) -> Check:
@@ -151,11 +151,11 @@ def _schedules(store: Any) -> Check:
     if not troubled and not zones:
         return Check("schedules", State.OK, "All that are enabled can be planned.")
     if not troubled:
-        said = next(iter(zones.values()))
-        return Check("schedules", State.WARNING, f"Schedules have a zone that is not known: {said}", _MEND_ZONES)
+        detail = next(iter(zones.values()))
+        return Check("schedules", State.WARNING, f"Schedules have a zone that is not known: {detail}", _MEND_ZONES)
     more = f" So are {len(troubled) - 1} more." if len(troubled) > 1 else ""
-    said = f"Schedule {troubled[0].name} cannot be planned: {troubled[0].trouble}{more}"
-    return Check("schedules", State.WARNING, said, _MEND_ZONES)
+    detail = f"Schedule {troubled[0].name} cannot be planned: {troubled[0].trouble}{more}"
+    return Check("schedules", State.WARNING, detail, _MEND_ZONES)
 
 
 _MEND_ZONES = "Bring the zone data up to date (package tzdata), or edit the schedule: holdbeat schedules edit NAME."
@@ -191,12 +191,12 @@ def _access(settings: Any, store: Any) -> Check:
 def _disk(store: Any) -> Check:
     usage = shutil.disk_usage(os.path.dirname(store.path) or ".")
     size = os.path.getsize(store.path)
-    said = f"{usage.free / 1024**3:.1f} GiB free; the store has {size / 1024**2:.1f} MiB"
+    detail = f"{usage.free / 1024**3:.1f} GiB free; the store has {size / 1024**2:.1f} MiB"
     if usage.free < NO_SPACE:
-        return Check("disk", State.WRONG, said, "Free some space: writes are about to fail.")
+        return Check("disk", State.WRONG, detail, "Free some space: writes are about to fail.")
     if usage.free < LITTLE_SPACE or usage.free < size:
-        return Check("disk", State.WARNING, said, "Free some space, or prune with a shorter retention_days.")
-    return Check("disk", State.OK, said)
+        return Check("disk", State.WARNING, detail, "Free some space, or prune with a shorter retention_days.")
+    return Check("disk", State.OK, detail)
 
 
 def _log(store: Any) -> Check:

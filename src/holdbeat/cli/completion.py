@@ -19,7 +19,7 @@ def job_types(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     """Names of job types, for the one word of a verb that is a type."""
     if param.nargs == -1 and ctx.params.get(param.name or ""):
         return []
-    return _offered(ctx, incomplete, lambda backend: [each["name"] for each in backend.job_types()["items"]])
+    return _offered(ctx, incomplete, lambda backend: [item["name"] for item in backend.job_types()["items"]])
 
 
 def schedule_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -30,7 +30,7 @@ def schedule_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
     def names(backend: Any) -> list[str]:
         kind = backend.endpoints if is_endpoint else backend.schedules
-        return [each["name"] for each in kind.list(limit=SHOWN)["items"]]
+        return [item["name"] for item in kind.list(limit=SHOWN)["items"]]
 
     return _offered(ctx, incomplete, names)
 

@@ -60,16 +60,16 @@ def doctor(obj: Any, /, store: str | None, quick: bool, as_json: bool) -> None:
 
 def settings_json(settings: Any) -> dict[str, dict[str, Any]]:
     """Every setting with its value and where it came from; a password in the store's address is not shown."""
-    found = {}
+    settings_by_name = {}
     for name in settings.__dataclass_fields__:
         if name == "origins":
             continue
         value = getattr(settings, name)
-        found[name] = {
+        settings_by_name[name] = {
             "value": without_password(value) if name == "store" else list(value) if isinstance(value, tuple) else value,
             "origin": settings.origins.get(name, "default"),
         }
-    return found
+    return settings_by_name
 
 
 def versions_json() -> dict[str, str]:
@@ -80,7 +80,7 @@ def versions_json() -> dict[str, str]:
 
     from holdbeat import __version__
 
-    found = {
+    versions = {
         "holdbeat": __version__,
         "python": platform.python_version(),
         "apsw": apsw.apsw_version(),
@@ -89,22 +89,25 @@ def versions_json() -> dict[str, str]:
     }
     for name in ("psycopg", "starlette", "uvicorn", "httpx2"):
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def _draw(settings: dict[str, dict[str, Any]], versions: dict[str, str], checks: list[Check]) -> None:
     say(
         table(
-            ("setting", "value", "origin"), [(name, each["value"], each["origin"]) for name, each in settings.items()]
+            ("setting", "value", "origin"),
+            [(name, setting["value"], setting["origin"]) for name, setting in settings.items()],
         ),
         "",
         table(("program", "version"), list(versions.items())),
         "",
-        table(("check", "state", "detail"), [(each.name, each.state, each.detail) for each in checks]),
+        table(("check", "state", "detail"), [(check.name, check.state, check.detail) for check in checks]),
     )
-    remedies = [f"{each.name}: {shown(each.remedy)}" for each in checks if each.remedy and each.state is not State.OK]
+    remedies = [
+        f"{check.name}: {shown(check.remedy)}" for check in checks if check.remedy and check.state is not State.OK
+    ]
     if remedies:
         say("", "What to do:", *[f"  {remedy}" for remedy in remedies])

@@ -117,9 +117,9 @@ def queue_table(queue: Mapping[str, Any]) -> list[Drawn]:
     return [*drawn, table(("", "id", "type", "title", "priority", "resource", "created", "waits for"), rows)]
 
 
-def explanation(said: Mapping[str, Any]) -> list[Drawn]:
-    drawn: list[Drawn] = [shown(said["summary"])]
-    drawn += [f"  - {shown(reason['detail'])} [{shown(reason['code'])}]" for reason in said.get("reasons", [])]
-    if said.get("estimated_start"):
-        drawn.append(f"Estimated start: {instant(said['estimated_start'])}")
+def explanation(answer: Mapping[str, Any]) -> list[Drawn]:
+    drawn: list[Drawn] = [shown(answer["summary"])]
+    drawn += [f"  - {shown(reason['detail'])} [{shown(reason['code'])}]" for reason in answer.get("reasons", [])]
+    if answer.get("estimated_start"):
+        drawn.append(f"Estimated start: {instant(answer['estimated_start'])}")
     return drawn

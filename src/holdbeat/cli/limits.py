@@ -119,8 +119,8 @@ def _table(items: list[Any]) -> Any:
 def _next_start(limit: Any) -> str:
     """When something may start again: by the rate, or because who was called asked for a pause."""
     throttled = [
-        f"{shown(each['partition'] or 'no partition')} throttled until {instant(each['until'])}"
-        for each in limit["throttled"][:3]
+        f"{shown(throttle['partition'] or 'no partition')} throttled until {instant(throttle['until'])}"
+        for throttle in limit["throttled"][:3]
     ]
     more = [f"{len(limit['throttled']) - 3} more throttled"] if len(limit["throttled"]) > 3 else []
     return "; ".join([*([instant(limit["next_start_at"])] if limit["next_start_at"] else []), *throttled, *more])

@@ -58,11 +58,13 @@ def recover(settings: Any, store: Any, as_json: bool) -> None:
     elif not repaired and not failed:
         say("Nothing had to be repaired.")
     elif repaired:
-        say(table(("id", "what"), [(each["id"], each["what"]) for each in repaired]), f"{len(repaired)} repaired.")
+        say(
+            table(("id", "what"), [(repair["id"], repair["what"]) for repair in repaired]), f"{len(repaired)} repaired."
+        )
     if failed:
         if not as_json:
-            for each in failed:
-                click.echo(f"{each['what']} {shown(each['id'])}: {shown(each['error'])}", err=True)
+            for repair in failed:
+                click.echo(f"{repair['what']} {shown(repair['id'])}: {shown(repair['error'])}", err=True)
             click.echo(f"{len(failed)} could not be repaired; the sentences above say why.", err=True)
         raise click.exceptions.Exit(1)
 
@@ -130,15 +132,15 @@ def migrate(obj: Any, /, store: str | None, check: bool, as_json: bool) -> None:
                 "engine": after.engine,
                 "version": after.version,
                 "applied": [{"version": v, "name": n, "applied_at": at} for v, n, at in after.applied],
-                "pending": [{"version": each.version, "name": each.name} for each in after.pending],
+                "pending": [{"version": migration.version, "name": migration.name} for migration in after.pending],
             }
         )
     else:
         done = {version for version, _, _ in before.applied}
         for version, name, at in after.applied:
             say(f"{version:04d} {name}  applied {at}{'' if version in done else '  (now)'}")
-        for each in after.pending:
-            say(f"{each.version:04d} {each.name}  pending")
+        for migration in after.pending:
+            say(f"{migration.version:04d} {migration.name}  pending")
     if after.pending:
         raise click.exceptions.Exit(1)
 
@@ -274,6 +276,6 @@ def _overall(told: Callable[[int, int], None]) -> Callable[[str, int, int], None
 
     def progress(name: str, done: int, total: int) -> None:
         seen[name] = (done, total)
-        told(sum(each[0] for each in seen.values()), sum(each[1] for each in seen.values()))
+        told(sum(counts[0] for counts in seen.values()), sum(counts[1] for counts in seen.values()))
 
     return progress

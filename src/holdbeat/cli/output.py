@@ -149,18 +149,18 @@ class Table:
 
 def _shortened(lengths: list[int], kept: Sequence[int], is_whole: Sequence[bool], width: int) -> list[int]:
     """Lengths that fit: the last column gives way first, ids last."""
-    found = list(lengths)
+    shortened = list(lengths)
     others = [index for index, whole in zip(kept, is_whole, strict=True) if not whole and index != kept[-1]]
     ids = [index for index, whole in zip(kept, is_whole, strict=True) if whole and index != kept[-1]]
     steps = [([kept[-1]], NARROWEST), (others, SHORTEST), (ids, SHORTEST_ID), (list(kept), 1)]
     for columns, shortest in steps:
         while True:
-            excess = sum(found[index] for index in kept) + 2 * (len(kept) - 1) - width
-            longest = max(columns, key=lambda index: found[index], default=None)
-            if excess <= 0 or longest is None or found[longest] <= shortest:
+            excess = sum(shortened[index] for index in kept) + 2 * (len(kept) - 1) - width
+            longest = max(columns, key=lambda index: shortened[index], default=None)
+            if excess <= 0 or longest is None or shortened[longest] <= shortest:
                 break
-            found[longest] -= 1
-    return found
+            shortened[longest] -= 1
+    return shortened
 
 
 def _cut(text: str, length: int, is_id: bool = False) -> str:
@@ -211,11 +211,11 @@ def say(*drawn: Drawn) -> None:
     """Prints tables, and text as it is: coloured and folded on a terminal, plain and whole in a pipe."""
     if sys.stdout.isatty():
         to = console()
-        for each in drawn:
-            to.print(rich_form(each if isinstance(each, str) or not each.has_header else each.fitted(to.width)))
+        for part in drawn:
+            to.print(rich_form(part if isinstance(part, str) or not part.has_header else part.fitted(to.width)))
         return
-    for each in drawn:
-        click.echo(each if isinstance(each, str) else plain_form(each))
+    for part in drawn:
+        click.echo(part if isinstance(part, str) else plain_form(part))
 
 
 def plain_form(drawn: Table) -> str:
@@ -311,7 +311,7 @@ NEXT = {
     "occurrences": "It has not been due yet.",
     "webhooks": "Nobody is told yet. Subscribe: holdbeat webhooks add URL.",
     "deliveries": "No messages yet. They are sent when jobs end, to subscribers: holdbeat webhooks add URL.",
-    "reservations": "No direct requests yet. Make one: holdbeat direct TYPE KEY=VALUE.",
+    "reservations": "No reservations yet. Make one: holdbeat direct TYPE, or holdbeat slot RESOURCE -- COMMAND.",
     "workers": "No worker is alive. Start one: holdbeat serve module:app, or holdbeat worker module:app.",
     "types": "No job types yet. Apps announce theirs when they start: holdbeat serve module:app.",
     "keys": "No API keys yet. Make one: holdbeat keys create --name NAME --scope write.",
@@ -325,9 +325,11 @@ def say_what_next() -> None:
     context = click.get_current_context(silent=True)
     if context is None:
         return
-    given = click.core.ParameterSource.COMMANDLINE
-    options = [each.name for each in context.command.params if isinstance(each, click.Option)]
-    if any(context.get_parameter_source(name) is given for name in options if name and name not in _NO_FILTERS):
+    from_command_line = click.core.ParameterSource.COMMANDLINE
+    options = [param.name for param in context.command.params if isinstance(param, click.Option)]
+    if any(
+        context.get_parameter_source(name) is from_command_line for name in options if name and name not in _NO_FILTERS
+    ):
         hint = "Nothing fits these filters."
     else:
         noun = next((word for word in reversed(context.command_path.split()) if word in NEXT), "")

@@ -215,13 +215,13 @@ def _add_preview(group: click.Group, noun: str, kind: Kind) -> None:
 
 
 def _preview(due_times: Any) -> list[Any]:
-    shown: list[Any] = [
+    drawn: list[Any] = [
         table(("at", "local", "note"), [(instant(t["at"]), t["local"], t["note"]) for t in due_times["items"]])
     ]
     change = due_times.get("clock_change")
     if change:
-        shown.append(f"The clocks change next at {instant(change['at'])}: {change['before']}, then {change['after']}.")
-    return shown
+        drawn.append(f"The clocks change next at {instant(change['at'])}: {change['before']}, then {change['after']}.")
+    return drawn
 
 
 def schedules_table(items: list[Any]) -> Any:

@@ -39,13 +39,13 @@ def send_as_meant(
 
 def _schema(backend: Backend, request: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of the job type that a request names, itself or by its template."""
-    wanted = request.get("type")
-    if wanted is None:
+    type_name = request.get("type")
+    if type_name is None:
         template = request.get("template") or request.get("template_id")
-        wanted = None if template is None else backend.get_template(template)["type"]
-    for each in backend.job_types()["items"]:
-        if wanted in (each["name"], *each["aliases"]):
-            return dict(each["schema"])
+        type_name = None if template is None else backend.get_template(template)["type"]
+    for item in backend.job_types()["items"]:
+        if type_name in (item["name"], *item["aliases"]):
+            return dict(item["schema"])
     return {}
 
 
@@ -53,7 +53,7 @@ def _texts(schema: dict[str, Any], words: Sequence[str]) -> dict[str, str]:
     from holdbeat.cli.arguments import typed
     from holdbeat.domain.schema import matches
 
-    found = {}
+    texts = {}
     properties = schema.get("properties", {})
     for word in words:
         name, _, text = word.partition("=")
@@ -62,5 +62,5 @@ def _texts(schema: dict[str, Any], words: Sequence[str]) -> dict[str, str]:
         if part is None or isinstance(value, str) or matches(part, value, root=schema):
             continue
         if matches(part, text, root=schema):
-            found[name] = text
-    return found
+            texts[name] = text
+    return texts

@@ -100,10 +100,10 @@ def submit(
     request.setdefault("idempotency_key", str(uuid.uuid4()))
     job = send_as_meant(backend, words, request, backend.submit_job)
     if not (wait or wait_s is not None):
-        show(job, lambda each: [each["id"]], as_json=as_json)
+        show(job, lambda answer: [answer["id"]], as_json=as_json)
         return
     job = wait_in_sight(backend, job, wait_s)
-    show(job, lambda each: [job_fields(each)], as_json=as_json)
+    show(job, lambda answer: [job_fields(answer)], as_json=as_json)
     if job["status"] not in ("COMPLETED", "SKIPPED"):
         raise click.exceptions.Exit(1)
 

@@ -69,10 +69,10 @@ def _look(backend: Backend) -> dict[str, Any]:
 
 def _next(backend: Backend) -> list[Any]:
     """The schedules and endpoints that run next."""
-    found: list[Any] = []
+    schedules: list[Any] = []
     for kind in (backend.schedules, backend.endpoints):
-        found += kind.list(order="next_run", limit=SCHEDULES_SHOWN)["items"]
-    return sorted(found, key=lambda each: str(each["fires_at"]))[:SCHEDULES_SHOWN]
+        schedules += kind.list(order="next_run", limit=SCHEDULES_SHOWN)["items"]
+    return sorted(schedules, key=lambda schedule: str(schedule["fires_at"]))[:SCHEDULES_SHOWN]
 
 
 def _counts(look: dict[str, Any]) -> str:
@@ -113,11 +113,13 @@ def fitted_screen(look: dict[str, Any], url: str, width: int, height: int) -> Gr
     # A title to each section, and a header to each that has rows; pauses stand above the queue.
     lines = 2 + sum(len(drawn) + (1 if _rows(drawn) else 0) for _, drawn, _ in sections)
     room = _shared(height - lines, [(_rows(drawn), total) for _, drawn, total in sections])
-    taken = sum(min(rows + (total > rows), given) for (_, drawn, total), given in zip(sections, room, strict=True)
-                for rows in [_rows(drawn)])  # fmt: skip
+    taken = sum(
+        min(_rows(drawn) + (total > _rows(drawn)), lines_given)
+        for (_, drawn, total), lines_given in zip(sections, room, strict=True)
+    )
     is_airy = lines + taken + len(sections) <= height
     parts: list[RenderableType] = [_line(f"holdbeat   {url}", width), _line(_counts(look), width)]
-    for (title, drawn, total), given in zip(sections, room, strict=True):
+    for (title, drawn, total), lines_given in zip(sections, room, strict=True):
         if is_airy:
             parts.append(Text(""))
         rows = _rows(drawn)
@@ -126,11 +128,11 @@ def fitted_screen(look: dict[str, Any], url: str, width: int, height: int) -> Gr
             if isinstance(part, str):
                 parts.append(_line(part, width))
             elif rows:
-                shown = rows if max(rows, total) <= given else max(0, min(rows, given - 1))
-                cut = dataclasses.replace(part, rows=part.rows[:shown])
+                rows_shown = rows if max(rows, total) <= lines_given else max(0, min(rows, lines_given - 1))
+                cut = dataclasses.replace(part, rows=part.rows[:rows_shown])
                 parts.append(rich_form(cut.fitted(width, in_one_line=True)))
-                if max(rows, total) > shown:
-                    parts.append(Text(f"… {max(rows, total) - shown} more", style="dim"))
+                if max(rows, total) > rows_shown:
+                    parts.append(Text(f"… {max(rows, total) - rows_shown} more", style="dim"))
     return Group(*parts)
 
 
@@ -138,16 +140,16 @@ def _rows(drawn: list[Drawn]) -> int:
     return sum(len(part.rows) for part in drawn if not isinstance(part, str))
 
 
-def _shared(lines: int, wanted: list[tuple[int, int]]) -> list[int]:
+def _shared(lines: int, sections: list[tuple[int, int]]) -> list[int]:
     """Lines for the rows of each section, dealt out one by one to those that can use one more."""
-    uses = [rows + (total > rows) for rows, total in wanted]
-    given = [0] * len(wanted)
-    while lines > 0 and any(has < use for has, use in zip(given, uses, strict=True)):
+    uses = [rows + (total > rows) for rows, total in sections]
+    shares = [0] * len(sections)
+    while lines > 0 and any(has < use for has, use in zip(shares, uses, strict=True)):
         for index, use in enumerate(uses):
-            if given[index] < use and lines > 0:
-                given[index] += 1
+            if shares[index] < use and lines > 0:
+                shares[index] += 1
                 lines -= 1
-    return given
+    return shares
 
 
 def _line(text: str, width: int) -> Text:

@@ -268,26 +268,26 @@ def _embedded(address: Address) -> tuple[IPv4Address, ...]:
     value = int(address)
     last = IPv4Address(value & 0xFFFFFFFF)
     head = value >> 96
-    found: list[IPv4Address] = []
+    addresses: list[IPv4Address] = []
     if value >> 32 == 0 and value > 1:
-        found.append(last)  # IPv4-compatible ::a.b.c.d
+        addresses.append(last)  # IPv4-compatible ::a.b.c.d
     elif value >> 32 == 0xFFFF << 16:
-        found.append(last)  # IPv4-translated ::ffff:0:a.b.c.d
+        addresses.append(last)  # IPv4-translated ::ffff:0:a.b.c.d
     elif value >> 32 == 0x0064FF9B << 64:
-        found.append(last)
+        addresses.append(last)
     elif value >> 80 == 0x0064FF9B0001:
         # The address stands at the end or, under a /48 prefix, around the bits 64 to 71 (RFC 6052). Which of
         # the two is not known; the wrong one reads as zeros.
         split = IPv4Address((value >> 64 & 0xFFFF) << 16 | (value >> 40 & 0xFFFF))
-        found.extend(inner for inner in (last, split) if int(inner) >> 24)
+        addresses.extend(inner for inner in (last, split) if int(inner) >> 24)
     elif head >> 16 == 0x2002:
-        found.append(IPv4Address((value >> 80) & 0xFFFFFFFF))
+        addresses.append(IPv4Address((value >> 80) & 0xFFFFFFFF))
     elif head == 0x20010000:
-        found.append(IPv4Address((value >> 64) & 0xFFFFFFFF))  # the Teredo server
-        found.append(IPv4Address(~value & 0xFFFFFFFF))  # the client, its bits inverted
+        addresses.append(IPv4Address((value >> 64) & 0xFFFFFFFF))  # the Teredo server
+        addresses.append(IPv4Address(~value & 0xFFFFFFFF))  # the client, its bits inverted
     if (value >> 32) & 0xFDFFFFFF == 0x00005EFE:
-        found.append(last)  # ISATAP, under any prefix
-    return tuple(found)
+        addresses.append(last)  # ISATAP, under any prefix
+    return tuple(addresses)
 
 
 def _read_permit(entry: str) -> _Permit:

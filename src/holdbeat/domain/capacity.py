@@ -173,7 +173,9 @@ class Capacity:
         """When a rate first permits another start of such work, in whichever of the partitions that are known."""
         partitions = {place.partition for place in (*self._due, *self._started)} | {""}
         partitions |= {throttle.partition for throttle in self._throttles}
-        starts = [at for at in (self.next_start(resource, type_, each) for each in partitions) if at is not None]
+        starts = [
+            at for at in (self.next_start(resource, type_, partition) for partition in partitions) if at is not None
+        ]
         return min(starts, default=None)
 
     def rates_to_keep(self) -> list[tuple[str, str, float]]:

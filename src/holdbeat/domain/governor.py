@@ -63,7 +63,7 @@ class PlanInputs:
     since: datetime | None = None
     """Cron slots before it are not made up for."""
     not_before: datetime | None = None
-    """A floor for this plan alone, to spread a herd."""
+    """A lower bound for this plan alone, so that many schedules do not start at once."""
     retry_after: datetime | None = None
     """Before when the server of an endpoint asked not to be called again."""
     in_flight: bool = False

@@ -1,6 +1,6 @@
 """The Job: one intention to run something once, as a snapshot of type, params and policy.
 
-Guards the wheel of states: it turns forward only, and nothing ever goes back to QUEUED.
+Guards the states: they change in one direction only, and nothing ever goes back to QUEUED.
 """
 
 from __future__ import annotations

@@ -52,6 +52,10 @@ def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes:
 
     Depth counts the containers around the innermost value; size is that of the compact UTF-8 text.
     """
+    if type(value) is dict and _is_plain(value) and max_bytes is not None and max_depth:
+        if len(dumps(value).encode()) > max_bytes:
+            raise _too_big(field, max_bytes)
+        return
     pending: list[tuple[Any, str, int]] = [(value, field, 0)]
     seen = 0
     while pending:
@@ -101,6 +105,25 @@ def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes:
             )
     if max_bytes is not None and len(dumps(value).encode()) > max_bytes:
         raise _too_big(field, max_bytes)
+
+
+def _is_plain(value: dict[Any, Any]) -> bool:
+    """Whether all is well with the members, as most params are: ASCII texts and numbers. False says nothing."""
+    if len(value) > 64:
+        return False
+    for name, member in value.items():
+        kind = type(member)
+        if type(name) is not str or not name.isascii() or "\x00" in name:
+            return False
+        if kind is str:
+            if not member.isascii() or "\x00" in member:
+                return False
+        elif kind is int:
+            if not INT_MIN <= member <= INT_MAX:
+                return False
+        elif kind is not bool and member is not None:
+            return False
+    return True
 
 
 def _check_string(text: str, place: str) -> None:
@@ -284,14 +307,14 @@ def _is_well_formed(text: str) -> bool:
     at, end = 0, len(text)
 
     def spaced(position: int) -> int:
-        found = skip(text, position)
-        return found.end() if found else position
+        blanks = skip(text, position)
+        return blanks.end() if blanks else position
 
     def key(position: int) -> int:
         """Past `"name":` and the space after it, or -1."""
-        found = scalar(text, position) if text.startswith('"', position) else None
-        position = spaced(found.end()) if found else -1
-        return spaced(position + 1) if found and text.startswith(":", position) else -1
+        text_of_key = scalar(text, position) if text.startswith('"', position) else None
+        position = spaced(text_of_key.end()) if text_of_key else -1
+        return spaced(position + 1) if text_of_key and text.startswith(":", position) else -1
 
     at = spaced(at)
     while True:
@@ -308,10 +331,10 @@ def _is_well_formed(text: str) -> bool:
                 continue
             at += 1
         else:
-            found = scalar(text, at)
-            if not found:
+            token = scalar(text, at)
+            if not token:
                 return False
-            at = found.end()
+            at = token.end()
         # A value has ended: close what closes here, or go on to the next member.
         while True:
             at = spaced(at)

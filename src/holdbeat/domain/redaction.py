@@ -33,16 +33,16 @@ def redacted_params(type_: str, params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "headers": redacted_headers(headers)}
 
 
-def kept_params(given: dict[str, Any], present: Mapping[str, Any], field: str = "params") -> dict[str, Any]:
+def kept_params(params: dict[str, Any], present: Mapping[str, Any], field: str = "params") -> dict[str, Any]:
     """Params as they came back from somebody who was shown the mark: there the present secrets stay."""
-    if "headers" not in given:
-        return given
+    if "headers" not in params:
+        return params
     stored = present.get("headers")
     stored = stored if isinstance(stored, dict) else {}
-    headers = kept_headers(given["headers"], stored, f"{field}.headers")
-    if headers != given["headers"]:
-        refuse_other_server({"url": given.get("url"), "headers": headers}, present, f"{field}.headers")
-    return {**given, "headers": headers}
+    headers = kept_headers(params["headers"], stored, f"{field}.headers")
+    if headers != params["headers"]:
+        refuse_other_server({"url": params.get("url"), "headers": headers}, present, f"{field}.headers")
+    return {**params, "headers": headers}
 
 
 def refuse_marks(params: Mapping[str, Any], field: str = "params") -> None:
@@ -50,13 +50,13 @@ def refuse_marks(params: Mapping[str, Any], field: str = "params") -> None:
     kept_params(dict(params), {}, field)
 
 
-def kept_headers(given: Any, present: Mapping[str, Any], field: str = "headers") -> Any:
+def kept_headers(headers: Any, present: Mapping[str, Any], field: str = "headers") -> Any:
     """Headers as they came back from somebody who was shown the mark: there the present value stays."""
-    if not isinstance(given, dict) or REDACTED not in given.values():
-        return given
+    if not isinstance(headers, dict) or REDACTED not in headers.values():
+        return headers
     values = {name.lower(): value for name, value in present.items()}
     kept = {}
-    for name, value in given.items():
+    for name, value in headers.items():
         if value == REDACTED and name.lower() not in values:
             raise Invalid(
                 f"{REDACTED} stands for a value that is there already, but there is no header {name}. Send its value.",
@@ -72,9 +72,9 @@ def kept_secrets(schedule: Schedule, changes: Mapping[str, Any]) -> dict[str, An
     kept = dict(changes)
     endpoint = schedule.endpoint
     if endpoint is not None and ("headers" in kept or "url" in kept):
-        given = kept.get("headers", redacted_headers(endpoint.headers))
-        headers = kept_headers(given, endpoint.headers)
-        if headers != given:
+        new_headers = kept.get("headers", redacted_headers(endpoint.headers))
+        headers = kept_headers(new_headers, endpoint.headers)
+        if headers != new_headers:
             call = {"url": kept.get("url", endpoint.url), "headers": headers}
             refuse_other_server(call, {"url": endpoint.url, "headers": endpoint.headers}, "headers")
         if "headers" in kept:

@@ -28,7 +28,7 @@ class RetryVerdict:
 def delay_s(policy: RetryPolicy, retry_number: int, *, spread: float = 0.0) -> float:
     """The wait before retry number n = 0, 1, 2 …: base × 2^n, spread by up to `jitter`, and never above the cap.
 
-    The room for the spread is kept below the cap, so that a herd does not meet again there.
+    The spread stays below the cap, so that many retries do not start together there.
     """
     exponent = min(retry_number, 64)
     delay = min(policy.base_delay_s * 2.0**exponent, policy.max_delay_s / (1 + policy.jitter))
@@ -36,7 +36,7 @@ def delay_s(policy: RetryPolicy, retry_number: int, *, spread: float = 0.0) -> f
 
 
 def spread_of(job_id: str) -> float:
-    """A number in [0, 1) that is always the same for one job: jitter without a dice."""
+    """A number in [0, 1) that is always the same for one job: jitter without a random number."""
     return int.from_bytes(hashlib.blake2b(job_id.encode(), digest_size=6).digest()) / 2**48
 
 

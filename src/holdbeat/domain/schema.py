@@ -130,9 +130,9 @@ class _Validation:
         if self._left < 0:
             raise _TooMuch
         if "$ref" in schema:
-            found = self._referred(schema["$ref"], value, place, steps)
-            if found:
-                return found
+            problem = self._referred(schema["$ref"], value, place, steps)
+            if problem:
+                return problem
         return (
             self._wrong_kind(schema, value, place)
             or self._wrong_choice(schema, value, place, steps)
@@ -175,9 +175,9 @@ class _Validation:
         return target
 
     def _wrong_kind(self, schema: Schema, value: Any, place: str) -> Complaint:
-        wanted = schema.get("type")
-        if wanted is not None:
-            kinds = wanted if isinstance(wanted, list) else [wanted]
+        type_ = schema.get("type")
+        if type_ is not None:
+            kinds = type_ if isinstance(type_, list) else [type_]
             if not any(_is_kind(value, kind) for kind in kinds):
                 names = " or ".join(_NAMES.get(kind, str(kind)) for kind in kinds)
                 return place, f"must be {names}, not {_kind_of(value)}"
@@ -206,8 +206,8 @@ class _Validation:
                 continue
             if self._is_quiet:
                 return place, "fits no alternative"
-            found = [self.complaint(branch, value, place, steps + 1) for branch in branches]
-            return _nearest(place, [each for each in found if each] or [(place, "fits no alternative")])
+            problems = [self.complaint(branch, value, place, steps + 1) for branch in branches]
+            return _nearest(place, [problem for problem in problems if problem] or [(place, "fits no alternative")])
         for branch in schema.get("allOf", ()):
             complaint = self.complaint(branch, value, place, steps + 1)
             if complaint:

@@ -25,8 +25,8 @@ def without_password(url: str) -> str:
         rest = f"{user}:{REDACTED}{rest[place:]}"
     before, mark, query = rest.partition("?")
     pairs = [pair.partition("=") for pair in query.split("&")]
-    shown = "&".join(name + equals + (REDACTED if _is_secret(name) else value) for name, equals, value in pairs)
-    return f"{scheme}://{before}{mark}{shown}"
+    redacted = "&".join(name + equals + (REDACTED if _is_secret(name) else value) for name, equals, value in pairs)
+    return f"{scheme}://{before}{mark}{redacted}"
 
 
 def _is_secret(name: str) -> bool:

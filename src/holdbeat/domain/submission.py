@@ -170,7 +170,7 @@ _READERS: dict[str, Any] = {
     "expires_in_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
 }
 _OF_KEYS = ("unique_while", "on_duplicate", "max_wait_s")
-_MERGED = ("priority", "resource", "timeout_s", "webhook_url", "labels")
+_MERGED = frozenset({"priority", "resource", "timeout_s", "webhook_url", "labels"})
 
 
 # --- the request ------------------------------------------------------------------------------------------
@@ -199,13 +199,13 @@ class Submission:
     is_awaited: bool = False
 
     @staticmethod
-    def read(given: Mapping[str, Any], *, place: str = "") -> Submission:
+    def read(fields: Mapping[str, Any], *, place: str = "") -> Submission:
         """Checks a request. A field that is null counts as not given; only `cancel_grace_s` means something by it.
 
         `place` goes in front of the names of refused fields, such as `jobs[3].`.
         """
         try:
-            return _read(given)
+            return _read(fields)
         except Invalid as refusal:
             if place and refusal.field is not None:
                 refusal.field = f"{place}{refusal.field}"
@@ -227,9 +227,9 @@ class Submission:
         return submission
 
 
-def _read(given: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
+def _read(fields: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in fields.items():
         reader = _READERS.get(name)
         if reader is not None:
             if value is not None:
@@ -264,7 +264,7 @@ def _read(given: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
     if needs_type and submission.type is None and submission.template is None:
         raise Invalid("Say what to run: give a type or a template.", code="missing_type", field="type")
     if submission.idempotency_key is not None:
-        submission.request_hash = fingerprint(given)
+        submission.request_hash = fingerprint(fields)
     return submission
 
 
@@ -296,12 +296,12 @@ def _expiry(submission: Submission, not_before: datetime | None, now: datetime) 
     return expires_at
 
 
-def fingerprint(given: Mapping[str, Any]) -> str:
+def fingerprint(fields: Mapping[str, Any]) -> str:
     """The hash of a request as it was sent, apart from its key and what was left empty (QUE-01)."""
     return request_hash(
         {
             name: _plain(value)
-            for name, value in given.items()
+            for name, value in fields.items()
             if name != "idempotency_key" and (value is not None or name == "cancel_grace_s")
         }
     )
@@ -323,14 +323,13 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
     policy: dict[str, Any] = {}
     chosen: dict[str, Any] = {}
     for layer in reversed(layers):
-        params |= layer.get("params") or {}
-        if layer.get("retry_policy") is not None:
-            policy |= check_retry_policy(layer["retry_policy"])
-        for name in _MERGED:
-            if layer.get(name) is not None:
-                chosen[name] = layer[name]
-        if "cancel_grace_s" in layer:
-            chosen["cancel_grace_s"] = layer["cancel_grace_s"]
+        for name, value in layer.items():
+            if name == "cancel_grace_s" or (value is not None and name in _MERGED):
+                chosen[name] = value
+            elif name == "params":
+                params |= value or {}
+            elif name == "retry_policy" and value is not None:
+                policy |= check_retry_policy(value)
     not_before = submission.not_before
     if submission.delay_s is not None:
         not_before = to_millis(min(now + timedelta(seconds=submission.delay_s), LAST_INSTANT))
@@ -378,8 +377,10 @@ def _partition(submission: Submission, params: Mapping[str, Any], below: Sequenc
     own: str | None = submission.own.get("partition")
     if own is not None:
         return own
-    name = next((layer["partition_by"] for layer in below if layer.get("partition_by")), None)
-    value = None if name is None else params.get(name)
+    name = None
+    for layer in below:
+        name = name or layer.get("partition_by")
+    value = None if not name else params.get(name)
     if value is None:
         return ""
     if isinstance(value, str) and value.lower().startswith(("http://", "https://")):

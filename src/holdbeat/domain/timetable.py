@@ -88,7 +88,7 @@ def interval_of(interval_s: float | None) -> timedelta:
 
 
 def spread(key: str) -> float:
-    """A number in [0, 1) that is always the same for one key: chance without a dice."""
+    """A number in [0, 1) that is always the same for one key: jitter without a random number."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=6).digest()) / 2**48
 
 

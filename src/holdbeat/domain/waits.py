@@ -71,14 +71,14 @@ class Wait:
     def as_json(self, now: datetime) -> dict[str, Any]:
         """The wait as the job shows it."""
         until = self.ends_at(now)
-        shown: dict[str, Any] = {"kind": self.kind, "until": iso(until) if until else None}
+        answer: dict[str, Any] = {"kind": self.kind, "until": iso(until) if until else None}
         if self.kind is WaitKind.SIGNAL:
-            shown |= {"name": self.name, "number": self.number}
+            answer |= {"name": self.name, "number": self.number}
         elif self.kind is WaitKind.CHILD:
-            shown["job_id"] = self.name
+            answer["job_id"] = self.name
         elif self.kind is WaitKind.QUESTION:
-            shown["question_id"] = self.name
-        return shown
+            answer["question_id"] = self.name
+        return answer
 
 
 def earliest(waits: Sequence[Wait], now: datetime) -> datetime | None:

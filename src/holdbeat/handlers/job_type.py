@@ -301,11 +301,11 @@ def _context_parameter(signature: inspect.Signature, raw: Mapping[str, Any]) -> 
 def _hints(called: Any, name: str, context_name: str | None) -> dict[str, Any]:
     bare = inspect.unwrap(called)
     annotations = getattr(bare, "__annotations__", {})
-    wanted = {key: value for key, value in annotations.items() if key not in (context_name, "return")}
-    if not any(isinstance(value, str) for value in wanted.values()):
-        return wanted
+    param_hints = {key: value for key, value in annotations.items() if key not in (context_name, "return")}
+    if not any(isinstance(value, str) for value in param_hints.values()):
+        return param_hints
     # Only what is passed as params has to be understood, not the Context nor what is returned.
-    return resolved_hints(SimpleNamespace(__annotations__=wanted), name, getattr(bare, "__globals__", {}))
+    return resolved_hints(SimpleNamespace(__annotations__=param_hints), name, getattr(bare, "__globals__", {}))
 
 
 def _with_default(schema: Schema, default: Any) -> Schema:

@@ -150,18 +150,18 @@ class _VettedBackend(httpcore2.AsyncNetworkBackend):
         except Invalid as refusal:
             raise OutboundFailure(refusal.detail, "refused_target") from None
         if literal is not None:
-            found: Sequence[str] = [str(literal)]
+            addresses: Sequence[str] = [str(literal)]
         else:
             try:
-                found = await self._resolver.resolve(host, port)
+                addresses = await self._resolver.resolve(host, port)
             except (OSError, UnicodeError) as error:
                 raise OutboundFailure(f"The host {host} could not be resolved: {error}.", "connect") from error
         name = host if literal is None else None
-        verdicts = {ip: judge(ip, allow=self._policy, host=name, port=port) for ip in found}
+        verdicts = {ip: judge(ip, allow=self._policy, host=name, port=port) for ip in addresses}
         vetted = [ip for ip, refusal in verdicts.items() if refusal is None]
         if vetted:
             return vetted[:MAX_ADDRESSES]
-        if not found:
+        if not addresses:
             raise OutboundFailure(f"The host {host} has no address.", "connect")
         reason = next(refusal for refusal in verdicts.values() if refusal is not None)
         raise OutboundFailure(f"The host {host} may not be called: {reason}.", "refused_target")
@@ -290,10 +290,10 @@ class Outbound:
 
 def _request_headers(url: httpx2.URL, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     own = {"host": url.netloc, "user-agent": USER_AGENT.encode(), "accept": b"*/*"}
-    given = {name.lower() for name in headers}
-    lines = [(name.encode(), value) for name, value in own.items() if name not in given]
+    names = {name.lower() for name in headers}
+    lines = [(name.encode(), value) for name, value in own.items() if name not in names]
     lines += [(name.encode("ascii"), value.encode("utf-8")) for name, value in headers.items()]
-    if "accept-encoding" not in given:
+    if "accept-encoding" not in names:
         lines.append((b"accept-encoding", b"gzip"))
     lines.append((b"connection", b"close"))
     return lines

@@ -144,11 +144,11 @@ def _leaves(error: BaseException) -> list[BaseException]:
     """The exceptions within a group; without recursion, for a handler can nest groups as deep as it likes."""
     leaves, pending = [], [error]
     while pending:
-        each = pending.pop()
-        if isinstance(each, BaseExceptionGroup):
-            pending.extend(reversed(each.exceptions))
+        cause = pending.pop()
+        if isinstance(cause, BaseExceptionGroup):
+            pending.extend(reversed(cause.exceptions))
         else:
-            leaves.append(each)
+            leaves.append(cause)
     return leaves
 
 

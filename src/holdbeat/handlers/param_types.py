@@ -111,7 +111,7 @@ class ShapeMaker:
         if origin in (Union, types.UnionType):
             return self._union(args, place)
         if origin is Literal:
-            return Shape({"enum": [each.value if isinstance(each, Enum) else each for each in args]})
+            return Shape({"enum": [arg.value if isinstance(arg, Enum) else arg for arg in args]})
         if origin is tuple:
             return self._tuple(args, place)
         if origin in _LISTS:
@@ -156,7 +156,7 @@ class ShapeMaker:
             schema["uniqueItems"] = True
         if item.read is None:
             return Shape(schema, None if build is list else build)
-        return Shape(schema, lambda value: build(item.value(each) for each in value))
+        return Shape(schema, lambda value: build(item.value(entry) for entry in value))
 
     def _tuple(self, members: tuple[Any, ...], place: str) -> Shape:
         if len(members) == 2 and members[1] is Ellipsis:
@@ -169,7 +169,7 @@ class ShapeMaker:
             "minItems": size,
             "maxItems": size,
         }
-        return Shape(schema, lambda value: tuple(item.value(each) for item, each in zip(items, value, strict=True)))
+        return Shape(schema, lambda value: tuple(item.value(entry) for item, entry in zip(items, value, strict=True)))
 
     def _mapping(self, key: Any, member: Any, place: str) -> Shape:
         if key not in (str, Any):
@@ -178,7 +178,7 @@ class ShapeMaker:
         schema: Schema = {"type": "object", "additionalProperties": item.schema}
         if item.read is None:
             return Shape(schema)
-        return Shape(schema, lambda value: {name: item.value(each) for name, each in value.items()})
+        return Shape(schema, lambda value: {name: item.value(entry) for name, entry in value.items()})
 
     def _class(self, annotation: Any, place: str) -> Shape:
         if not isinstance(annotation, type):
@@ -209,7 +209,7 @@ class ShapeMaker:
         is_dataclass = dataclasses.is_dataclass(record)
 
         def read(value: dict[str, Any]) -> Any:
-            known = {key: members[key].value(each) for key, each in value.items()}
+            known = {key: members[key].value(member) for key, member in value.items()}
             return record(**known)
 
         # Known before its members are looked at, because a member may be of the same type again.
@@ -228,7 +228,7 @@ class ShapeMaker:
             members[member] = self.shape(hints[member], f"{place}.{member}")
         self.defs[name] = {
             "type": "object",
-            "properties": {member: each.schema for member, each in members.items()},
+            "properties": {name: member.schema for name, member in members.items()},
             "required": required,
             "additionalProperties": False,
         }

@@ -166,17 +166,17 @@ def _find(init: dict[str, Any]) -> Callable[..., Any]:
     from holdbeat.handlers.job_type import JobType
 
     if init["script"] is None:
-        found: Any = importlib.import_module(init["module"])
+        target: Any = importlib.import_module(init["module"])
     else:
         spec = importlib.util.spec_from_loader(_MAIN, SourceFileLoader(_MAIN, init["script"]))
         assert spec is not None and spec.loader is not None
-        found = importlib.util.module_from_spec(spec)
-        sys.modules[_MAIN] = found
-        spec.loader.exec_module(found)
+        target = importlib.util.module_from_spec(spec)
+        sys.modules[_MAIN] = target
+        spec.loader.exec_module(target)
     for name in init["qualname"].split("."):
-        found = getattr(found, name)
-    found = getattr(found, "job_type", found)
-    function = found.function if isinstance(found, JobType) else found
+        target = getattr(target, name)
+    target = getattr(target, "job_type", target)
+    function = target.function if isinstance(target, JobType) else target
     if not callable(function):
         raise TypeError(f"{init['qualname']} is not a function")
     return function

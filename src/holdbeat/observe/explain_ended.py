@@ -44,9 +44,9 @@ def explain_ended(tx: Transaction, job: Job) -> dict[str, Any]:
             reasons = [reason("continued", detail, job_id=job.continued_by, at=job.finished_at)]
         case _:
             reasons = _cancelled(tx, job)
-    summary = " ".join(each["detail"] for each in reasons)
+    summary = " ".join(entry["detail"] for entry in reasons)
     if job.manual_retries:
-        detail = f"It was tried again by hand: {listed(f'job {each}' for each in job.manual_retries)}."
+        detail = f"It was tried again by hand: {listed(f'job {retry_id}' for retry_id in job.manual_retries)}."
         reasons.append(reason("manual_retries", detail, job_ids=list(job.manual_retries)))
     return answer(job.status, summary.replace("It ", f"Job {job.id} ", 1), reasons)
 

@@ -35,7 +35,7 @@ def explain_running(tx: Transaction, job: Job) -> dict[str, Any]:
         summary += f" {detail}"
     if job.timeout_s is not None:
         reasons.append(_deadline(tx, job))
-    troubles = [each["detail"] for each in reasons if each["code"] in ("overdue", "lease_expired", "no_lease")]
+    troubles = [entry["detail"] for entry in reasons if entry["code"] in ("overdue", "lease_expired", "no_lease")]
     return answer(job.status, " ".join([summary, *troubles]), reasons)
 
 

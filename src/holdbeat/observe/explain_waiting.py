@@ -6,6 +6,7 @@ is completed here with who, which and since when.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -46,16 +47,16 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
     """The explanation of a QUEUED job."""
     blockers = Blockers(tx)
     reasons: list[Reason] = []
-    found = blockers.of(job)
-    for blocker in found:
+    blocked_by = blockers.of(job)
+    for blocker in blocked_by:
         reasons += _EXPLAINED[blocker](tx, job)
     busy: list[Holder] = []
-    if Blocker.NO_WORKER not in found:
+    if Blocker.NO_WORKER not in blocked_by:
         why, busy = workers_busy(tx, job, blockers.workers)
         # The same holders fill the resource and the workers: that is one reason, not two.
-        if Blocker.RESOURCE_FULL not in found or not set(busy) <= set(holders_of_pool(tx, job)):
+        if Blocker.RESOURCE_FULL not in blocked_by or not set(busy) <= set(holders_of_pool(tx, job)):
             reasons += why
-    if Blocker.RESOURCE_FULL in found:
+    if Blocker.RESOURCE_FULL in blocked_by:
         reasons += _reservation_waiting(tx, job)
     is_in_line = job.hold is Hold.READY or (
         job.hold is Hold.DELAYED and (job.not_before is None or job.not_before <= tx.now)
@@ -66,7 +67,7 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
         detail = f"If it has not started by {moment(job.expires_at, tx.now)}, it is skipped."
         reasons.append(reason("expires", detail, at=job.expires_at))
     start = _estimate(tx, job, blockers, busy)
-    if not found and all(each["code"] == "expires" for each in reasons):
+    if not blocked_by and all(entry["code"] == "expires" for entry in reasons):
         return answer(
             job.status,
             f"Nothing stands in the way: job {job.id} will start at the next claim of a worker.",
@@ -75,7 +76,7 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
         )
     summary = f"Job {job.id} waits. {reasons[0]['detail']}"
     if len(reasons) > 1:
-        summary += f" Also: {', '.join(each['code'].replace('_', ' ') for each in reasons[1:])}."
+        summary += f" Also: {', '.join(reason['code'].replace('_', ' ') for reason in reasons[1:])}."
     if start is not None:
         summary += f" It will probably start at {moment(start, tx.now)}."
     return answer(job.status, summary, reasons, start)
@@ -224,7 +225,9 @@ def rate_limited(tx: Transaction, work: Job | Reservation) -> list[Reason]:
     ]
     rates = [(limit.name, limit.rate) for limit in limits if limit.rate is not None]
     names = " and ".join(f"{name} ({rate.count} in {rate.per_s:g} s)" for name, rate in rates)
-    of = f" of the partition {work.partition}" if work.partition and any(each.per_partition for each in limits) else ""
+    of = (
+        f" of the partition {work.partition}" if work.partition and any(limit.per_partition for limit in limits) else ""
+    )
     until = instant_of(tx, at)
     return [
         reason(
@@ -261,13 +264,16 @@ def _reservation_waiting(tx: Transaction, job: Job) -> list[Reason]:
     waiting = waiting_requests(tx, job)
     if not waiting:
         return []
-    names = listed(f"{each.id} ({each.type}, since {moment(each.requested_at, tx.now)})" for each in waiting)
+    names = listed(
+        f"{reservation.id} ({reservation.type}, since {moment(reservation.requested_at, tx.now)})"
+        for reservation in waiting
+    )
     have = "has" if len(waiting) == 1 else "have"
     return [
         reason(
             Blocker.RESERVATION_WAITING,
             f"{counted(len(waiting), 'direct request')} {have} the next slot: {names}.",
-            reservation_ids=[each.id for each in waiting],
+            reservation_ids=[reservation.id for reservation in waiting],
         )
     ]
 
@@ -306,10 +312,12 @@ def workers_busy(tx: Transaction, work: Job | Reservation, workers: list[Worker]
     """Whether every worker that could run it has its hands full, and with what."""
     able = [worker for worker in workers if can_serve(worker, work.resource, work.type)]
     is_http = work.resource == HTTP_RESOURCE
-    held = [each for each in holders_on_workers(tx, [worker.id for worker in able]) if (each.slot < 0) == is_http]
-    taken = {worker.id: 0 for worker in able}
-    for holder in held:
-        taken[holder.worker_id] += 1
+    held = [
+        holder
+        for holder in holders_on_workers(tx, [worker.id for worker in able])
+        if holder.slot is not None and (holder.slot < 0) == is_http
+    ]
+    taken = Counter(holder.worker_id for holder in held)
     if any(taken[worker.id] < (worker.http_slots if is_http else worker.slots) for worker in able):
         return [], []
     slots = sum(worker.http_slots if is_http else worker.slots for worker in able)

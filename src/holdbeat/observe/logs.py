@@ -203,9 +203,9 @@ def _clean(value: Any) -> Any:
         case str():
             return without_secrets(value)
         case dict():
-            return {str(key): _clean(each) for key, each in value.items()}
+            return {str(key): _clean(member) for key, member in value.items()}
         case list() | tuple():
-            return [_clean(each) for each in value]
+            return [_clean(member) for member in value]
         case int() | float() | None:
             return value
     return without_secrets(str(value))

@@ -67,6 +67,11 @@ class Metrics(Recorder):
             buckets=LATENESS_BUCKETS,
             registry=registry,
         )
+        self._gate_requests = Counter(
+            "holdbeat_gate_requests", "Requests through gates, by outcome.", ["gate", "outcome"], registry=registry
+        )
+        self._gate_waits = _gate_seconds(registry, "holdbeat_gate_wait_seconds", "waited for a slot")
+        self._gate_seconds = _gate_seconds(registry, "holdbeat_gate_seconds", "held a slot")
         self._legacy_calls = Counter("holdbeat_legacy_calls", "Calls of the legacy API.", ["route"], registry=registry)
         self._store_seconds = Histogram(
             "holdbeat_store_seconds",
@@ -81,7 +86,7 @@ class Metrics(Recorder):
         skew = Gauge("holdbeat_clock_skew_seconds", "The store's clock minus this machine's.", registry=registry)
         skew.set_function(lambda: (store.clock.now() - local.now()).total_seconds())
         registry.register(_StoreCollector(store))
-        store.witness(self._witnessed)
+        store.on_commit(self._count_events)
         store.timer = self._timed
 
     def render(self) -> bytes:
@@ -97,7 +102,9 @@ class Metrics(Recorder):
     def took_turn(self, claims: Sequence[Claim], settlements: Sequence[Settlement]) -> None:
         for resource, count in Tally([claim.lease.resource for claim in claims]).items():
             self._claims.labels(resource).inc(count)
-        outcomes = Tally([(each.outcome.status, each.outcome.error_kind or "") for each in settlements])
+        outcomes = Tally(
+            [(settlement.outcome.status, settlement.outcome.error_kind or "") for settlement in settlements]
+        )
         for (status, kind), count in outcomes.items():
             self._settles.labels(status, kind).inc(count)
 
@@ -114,12 +121,18 @@ class Metrics(Recorder):
         for _ in range(count):
             self._fire_lateness.observe(late_s)
 
+    def gate_passed(self, gate: str, outcome: str, waited_s: float, ran_s: float) -> None:
+        self._gate_requests.labels(gate, outcome).inc()
+        if outcome != "free":
+            self._gate_waits.labels(gate).observe(waited_s)
+            self._gate_seconds.labels(gate).observe(ran_s)
+
     def legacy_called(self, route: str) -> None:
         self._legacy_calls.labels(route).inc()
 
     # --- what the store tells ----------------------------------------------------------------------------
 
-    def _witnessed(self, committed: Sequence[Row]) -> None:
+    def _count_events(self, committed: Sequence[Row]) -> None:
         tally = Tally([row[0] for row in committed])
         for name, counter in self._by_event.items():
             if tally[name]:
@@ -231,6 +244,11 @@ _STORE_COUNTERS = {
     ),
 }
 """Counters that the store keeps: the same whichever process is asked."""
+
+
+def _gate_seconds(registry: CollectorRegistry, name: str, what: str) -> Histogram:
+    help_ = f"How long requests through gates {what}."
+    return Histogram(name, help_, ["gate"], buckets=RUN_BUCKETS, registry=registry)
 
 
 def _event_counters(registry: CollectorRegistry) -> dict[str, Counter]:

@@ -41,8 +41,8 @@ class MetricsServer:
     def address(self) -> str:
         """Where it can be scraped."""
         host, port = self._server.server_address[:2]
-        shown = f"[{host!s}]" if ":" in str(host) else host
-        return f"http://{shown!s}:{port}/metrics"
+        bracketed = f"[{host!s}]" if ":" in str(host) else host
+        return f"http://{bracketed!s}:{port}/metrics"
 
     def start(self) -> None:
         self._thread.start()

@@ -52,10 +52,10 @@ def counted(count: int, noun: str) -> str:
 def listed(texts: Iterable[str]) -> str:
     """The first few by name, the rest as a number."""
     known = list(texts)
-    shown = known[:NAMED_MAX]
+    words = known[:NAMED_MAX]
     if len(known) > NAMED_MAX:
-        shown.append(f"{len(known) - NAMED_MAX:,} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+        words.append(f"{len(known) - NAMED_MAX:,} more")
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def because(reason: str | None) -> str:

@@ -33,7 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Listener = Callable[[frozenset[str]], None]
-Witness = Callable[[Sequence[Row]], None]
+CommitListener = Callable[[Sequence[Row]], None]
 Timer = Callable[[str, float], None]
 
 
@@ -74,7 +74,7 @@ class PersistenceAdapter(ABC):
     def __init__(self) -> None:
         watch_forks(self)
         self._listeners: list[Listener] = []
-        self._witnesses: list[Witness] = []
+        self._commit_listeners: list[CommitListener] = []
         self.timer: Timer | None = None
         """Told how long each call took its caller: `write` or `read`, and the seconds."""
 
@@ -234,31 +234,31 @@ class PersistenceAdapter(ABC):
 
     # --- what was committed ------------------------------------------------------------------------------
 
-    def witness(self, witness: Witness) -> None:
-        """Calls `witness` with the Events (rows of EVENT_COLUMNS) of each commit of this process, from any thread.
+    def on_commit(self, listener: CommitListener) -> None:
+        """Calls `listener` with the Events (rows of EVENT_COLUMNS) of each commit of this process, from any thread.
 
         What a caller commits in a transaction of its own (`joined`) is not seen.
         """
-        self._witnesses.append(witness)
+        self._commit_listeners.append(listener)
 
-    def witnessed(self, committed: Sequence[Row]) -> None:
-        """Passes Events that are on disk now to the log and the witnesses."""
+    def report_commit(self, committed: Sequence[Row]) -> None:
+        """Passes Events that are on disk now to the log and the listeners."""
         try:
             log_events(committed)
-            for witness in self._witnesses:
-                witness(committed)
+            for listener in self._commit_listeners:
+                listener(committed)
         except Exception:
-            log.exception("events were stored, but a log handler or a witness failed")
+            log.exception("events were stored, but a log handler or a listener failed")
 
     # --- forks -------------------------------------------------------------------------------------------
 
-    def hold_still(self) -> None:  # noqa: B027
+    def before_fork(self) -> None:  # noqa: B027
         """See forks.Forkable."""
 
-    def move_on(self) -> None:  # noqa: B027
+    def after_fork_in_parent(self) -> None:  # noqa: B027
         """See forks.Forkable."""
 
-    def disown(self) -> None:
+    def after_fork_in_child(self) -> None:
         """See forks.Forkable."""
         self.is_inherited = True
 

@@ -69,8 +69,8 @@ def recorded_at(path: str, run_id: str, name: str) -> Path:
 
 def artifact_files(connection: apsw.Connection) -> list[tuple[str, str, str, str]]:
     """Run, name, checksum and file of every artifact that is not in the database itself."""
-    found = connection.execute("SELECT run_id, name, sha256, path FROM artifacts WHERE path IS NOT NULL").fetchall()
-    return [(str(run_id), str(name), str(sha256), str(path)) for run_id, name, sha256, path in found]
+    rows = connection.execute("SELECT run_id, name, sha256, path FROM artifacts WHERE path IS NOT NULL").fetchall()
+    return [(str(run_id), str(name), str(sha256), str(path)) for run_id, name, sha256, path in rows]
 
 
 def checksum(file: Path) -> str:

@@ -13,14 +13,14 @@ from holdbeat.domain.errors import StoreRefused
 class Forkable(Protocol):
     """The part of a store that a fork concerns."""
 
-    def hold_still(self) -> None:
-        """Before a fork: ends the work at hand, so that the child inherits nothing half done."""
+    def before_fork(self) -> None:
+        """Waits for the work at hand, so that the child inherits nothing half done."""
 
-    def move_on(self) -> None:
-        """After a fork, in the parent: ends what `hold_still` began."""
+    def after_fork_in_parent(self) -> None:
+        """Ends what `before_fork` began."""
 
-    def disown(self) -> None:
-        """After a fork, in the child: the threads are not here, and the connections are the parent's."""
+    def after_fork_in_child(self) -> None:
+        """Gives up the store: the threads are not here, and the connections are the parent's."""
 
 
 def watch_forks(store: Forkable) -> None:
@@ -44,18 +44,18 @@ _forking = threading.local()
 def _before_fork() -> None:
     _forking.stores = [store for store in (reference() for reference in _STORES.valuerefs()) if store is not None]
     for store in _forking.stores:
-        store.hold_still()
+        store.before_fork()
 
 
 def _after_fork_in_parent() -> None:
     for store in _forking.stores:
-        store.move_on()
+        store.after_fork_in_parent()
     _forking.stores = []
 
 
 def _after_fork_in_child() -> None:
     for store in _forking.stores:
-        store.disown()
+        store.after_fork_in_child()
     _forking.stores = []
 
 

@@ -53,7 +53,7 @@ class Transaction(ABC):
         self.wakes: set[str] = set()
         """Topics that somebody may be waiting for; sent after the commit."""
         self.known_dead: Callable[[], frozenset[str]] = frozenset
-        """Workers whose processes are certainly gone, where the engine can tell, though nobody has buried them yet."""
+        """Workers whose processes are certainly gone, where the engine can tell; recovery has not ended them yet."""
 
     @property
     def now(self) -> datetime:
@@ -95,8 +95,8 @@ class Transaction(ABC):
         return [self.rows(sql, **params) for sql, params in queries]
 
     def one(self, sql: str, /, **params: Any) -> Row | None:
-        found = self.rows(sql, **params)
-        return found[0] if found else None
+        rows = self.rows(sql, **params)
+        return rows[0] if rows else None
 
     def dicts(self, columns: Sequence[str], sql: str, /, **params: Any) -> list[dict[str, Any]]:
         """Rows of a statement that selects exactly `columns`, by name."""

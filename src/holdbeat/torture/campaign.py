@@ -195,7 +195,7 @@ class Campaign:
         }  # fmt: skip
         weights = {"killed": 4, "stopped briefly": 2, "stopped beyond the lease": 1, "shut down": 1}
         faults = {**common, **self.terms.more_faults}
-        name = self.choice.choices(list(faults), [weights.get(each, 3) for each in faults])[0]
+        name = self.choice.choices(list(faults), [weights.get(fault, 3) for fault in faults])[0]
         self.faults[name] += 1
         faults[name](self)
 

@@ -36,13 +36,15 @@ def throughput(minutes: Sequence[Minute], zone: ZoneInfo) -> dict[str, Any]:
     bars = []
     for number, minute in enumerate(minutes):
         y = float(HEIGHT)
-        said = ", ".join(f"{minute.ended[each]} {each.lower()}" for each in OUTCOMES if minute.ended.get(each))
+        counts = ", ".join(
+            f"{minute.ended[status]} {status.lower()}" for status in OUTCOMES if minute.ended.get(status)
+        )
         for outcome in OUTCOMES:
             amount = minute.ended.get(outcome, 0)
             if amount:
                 height = max(2.0, amount / top * HEIGHT)
                 y -= height
-                title = f"{minute.at.astimezone(zone):%H:%M}: {said}"
+                title = f"{minute.at.astimezone(zone):%H:%M}: {counts}"
                 bars.append(Bar(round(number * step + 0.75, 2), round(y, 2), round(step - 1.5, 2), round(height, 2),
                                 outcome, title))  # fmt: skip
     return {
@@ -107,8 +109,8 @@ def nice(peak: float) -> float:
     if peak <= 0:
         return 1
     power = 10 ** math.floor(math.log10(peak))
-    found = next(factor * power for factor in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if factor * power >= peak)
-    return int(found) if found == int(found) else round(found, 3)
+    bound = next(factor * power for factor in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if factor * power >= peak)
+    return int(bound) if bound == int(bound) else round(bound, 3)
 
 
 def _ticks(minutes: Sequence[Minute], zone: ZoneInfo) -> list[dict[str, Any]]:
@@ -136,7 +138,7 @@ def lanes(
     names: dict[str, list[str]] = {}
     # Spans with a slot of their own come first, so that the others find what is left free.
     for span in sorted(spans, key=lambda span: (by_worker and span.slot is None, span.started_at)):
-        group = span.worker_id if by_worker else span.resource
+        group = (span.worker_id or "programs") if by_worker else span.resource
         rows, titles = groups.setdefault(group, []), names.setdefault(group, [])
         if by_worker and span.slot is not None:
             name = slot_name(span.slot)
@@ -175,7 +177,7 @@ def _lane_bar(span: Span, x: Callable[[datetime], float], now: datetime, zone: Z
     left, right = x(span.started_at), x(span.finished_at or now)
     width = max(1.5, right - left - 0.8)
     took = duration(((span.finished_at or now) - span.started_at).total_seconds())
-    what = "direct request" if span.is_direct else "run"
+    what = "reservation" if span.is_direct else "run"
     status = (span.status or "running").lower() + (f" ({span.error_kind})" if span.error_kind else "")
     room = int((right - left - 14) / 6.5)
     label = span.title if len(span.title) <= room else f"{span.title[: room - 1]}…" if room > 6 else ""
@@ -186,7 +188,7 @@ def _lane_bar(span: Span, x: Callable[[datetime], float], now: datetime, zone: Z
         "span": span,
         "kind": span.status or "RUNNING",
         "title": f"{span.title} ({span.type} on {span.resource}): {what} {status}, {took} from "
-        f"{span.started_at.astimezone(zone):%H:%M:%S}, {span.worker_id}",
+        f"{span.started_at.astimezone(zone):%H:%M:%S}, {span.worker_id or 'held by a program'}",
         "label": label,
     }
 
@@ -196,9 +198,9 @@ def slot_name(slot: int) -> str:
     return f"slot {slot + 1}" if slot >= 0 else f"http {-slot}"
 
 
-def _is_free(lane: Sequence[Span], wanted: Span, now: datetime) -> bool:
-    end = wanted.finished_at or now
-    return all(each.started_at >= end or (each.finished_at or now) <= wanted.started_at for each in lane)
+def _is_free(lane: Sequence[Span], span: Span, now: datetime) -> bool:
+    end = span.finished_at or now
+    return all(other.started_at >= end or (other.finished_at or now) <= span.started_at for other in lane)
 
 
 def time_ticks(since: datetime, now: datetime, zone: ZoneInfo) -> list[dict[str, Any]]:
@@ -207,14 +209,14 @@ def time_ticks(since: datetime, now: datetime, zone: ZoneInfo) -> list[dict[str,
     step_s = next((s for s in (20, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400) if length_s / s <= 7), 21600)
     at = since.replace(minute=0, second=0, microsecond=0) if step_s >= 3600 else since.replace(second=0, microsecond=0)
     at -= timedelta(minutes=at.minute % max(1, step_s // 60)) if step_s < 3600 else timedelta(0)
-    found = []
+    ticks = []
     while at <= now:
         if since + timedelta(seconds=length_s * 0.02) < at < now - timedelta(seconds=length_s * 0.02):
-            found.append(
+            ticks.append(
                 {
                     "x": round((at - since).total_seconds() / length_s * LANES_WIDTH, 2),
                     "label": at.astimezone(zone).strftime("%H:%M:%S" if step_s < 60 else "%H:%M"),
                 }
             )
         at += timedelta(seconds=step_s)
-    return found
+    return ticks

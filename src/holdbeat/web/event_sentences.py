@@ -129,24 +129,24 @@ def phrase(event: Data) -> str:
 
 def sentences(tx: Transaction, logged: Sequence[dict[str, Any]], own_job_id: str | None = None) -> list[dict[str, Any]]:
     """Events with `phrase` and the names of what they are about; on its own page a job is not named."""
-    titles = job_titles(tx, (each["job_id"] for each in logged))
-    schedules = schedule_names(tx, (each["schedule_id"] for each in logged))
-    groups = group_names(tx, (each["group_id"] for each in logged))
+    titles = job_titles(tx, (event["job_id"] for event in logged))
+    schedules = schedule_names(tx, (event["schedule_id"] for event in logged))
+    groups = group_names(tx, (event["group_id"] for event in logged))
     return [
         {
-            **each,
-            "phrase": phrase(each),
-            "job_title": None if is_own else titles.get(each["job_id"]),
+            **event,
+            "phrase": phrase(event),
+            "job_title": None if is_own else titles.get(event["job_id"]),
             "schedule_name": None
             if is_own
-            else schedules.get(each["schedule_id"]) or each["data"].get("schedule_name"),
-            "group_name": None if is_own else groups.get(each["group_id"]),
+            else schedules.get(event["schedule_id"]) or event["data"].get("schedule_name"),
+            "group_name": None if is_own else groups.get(event["group_id"]),
             "kind": "failed"
-            if each["name"] in PROBLEMS or each["data"].get("status") == "FAILED"
+            if event["name"] in PROBLEMS or event["data"].get("status") == "FAILED"
             else "completed"
-            if each["data"].get("status") == "COMPLETED"
+            if event["data"].get("status") == "COMPLETED"
             else "queued",
         }
-        for each in logged
-        for is_own in [own_job_id is not None and each["job_id"] == own_job_id]
+        for event in logged
+        for is_own in [own_job_id is not None and event["job_id"] == own_job_id]
     ]

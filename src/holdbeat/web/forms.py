@@ -75,20 +75,20 @@ class OfferedType:
 def offered_types(tx: Transaction) -> list[OfferedType]:
     """All types that were announced; those of the app first, and of these the ones that a worker runs now."""
     served = {name for worker in live_workers(tx) if worker.stopping_at is None for name in worker.types}
-    found = [
+    offered = [
         OfferedType(
-            each.name,
-            each.description,
-            json.dumps(_example(each.schema), indent=2),
-            each.name in served,
-            _params(each.schema),
-            each.schema,
-            each.defaults.get("priority") or 0,
-            each.defaults.get("resource") or "default",
+            job_type.name,
+            job_type.description,
+            json.dumps(_example(job_type.schema), indent=2),
+            job_type.name in served,
+            _params(job_type.schema),
+            job_type.schema,
+            job_type.defaults.get("priority") or 0,
+            job_type.defaults.get("resource") or "default",
         )
-        for each in list_types(tx)
+        for job_type in list_types(tx)
     ]
-    return sorted(found, key=lambda each: (each.name in BUILT_IN, not each.is_served, each.name))
+    return sorted(offered, key=lambda job_type: (job_type.name in BUILT_IN, not job_type.is_served, job_type.name))
 
 
 def read_new_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def read_change_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "is_endpoint": is_endpoint,
         "api": f"/api/{menu}/{schedule.id}",
         "page": f"/ui/{menu}/{schedule.id}",
-        "methods": [(each, each) for each in METHODS],
+        "methods": [(method, method) for method in METHODS],
         "zones": _zones(),
     }
 
@@ -145,8 +145,8 @@ def _example(schema: dict[str, Any]) -> dict[str, Any]:
     """Params that show which ones there are."""
     properties = schema.get("properties", {})
     required = set(schema.get("required", ()))
-    shown = [name for name in properties if name in required] or list(properties)[:3]
-    return {name: properties[name].get("default", _EXAMPLES.get(_kinds(properties[name])[0])) for name in shown}
+    names = [name for name in properties if name in required] or list(properties)[:3]
+    return {name: properties[name].get("default", _EXAMPLES.get(_kinds(properties[name])[0])) for name in names}
 
 
 def _params(schema: dict[str, Any]) -> list[Param]:
@@ -154,15 +154,15 @@ def _params(schema: dict[str, Any]) -> list[Param]:
     return [
         Param(
             name,
-            " or ".join(_kinds(each)),
+            " or ".join(_kinds(property_)),
             name in required,
-            _about(each),
-            _input(each),
-            each.get("enum") or [],
-            each.get("default"),
+            _about(property_),
+            _input(property_),
+            property_.get("enum") or [],
+            property_.get("default"),
         )
-        for name, each in schema.get("properties", {}).items()
-        if isinstance(each, dict)
+        for name, property_ in schema.get("properties", {}).items()
+        if isinstance(property_, dict)
     ]
 
 
@@ -182,7 +182,7 @@ def _about(schema: dict[str, Any]) -> str:
     """The limits of one param in a few words."""
     parts = [str(schema["description"])] if schema.get("description") else []
     if isinstance(schema.get("enum"), list):
-        parts.append("one of " + ", ".join(json.dumps(each) for each in schema["enum"]))
+        parts.append("one of " + ", ".join(json.dumps(choice) for choice in schema["enum"]))
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None:
         parts.append(f"{low} to {high}")
@@ -196,9 +196,9 @@ def _about(schema: dict[str, Any]) -> str:
 def _kinds(schema: dict[str, Any]) -> list[str]:
     kind = schema.get("type")
     if isinstance(kind, list) and kind:
-        return [str(each) for each in kind]
+        return [str(name) for name in kind]
     if isinstance(kind, str):
         return [kind]
     choices = schema.get("anyOf") or schema.get("oneOf") or []
-    found = [name for each in choices if isinstance(each, dict) for name in _kinds(each)]
-    return found or (["string"] if "enum" in schema else ["anything"])
+    names = [name for choice in choices if isinstance(choice, dict) for name in _kinds(choice)]
+    return names or (["string"] if "enum" in schema else ["anything"])

@@ -52,7 +52,7 @@ def read_jobs(tx: Transaction, ask: Ask) -> dict[str, Any]:
         refusal, filters = error.detail, {}
         page = _jobs(tx, ask, text, filters)
     types = list_types(tx)
-    resources = {each.defaults.get("resource", "default") for each in types}
+    resources = {job_type.defaults.get("resource", "default") for job_type in types}
     resources |= limits_in_force(tx).resources
     return {
         "filters": filters,
@@ -63,7 +63,7 @@ def read_jobs(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "jobs": [job_json(job) for job in page.items],
         "next_cursor": page.next_cursor,
         "counts": counts_by_status(tx),
-        "types": [each.name for each in types],
+        "types": [job_type.name for job_type in types],
         "resources": sorted(resources | {filters.get("resource", "default")}),
         "schedule": find_schedule(tx, filters["schedule_id"]) if "schedule_id" in filters else None,
     }
@@ -78,26 +78,26 @@ def _jobs(tx: Transaction, ask: Ask, text: str | None, filters: dict[str, Any]) 
 def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
     job = load_job(tx, ask.id("job"))
     explanation = explain_job(tx, job.id)
-    links = next((each["jobs"] for each in explanation["reasons"] if each["code"] == "chain"), None)
+    links = next((reason["jobs"] for reason in explanation["reasons"] if reason["code"] == "chain"), None)
     jobs = load_jobs(tx, [link["job_id"] for link in links]) if links else [job]
     schedule = find_schedule(tx, job.schedule_id) if job.schedule_id else None
     template = find_template(tx, job.template_id) if job.template_id else None
     status = job.status
     view = job_json(job)
-    events = [event_json(each.event) for each in events_of_job(tx, job.id, 200)]
+    events = [event_json(logged.event) for logged in events_of_job(tx, job.id, 200)]
     return {
         "title": view["title"],
         "job": view,
-        "chain": [job_json(each) for each in jobs],
+        "chain": [job_json(job) for job in jobs],
         "explanation": explanation,
         # What the sentence on top says already is not said again.
-        "more": [each for each in explanation["reasons"][1:] if each["detail"] not in explanation["summary"]],
+        "more": [reason for reason in explanation["reasons"][1:] if reason["detail"] not in explanation["summary"]],
         "questions": [question_json(question) for question in open_questions(tx, job.chain_id)],
         "children": [job_json(child) for child in _children(tx, job)],
         "graph": drawn_graph(graph_of(tx, job.id, DRAWN_MAX)),
         "artifacts": list_artifacts(tx, job.run.id) if job.run else [],
         "events": sentences(tx, events, own_job_id=job.id),
-        "deliveries": [delivery_json(each) for each in list_deliveries(tx, job_id=job.id, limit=20).items],
+        "deliveries": [delivery_json(item) for item in list_deliveries(tx, job_id=job.id, limit=20).items],
         "group_name": (group_name(tx, job.group_id) or "unnamed group") if job.group_id else None,
         "schedule": schedule,
         "template": template,
@@ -154,7 +154,7 @@ def read_direct(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "chosen": ask.text("type"),
         "line": line,
         "in_line": waiting,
-        "recent": [reservation_json(each) for each in list_reservations(tx, limit=20).items if not each.waits],
+        "recent": [reservation_json(item) for item in list_reservations(tx, limit=20).items if not item.waits],
         "direct_wait_s": ask.service.settings.direct_wait_s,
     }
 
@@ -162,6 +162,7 @@ def read_direct(tx: Transaction, ask: Ask) -> dict[str, Any]:
 def direct_line(tx: Transaction, most: int) -> tuple[list[dict[str, Any]], int]:
     """The direct requests that wait, the first in line first, each with why and until when; and how many there are."""
     waiting = waiting_line(tx)
-    return [{**reservation_json(each), "why": explain_reservation(tx, each.id)} for each in waiting[:most]], len(
-        waiting
-    )
+    return [
+        {**reservation_json(reservation), "why": explain_reservation(tx, reservation.id)}
+        for reservation in waiting[:most]
+    ], len(waiting)

@@ -52,18 +52,18 @@ def last_hour(tx: Transaction, store: PersistenceAdapter) -> list[Minute]:
     fresh_from = first
     while fresh_from in known:
         fresh_from += MINUTE
-    found = {minute.at: minute for minute in minutes_since(tx, fresh_from)}
-    wanted = [first + MINUTE * number for number in range(60)]
-    minutes = [known[at] if at < fresh_from else found.get(at) or Minute(at) for at in wanted]
-    _known_minutes[store] = {each.at: each for each in minutes if each.at + MINUTE + SETTLED < tx.now}
+    fresh = {minute.at: minute for minute in minutes_since(tx, fresh_from)}
+    instants = [first + MINUTE * number for number in range(60)]
+    minutes = [known[at] if at < fresh_from else fresh.get(at) or Minute(at) for at in instants]
+    _known_minutes[store] = {minute.at: minute for minute in minutes if minute.at + MINUTE + SETTLED < tx.now}
     return minutes
 
 
 def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
     minutes = last_hour(tx, ask.service.store)
-    shown = charts.from_first_data(minutes)
+    minutes_with_data = charts.from_first_data(minutes)
     pauses = list_pauses(tx)
-    paused = {each.resource for each in pauses}
+    paused = {pause.resource for pause in pauses}
     busy = occupants(tx)
     line, in_line = direct_line(tx, LINE_SHOWN)
     resources = [
@@ -71,41 +71,41 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
             "name": name,
             **figures,
             "paused": None in paused or name in paused,
-            "occupants": [each for each in busy if each.resource == name],
-            "line": [each for each in line if each["resource"] == name],
+            "occupants": [holder for holder in busy if holder.resource == name],
+            "line": [request for request in line if request["resource"] == name],
             "free": max(0, min(24, (figures["slots"] or 0)) - figures["used"]),
         }
         for name, figures in resource_stats(tx).items()
     ]
     ended = {outcome: sum(minute.ended.get(outcome, 0) for minute in minutes) for outcome in charts.OUTCOMES}
-    oldest = [each["oldest_wait_s"] for each in resources if each["oldest_wait_s"] is not None]
+    oldest = [resource["oldest_wait_s"] for resource in resources if resource["oldest_wait_s"] is not None]
     workers = live_workers(tx)
-    used_by = {worker.id: sum(each.worker_id == worker.id for each in busy) for worker in workers}
+    used_by = {worker.id: sum(holder.worker_id == worker.id for holder in busy) for worker in workers}
     failures = [
-        {**run_json(each.run, each.type), "type": each.type}
-        for each in list_runs(tx, {"status": "FAILED"}, limit=6).items
+        {**run_json(item.run, item.type), "type": item.type}
+        for item in list_runs(tx, {"status": "FAILED"}, limit=6).items
     ]
-    titles = {job.id: job.title for job in load_jobs(tx, [each["job_id"] for each in failures])}
-    for each in failures:
-        each["title"] = titles.get(each["job_id"]) or each["type"]
+    titles = {job.id: job.title for job in load_jobs(tx, [failure["job_id"] for failure in failures])}
+    for failure in failures:
+        failure["title"] = titles.get(failure["job_id"]) or failure["type"]
     return {
         "line": line,
         "questions": [question_json(question) for question in open_questions(tx)[:QUESTIONS_SHOWN]],
         "in_line": in_line,
-        "resources": [each for each in resources if not _is_idle(each)],
-        "idle": [each for each in resources if _is_idle(each)],
-        "running": sum(each["used"] for each in resources),
-        "waiting": sum(each["waiting"] for each in resources),
+        "resources": [resource for resource in resources if not _is_idle(resource)],
+        "idle": [resource for resource in resources if _is_idle(resource)],
+        "running": sum(resource["used"] for resource in resources),
+        "waiting": sum(resource["waiting"] for resource in resources),
         "oldest_wait_s": max(oldest, default=None),
         "ended": ended,
-        "throughput": charts.throughput(shown, ask.zone),
-        "waits": charts.waits(shown, ask.zone),
+        "throughput": charts.throughput(minutes_with_data, ask.zone),
+        "waits": charts.waits(minutes_with_data, ask.zone),
         "failures": failures,
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
-        "next": [(each, fires_at(each)) for each in next_schedules(tx) if not each.is_paused(tx.now)],
+        "next": [(schedule, fires_at(schedule)) for schedule in next_schedules(tx) if not schedule.is_paused(tx.now)],
         "pauses": pauses,
         "attention": _attention(tx, ask.service.store.log_trouble()),
-        "minutes_shown": len(shown),
+        "minutes_shown": len(minutes_with_data),
         "is_new": not has_jobs(tx),
         "job_types": some_type_names(tx, 5),
     }
@@ -147,7 +147,7 @@ def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
     since = tx.now - timedelta(seconds=ZOOMS[zoom][1])
     spans, is_cut = spans_since(tx, since)
     shortest = tx.now - timedelta(seconds=ZOOMS["2m"][1])
-    if chosen not in ZOOMS and spans and all(each.started_at >= shortest for each in spans):
+    if chosen not in ZOOMS and spans and all(span.started_at >= shortest for span in spans):
         # Whoever has just begun would look at an empty picture with a thin line at its end.
         zoom, since = "2m", shortest
     workers = {worker.id: worker for worker in live_workers(tx)}
@@ -163,8 +163,8 @@ def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "ticks": charts.time_ticks(since, tx.now, ask.zone),
         "is_cut": is_cut,
         "shown": len(spans),
-        "directs": sum(each.is_direct for each in spans),
+        "directs": sum(span.is_direct for span in spans),
         "live": set(workers),
         "by_worker": by_worker,
-        "resources": listed(sorted({each.resource for each in spans})) if spans else "",
+        "resources": listed(sorted({span.resource for span in spans})) if spans else "",
     }

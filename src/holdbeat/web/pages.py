@@ -1,7 +1,7 @@
 """The pages of the dashboard: where they are, what they read, and the files that they are made of.
 
 Guards that a page is one look at the store: everything that it shows comes from one snapshot, through verbs that only
-read. Whatever a page can do, it does through the API, so there is one door for changes.
+read. Whatever a page can do, it does through the API, so there is one way to change something.
 """
 
 from __future__ import annotations
@@ -90,27 +90,27 @@ class Dashboard:
         self._static = f"/static/{digest}"
 
     def routes(self) -> list[Route]:
-        found = [Route(page.path, self._page(page), methods=["GET"]) for page in PAGES]
-        found.append(Route("/login", self._login, methods=["GET"]))
-        found.append(Route("/static/{digest}/{name}", self._file, methods=["GET"]))
-        found.append(Route("/ui", self._nowhere, methods=["GET"]))
-        found.append(Route("/ui/{rest:path}", self._nowhere, methods=["GET"]))
-        return found
+        page_routes = [Route(page.path, self._page(page), methods=["GET"]) for page in PAGES]
+        page_routes.append(Route("/login", self._login, methods=["GET"]))
+        page_routes.append(Route("/static/{digest}/{name}", self._file, methods=["GET"]))
+        page_routes.append(Route("/ui", self._nowhere, methods=["GET"]))
+        page_routes.append(Route("/ui/{rest:path}", self._nowhere, methods=["GET"]))
+        return page_routes
 
     def _page(self, page: Page) -> Callable[[Request], Any]:
         async def show(request: Request) -> Response:
             ask = Ask.of(request, self._service)
             try:
                 async with self._service.client_limits.read(request.scope[KEY_ID], is_search="{" not in page.path):
-                    found = await self._service.store.read_for_client(page.read, ask)
+                    values = await self._service.store.read_for_client(page.read, ask)
             except HoldbeatError as error:
                 return self._refused(request, ask, page, error)
-            return self._rendered(request, page.template, page, ask, found)
+            return self._rendered(request, page.template, page, ask, values)
 
         return show
 
     def _rendered(
-        self, request: Request, template: str, page: Page, ask: Ask, found: dict[str, Any], status: int = 200
+        self, request: Request, template: str, page: Page, ask: Ask, values: dict[str, Any], status: int = 200
     ) -> Response:
         text = self._templates.get_template(template).render(
             {
@@ -123,7 +123,7 @@ class Dashboard:
                 "caller": ask.caller,
                 "has_keys": self._service.keys.any_exists,
                 **self._frame(request),
-                **found,
+                **values,
             }
         )
         return Response(text, status, media_type="text/html")
@@ -156,27 +156,27 @@ class Dashboard:
     async def _login(self, request: Request) -> Response:
         if not self._service.keys.any_exists or request.scope["holdbeat.caller"] is not None:
             return RedirectResponse(page_of(request.query_params.get("next", HOME)), 303)
-        found = {
+        values = {
             "was_refused": request.query_params.get("refused") is not None,
             "next": page_of(request.query_params.get("next", HOME)),
         }
-        text = self._templates.get_template("login.html").render({**self._frame(request), **found})
+        text = self._templates.get_template("login.html").render({**self._frame(request), **values})
         return Response(text, media_type="text/html")
 
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
-        found = self._files.get(name)
-        if found is None:
+        content = self._files.get(name)
+        if content is None:
             return Response("There is no such file.", 404, media_type="text/plain")
         is_current = self._static.endswith(f"/{request.path_params['digest']}")
         cache = {"Cache-Control": FOREVER if is_current else "no-cache"}
-        return Response(found, 200, cache, MEDIA[name.rpartition(".")[2]])
+        return Response(content, 200, cache, MEDIA[name.rpartition(".")[2]])
 
 
 def _static_files() -> dict[str, bytes]:
     """What the pages load, by name; read once."""
     folder = files("holdbeat.web") / "static"
-    return {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in MEDIA}
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name.rpartition(".")[2] in MEDIA}
 
 
 def install(app: Starlette, service: ApiContext) -> None:

@@ -38,7 +38,7 @@ _UNKNOWN = frozenset({Blocker.GROUP_PREDECESSOR, Blocker.OVERLAP, Blocker.PAUSED
 def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
     resource = ask.text("resource")
     page = queue(tx, resource, limit=100, cursor=ask.text("cursor"))
-    pauses = {each.resource: each for each in list_pauses(tx)}
+    pauses = {pause.resource: pause for pause in list_pauses(tx)}
     figures = resource_stats(tx)
     for name in pauses:
         if name is not None and name not in figures:
@@ -55,12 +55,12 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
             _row(entry, entry.job.not_before)
             for entry in sorted(delayed, key=lambda entry: entry.job.not_before or tx.now)
         ],
-        "running": [each for each in running if resource in (None, each.resource)],
+        "running": [holder for holder in running if resource in (None, holder.resource)],
         "running_shown": RUNNING_SHOWN,
         "next_cursor": page.next_cursor,
         "pauses": pauses,
         "resources": figures,
-        "direct": [reservation_json(each) for each in waiting_line(tx)[:20]],
+        "direct": [reservation_json(holder) for holder in waiting_line(tx)[:20]],
     }
 
 
@@ -77,11 +77,11 @@ def _starts(
 ) -> dict[str, datetime | None]:
     """When each job of the list will probably start, if those before it take as long as their types usually do."""
     limits = limits_in_force(tx)
-    means = mean_durations(tx, {entry.job.type for entry in entries} | {each.type for each in running})
+    means = mean_durations(tx, {entry.job.type for entry in entries} | {holder.type for holder in running})
     worker_slots = sum(worker.slots for worker in live_workers(tx) if worker.stopping_at is None)
     executing: dict[str, list[Execution]] = {}
-    for each in running:
-        executing.setdefault(each.resource, []).append(Execution(each.type, each.since))
+    for holder in running:
+        executing.setdefault(holder.resource, []).append(Execution(holder.type, holder.since))
     ahead: dict[str, list[str]] = {}
     starts: dict[str, datetime | None] = {}
     for entry in entries:

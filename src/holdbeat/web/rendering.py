@@ -40,7 +40,7 @@ def environment() -> Environment:
     made.filters |= {
         "span": _span,
         "brief": _brief,
-        "zip_self": lambda values: [(each, each) for each in values],
+        "zip_self": lambda values: [(value, value) for value in values],
         "pretty": _pretty,
         "clock_change": clock_change,
         "short": short,

@@ -42,7 +42,7 @@ def _list(tx: Transaction, ask: Ask, *, endpoint: bool) -> dict[str, Any]:
     number = ask.text("page")
     page = min(int(number), 100_000) if number and number.isascii() and number.isdigit() and len(number) < 7 else 1
     page = max(1, page)
-    found = find_schedules(
+    schedules = find_schedules(
         tx,
         endpoint=endpoint,
         text=ask.text("q"),
@@ -51,26 +51,26 @@ def _list(tx: Transaction, ask: Ask, *, endpoint: bool) -> dict[str, Any]:
         limit=SHOWN,
         offset=SHOWN * (page - 1),
     )
-    runs = past_runs(tx, [each.id for each in found.schedules])
+    runs = past_runs(tx, [schedule.id for schedule in schedules.schedules])
     return {
         "schedules": [
             {
-                **(endpoint_json(each) if endpoint else schedule_json(each)),
-                "past": runs[each.id],
-                "mean_s": _mean_s(runs[each.id]),
-                "in_words": in_words(each.cron) if each.cron else None,
+                **(endpoint_json(schedule) if endpoint else schedule_json(schedule)),
+                "past": runs[schedule.id],
+                "mean_s": _mean_s(runs[schedule.id]),
+                "in_words": in_words(schedule.cron) if schedule.cron else None,
             }
-            for each in found.schedules
+            for schedule in schedules.schedules
         ],
-        "total": found.total,
-        "by_state": found.by_state,
+        "total": schedules.total,
+        "by_state": schedules.by_state,
         "states": STATES,
         "state": state,
         "order": order,
         "orders": ORDER_WORDS,
         "text": ask.text("q"),
         "page": page,
-        "pages": max(1, -(-found.total // SHOWN)),
+        "pages": max(1, -(-schedules.total // SHOWN)),
     }
 
 
@@ -86,9 +86,9 @@ def trial(tx: Transaction, ask: Ask) -> dict[str, Any]:
         return {"trial": None, "trial_refusal": None}
     try:
         interval_s = None if interval is None else check_duration_s(_number(interval), "interval_s", *INTERVALS)
-        given = {"cron": cron, "interval_s": interval_s, "timezone": ask.text("timezone"), "dst": ask.text("dst")}
-        given["n"] = PREVIEWED
-        return {"trial": preview_timetable(tx, given), "trial_refusal": None}
+        timetable = {"cron": cron, "interval_s": interval_s, "timezone": ask.text("timezone"), "dst": ask.text("dst")}
+        timetable["n"] = PREVIEWED
+        return {"trial": preview_timetable(tx, timetable), "trial_refusal": None}
     except Invalid as error:
         return {"trial": None, "trial_refusal": error.detail}
 
@@ -126,7 +126,7 @@ def _read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None) -> dict[str, 
         "preview": preview_schedule(tx, schedule.id, PREVIEWED, endpoint=is_endpoint)
         if schedule.enabled and schedule.trouble is None
         else [],
-        "occurrences": [occurrence_json(each) for each in page.items],
+        "occurrences": [occurrence_json(item) for item in page.items],
         "next_cursor": page.next_cursor,
         "health": endpoint_health(tx, schedule.id) if is_endpoint else None,
         "past": past[-20:],

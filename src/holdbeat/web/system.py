@@ -36,7 +36,7 @@ def read_workers(tx: Transaction, ask: Ask) -> dict[str, Any]:
     gone: list[dict[str, Any]] = []
     for worker in all_workers(tx, 100):
         is_alive = worker.stopped_at is None and worker.expires_at is not None and worker.expires_at > tx.now
-        entry = {"worker": worker, "occupants": [each for each in busy if each.worker_id == worker.id]}
+        entry = {"worker": worker, "occupants": [holder for holder in busy if holder.worker_id == worker.id]}
         (alive if is_alive else gone).append(entry)
     return {"alive": alive, "gone": gone[:20]}
 
@@ -88,7 +88,7 @@ def _fits(event: Event, text: str, about: set[str | None]) -> bool:
     if event.job_id in about or event.schedule_id in about:
         return True
     ids = (event.job_id, event.run_id, event.schedule_id, event.group_id, event.worker_id)
-    return text in event.name or any(text in each for each in ids if each) or text in str(event.data).lower()
+    return text in event.name or any(text in id_ for id_ in ids if id_) or text in str(event.data).lower()
 
 
 def read_webhooks(tx: Transaction, ask: Ask) -> dict[str, Any]:
@@ -96,8 +96,8 @@ def read_webhooks(tx: Transaction, ask: Ask) -> dict[str, Any]:
     chosen = DeliveryStatus(status) if status in tuple(DeliveryStatus) else None
     page = list_deliveries(tx, status=chosen, limit=50, cursor=ask.text("cursor"))
     return {
-        "webhooks": [webhook_json(each) for each in list_webhooks(tx, limit=100).items],
-        "deliveries": [delivery_json(each) for each in page.items],
+        "webhooks": [webhook_json(item) for item in list_webhooks(tx, limit=100).items],
+        "deliveries": [delivery_json(item) for item in page.items],
         "next_cursor": page.next_cursor,
         "status": chosen,
         "statuses": list(DeliveryStatus),
@@ -110,9 +110,9 @@ def read_settings(tx: Transaction, ask: Ask) -> dict[str, Any]:
     for field in dataclasses.fields(settings):
         if field.name != "origins":
             value = getattr(settings, field.name)
-            shown = without_secrets(_words(value))
+            text = without_secrets(_words(value))
             origin = settings.origins.get(field.name)
-            rows.append({"name": field.name, "value": shown or "–", "origin": origin or "default"})
+            rows.append({"name": field.name, "value": text or "–", "origin": origin or "default"})
     return {
         "rows": rows,
         "dialect": "SQLite" if tx.dialect == "sqlite" else "PostgreSQL",
@@ -130,5 +130,5 @@ def _words(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     if isinstance(value, dict):
-        return ", ".join(f"{name} = {each}" for name, each in value.items())
+        return ", ".join(f"{name} = {member}" for name, member in value.items())
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -72,20 +72,20 @@ def _keep_ends(tx: Transaction, continued: Sequence[Continued]) -> None:
 
 def _sent(tx: Transaction, continued: Sequence[Continued]) -> set[tuple[str, str | None, int]]:
     """Which of the signals that are waited for are there already."""
-    wanted = {
+    awaited = {
         (job.chain_id, wait.name, wait.number)
         for job, _, waits in continued
         for wait in waits
         if wait.kind is WaitKind.SIGNAL
     }
-    if not wanted:
+    if not awaited:
         return set()
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT s.root_id, s.name, s.number FROM signals s JOIN rows(:wanted; root_id text, name text, number int) "
         "AS w ON s.root_id = w.root_id AND s.name = w.name AND s.number = w.number",
-        wanted=sorted(wanted, key=repr),
+        wanted=sorted(awaited, key=repr),
     )
-    return {(row[0], row[1], row[2]) for row in found}
+    return {(row[0], row[1], row[2]) for row in rows}
 
 
 def _ended_children(tx: Transaction, continued: Sequence[Continued]) -> set[str | None]:

@@ -94,12 +94,12 @@ def kept_values(tx: Transaction, root_id: str) -> dict[str, str]:
 
 def list_steps(tx: Transaction, root_id: str) -> list[Step]:
     """The steps of a chain in the order in which they were kept."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT name, value, size, started_at, duration_s, run_id FROM steps WHERE root_id = :id "
         "AND name NOT LIKE '$%' ORDER BY kept_at, started_at, name",
         id=root_id,
     )
-    return [Step(row[0], json.loads(row[1]), row[2], tx.instant(row[3]), row[4], row[5]) for row in found]
+    return [Step(row[0], json.loads(row[1]), row[2], tx.instant(row[3]), row[4], row[5]) for row in rows]
 
 
 def drop_steps(tx: Transaction, root_id: str, from_step: str | None = None) -> None:
@@ -115,8 +115,8 @@ def drop_steps(tx: Transaction, root_id: str, from_step: str | None = None) -> N
             code="not_finished",
             job_id=busy[0],
         )
-    found = tx.rows("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
-    names = [row[0] for row in found]
+    rows = tx.rows("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
+    names = [row[0] for row in rows]
     if from_step is not None:
         if from_step not in names:
             raise NotFound(f"The chain of job {root_id} has kept no step {from_step!r}.", code="unknown_step")
@@ -125,16 +125,16 @@ def drop_steps(tx: Transaction, root_id: str, from_step: str | None = None) -> N
 
 
 def _earlier(tx: Transaction, entries: list[StepEntry]) -> dict[tuple[str, str], str]:
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT s.root_id, s.name, s.value FROM steps s JOIN rows(:keys; root_id text, name text) AS k "
         "ON s.root_id = k.root_id AND s.name = k.name",
         keys=sorted({(entry.root_id, entry.name) for entry in entries}),
     )
-    return {(row[0], row[1]): row[2] for row in found}
+    return {(row[0], row[1]): row[2] for row in rows}
 
 
 def _held(tx: Transaction, entries: list[StepEntry]) -> set[tuple[str, str, int]]:
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT id, worker_id, fence FROM leases WHERE id IN :ids", ids=sorted({entry.lease_id for entry in entries})
     )
-    return {(row[0], row[1], row[2]) for row in found}
+    return {(row[0], row[1], row[2]) for row in rows}

@@ -40,16 +40,16 @@ def cancel_where(
 ) -> BulkResult:
     """Cancels every unfinished job that the filter finds, in one transaction. `ids` stand for their chains."""
     check_reason(reason)
-    given = _checked(filter, BULK_FILTERS)
-    if "ids" in given:
-        given["ids"] = tips_of(tx, one_or_several(given["ids"], "ids"))
-        if not given["ids"]:
+    filters = _checked(filter, BULK_FILTERS)
+    if "ids" in filters:
+        filters["ids"] = tips_of(tx, one_or_several(filters["ids"], "ids"))
+        if not filters["ids"]:
             return BulkResult(0, 0, [])
-    found = job_conditions(tx, given)
-    found.add("j.status IN ('QUEUED', 'RUNNING')")
+    conditions = job_conditions(tx, filters)
+    conditions.add("j.status IN ('QUEUED', 'RUNNING')")
     candidates = tx.rows(
-        f"SELECT j.id, j.group_id, j.schedule_id FROM jobs AS j WHERE {found.where} ORDER BY j.id",
-        **found.params,
+        f"SELECT j.id, j.group_id, j.schedule_id FROM jobs AS j WHERE {conditions.where} ORDER BY j.id",
+        **conditions.params,
     )
     ids = [row[0] for row in candidates]
     if dry_run or not ids:
@@ -77,36 +77,36 @@ def retry_where(
     A job that was tried again already, by itself or by a person, is left out, so that doing it twice does not double
     the work; unless `ids` (of jobs or runs) name it. `with_own_shell_jobs` includes shell jobs without a template.
     """
-    given = _checked(filter, (*BULK_FILTERS, "error_kind"))
-    named = "ids" in given
+    filters = _checked(filter, (*BULK_FILTERS, "error_kind"))
+    named = "ids" in filters
     if named:
-        given["ids"] = _jobs_of(tx, one_or_several(given["ids"], "ids"))
-        if not given["ids"]:
+        filters["ids"] = _jobs_of(tx, one_or_several(filters["ids"], "ids"))
+        if not filters["ids"]:
             return BulkResult(0, 0, [])
-    elif "status" not in given:
-        given["status"] = [JobStatus.FAILED, JobStatus.SKIPPED]
-    kinds = given.pop("error_kind", None)
+    elif "status" not in filters:
+        filters["status"] = [JobStatus.FAILED, JobStatus.SKIPPED]
+    kinds = filters.pop("error_kind", None)
     if not dry_run:
         # On PostgreSQL two who ask at once must not both find that nobody has retried it yet.
         tx.lock_pools(["bulk_retry"])
-    found = job_conditions(tx, given)
-    found.add("j.status IN ('FAILED', 'SKIPPED', 'CANCELLED')")
+    conditions = job_conditions(tx, filters)
+    conditions.add("j.status IN ('FAILED', 'SKIPPED', 'CANCELLED')")
     if not with_own_shell_jobs:
-        found.add("(j.type <> 'shell' OR j.template_id IS NOT NULL)")
-    found.add("NOT EXISTS (SELECT 1 FROM job_runs AS r WHERE r.job_id = j.id AND r.status IS NULL)")
+        conditions.add("(j.type <> 'shell' OR j.template_id IS NOT NULL)")
+    conditions.add("NOT EXISTS (SELECT 1 FROM job_runs AS r WHERE r.job_id = j.id AND r.status IS NULL)")
     if kinds is not None:
-        found.add(
+        conditions.add(
             "EXISTS (SELECT 1 FROM job_runs AS r WHERE r.job_id = j.id AND r.error_kind IN :kinds)",
             kinds=error_kinds(kinds),
         )
     if not named:
-        found.add(
+        conditions.add(
             "j.retried_by IS NULL AND NOT EXISTS "
             "(SELECT 1 FROM jobs AS m WHERE m.retry_of = j.id AND m.retry_kind = 'manual')"
         )
     rows = tx.rows(
-        f"SELECT {JOB_OF_J} FROM jobs AS j WHERE {found.where} ORDER BY j.id{'' if dry_run else ' FOR UPDATE'}",
-        **found.params,
+        f"SELECT {JOB_OF_J} FROM jobs AS j WHERE {conditions.where} ORDER BY j.id{'' if dry_run else ' FOR UPDATE'}",
+        **conditions.params,
     )
     jobs = [job_of(tx, row) for row in rows]
     if dry_run:
@@ -116,18 +116,18 @@ def retry_where(
 
 
 def _checked(filter: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:
-    given = refuse_unknown(filter, allowed)
-    if not given:
+    filters = refuse_unknown(filter, allowed)
+    if not filters:
         raise Invalid(
             f"An empty filter would mean all jobs. Say which: by {', '.join(allowed)}.",
             code="empty_filter",
             field="filter",
         )
-    return given
+    return filters
 
 
 def _jobs_of(tx: Transaction, ids: Sequence[str]) -> list[str]:
     """Job ids for ids that may be of jobs or of runs."""
     runs = tx.rows("SELECT id, job_id FROM job_runs WHERE id IN :ids", ids=ids)
     of_runs: dict[str, str] = {row[0]: row[1] for row in runs}
-    return sorted({of_runs.get(each, each) for each in ids})
+    return sorted({of_runs.get(id_, id_) for id_ in ids})

@@ -33,9 +33,9 @@ def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:
     """
     check_reason(reason)
     tip_id = tip_of(tx, job_id)
-    company = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=tip_id)
-    assert company is not None
-    lock_groups_and_schedules(tx, [company[0]], [company[1]])
+    ids = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=tip_id)
+    assert ids is not None
+    lock_groups_and_schedules(tx, [ids[0]], [ids[1]])
     while True:
         tip = job_of(tx, tx.rows(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=tip_id)[0])
         if tip.retried_by is None:
@@ -113,8 +113,8 @@ def cancel_group(tx: Transaction, group_id: str, reason: str | None = None) -> N
     if row is None:
         raise NotFound(f"There is no job group {group_id}.", group_id=group_id)
     jobs = [
-        job_of(tx, found)
-        for found in tx.rows(
+        job_of(tx, row)
+        for row in tx.rows(
             f"SELECT {JOB} FROM jobs WHERE group_id = :id AND status IN ('QUEUED', 'RUNNING') ORDER BY id FOR UPDATE",
             id=group_id,
         )

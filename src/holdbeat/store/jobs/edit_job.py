@@ -94,8 +94,8 @@ def _change_turn(
         raise Invalid("priority must be a whole number from 0 to 100.", code="out_of_range", field="priority")
     hold = job.hold
     if "not_before" in changes:
-        given = changes["not_before"]
-        not_before = None if given is None else check_instant(given, "not_before")
+        text = changes["not_before"]
+        not_before = None if text is None else check_instant(text, "not_before")
         written["not_before"] = not_before
         if hold in (Hold.READY, Hold.DELAYED):
             hold = Hold.DELAYED if not_before is not None and not_before > tx.now else Hold.READY

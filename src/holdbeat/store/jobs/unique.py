@@ -17,13 +17,13 @@ from holdbeat.store.transaction import Transaction
 
 def enqueue_unique(tx: Transaction, batch: Sequence[NewJob]) -> Enqueued:
     """Stores a batch in which jobs have unique keys: a job whose key is taken does what its `on_duplicate` says."""
-    wanted = [job.unique_key for job in batch if job.unique_key is not None]
-    if len(set(wanted)) < len(wanted):
-        twice = next(key for key in wanted if wanted.count(key) > 1)
+    unique_keys = [job.unique_key for job in batch if job.unique_key is not None]
+    if len(set(unique_keys)) < len(unique_keys):
+        twice = next(key for key in unique_keys if unique_keys.count(key) > 1)
         raise Invalid(f"The unique key {twice!r} is used twice in this batch.", code="duplicate", field="unique_key")
-    lock_keys(tx, wanted)
+    lock_keys(tx, unique_keys)
     known = _known_requests(tx, batch)
-    taken = holders(tx, wanted)
+    taken = holders(tx, unique_keys)
     duplicates: dict[int, str] = {}
     for index, job in enumerate(batch):
         if job.unique_key in taken and job.idempotency_key not in known:

@@ -45,11 +45,11 @@ def starvation(tx: Transaction, starved_s: float) -> list[Starvation]:
     if not kinds:
         return []
     limits = limits_in_force(tx)
-    wanted = {pool.key: pool for kind in kinds for pool in limits.covering(*kind) if pool.limit.slots}
+    pools_in_use = {pool.key: pool for kind in kinds for pool in limits.covering(*kind) if pool.limit.slots}
     for resource, type_ in tx.rows("SELECT DISTINCT resource, type FROM leases WHERE job_id IS NOT NULL"):
         for pool in limits.covering(resource, type_):
-            wanted.pop(pool.key, None)
-    if not wanted:
+            pools_in_use.pop(pool.key, None)
+    if not pools_in_use:
         return []
     paused = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")}
     lanes = [
@@ -57,12 +57,12 @@ def starvation(tx: Transaction, starved_s: float) -> list[Starvation]:
         for resource, type_ in tx.rows(f"SELECT DISTINCT resource, type {_READY}")
         if resource not in paused and EVERYTHING not in paused
     ]
-    found = []
-    for pool in wanted.values():
+    starved_pools = []
+    for pool in pools_in_use.values():
         starved = _since(tx, limits, pool, lanes)
         if starved is not None and (tx.now - starved[1]).total_seconds() >= starved_s:
-            found.append(Starvation(pool.key, pool.limit.name, *starved))
-    return found
+            starved_pools.append(Starvation(pool.key, pool.limit.name, *starved))
+    return starved_pools
 
 
 def _since(tx: Transaction, limits: Limits, pool: Pool, lanes: list[tuple[str, str]]) -> tuple[str, datetime] | None:
@@ -92,33 +92,33 @@ def known_starvation(tx: Transaction) -> list[Starvation]:
 
 def is_news(tx: Transaction, starved_s: float) -> bool:
     """Whether `note_starvation` would change anything."""
-    return {each.key for each in starvation(tx, starved_s)} != {each.key for each in known_starvation(tx)}
+    return {state.key for state in starvation(tx, starved_s)} != {state.key for state in known_starvation(tx)}
 
 
 def note_starvation(tx: Transaction, starved_s: float) -> int:
     """Tells of every limit that has begun to starve the queue, once, and forgets those that have ended."""
-    now = {each.key: each for each in starvation(tx, starved_s)}
-    gone = [each.key for each in known_starvation(tx) if each.key not in now]
+    now = {state.key: state for state in starvation(tx, starved_s)}
+    gone = [state.key for state in known_starvation(tx) if state.key not in now]
     if gone:
         tx.execute("DELETE FROM starvations WHERE key IN :keys", keys=gone)
     told = 0
-    for each in sorted(now.values(), key=lambda each: each.key):
+    for state in sorted(now.values(), key=lambda state: state.key):
         made = tx.rows(
             "INSERT INTO starvations (key, limit_name, resource, since) VALUES (:key, :name, :resource, :since) "
             "ON CONFLICT (key) DO NOTHING RETURNING key",
-            key=each.key,
-            name=each.limit,
-            resource=each.resource,
-            since=each.since,
+            key=state.key,
+            name=state.limit,
+            resource=state.resource,
+            since=state.since,
         )
         if made:
             told += 1
-            waited_s = round((tx.now - each.since).total_seconds(), 3)
+            waited_s = round((tx.now - state.since).total_seconds(), 3)
             tx.record(
                 events.QUEUE_STARVED,
-                limit=each.limit,
-                resource=each.resource,
-                since=iso(each.since),
+                limit=state.limit,
+                resource=state.resource,
+                since=iso(state.since),
                 waited_s=waited_s,
             )
     return told

@@ -84,8 +84,8 @@ def _of_postgres(url: str) -> Rows:
     check_postgres_url(url)
     try:
         with StoreConnection.connect(url, connect_timeout=5, application_name="holdbeat") as connection:
-            found = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
-            if found is None or not found[0]:
+            row = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
+            if row is None or not row[0]:
                 return []
             return [(int(v), str(n), str(c), str(a)) for v, n, c, a in connection.execute(_SELECT)]
     except psycopg.ProgrammingError:

@@ -161,10 +161,10 @@ def _own_tables() -> frozenset[str]:
 
 
 def _names(connection: apsw.Connection) -> list[str]:
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
     )
-    return [str(row[0]) for row in found]
+    return [str(row[0]) for row in rows]
 
 
 def _tables(origin: apsw.Connection, goal: psycopg.Connection[Any]) -> list[Table]:
@@ -175,7 +175,7 @@ def _tables(origin: apsw.Connection, goal: psycopg.Connection[Any]) -> list[Tabl
         "WHERE table_schema = ANY(current_schemas(false))"
     ):
         kinds.setdefault(table, {})[column] = kind
-    found = []
+    tables = []
     for name in names:
         described = origin.execute(f"SELECT name, pk FROM pragma_table_info('{name}')").fetchall()
         columns = tuple(str(row[0]) for row in described)
@@ -186,8 +186,8 @@ def _tables(origin: apsw.Connection, goal: psycopg.Connection[Any]) -> list[Tabl
                 code="changed_schema",
             )
         key = tuple(str(row[0]) for row in sorted(described, key=lambda row: int(str(row[1]))) if row[1])
-        found.append(Table(name, columns, tuple(kinds[name][column] for column in columns), key))
-    return found
+        tables.append(Table(name, columns, tuple(kinds[name][column] for column in columns), key))
+    return tables
 
 
 def _begin(origin: apsw.Connection, goal: psycopg.Connection[Any], tables: Sequence[Table], path: str) -> bool:

@@ -144,12 +144,12 @@ def _mark_the_dead(made: str, beside: Path) -> None:
     """
     connection = _read_only(made)
     try:
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT id FROM workers WHERE stopped_at IS NULL UNION SELECT worker_id FROM leases"
         ).fetchall()
     finally:
         connection.close()
-    gone = [str(row[0]) for row in found if row[0] and Path(str(row[0])).name == row[0]]
+    gone = [str(row[0]) for row in rows if row[0] and Path(str(row[0])).name == row[0]]
     if gone:
         (beside / "workers").mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(beside, 0o700)

@@ -1,8 +1,9 @@
 """The calls that wait for a connection to PostgreSQL, and which of them go together.
 
 Guards the price of a commit: a few large transactions cost the interpreter less than many small ones, by a tenth of
-all that a submitted job costs over HTTP. So calls that keep company wait for the end of the transaction of their kind
-that is under way, and then share one; but not for long, because one stuck behind a lock must not hold up the others.
+all that a submitted job costs over HTTP. So calls of a verb with `batches_behind` wait for the end of the transaction
+of their kind that is under way, and then share one; but not for long, because one stuck behind a lock must not hold up
+the others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from holdbeat.store.work import Coalesced, Work
 
 SHARED_COMMIT_MAX = 512
 BATCH_WAIT_S = 0.02
-"""How long a call that keeps company waits beside a transaction of its kind, before it begins one of its own."""
+"""How long such a call waits for a transaction of its verb to end, before it begins one of its own."""
 
 
 class Calls:
@@ -28,7 +29,7 @@ class Calls:
         self._changed = threading.Condition()
         self._closed = False
         self._begun: dict[Any, dict[Work, float]] = {}
-        """Of each verb that keeps company: when its transactions under way began, the newest last, each under the first
+        """Of each such verb: when its transactions under way began, the newest last, each under the first
         of its calls."""
         self._is_watched = False
         """Whether a thread waits to begin a transaction beside one of its kind that takes long."""

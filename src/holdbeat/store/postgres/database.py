@@ -185,8 +185,8 @@ def migrate(connection: psycopg.Connection[Row], *, create: bool, at: str) -> No
     """Brings the schema up to date; a lock lets one process do it while others wait and find it done."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
-        found = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
-        there = bool(found and found[0])
+        row = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
+        there = bool(row and row[0])
         if not there and not create:
             raise StoreRefused(
                 "There is no Holdbeat store in this database yet. Start `holdbeat serve` on it to make one.",

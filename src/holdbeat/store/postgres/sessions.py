@@ -1,6 +1,6 @@
 """Sessions on PostgreSQL whose process stands still with its locks.
 
-Guards CAP-02 against a frozen neighbour: one that stopped between two answers is ended by the server itself, which sees
+Guards CAP-02 against a frozen process: one that stopped between two answers is ended by the server itself, which sees
 that it idles. One that stopped in the middle of a burst of statements looks busy to the server for ever; the others end
 it after the same time.
 """

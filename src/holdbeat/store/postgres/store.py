@@ -31,7 +31,7 @@ from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, translated
 from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
-from holdbeat.store.postgres.wakeups import PostgresBell
+from holdbeat.store.postgres.wakeups import PostgresWakeups
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
 from holdbeat.store.work import Coalesced, Work, reply
@@ -76,7 +76,7 @@ class PostgresStore(PersistenceAdapter):
         self._refused: HoldbeatError | None = None
         self._closed = False
         self._types: ColumnTypes = open_database(url, create=create, clock=self.clock)
-        self._bell = PostgresBell(url, self.tell)
+        self._wakeups = PostgresWakeups(url, self.tell)
         self._waiting_caller = threading.Lock()
         self._callers_link = Link(url)
         """The connection for a caller who writes in its own thread; made when there is one."""
@@ -182,7 +182,7 @@ class PostgresStore(PersistenceAdapter):
             yield connection
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        self._bell.answer()
+        self._wakeups.listen()
         return super().listen(listener)
 
     def announce_alive(self, worker_id: str) -> None:
@@ -210,9 +210,9 @@ class PostgresStore(PersistenceAdapter):
         finally:
             link.close()
 
-    def disown(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Leaves the connections alone: they are the parent's, and the driver ends none that it did not make."""
-        super().disown()
+        super().after_fork_in_child()
         self._closed = True
         self._refused = forked()
 
@@ -228,7 +228,7 @@ class PostgresStore(PersistenceAdapter):
             thread.join()
         with self._waiting_caller:
             self._callers_link.close()
-        self._bell.close()
+        self._wakeups.close()
 
     # --- the threads -------------------------------------------------------------------------------------
 
@@ -255,11 +255,11 @@ class PostgresStore(PersistenceAdapter):
             reply((work, answer) for work in works)
             return
         if committed:
-            self.witnessed(committed)
+            self.report_commit(committed)
         reply(zip(works, results, strict=True))
         if wakes:
             self.tell(wakes)
-            self._bell.ring(wakes)
+            self._wakeups.send(wakes)
 
     def _patiently(self, perform: Callable[[], Any], link: Link) -> Any:
         """Runs a unit again after lost races and lost connections, within bounds."""

@@ -196,10 +196,10 @@ class PostgresTransaction(Transaction):
 
     def next_fences(self, count: int) -> int:
         while True:
-            found = self.rows("SELECT nextval('fences') FROM generate_series(1, :count)", count=count)
+            rows = self.rows("SELECT nextval('fences') FROM generate_series(1, :count)", count=count)
             # Another claim may draw from the sequence in between; then these are given up for an unbroken row.
-            if found[-1][0] - found[0][0] == count - 1:
-                return int(found[0][0])
+            if rows[-1][0] - rows[0][0] == count - 1:
+                return int(rows[0][0])
 
     def next_positions(self, counts: Mapping[int, int]) -> dict[int, list[int]]:
         if self._now is None:

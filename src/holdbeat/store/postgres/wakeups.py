@@ -22,33 +22,33 @@ log = logging.getLogger("holdbeat.store")
 CHANNEL = "holdbeat"
 
 
-class PostgresBell:
-    def __init__(self, url: str, rung: Callable[[frozenset[str]], None]) -> None:
+class PostgresWakeups:
+    def __init__(self, url: str, on_wake: Callable[[frozenset[str]], None]) -> None:
         self._url = url
-        self._rung = rung
+        self._on_wake = on_wake
         self._me = secrets.token_hex(4)
         self._topics: set[str] = set()
         self._changed = threading.Condition()
         self._closed = threading.Event()
-        self._answering = False
-        self._sending = False
+        self._is_listening = False
+        self._is_sending = False
 
-    def ring(self, topics: frozenset[str]) -> None:
-        """Tells other processes soon."""
+    def send(self, topics: frozenset[str]) -> None:
+        """Wakes other processes soon."""
         with self._changed:
             self._topics |= topics
-            if not self._sending:
-                self._sending = True
-                threading.Thread(target=self._send, name="holdbeat-bell", daemon=True).start()
+            if not self._is_sending:
+                self._is_sending = True
+                threading.Thread(target=self._send, name="holdbeat-wakeups", daemon=True).start()
             self._changed.notify()
 
-    def answer(self) -> None:
+    def listen(self) -> None:
         """Begins to listen to other processes."""
         with self._changed:
-            if self._answering:
+            if self._is_listening:
                 return
-            self._answering = True
-        threading.Thread(target=self._listen, name="holdbeat-listener", daemon=True).start()
+            self._is_listening = True
+        threading.Thread(target=self._receive, name="holdbeat-listener", daemon=True).start()
 
     def _send(self) -> None:
         connection: StoreConnection | None = None
@@ -62,6 +62,8 @@ class PostgresBell:
             try:
                 if connection is None or connection.closed:
                     connection = StoreConnection.connect(self._url, autocommit=True, connect_timeout=5)
+                    # A notification has a transaction id and so a commit record; nothing is lost if that one is.
+                    connection.execute("SET synchronous_commit = off", prepare=False)
                 payload = f"{self._me}:{','.join(sorted(topics))}"
                 connection.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload], prepare=False)
                 self._closed.wait(0.002)
@@ -75,7 +77,7 @@ class PostgresBell:
         if connection is not None:
             connection.close()
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         pause_s = 0.1
         while not self._closed.is_set():
             try:
@@ -89,12 +91,12 @@ class PostgresBell:
                         return
                     connection.execute(f"LISTEN {CHANNEL}")
                     pause_s = 0.1
-                    self._rung(frozenset({Topic.RECONNECTED}))
+                    self._on_wake(frozenset({Topic.RECONNECTED}))
                     while not self._closed.is_set():
                         for notice in connection.notifies(timeout=1.0):
                             sender, _, topics = notice.payload.partition(":")
                             if sender != self._me:
-                                self._rung(frozenset(topics.split(",")))
+                                self._on_wake(frozenset(topics.split(",")))
             except psycopg.Error as error:
                 if not self._closed.is_set():
                     log.warning("wake-ups are off until the database answers again: %s", error)

@@ -39,14 +39,14 @@ def announce(tx: Transaction, types: Sequence[AnnouncedType]) -> list[str]:
 
     What is there already is not written again, so that many processes can start at once and often.
     """
-    wanted = {type_.name: type_ for type_ in types}
+    by_name = {type_.name: type_ for type_ in types}
     held = {
         row[0]: tuple(row[1:5])
-        for row in tx.rows(f"SELECT {_COLUMNS} FROM job_types WHERE name IN :names", names=sorted(wanted))
+        for row in tx.rows(f"SELECT {_COLUMNS} FROM job_types WHERE name IN :names", names=sorted(by_name))
     }
     changed = []
-    for name in sorted(wanted):
-        type_ = wanted[name]
+    for name in sorted(by_name):
+        type_ = by_name[name]
         row = (dumps(type_.schema), dumps(type_.defaults), dumps(list(type_.aliases)), type_.description)
         if held.get(name) != row:
             changed.append((name, *row, tx.now))
@@ -113,19 +113,19 @@ class Catalogue:
 
     def resolve(self, name: str) -> AnnouncedType:
         """`find`, or a refusal with near matches."""
-        found = self.find(name)
-        if found is None:
+        job_type = self.find(name)
+        if job_type is None:
             raise unknown_type_error(name, self._types)
-        return found
+        return job_type
 
     def check_params(self, name: str, params: dict[str, Any], *, partial: bool = False) -> None:
         """Refuses params that do not fit the schema of the type, if it is known.
 
         `partial`: the params are defaults, so what is required may still be missing.
         """
-        found = self.find(name)
-        if found is not None and found.schema:
-            schema = {**found.schema, "required": []} if partial else found.schema
+        job_type = self.find(name)
+        if job_type is not None and job_type.schema:
+            schema = {**job_type.schema, "required": []} if partial else job_type.schema
             validate(schema, params, field="default_params" if partial else "params")
 
 

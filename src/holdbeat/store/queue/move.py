@@ -48,12 +48,12 @@ def move_job(
     """
     if sum(target is not None for target in (before, after, to)) != 1:
         raise Invalid("Say where to: give exactly one of before, after and to.", code="bad_move", field="to")
-    found = tx.one("SELECT priority FROM jobs WHERE id = :id", id=job_id)
-    if found is None:
+    row = tx.one("SELECT priority FROM jobs WHERE id = :id", id=job_id)
+    if row is None:
         raise _missing(job_id)
-    tx.lock_pools([f"order:{found[0]}"])
+    tx.lock_pools([f"order:{row[0]}"])
     job = _locked(tx, [job_id])[0]
-    if job.priority != found[0]:
+    if job.priority != row[0]:
         tx.lock_pools([f"order:{job.priority}"])
     if to is not None:
         _move_to(tx, job, to)
@@ -129,8 +129,8 @@ def _move_to_bottom(tx: Transaction, job: Job) -> None:
 
 
 def _move_to_index(tx: Transaction, job: Job, index: int) -> None:
-    found = tx.one(f"SELECT count(*) {_QUEUED}", priority=job.priority)
-    count = int(found[0]) if found else 0
+    counted = tx.one(f"SELECT count(*) {_QUEUED}", priority=job.priority)
+    count = int(counted[0]) if counted else 0
     if not 0 <= index < count:
         raise Invalid(
             f"to must be an index from 0 to {count - 1}: so many jobs are queued with priority {job.priority}.",
@@ -217,12 +217,12 @@ def _renumber(tx: Transaction, priority: int, line: Sequence[Key], places: Seque
 
 def _line(tx: Transaction, priority: int) -> list[Key]:
     """The whole line of a priority, locked. Locks are taken by id, as others that lock several jobs do."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT position, created_at, id FROM jobs WHERE status IN ('QUEUED', 'RUNNING') AND priority = :priority "
         "ORDER BY id FOR UPDATE",
         priority=priority,
     )
-    return sorted(_key_of(tx, row) for row in found)
+    return sorted(_key_of(tx, row) for row in rows)
 
 
 def _neighbour(tx: Transaction, job: Job, of: Key | None, *, forward: bool) -> Key | None:
@@ -248,20 +248,20 @@ def _write(tx: Transaction, positions: dict[str, int]) -> None:
 
 def _locked(tx: Transaction, job_ids: Sequence[str]) -> list[Job]:
     """These jobs in the order asked for, locked; all of them QUEUED."""
-    found = {
+    jobs = {
         row[0]: job_of(tx, row)
         for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=job_ids)
     }
     for job_id in job_ids:
-        if job_id not in found:
+        if job_id not in jobs:
             raise _missing(job_id)
-        if found[job_id].status is not JobStatus.QUEUED:
+        if jobs[job_id].status is not JobStatus.QUEUED:
             raise Conflict(
-                f"Job {job_id} is {found[job_id].status}; only QUEUED jobs have a place to move.",
+                f"Job {job_id} is {jobs[job_id].status}; only QUEUED jobs have a place to move.",
                 code="not_queued",
                 job_id=job_id,
             )
-    return [found[job_id] for job_id in job_ids]
+    return [jobs[job_id] for job_id in job_ids]
 
 
 def _key(job: Job) -> Key:

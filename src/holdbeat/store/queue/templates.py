@@ -74,13 +74,13 @@ _row = row_writer(
 )
 
 
-def create_template(tx: Transaction, given: Mapping[str, Any]) -> JobTemplate:
+def create_template(tx: Transaction, fields: Mapping[str, Any]) -> JobTemplate:
     """Stores a template. Its type must be known, its params must fit, its name must be free."""
     template = JobTemplate(tx.new_id(), "", "", created_at=tx.now)
     for name in _REQUIRED:
-        if given.get(name) is None:
+        if fields.get(name) is None:
             raise Invalid(f"A template needs a {name}.", code="missing_field", field=name)
-    _apply(tx, template, given)
+    _apply(tx, template, fields)
     if template.type == "http":
         refuse_marks(template.default_params, "default_params")
     _refuse_taken_name(tx, template)
@@ -90,10 +90,10 @@ def create_template(tx: Transaction, given: Mapping[str, Any]) -> JobTemplate:
 
 def get_template(tx: Transaction, reference: str) -> JobTemplate:
     """A template by its id or its name."""
-    found = find_template(tx, reference)
-    if found is None:
+    template = find_template(tx, reference)
+    if template is None:
         raise NotFound(f"There is no job template {reference[:LONGEST_NAME]!r}.")
-    return found
+    return template
 
 
 def find_template(tx: Transaction, reference: str, *, locked: bool = False) -> JobTemplate | None:
@@ -147,15 +147,15 @@ def save_template(tx: Transaction, name: str, type_: str, fields: Mapping[str, A
 
     Declaring once more what is there already changes nothing, not even its version.
     """
-    given = {**fields, "name": name, "type": type_}
+    declared = {**fields, "name": name, "type": type_}
     # Processes that declare the same at once wait for each other here, before they look.
     _lock_name(tx, _name(name, "name"))
     present = find_template(tx, name)
     if present is None:
-        return create_template(tx, given)
-    wanted = replace(present)
-    _apply(tx, wanted, given)
-    return present if wanted == present and present.archived_at is None else patch_template(tx, present.id, given)
+        return create_template(tx, declared)
+    changed = replace(present)
+    _apply(tx, changed, declared)
+    return present if changed == present and present.archived_at is None else patch_template(tx, present.id, declared)
 
 
 def archive_template(tx: Transaction, reference: str, *, version: int | None = None) -> JobTemplate:
@@ -201,8 +201,8 @@ def _locked(tx: Transaction, reference: str) -> JobTemplate:
     return template
 
 
-def _apply(tx: Transaction, template: JobTemplate, given: Mapping[str, Any]) -> None:
-    for name, value in given.items():
+def _apply(tx: Transaction, template: JobTemplate, fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
         if name in _REQUIRED:
             setattr(template, name, _REQUIRED[name](value, name))
         elif name in _EMPTIED:
@@ -216,7 +216,7 @@ def _apply(tx: Transaction, template: JobTemplate, given: Mapping[str, Any]) -> 
                 code="unknown_field",
                 field=str(name),
             )
-    if "type" in given or "default_params" in given:
+    if "type" in fields or "default_params" in fields:
         catalogue = Catalogue(tx)
         template.type = catalogue.resolve(template.type).name
         catalogue.check_params(template.type, template.default_params, partial=True)

@@ -62,7 +62,8 @@ class Blockers:
         self.capacity.learn_throttles(throttles_in_force(tx))
         self.workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
         held = tx.rows(
-            "SELECT worker_id, sum(CASE WHEN slot < 0 THEN 1 ELSE 0 END), count(*) FROM leases GROUP BY worker_id"
+            "SELECT worker_id, sum(CASE WHEN slot < 0 THEN 1 ELSE 0 END), count(*) FROM leases "
+            "WHERE slot IS NOT NULL GROUP BY worker_id"
         )
         self._held = {row[0]: (int(row[1]), int(row[2]) - int(row[1])) for row in held}
 
@@ -72,37 +73,37 @@ class Blockers:
 
     def with_workers(self, job: Job) -> tuple[Blocker, ...]:
         """The same, and if nothing else does, whether every worker that could run it has its hands full."""
-        found = self.of(job)
-        if found:
-            return found
+        blocked_by = self.of(job)
+        if blocked_by:
+            return blocked_by
         able = [worker for worker in self.workers if can_serve(worker, job.resource, job.type)]
         busy = not any(self._has_free_slot(worker, job.resource) for worker in able)
         return (Blocker.WORKERS_BUSY,) if busy else ()
 
     def of(self, job: Job) -> tuple[Blocker, ...]:
         """All that keeps a QUEUED job from running now, what is nearest to it first."""
-        found = []
+        blocked_by = []
         if job.hold is Hold.GATED:
-            found.append(Blocker.GROUP_PREDECESSOR)
+            blocked_by.append(Blocker.GROUP_PREDECESSOR)
         elif job.hold is Hold.OVERLAPPED:
-            found.append(Blocker.OVERLAP)
+            blocked_by.append(Blocker.OVERLAP)
         elif job.hold is Hold.BLOCKED:
-            found.append(Blocker.UPSTREAM)
+            blocked_by.append(Blocker.UPSTREAM)
         if job.waits_for is not None:
-            found.append(Blocker.WAITING)
+            blocked_by.append(Blocker.WAITING)
         elif job.not_before is not None and job.not_before > self._now:
-            found.append(Blocker.DELAYED)
+            blocked_by.append(Blocker.DELAYED)
         if EVERYTHING in self.paused or job.resource in self.paused:
-            found.append(Blocker.PAUSED)
+            blocked_by.append(Blocker.PAUSED)
         kind = (job.resource, job.type, job.partition)
         if self.capacity.throttled_until(*kind) is not None:
-            found.append(Blocker.THROTTLED)
+            blocked_by.append(Blocker.THROTTLED)
         elif self.capacity.is_full(*kind):
-            found.append(Blocker.RESOURCE_FULL)
+            blocked_by.append(Blocker.RESOURCE_FULL)
         elif self.capacity.next_start(*kind) is not None:
-            found.append(Blocker.RATE_LIMITED)
+            blocked_by.append(Blocker.RATE_LIMITED)
         elif self.capacity.free_for_jobs(*kind) == 0:
-            found.append(Blocker.RESERVATION_WAITING)
+            blocked_by.append(Blocker.RESERVATION_WAITING)
         if not any(can_serve(worker, job.resource, job.type) for worker in self.workers):
-            found.append(Blocker.NO_WORKER)
-        return tuple(found)
+            blocked_by.append(Blocker.NO_WORKER)
+        return tuple(blocked_by)

@@ -91,8 +91,8 @@ def newest_events(tx: Transaction, before: int | None = None, limit: int = 100) 
         limit=limit,
         **params,
     )
-    found = [entry for row in rows for entry in reversed(list(_entries(tx, row)))]
-    return [entry.event for entry in found if before is None or entry.id < before][:limit]
+    entries = [entry for row in rows for entry in reversed(list(_entries(tx, row)))]
+    return [entry.event for entry in entries if before is None or entry.id < before][:limit]
 
 
 @dataclass(slots=True)
@@ -214,15 +214,15 @@ def _postgres_cursor(tx: Transaction, text: str) -> tuple[str, int]:
     xid, dash, event_id = text.partition("-")
     if not dash:
         # The plain id of an event, as a page shows it: its transaction is the other half of its place.
-        wanted = _number(text, text)
-        row = tx.one("SELECT xid::text FROM events WHERE id >= :id AND id - count < :id LIMIT 1", id=wanted)
+        number = _number(text, text)
+        row = tx.one("SELECT xid::text FROM events WHERE id >= :id AND id - count < :id LIMIT 1", id=number)
         if row is not None:
-            return str(row[0]), wanted
+            return str(row[0]), number
         # It was pruned: its reader goes on after what stood before it, or from the beginning.
         row = tx.one(
             "SELECT xid::text, id FROM events WHERE id < :id AND xid < pg_snapshot_xmin(pg_current_snapshot())"
             " ORDER BY id DESC LIMIT 1",
-            id=wanted,
+            id=number,
         )
         return (str(row[0]), row[1]) if row is not None else ("0", 0)
     return str(_number(xid, text)), _number(event_id, text)

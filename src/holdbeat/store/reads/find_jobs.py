@@ -34,36 +34,36 @@ def find_jobs(tx: Transaction, text: str, filters: Mapping[str, Any] | None = No
     An id is found by its beginning at any age. Of the newest jobs, any part of id, title, type, labels or params is
     enough; the params of `http` jobs are not looked at, because they may hold credentials.
     """
-    wanted = text.strip()
-    if not wanted:
+    words = text.strip()
+    if not words:
         return []
-    found = job_conditions(tx, filters or {})
+    conditions = job_conditions(tx, filters or {})
     ids: set[str] = set()
-    digits = wanted.lower()
+    digits = words.lower()
     if _PART_OF_ID.fullmatch(digits):
         rows = tx.rows(
-            f"SELECT j.id FROM jobs AS j WHERE {found.where} AND j.id >= :low AND j.id < :high "
+            f"SELECT j.id FROM jobs AS j WHERE {conditions.where} AND j.id >= :low AND j.id < :high "
             "ORDER BY j.id DESC LIMIT :most",
             low=digits,
             high=f"{digits}g",
             most=MOST,
-            **found.params,
+            **conditions.params,
         )
         ids |= {row[0] for row in rows}
     plain = "" if tx.dialect == "sqlite" else "::text"
     # A label is written as name=value, or as it stands in JSON.
-    label = re.sub(r"^([^=\s]+)=(.+)$", r'"\1":"\2"', wanted)
+    label = re.sub(r"^([^=\s]+)=(.+)$", r'"\1":"\2"', words)
     rows = tx.rows(
-        f"SELECT id FROM (SELECT j.id, j.title, j.type, j.labels, j.params FROM jobs AS j WHERE {found.where} "
+        f"SELECT id FROM (SELECT j.id, j.title, j.type, j.labels, j.params FROM jobs AS j WHERE {conditions.where} "
         "ORDER BY j.id DESC LIMIT :newest) AS n WHERE lower(n.title) LIKE :like ESCAPE '!' "
         "OR lower(n.type) LIKE :like ESCAPE '!' OR n.id LIKE :like ESCAPE '!' "
         f"OR replace(lower(n.labels{plain}), '\": \"', '\":\"') LIKE :label ESCAPE '!' "
         f"OR (n.type <> 'http' AND lower(n.params{plain}) LIKE :like ESCAPE '!') ORDER BY id DESC LIMIT :most",
         newest=NEWEST,
-        like=like(wanted),
+        like=like(words),
         label=like(label),
         most=MOST,
-        **found.params,
+        **conditions.params,
     )
     ids |= {row[0] for row in rows}
     return load_jobs(tx, sorted(ids, reverse=True)[:MOST], result_bytes=LISTED_RESULT_BYTES)

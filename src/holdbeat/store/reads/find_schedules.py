@@ -82,7 +82,7 @@ def find_schedules(
 
 def past_runs(tx: Transaction, schedule_ids: Sequence[str], most: int = OUTCOMES) -> dict[str, list[PastRun]]:
     """The last jobs of each schedule, the oldest first."""
-    found = {}
+    runs = {}
     for schedule_id in schedule_ids:
         rows = tx.rows(
             "SELECT j.id, j.status, r.started_at, r.finished_at, r.error FROM jobs j "
@@ -90,7 +90,7 @@ def past_runs(tx: Transaction, schedule_ids: Sequence[str], most: int = OUTCOMES
             id=schedule_id,
             most=most,
         )
-        found[schedule_id] = [
+        runs[schedule_id] = [
             PastRun(row[0], row[1], tx.time(row[2]), tx.time(row[3]), row[4]) for row in reversed(rows)
         ]
-    return found
+    return runs

@@ -52,17 +52,17 @@ class Conditions:
         return " AND ".join(self.parts) if self.parts else "1 = 1"
 
 
-def refuse_unknown(given: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
+def refuse_unknown(filters: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
     """The filters that say something; a name that is not allowed is Invalid."""
     known = tuple(allowed)
-    for name in given:
+    for name in filters:
         if name not in known:
             raise Invalid(
                 f"There is no filter {str(name)[:100]!r}; there are {', '.join(known)}.",
                 code="unknown_filter",
                 field=str(name)[:100],
             )
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in filters.items() if value is not None}
 
 
 def one_or_several(value: Any, name: str) -> list[str]:
@@ -70,22 +70,22 @@ def one_or_several(value: Any, name: str) -> list[str]:
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list | tuple | set | frozenset) or not values:
         raise Invalid(f"{name} must be a text or a list of texts.", code="invalid_filter", field=name)
-    return [check_text(each, name, 500) for each in values]
+    return [check_text(value, name, 500) for value in values]
 
 
 def choices(value: Any, name: str, kind: type[StrEnum]) -> list[str]:
     """Values of an enumeration; anything else is Invalid."""
-    wanted = one_or_several(value, name)
+    chosen = one_or_several(value, name)
     known = [str(member) for member in kind]
-    for each in wanted:
-        if each not in known:
-            hint = status_hint(each) if name == "status" else ""
+    for choice in chosen:
+        if choice not in known:
+            hint = status_hint(choice) if name == "status" else ""
             raise Invalid(
-                f"{name} {each!r} does not exist; there are {', '.join(known)}.{hint}",
+                f"{name} {choice!r} does not exist; there are {', '.join(known)}.{hint}",
                 code="invalid_filter",
                 field=name,
             )
-    return sorted(set(wanted))
+    return sorted(set(chosen))
 
 
 def job_conditions(tx: Transaction, filters: Mapping[str, Any], *, is_joined: bool = False) -> Conditions:
@@ -93,27 +93,27 @@ def job_conditions(tx: Transaction, filters: Mapping[str, Any], *, is_joined: bo
 
     With `is_joined` the source begins with `job_labels AS l`, for a page in the order of the first label's index.
     """
-    found = Conditions()
+    conditions = Conditions()
     if "status" in filters:
-        _status(found, choices(filters["status"], "status", JobStatus))
+        _status(conditions, choices(filters["status"], "status", JobStatus))
     for name in _SAME:
         if name in filters:
-            found.add(f"j.{name} = :{name}", **{name: check_text(filters[name], name, 500)})
+            conditions.add(f"j.{name} = :{name}", **{name: check_text(filters[name], name, 500)})
     if "label" in filters:
         for number, text in enumerate(one_or_several(filters["label"], "label")):
-            _label(tx, found, text, number, is_joined=is_joined and number == 0)
+            _label(tx, conditions, text, number, is_joined=is_joined and number == 0)
     if "priority" in filters:
         low, high = priority_range(filters["priority"])
-        found.add("j.priority BETWEEN :priority_low AND :priority_high", priority_low=low, priority_high=high)
+        conditions.add("j.priority BETWEEN :priority_low AND :priority_high", priority_low=low, priority_high=high)
     if "ids" in filters:
         ids = one_or_several(filters["ids"], "ids")
         if len(ids) > _IDS_MAX:
             raise Invalid(f"ids may name at most {_IDS_MAX:,} at once.", code="invalid_filter", field="ids")
-        found.add("j.id IN :ids", ids=ids)
+        conditions.add("j.id IN :ids", ids=ids)
     for name, sign in (("created_before", "<"), ("created_after", ">")):
         if name in filters:
-            found.add(f"j.created_at {sign} :{name}", **{name: check_instant(filters[name], name)})
-    return found
+            conditions.add(f"j.created_at {sign} :{name}", **{name: check_instant(filters[name], name)})
+    return conditions
 
 
 def priority_range(value: Any) -> tuple[int, int]:
@@ -138,17 +138,17 @@ def error_kinds(value: Any) -> Sequence[str]:
     return choices(value, "error_kind", ErrorKind)
 
 
-def _status(found: Conditions, wanted: Sequence[str]) -> None:
+def _status(conditions: Conditions, statuses: Sequence[str]) -> None:
     # Written out, not bound: both planners match partial indexes by the text of the condition.
-    if len(wanted) == 1:
-        found.add(f"j.status = '{wanted[0]}'")
+    if len(statuses) == 1:
+        conditions.add(f"j.status = '{statuses[0]}'")
     else:
-        found.add(f"j.status IN ({', '.join(repr(str(status)) for status in wanted)})")
-    if all(status in _OUTCOMES for status in wanted):
-        found.add("j.status IN ('FAILED', 'SKIPPED', 'CANCELLED')")
+        conditions.add(f"j.status IN ({', '.join(repr(str(status)) for status in statuses)})")
+    if all(status in _OUTCOMES for status in statuses):
+        conditions.add("j.status IN ('FAILED', 'SKIPPED', 'CANCELLED')")
 
 
-def _label(tx: Transaction, found: Conditions, text: str, number: int, *, is_joined: bool) -> None:
+def _label(tx: Transaction, conditions: Conditions, text: str, number: int, *, is_joined: bool) -> None:
     key, sign, value = text.partition("=") if "=" in text else text.partition(":")
     if not sign or not key:
         raise Invalid("label must be written as name=value or name:value.", code="invalid_filter", field="label")
@@ -156,15 +156,15 @@ def _label(tx: Transaction, found: Conditions, text: str, number: int, *, is_joi
     # The index finds the jobs; what follows tells {"a": "b=c"} from {"a=b": "c"}.
     label = {f"label_{number}": f"{key}={value}"}
     if is_joined:
-        found.add(f"l.label = :label_{number} AND j.id = l.job_id", **label)
+        conditions.add(f"l.label = :label_{number} AND j.id = l.job_id", **label)
     else:
-        found.add(f"j.id IN (SELECT job_id FROM job_labels WHERE label = :label_{number})", **label)
+        conditions.add(f"j.id IN (SELECT job_id FROM job_labels WHERE label = :label_{number})", **label)
     if tx.dialect == "sqlite":
         # The operator ->> would read some names as paths into the object.
-        found.add(
+        conditions.add(
             f"EXISTS (SELECT 1 FROM json_each(j.labels) AS l WHERE l.key = :label_key_{number} "
             f"AND l.value = :label_value_{number})",
             **names,
         )
     else:
-        found.add(f"j.labels ->> :label_key_{number}::text = :label_value_{number}", **names)
+        conditions.add(f"j.labels ->> :label_key_{number}::text = :label_value_{number}", **names)

@@ -26,10 +26,10 @@ def load_jobs(tx: Transaction, ids: Sequence[str], *, result_bytes: int | None =
 
 def load_job(tx: Transaction, job_id: str) -> Job:
     """One Job, whole."""
-    found = load_jobs(tx, [job_id])
-    if not found:
+    jobs = load_jobs(tx, [job_id])
+    if not jobs:
         raise NotFound(f"There is no job {job_id}.", job_id=job_id)
-    return found[0]
+    return jobs[0]
 
 
 def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None = None) -> None:

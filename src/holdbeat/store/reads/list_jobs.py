@@ -66,14 +66,14 @@ def list_jobs(
     only_tips: bool = False,
 ) -> Page[Job]:
     """Jobs, whole, newest first; of each chain all, or its tip alone."""
-    given = refuse_unknown(filters or {}, LIST_FILTERS)
-    is_labelled = "label" in given
-    found = job_conditions(tx, given, is_joined=is_labelled)
+    chosen = refuse_unknown(filters or {}, LIST_FILTERS)
+    is_labelled = "label" in chosen
+    conditions = job_conditions(tx, chosen, is_joined=is_labelled)
     if only_tips:
-        found.add("j.retried_by IS NULL")
-    source = _LABELLED[tx.dialect] if is_labelled else f"jobs AS j {_pinned(tx, found)}"
+        conditions.add("j.retried_by IS NULL")
+    source = _LABELLED[tx.dialect] if is_labelled else f"jobs AS j {_pinned(tx, conditions)}"
     key = "l.job_id" if is_labelled else "j.id"
-    rows, following = _newest(tx, "jobs", given, JOB_OF_J, source, key, found, limit, cursor)
+    rows, following = _newest(tx, "jobs", chosen, JOB_OF_J, source, key, conditions, limit, cursor)
     jobs = [job_of(tx, row) for row in rows]
     complete(tx, jobs, result_bytes=LISTED_RESULT_BYTES)
     return Page(jobs, following)
@@ -83,20 +83,20 @@ def list_runs(
     tx: Transaction, filters: Mapping[str, Any] | None = None, *, limit: int | None = None, cursor: str | None = None
 ) -> Page[ListedRun]:
     """JobRuns, newest first. The status RUNNING finds those that have not ended."""
-    given = refuse_unknown(filters or {}, RUN_FILTERS)
-    found = Conditions()
-    if "status" in given:
-        _run_status(found, one_or_several(given["status"], "status"))
+    chosen = refuse_unknown(filters or {}, RUN_FILTERS)
+    conditions = Conditions()
+    if "status" in chosen:
+        _run_status(conditions, one_or_several(chosen["status"], "status"))
     for name in ("job_id", "type"):
-        if name in given:
-            found.add(f"r.{name} = :{name}", **{name: check_text(given[name], name, 500)})
-    if "error_kind" in given:
+        if name in chosen:
+            conditions.add(f"r.{name} = :{name}", **{name: check_text(chosen[name], name, 500)})
+    if "error_kind" in chosen:
         # Only a FAILED run has one.
-        found.add(
-            "r.error_kind IN :kinds AND r.status IN ('FAILED', 'SKIPPED')", kinds=error_kinds(given["error_kind"])
+        conditions.add(
+            "r.error_kind IN :kinds AND r.status IN ('FAILED', 'SKIPPED')", kinds=error_kinds(chosen["error_kind"])
         )
     columns = f"{short_run_columns(tx.dialect, 'r.', LISTED_RESULT_BYTES)}, r.type"
-    rows, following = _newest(tx, "job_runs", given, columns, "job_runs AS r", "r.id", found, limit, cursor)
+    rows, following = _newest(tx, "job_runs", chosen, columns, "job_runs AS r", "r.id", conditions, limit, cursor)
     return Page([ListedRun(short_run_of(tx, row), row[-1]) for row in rows], following)
 
 
@@ -104,14 +104,14 @@ def list_groups(
     tx: Transaction, filters: Mapping[str, Any] | None = None, *, limit: int | None = None, cursor: str | None = None
 ) -> Page[JobGroup]:
     """JobGroups without their members, newest first."""
-    given = refuse_unknown(filters or {}, GROUP_FILTERS)
-    found = Conditions()
-    if "status" in given:
-        found.add("g.status IN :status", status=choices(given["status"], "status", GroupStatus))
-    if "name" in given:
-        found.add("g.name = :name", name=check_text(given["name"], "name", 500))
+    chosen = refuse_unknown(filters or {}, GROUP_FILTERS)
+    conditions = Conditions()
+    if "status" in chosen:
+        conditions.add("g.status IN :status", status=choices(chosen["status"], "status", GroupStatus))
+    if "name" in chosen:
+        conditions.add("g.name = :name", name=check_text(chosen["name"], "name", 500))
     columns = ", ".join(f"g.{name}" for name in GROUP_FIELDS)
-    rows, following = _newest(tx, "job_groups", given, columns, "job_groups AS g", "g.id", found, limit, cursor)
+    rows, following = _newest(tx, "job_groups", chosen, columns, "job_groups AS g", "g.id", conditions, limit, cursor)
     return Page([group_of(tx, row) for row in rows], following)
 
 
@@ -119,17 +119,19 @@ def list_templates(
     tx: Transaction, filters: Mapping[str, Any] | None = None, *, limit: int | None = None, cursor: str | None = None
 ) -> Page[JobTemplate]:
     """JobTemplates, newest first; archived ones only if asked for (`archived`: true, or "all")."""
-    given = refuse_unknown(filters or {}, TEMPLATE_FILTERS)
-    found = Conditions()
-    if "type" in given:
-        found.add("t.type = :type", type=check_text(given["type"], "type", 500))
-    archived = given.get("archived", False)
+    chosen = refuse_unknown(filters or {}, TEMPLATE_FILTERS)
+    conditions = Conditions()
+    if "type" in chosen:
+        conditions.add("t.type = :type", type=check_text(chosen["type"], "type", 500))
+    archived = chosen.get("archived", False)
     if archived not in (True, False, "all"):
         raise Invalid("archived must be true, false or all.", code="invalid_filter", field="archived")
     if archived != "all":
-        found.add(f"t.archived_at IS {'NOT ' if archived else ''}NULL")
+        conditions.add(f"t.archived_at IS {'NOT ' if archived else ''}NULL")
     columns = ", ".join(f"t.{name}" for name in TEMPLATE_FIELDS)
-    rows, following = _newest(tx, "job_templates", given, columns, "job_templates AS t", "t.id", found, limit, cursor)
+    rows, following = _newest(
+        tx, "job_templates", chosen, columns, "job_templates AS t", "t.id", conditions, limit, cursor
+    )
     return Page([template_of(tx, row) for row in rows], following)
 
 
@@ -140,7 +142,7 @@ def _newest(
     columns: str,
     source: str,
     key: str,
-    found: Conditions,
+    conditions: Conditions,
     limit: int | None,
     cursor: str | None,
 ) -> tuple[list[Row], str | None]:
@@ -149,11 +151,11 @@ def _newest(
     cursors = Cursors(kind, filters)
     last = cursors.read(cursor, str)
     if last is not None:
-        found.add(f"{key} < :last_id", last_id=last[0])
+        conditions.add(f"{key} < :last_id", last_id=last[0])
     rows = tx.rows(
-        f"SELECT {columns} FROM {source} WHERE {found.where} ORDER BY {key} DESC LIMIT :count",
+        f"SELECT {columns} FROM {source} WHERE {conditions.where} ORDER BY {key} DESC LIMIT :count",
         count=count + 1,
-        **found.params,
+        **conditions.params,
     )
     fitting = _fitting(rows[:count])
     if len(rows) <= fitting:
@@ -171,36 +173,36 @@ def _fitting(rows: list[Row]) -> int:
     return len(rows)
 
 
-def _run_status(found: Conditions, wanted: list[str]) -> None:
+def _run_status(conditions: Conditions, statuses: list[str]) -> None:
     known = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CONTINUED")
-    for status in wanted:
+    for status in statuses:
         if status not in known:
             raise Invalid(
                 f"status {status!r} does not exist; there are {', '.join(known)}.",
                 code="invalid_filter",
                 field="status",
             )
-    ended = sorted({status for status in wanted if status != "RUNNING"})
-    parts = ["r.status IS NULL"] if "RUNNING" in wanted else []
+    ended = sorted({status for status in statuses if status != "RUNNING"})
+    parts = ["r.status IS NULL"] if "RUNNING" in statuses else []
     # Written out, so that both planners recognise their partial index.
     parts += [f"r.status = '{status}'" for status in ended]
-    found.add(f"({' OR '.join(parts)})")
+    conditions.add(f"({' OR '.join(parts)})")
     if not ended:
         # A run that has not ended belongs to a RUNNING job or to a lease, and there are few of either.
-        found.add(
+        conditions.add(
             "r.job_id IN (SELECT id FROM jobs WHERE status = 'RUNNING' "
             "UNION SELECT job_id FROM leases WHERE job_id IS NOT NULL)"
         )
-    elif set(wanted) <= {"FAILED", "SKIPPED"}:
-        found.add("r.status IN ('FAILED', 'SKIPPED')")
+    elif set(statuses) <= {"FAILED", "SKIPPED"}:
+        conditions.add("r.status IN ('FAILED', 'SKIPPED')")
 
 
-def _pinned(tx: Transaction, found: Conditions) -> str:
+def _pinned(tx: Transaction, conditions: Conditions) -> str:
     """SQLite keeps no statistics: it is told where few rows are to be sorted instead of many to be searched."""
-    if tx.dialect == "sqlite" and len(found.parts) >= 1:
-        if found.parts[0] == "j.status = 'RUNNING'":
+    if tx.dialect == "sqlite" and len(conditions.parts) >= 1:
+        if conditions.parts[0] == "j.status = 'RUNNING'":
             return "INDEXED BY jobs_running"
-        if found.parts[0] == "j.status = 'QUEUED'":
+        if conditions.parts[0] == "j.status = 'QUEUED'":
             row = tx.one(
                 "SELECT count(*) FROM "
                 "(SELECT 1 FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED' LIMIT :few) AS f",

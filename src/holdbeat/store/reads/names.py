@@ -31,5 +31,5 @@ def ids_called(tx: Transaction, text: str) -> set[str | None]:
 
 
 def _names(tx: Transaction, query: str, ids: Iterable[str | None]) -> dict[str | None, str]:
-    known = sorted({each for each in ids if each is not None})
+    known = sorted({id_ for id_ in ids if id_ is not None})
     return {row[0]: row[1] or row[2] for row in tx.rows(query, ids=known)} if known else {}

@@ -33,15 +33,18 @@ class SlotHolder:
     """None for a direct request."""
     type: str
     resource: str
-    worker_id: str
-    slot: int
+    worker_id: str | None
+    """None for a program that borrowed the slot."""
+    slot: int | None
     since: datetime
     fraction: float | None
     message: str | None
     is_cancelled: bool
     """Its job was cancelled, or its client is gone, but the handler has not ended."""
     title: str
-    """The title of its job; the type of a direct request."""
+    """The title of its job or reservation."""
+    reservation_id: str | None = None
+    client: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,10 @@ class Unserved:
 
 def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
     """The live leases, by resource, the longest holder first."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, p.fraction, p.message, j.status, "
-        "d.status, j.title FROM leases l LEFT JOIN progress p ON p.run_id = l.id LEFT JOIN jobs j ON j.id = l.job_id "
+        "d.status, coalesce(j.title, d.title), l.reservation_id, d.client "
+        "FROM leases l LEFT JOIN progress p ON p.run_id = l.id LEFT JOIN jobs j ON j.id = l.job_id "
         "LEFT JOIN direct_reservations d ON d.id = l.reservation_id ORDER BY l.resource, l.acquired_at, l.id LIMIT :n",
         n=limit,
     )
@@ -65,8 +69,9 @@ def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
         SlotHolder(
             row[0], row[1], row[2], row[3], row[4], tx.instant(row[5]), row[6], row[7],
             row[8] == "CANCELLED" or row[9] in ("RELEASED", "EXPIRED"), row[10] or row[1],
+            row[11], row[12],
         )
-        for row in found
+        for row in rows
     ]  # fmt: skip
 
 
@@ -75,7 +80,7 @@ def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Jo
 
     The calls of endpoints are left out: a failing endpoint is one trouble, not as many as it had calls.
     """
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT f.id FROM (SELECT id, permanently_failed, resource, schedule_id FROM jobs "
         "WHERE status = 'FAILED' AND status IN ('FAILED', 'SKIPPED', 'CANCELLED') AND id >= :first "
         "ORDER BY id DESC LIMIT :looked_at) AS f "
@@ -88,7 +93,7 @@ def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Jo
         http=HTTP_RESOURCE,
         limit=limit,
     )
-    return load_jobs(tx, [row[0] for row in found], result_bytes=LISTED_RESULT_BYTES)
+    return load_jobs(tx, [row[0] for row in rows], result_bytes=LISTED_RESULT_BYTES)
 
 
 def unserved(tx: Transaction) -> list[Unserved]:
@@ -118,21 +123,21 @@ def troubled_schedules(tx: Transaction, limit: int = 8) -> list[Schedule]:
 def _in_need(tx: Transaction, which: str, limit: int) -> list[Schedule]:
     # In the words of the index `schedules_in_need`, which differ by engine.
     enabled = "enabled = 1" if tx.dialect == "sqlite" else "enabled"
-    found = tx.rows(
+    rows = tx.rows(
         f"SELECT {SCHEDULE} FROM schedules WHERE {enabled} AND (failure_count > 0 OR trouble IS NOT NULL) "
         f"AND {which} LIMIT :limit",
         limit=limit,
     )
-    return [schedule_of(tx, row) for row in found]
+    return [schedule_of(tx, row) for row in rows]
 
 
 def unknown_zones(tx: Transaction) -> dict[str, str]:
     """Zones of enabled cron schedules that this machine does not know, each with the reason. Reads all schedules."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT DISTINCT timezone FROM schedules WHERE enabled = :yes AND cron IS NOT NULL ORDER BY timezone", yes=True
     )
     unknown = {}
-    for (name,) in found:
+    for (name,) in rows:
         try:
             zone_of(name)
         except Invalid as error:
@@ -142,12 +147,12 @@ def unknown_zones(tx: Transaction) -> dict[str, str]:
 
 def next_schedules(tx: Transaction, limit: int = 6) -> list[Schedule]:
     """The schedules and endpoints that will fire next."""
-    found = tx.rows(
+    rows = tx.rows(
         f"SELECT {SCHEDULE} FROM schedules WHERE wake_at IS NOT NULL AND trouble IS NULL "
         "ORDER BY wake_at, id LIMIT :limit",
         limit=limit,
     )
-    return [schedule for row in found if (schedule := schedule_of(tx, row)).next_run_at is not None]
+    return [schedule for row in rows if (schedule := schedule_of(tx, row)).next_run_at is not None]
 
 
 def stale_results(tx: Transaction, since: datetime) -> int:

@@ -39,8 +39,8 @@ class Cursors:
     """Writes and reads the cursors of one list with one set of filters."""
 
     def __init__(self, kind: str, filters: Mapping[str, Any] | None = None) -> None:
-        given = {name: value for name, value in (filters or {}).items() if value is not None}
-        self._of = f"{kind}:{_digest(json.dumps(given, sort_keys=True, default=str))}"
+        chosen = {name: value for name, value in (filters or {}).items() if value is not None}
+        self._of = f"{kind}:{_digest(json.dumps(chosen, sort_keys=True, default=str))}"
 
     def write(self, *key: Any) -> str:
         return _encoded(dumps([self._of, *key]))

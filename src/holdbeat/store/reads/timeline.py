@@ -23,15 +23,16 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One stretch of work in one slot: a run, or a direct request."""
+    """One stretch of work in one slot: a run, or a reservation."""
 
     id: str
     """The run's id, or the reservation's."""
     job_id: str | None
-    """None for a direct request."""
+    """None for a reservation."""
     type: str
     resource: str
-    worker_id: str
+    worker_id: str | None
+    """None for a slot that a program borrowed."""
     slot: int | None
     started_at: datetime
     finished_at: datetime | None
@@ -62,9 +63,9 @@ def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) ->
     The newest ends are kept; what still executes is always there.
     """
     columns = "r.id, r.job_id, r.type, r.resource, r.worker_id, r.slot, r.started_at, r.finished_at, r.status"
-    found: list[Row] = []
+    rows: list[Row] = []
     for type_ in ended_types(tx):
-        found += tx.rows(
+        rows += tx.rows(
             f"SELECT {columns}, r.error_kind, j.title FROM job_runs r LEFT JOIN jobs j ON j.id = r.job_id "
             "WHERE r.type = :type AND r.finished_at IS NOT NULL "
             "AND r.finished_at > :since AND r.worker_id IS NOT NULL ORDER BY r.finished_at DESC LIMIT :limit",
@@ -72,22 +73,23 @@ def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) ->
             since=since,
             limit=limit + 1,
         )
-    found += tx.rows(
+    rows += tx.rows(
         "SELECT r.id, NULL, r.type, r.resource, r.worker_id, l.slot, r.granted_at, r.finished_at, r.outcome, "
-        "r.error_kind, NULL FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
+        "r.error_kind, r.title FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
         "WHERE r.finished_at IS NOT NULL AND r.finished_at > :since AND r.granted_at IS NOT NULL "
-        "AND r.worker_id IS NOT NULL ORDER BY r.finished_at DESC LIMIT :limit",
+        "ORDER BY r.finished_at DESC LIMIT :limit",
         since=since,
         limit=limit + 1,
     )
-    ended = sorted((_span(tx, row) for row in found), key=lambda span: span.finished_at or tx.now)
+    ended = sorted((_span(tx, row) for row in rows), key=lambda span: span.finished_at or tx.now)
     is_cut = len(ended) > limit
     # What executes now: its end is not known, whatever its job or reservation says already.
     running = [
         _span(tx, row)
         for row in tx.rows(
             "SELECT l.id, l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, NULL, NULL, NULL, "
-            "j.title FROM leases l LEFT JOIN jobs j ON j.id = l.job_id ORDER BY l.acquired_at, l.id LIMIT :limit",
+            "coalesce(j.title, r.title) FROM leases l LEFT JOIN jobs j ON j.id = l.job_id "
+            "LEFT JOIN direct_reservations r ON r.id = l.reservation_id ORDER BY l.acquired_at, l.id LIMIT :limit",
             limit=limit,
         )
     ]

@@ -64,9 +64,9 @@ def list_workers(
         where += f" AND (started_at, id) {'<' if has_ended_too else '>'} (:started_at, :id)"
         params |= {"started_at": from_iso(last[0]), "id": last[1]}
     order = "started_at DESC, id DESC" if has_ended_too else "started_at, id"
-    found = _workers(tx, where, order=f"{order} LIMIT :limit", **params)
-    items = found[:count]
-    if len(found) <= count:
+    workers = _workers(tx, where, order=f"{order} LIMIT :limit", **params)
+    items = workers[:count]
+    if len(workers) <= count:
         return Page(items)
     started_at = items[-1].started_at
     assert started_at is not None

@@ -28,7 +28,7 @@ class Family:
         return not self.is_needed and self.ended_at is not None and self.ended_at < before
 
 
-class _Kinship:
+class _DisjointSets:
     """Disjoint sets of ids."""
 
     def __init__(self) -> None:
@@ -49,39 +49,39 @@ def families(tx: Transaction, job_ids: Sequence[str]) -> list[Family]:
     """The families of these jobs, each whole and once."""
     if not job_ids:
         return []
-    kinship = _Kinship()
+    sets = _DisjointSets()
     jobs: dict[str, tuple[bool, datetime | None]] = {}
     groups: set[str] = set()
     frontier = set(job_ids)
     while frontier:
-        found = tx.rows(
+        rows = tx.rows(
             "SELECT id, status, finished_at, retry_of, retried_by, permanently_failed, group_id FROM jobs "
             "WHERE id IN :ids ORDER BY id FOR UPDATE",
             ids=sorted(frontier),
         )
         relatives: set[str] = set()
         new_groups: set[str] = set()
-        for job_id, status, finished_at, retry_of, retried_by, verdict, group_id in found:
+        for job_id, status, finished_at, retry_of, retried_by, verdict, group_id in rows:
             undecided = status == "FAILED" and retried_by is None and not verdict
             jobs[job_id] = (status in ("QUEUED", "RUNNING") or undecided, tx.time(finished_at))
             for relative in (retry_of, retried_by):
                 if relative:
-                    kinship.unite(relative, job_id)
+                    sets.unite(relative, job_id)
                     relatives.add(relative)
             if group_id:
-                kinship.unite(f"group {group_id}", job_id)
+                sets.unite(f"group {group_id}", job_id)
                 new_groups.add(group_id)
         new_groups -= groups
         groups |= new_groups
-        for retry_of, job_id in _retries(tx, [row[0] for row in found]):
-            kinship.unite(retry_of, job_id)
+        for retry_of, job_id in _retries(tx, [row[0] for row in rows]):
+            sets.unite(retry_of, job_id)
             relatives.add(job_id)
         if new_groups:
             relatives |= {
                 row[0] for row in tx.rows("SELECT id FROM jobs WHERE group_id IN :ids", ids=sorted(new_groups))
             }
         frontier = relatives - jobs.keys() - frontier
-    return _gather(tx, kinship, jobs, groups)
+    return _gather(tx, sets, jobs, groups)
 
 
 def _retries(tx: Transaction, ids: Sequence[str]) -> list[tuple[str, str]]:
@@ -98,22 +98,22 @@ def _retries(tx: Transaction, ids: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _gather(
-    tx: Transaction, kinship: _Kinship, jobs: dict[str, tuple[bool, datetime | None]], groups: Iterable[str]
+    tx: Transaction, sets: _DisjointSets, jobs: dict[str, tuple[bool, datetime | None]], groups: Iterable[str]
 ) -> list[Family]:
-    found: dict[str, Family] = {}
+    families_by_head: dict[str, Family] = {}
     needed = _needed_jobs(tx, list(jobs))
     for job_id, (is_unfinished, finished_at) in jobs.items():
-        family = found.setdefault(kinship.head(job_id), Family())
+        family = families_by_head.setdefault(sets.head(job_id), Family())
         family.jobs.add(job_id)
         family.is_needed = family.is_needed or is_unfinished or finished_at is None or job_id in needed
         _end(family, finished_at)
     needed = _needed_groups(tx, list(groups))
     for group_id, finished_at in _group_ends(tx, list(groups)):
-        family = found[kinship.head(f"group {group_id}")]
+        family = families_by_head[sets.head(f"group {group_id}")]
         family.groups.add(group_id)
         family.is_needed = family.is_needed or finished_at is None or group_id in needed
         _end(family, finished_at)
-    return list(found.values())
+    return list(families_by_head.values())
 
 
 def _end(family: Family, finished_at: datetime | None) -> None:
@@ -153,14 +153,14 @@ def _needed_jobs(tx: Transaction, ids: Sequence[str]) -> set[str]:
 def _needed_groups(tx: Transaction, ids: Sequence[str]) -> set[str]:
     if not ids:
         return set()
-    found = tx.rows(
+    rows = tx.rows(
         f"SELECT group_id FROM deliveries WHERE group_id IN :ids AND status = 'PENDING' UNION ALL {_AWAITED}", ids=ids
     )
-    return {row[0] for row in found}
+    return {row[0] for row in rows}
 
 
 def _group_ends(tx: Transaction, ids: Sequence[str]) -> list[tuple[str, datetime | None]]:
     if not ids:
         return []
-    found = tx.rows("SELECT id, finished_at FROM job_groups WHERE id IN :ids ORDER BY id FOR UPDATE", ids=ids)
-    return [(row[0], tx.time(row[1])) for row in found]
+    rows = tx.rows("SELECT id, finished_at FROM job_groups WHERE id IN :ids ORDER BY id FOR UPDATE", ids=ids)
+    return [(row[0], tx.time(row[1])) for row in rows]

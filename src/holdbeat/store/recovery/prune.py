@@ -78,12 +78,12 @@ def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
 
 def known_runs(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
     """Which of these runs the store knows: on record, executed now, or with artifacts."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT id FROM job_runs WHERE id IN :ids UNION SELECT id FROM leases WHERE id IN :ids "
         "UNION SELECT run_id FROM artifacts WHERE run_id IN :ids",
         ids=list(run_ids),
     )
-    return {row[0] for row in found}
+    return {row[0] for row in rows}
 
 
 def forget_files(tx: Transaction, note: str) -> None:
@@ -179,7 +179,7 @@ def _window(
     """The next jobs by their end, after the place of the walk."""
     beyond = "" if place is None else "AND finished_at >= :at AND (finished_at > :at OR id > :id) "
     params = {} if place is None else {"at": place[0], "id": place[1]}
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT finished_at, id FROM jobs INDEXED BY jobs_finished WHERE finished_at IS NOT NULL "
         f"AND finished_at < :before {beyond}ORDER BY finished_at, id LIMIT :limit",
         before=before,
@@ -187,7 +187,7 @@ def _window(
         **params,
     )
     window = []
-    for finished_at, job_id in found:
+    for finished_at, job_id in rows:
         at = tx.time(finished_at)
         assert at is not None
         window.append((at, job_id))

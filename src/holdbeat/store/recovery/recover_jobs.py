@@ -143,10 +143,10 @@ def _tell_once(tx: Transaction, job: Job, event: str, outbox: Outbox) -> None:
 
 
 def _locked(tx: Transaction, job_id: str) -> Job | None:
-    company = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=job_id)
-    if company is None:
+    ids = tx.one("SELECT group_id, schedule_id FROM jobs WHERE id = :id", id=job_id)
+    if ids is None:
         return None
-    lock_groups_and_schedules(tx, [company[0]], [company[1]])
+    lock_groups_and_schedules(tx, [ids[0]], [ids[1]])
     row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
     return None if row is None else job_of(tx, row)
 

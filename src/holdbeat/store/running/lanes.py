@@ -16,6 +16,7 @@ from holdbeat.store.limits.in_force import VERSION, limits_of_version
 from holdbeat.store.limits.throttles import IS_THROTTLED
 from holdbeat.store.pausing import EVERYTHING, wait_for_pauses
 from holdbeat.store.queue.ageing import AT_ONCE, apply_ageing
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.running.capacity import WAITING, waiting_reservations
 from holdbeat.store.running.vacancy import Vacancy
 from holdbeat.store.transaction import Transaction
@@ -39,30 +40,32 @@ The first delayed job is asked for by its order, not by a comparison: PostgreSQL
 than an instant that it does not know, and would read the whole table to find one."""
 
 _READY = "FROM jobs INDEXED BY jobs_ready WHERE status = 'QUEUED' AND hold = 0"
-_FIRST = "ORDER BY resource, type LIMIT 1"
+_LAST = "ORDER BY resource DESC, type DESC LIMIT 1"
 _LANES = {
     "sqlite": (
         "WITH RECURSIVE lane(resource, type) AS ("
-        f" SELECT * FROM (SELECT resource, type {_READY} {_FIRST})"
+        f" SELECT * FROM (SELECT resource, type {_READY} {_LAST})"
         " UNION ALL SELECT j.resource, j.type FROM lane, jobs j WHERE j.rowid = coalesce("
-        f"(SELECT rowid {_READY} AND resource = lane.resource AND type > lane.type {_FIRST}),"
-        f" (SELECT rowid {_READY} AND resource > lane.resource {_FIRST})))"
+        f"(SELECT rowid {_READY} AND resource = lane.resource AND type < lane.type {_LAST}),"
+        f" (SELECT rowid {_READY} AND resource < lane.resource {_LAST})))"
         " SELECT resource, type FROM lane"
     ),
     "postgres": (
         "WITH RECURSIVE lane(resource, type) AS ("
-        f" (SELECT resource, type {_READY} {_FIRST})"
+        f" (SELECT resource, type {_READY} {_LAST})"
         " UNION ALL SELECT next.* FROM lane, LATERAL (SELECT resource, type"
-        f" {_READY} AND (resource, type) > (lane.resource, lane.type) {_FIRST}) AS next)"
+        f" {_READY} AND (resource, type) < (lane.resource, lane.type) {_LAST}) AS next)"
         " SELECT resource, type FROM lane"
     ),
 }
 """Every (resource, type) that has ready jobs, found by seeking from one to the next in the index, so that the
-length of the queue does not matter. SQLite seeks by the first of two compared columns only."""
+length of the queue does not matter. From the end, where the newest jobs of a lane are: while a snapshot stays open,
+PostgreSQL must step over every entry of a job that has started since, and those are at the beginning. SQLite seeks by
+the first of two compared columns only."""
 
 
 def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list[Reservation], bool]:
-    """The limits in force, the lanes that this worker may serve now, the direct requests that go first, and whether
+    """The limits in force, the lanes that this worker may serve now, the reservations that go first, and whether
     something is throttled."""
     apply_ageing(tx)
     wait_for_pauses(tx)
@@ -76,11 +79,19 @@ def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list
         promote(tx)
         apply_ageing(tx)
         rows = tx.rows(_LANES[tx.dialect])
-    if not vacancy.types or not (vacancy.slots or vacancy.http_slots):
-        return limits, [], [], False
     pauses = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")} if paused else set()
     lanes = _served((Lane(resource, type_) for resource, type_ in rows), pauses, vacancy)
     return limits, lanes, waiting_reservations(tx) if waiting else [], bool(is_throttled)
+
+
+def lanes_with_workers(tx: Transaction) -> list[Lane]:
+    """The lanes of the whole store that some live worker serves."""
+    workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
+    return [
+        Lane(resource, type_)
+        for resource, type_ in tx.rows(_LANES[tx.dialect])
+        if any(worker.can_serve(resource, type_) for worker in workers)
+    ]
 
 
 def promote(tx: Transaction) -> None:

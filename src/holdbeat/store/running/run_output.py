@@ -148,23 +148,23 @@ def replace_artifact(tx: Transaction, entry: ArtifactEntry) -> list[str] | None:
 
 def read_logs(tx: Transaction, run_id: str, after: int = 0, limit: int = 1000) -> list[LogLine]:
     """Lines of a run's log after a sequence number, in order."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT sequence, at, stream, text FROM run_logs WHERE run_id = :id AND sequence > :after "
         "ORDER BY sequence LIMIT :limit",
         id=run_id,
         after=after,
         limit=limit,
     )
-    return [LogLine(row[0], tx.instant(row[1]), row[2], row[3]) for row in found]
+    return [LogLine(row[0], tx.instant(row[1]), row[2], row[3]) for row in rows]
 
 
 def list_artifacts(tx: Transaction, run_id: str) -> list[Artifact]:
     """The artifacts of a run by name, without their content."""
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT run_id, name, size, sha256, created_at, path FROM artifacts WHERE run_id = :id ORDER BY name",
         id=run_id,
     )
-    return [_artifact_of(tx, row) for row in found]
+    return [_artifact_of(tx, row) for row in rows]
 
 
 def read_artifact(tx: Transaction, run_id: str, name: str) -> Artifact:
@@ -208,12 +208,12 @@ def _held(tx: Transaction, entries: Iterable[_Fenced]) -> dict[str, tuple[tuple[
 
     The rows are locked, so that no recovery can take a lease away between this look and the write.
     """
-    wanted = list(entries)
-    if not wanted:
+    reported = list(entries)
+    if not reported:
         return {}
-    found = tx.rows(
+    rows = tx.rows(
         "SELECT id, worker_id, fence, job_id FROM leases WHERE id IN :ids ORDER BY id FOR UPDATE",
-        ids=sorted({entry.lease_id for entry in wanted}),
+        ids=sorted({entry.lease_id for entry in reported}),
     )
-    shown = {(entry.lease_id, *_holder(entry)) for entry in wanted}
-    return {row[0]: ((row[1], row[2]), row[3] is not None) for row in found if (row[0], row[1], row[2]) in shown}
+    holders = {(entry.lease_id, *_holder(entry)) for entry in reported}
+    return {row[0]: ((row[1], row[2]), row[3] is not None) for row in rows if (row[0], row[1], row[2]) in holders}

@@ -35,7 +35,7 @@ _RELEASE = (
 """Who deletes the lease may end the run. It is the lock, too: of two that try, the second finds nothing."""
 
 _COMPLETE = "UPDATE jobs SET status = 'COMPLETED', finished_at = :now WHERE id IN :ids AND status = 'RUNNING'"
-_COMPANY = "id, webhook_url, group_id, schedule_id, is_awaited"
+_CONSEQUENCES = "id, webhook_url, group_id, schedule_id, is_awaited"
 """What nearly every run comes to, and what follows from it. A job that was cancelled in the meantime is left out, and
 looked at like failures."""
 
@@ -55,8 +55,8 @@ def _settle_many(tx: Transaction, batches: list[Sequence[Settlement]]) -> list[l
     """
     settlements = [settlement for batch in batches for settlement in batch]
     if tx.dialect == "postgres":
-        company = [(s.group_id, s.schedule_id) for s in settlements]
-        lock_groups_and_schedules(tx, (group for group, _ in company), (schedule for _, schedule in company))
+        ids = [(s.group_id, s.schedule_id) for s in settlements]
+        lock_groups_and_schedules(tx, (group for group, _ in ids), (schedule for _, schedule in ids))
     held = [(settlement.lease_id, settlement.worker_id, settlement.fence) for settlement in settlements]
     jobs, subscriptions = _release(tx, held)
     direct = _held_reservations(tx, [s for s in settlements if s.lease_id not in jobs])
@@ -92,8 +92,8 @@ def _release(tx: Transaction, held: Sequence[tuple[str, str, int]]) -> tuple[dic
         "SELECT id, worker_id, fence, job_id FROM leases WHERE id IN :ids AND job_id IS NOT NULL",
         ids=[lease_id for lease_id, _, _ in held],
     )
-    said = set(held)
-    jobs: dict[str, str] = {row[0]: row[3] for row in rows if row[:3] in said}
+    held_leases = set(held)
+    jobs: dict[str, str] = {row[0]: row[3] for row in rows if row[:3] in held_leases}
     tx.execute("DELETE FROM leases WHERE id IN :ids", ids=list(jobs))
     return jobs, tx.rows(SUBSCRIPTIONS, yes=True)
 
@@ -119,10 +119,10 @@ def _endings(tx: Transaction, ended: Sequence[tuple[Settlement, str]]) -> list[E
                 )
             )  # fmt: skip
         elif (job := jobs.get(job_id)) is not None:
-            company = (job.webhook_url, job.group_id, job.schedule_id)
+            consequences = (job.webhook_url, job.group_id, job.schedule_id)
             endings.append(
                 Ending(
-                    run_id, worker_id, outcome, job_id, job.status, job.cancel_reason, *company, job,
+                    run_id, worker_id, outcome, job_id, job.status, job.cancel_reason, *consequences, job,
                     is_awaited=job.is_awaited,
                 )
             )  # fmt: skip
@@ -133,11 +133,11 @@ _SCHEDULE_ID = 3
 
 
 def _complete(tx: Transaction, job_ids: list[str]) -> list[Row]:
-    """Marks the jobs that are still RUNNING as COMPLETED; the rows of _COMPANY of these."""
+    """Marks the jobs that are still RUNNING as COMPLETED; the rows of _CONSEQUENCES of these."""
     if tx.dialect == "postgres":
-        return tx.rows(f"{_COMPLETE} RETURNING {_COMPANY}", now=tx.now, ids=job_ids)
+        return tx.rows(f"{_COMPLETE} RETURNING {_CONSEQUENCES}", now=tx.now, ids=job_ids)
     # Nobody writes in between, and RETURNING costs SQLite half as much again as the update.
-    rows = tx.rows(f"SELECT {_COMPANY} FROM jobs WHERE id IN :ids AND status = 'RUNNING'", ids=job_ids)
+    rows = tx.rows(f"SELECT {_CONSEQUENCES} FROM jobs WHERE id IN :ids AND status = 'RUNNING'", ids=job_ids)
     tx.execute(_COMPLETE, now=tx.now, ids=job_ids)
     return rows
 

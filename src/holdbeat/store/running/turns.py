@@ -84,8 +84,8 @@ def first_by_turn(
     unnamed = [row for row in first_of_lane(tx, resource, type_, WINDOW) if not row[PARTITION]]
     below = 101
     while len(turns.rows) < places:
-        found = tx.one(_PRIORITY, below=below, **lane)
-        priority = max([found[0]] if found else [], default=-1)
+        highest = tx.one(_PRIORITY, below=below, **lane)
+        priority = max([highest[0]] if highest else [], default=-1)
         priority = max([priority, *(row[0] for row in unnamed if row[0] < below)])
         if priority < 0:
             break
@@ -95,8 +95,8 @@ def first_by_turn(
             partitions = _in_turn(tx, last, {**lane, "priority": priority}, has_unnamed, most)
             if rated:
                 capacity.learn_rates(rates_of(tx, rated, partitions))
-            room = {each: capacity.free_for_jobs(resource, type_, each) for each in partitions}
-            able = [each for each in partitions if room[each] != 0]
+            room = {partition: capacity.free_for_jobs(resource, type_, partition) for partition in partitions}
+            able = [partition for partition in partitions if room[partition] != 0]
             if able or len(partitions) < most:
                 break
         turns.visited = partitions[-1] if partitions and not able else turns.visited
@@ -105,11 +105,11 @@ def first_by_turn(
         queues = _jobs(tx, able, priority, lane, rounds)
         queues[""] = [row for row in unnamed if row[0] == priority]
         for number in range(places):
-            for each in able:
-                free = room[each]
-                if number < len(queues.get(each, ())) and (free is None or number < free):
-                    turns.rows.append(queues[each][number])
-        if rounds < places and any(len(queues.get(each, ())) == rounds for each in able):
+            for name in able:
+                free = room[name]
+                if number < len(queues.get(name, ())) and (free is None or number < free):
+                    turns.rows.append(queues[name][number])
+        if rounds < places and any(len(queues.get(name, ())) == rounds for name in able):
             break  # there are more of this priority than were read: the next claim has them
     del turns.rows[places:]
     return turns
@@ -133,10 +133,10 @@ def _jobs(
     """The first jobs of each of these partitions."""
     level = {**lane, "priority": priority, "rounds": rounds}
     if tx.dialect == "sqlite":
-        return {each: tx.rows(_JOBS_OF_ONE, partition=each, **level) for each in partitions if each}
+        return {partition: tx.rows(_JOBS_OF_ONE, partition=partition, **level) for partition in partitions if partition}
     jobs: dict[str, list[Row]] = {}
     if any(partitions):
-        for row in tx.rows(_JOBS_OF_ALL, partitions=[(each,) for each in partitions if each], **level):
+        for row in tx.rows(_JOBS_OF_ALL, partitions=[(partition,) for partition in partitions if partition], **level):
             jobs.setdefault(row[PARTITION], []).append(row)
     return jobs
 

@@ -36,7 +36,7 @@ MEMORY = ":memory:"
 
 
 class FileIdentity:
-    """Notices that the file under our feet, its log or the log's index is not the one we opened.
+    """Notices that the file, its log or the log's index is not the one we opened.
 
     The index is looked at less often: without it nothing is lost before another process makes one of its own.
     """
@@ -99,7 +99,7 @@ def inode(path: str) -> tuple[int, int]:
 
 
 def connect(path: str) -> apsw.Connection:
-    """A connection with the house's settings. The file must exist."""
+    """A connection with the settings of every store. The file must exist."""
     return _settled(_reach(path))
 
 
@@ -141,7 +141,7 @@ def _settled(connection: apsw.Connection) -> apsw.Connection:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = OFF")
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA cache_size = -16384")
+    connection.execute("PRAGMA cache_size = -4096")
     connection.execute("PRAGMA journal_size_limit = 67108864")
     return connection
 

@@ -63,7 +63,7 @@ class OpenFile:
         if self._watch is not None:
             self._watch.end()
 
-    def disown(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child: closes all connections without a checkpoint, a lock, or a change of the file."""
         for connection in self._connections:
             with contextlib.suppress(apsw.Error):

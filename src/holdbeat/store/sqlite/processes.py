@@ -1,4 +1,4 @@
-"""Other processes on the same SQLite file: a queue for the write lock, signs of life, wake-ups.
+"""Other processes on the same SQLite file: the write lock, a lock file for each worker, wake-ups.
 
 Guards LEASE-05: the kernel drops a dead process's file lock, so its death is known at once. Wake-ups are
 datagrams and may be lost; whoever waits also polls.
@@ -27,21 +27,21 @@ from holdbeat.store.sqlite.locks import hold, is_held
 
 log = logging.getLogger("holdbeat.store")
 
-RING_EVERY_S = 0.005
+SEND_EVERY_S = 0.005
 BIND_TRIES = 10
 FOLDER_TICK_S = 0.02
 """More than a tick of the clock with which a file system marks changes."""
-TURN_LOOK_S = 0.0001
-TURN_LOOK_MAX_S = 0.001
-"""How long a process whose turn it is not waits between two looks: about as long as a commit takes."""
+LOCK_POLL_S = 0.0001
+LOCK_POLL_MAX_S = 0.001
+"""How long a process waits between two attempts to take the write lock: about as long as a commit takes."""
 
 
 class WriteLock:
-    """Processes take turns to write here, since SQLite's own lock lets those who wait sleep for far too long.
+    """A lock between processes that they hold while they write; SQLite's own makes waiting processes sleep too long.
 
-    A POSIX lock, because a child forked by a handler must not inherit it; that it ends when somebody here closes the
-    file costs only politeness, since SQLite has a lock of its own. It is asked for again and again rather than
-    waited for: nobody can be called back from waiting in the kernel for a process that was stopped as it wrote.
+    It is a POSIX lock, because a child forked by a handler must not inherit it. Closing any descriptor of the file
+    releases it; we then lose fairness only, since SQLite's own lock still protects the data. We poll for it: a wait in
+    the kernel for a process that was stopped while it wrote could not be ended.
     """
 
     def __init__(self, path: Path, patience_s: float) -> None:
@@ -69,10 +69,10 @@ class WriteLock:
     def _wait(self) -> None:
         monotonic = SystemClock().monotonic
         until = monotonic() + self._patience_s
-        pause_s = TURN_LOOK_S
+        pause_s = LOCK_POLL_S
         while True:
             time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, TURN_LOOK_MAX_S)
+            pause_s = min(pause_s * 1.5, LOCK_POLL_MAX_S)
             if self._take():
                 return
             if monotonic() >= until:
@@ -89,23 +89,23 @@ class WriteLock:
 
 
 class WorkerLocks:
-    """One locked file per worker, beside the store."""
+    """One locked file for each worker, beside the store. Its worker lives as long as it is locked."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, exist_ok=True)
         self._held: dict[str, int] = {}
-        self._is_missed = False
+        self._is_folder_missing = False
 
     def announce(self, worker_id: str) -> None:
         path = str(self._folder / worker_id)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Locked before it has its name: whoever finds an unlocked file there takes its owner for dead.
-        unborn = f"{self._folder}.{worker_id}"
-        descriptor = os.open(unborn, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        unnamed = f"{self._folder}.{worker_id}"
+        descriptor = os.open(unnamed, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         self._held[worker_id] = descriptor
         hold(descriptor)
-        os.rename(unborn, path)
+        os.rename(unnamed, path)
 
     def withdraw(self, worker_id: str) -> None:
         path = str(self._folder / worker_id)
@@ -115,9 +115,7 @@ class WorkerLocks:
         except FileNotFoundError:
             pass
         except OSError as error:
-            log.warning(
-                "the sign of life %s could not be removed (%s); recovery takes its worker for dead", path, error
-            )
+            log.warning("the lock file %s could not be removed (%s); recovery takes its worker for dead", path, error)
         descriptor = self._held.pop(worker_id, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -128,7 +126,7 @@ class WorkerLocks:
         except OSError:
             return False  # nobody can tell
         try:
-            # In this order. Withdrawn between our opening and our looking: it went in peace.
+            # In this order: a file that was withdrawn after we opened it means an orderly end.
             return not is_held(descriptor) and os.fstat(descriptor).st_nlink > 0
         except OSError:
             return False
@@ -139,21 +137,21 @@ class WorkerLocks:
         try:
             names = os.listdir(self._folder)
         except FileNotFoundError:
-            if not self._is_missed:
+            if not self._is_folder_missing:
                 log.error(
                     "The folder %s was deleted while it was in use. Until this process is started again, a dead worker "
                     "is noticed only when its lease has run out.",
                     self._folder,
                 )
-            self._is_missed = True
+            self._is_folder_missing = True
             return frozenset()
         except OSError:
             return frozenset()  # nobody can tell
-        self._is_missed = False
+        self._is_folder_missing = False
         return frozenset(name for name in names if self.is_known_dead(name))
 
-    def disown(self) -> None:
-        """In a forked child: the parent's signs of life are not its own, and must end with the parent."""
+    def after_fork_in_child(self) -> None:
+        """In a forked child: closes the parent's lock files, whose locks must end with the parent."""
         held, self._held = self._held, {}
         for descriptor in held.values():
             os.close(descriptor)
@@ -163,16 +161,16 @@ class Wakeups:
     """Wake-ups between processes: a datagram socket each, in a folder that all of them can find.
 
     The folder lies in the system's temporary directory, since a socket's path may not be long. There anybody can put
-    something in its place, so it is used only if it is ours alone, and only a dead socket is ever removed. A quiet
-    process rings at once; a busy one gathers what it has to tell, since its neighbours cannot use more.
+    something in its place, so it is used only if it is ours alone, and only a dead socket is ever removed. The first
+    wake-up is sent at once; those that follow within SEND_EVERY_S are sent together.
     """
 
-    def __init__(self, store_path: str, rung: Callable[[frozenset[str]], None]) -> None:
+    def __init__(self, store_path: str, on_wake: Callable[[frozenset[str]], None]) -> None:
         name = hashlib.blake2b(store_path.encode(), digest_size=8).hexdigest()
         self._base = os.path.join(tempfile.gettempdir(), f"holdbeat-{os.getuid()}")
         self._folder = os.path.join(self._base, name)
-        self._is_strange = False
-        self._rung = rung
+        self._is_foreign = False
+        self._on_wake = on_wake
         self._socket: socket.socket | None = None
         self._own: str | None = None
         self._others: list[str] = []
@@ -183,26 +181,26 @@ class Wakeups:
         self._sender.setblocking(False)
         self._lock = threading.Condition()  # of a kind that a signal handler may take again
         self._monotonic = SystemClock().monotonic
-        self._rung_at = 0.0
-        self._untold: set[str] = set()
-        self._ringer: threading.Thread | None = None
+        self._sent_at = 0.0
+        self._unsent: set[str] = set()
+        self._late_sender: threading.Thread | None = None
         self._is_closed = False
 
-    def answer(self) -> None:
+    def listen(self) -> None:
         """Begins to listen; until somebody here waits for something there is no need to."""
         with self._lock:
             if self._socket is not None:
                 return
             # A name is never used again: whoever finds a dead socket there takes it away.
             own = os.path.join(self._folder, f"{os.getpid()}-{secrets.token_hex(4)}")
-            bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            if not self._bind(bell, own):
-                bell.close()
-                return  # no bell here: polling finds the work
-            self._socket, self._own = bell, own
-        threading.Thread(target=self._listen, args=(bell,), name="holdbeat-doorbell", daemon=True).start()
+            receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            if not self._bind(receiver, own):
+                receiver.close()
+                return  # no wake-ups here: polling finds the work
+            self._socket, self._own = receiver, own
+        threading.Thread(target=self._receive, args=(receiver,), name="holdbeat-wakeups", daemon=True).start()
 
-    def _bind(self, bell: socket.socket, name: str) -> bool:
+    def _bind(self, receiver: socket.socket, name: str) -> bool:
         for _ in range(BIND_TRIES):
             try:
                 for folder in (self._base, self._folder):
@@ -213,7 +211,7 @@ class Wakeups:
                     os.chmod(self._base, 0o700)  # an older version left it open to be read
                 if not self._is_ours(os.lstat(self._folder)):
                     return False
-                bell.bind(name)
+                receiver.bind(name)
                 return True
             except (FileNotFoundError, FileExistsError):
                 continue  # somebody left just now and took the empty folder away
@@ -221,40 +219,40 @@ class Wakeups:
                 return False
         return False
 
-    def _listen(self, bell: socket.socket) -> None:
+    def _receive(self, receiver: socket.socket) -> None:
         while True:
             try:
-                message = bell.recv(512)
+                message = receiver.recv(512)
             except OSError:
                 return
             if message == b"!":
                 return
-            self._rung(frozenset(message.decode().split(",")))
+            self._on_wake(frozenset(message.decode().split(",")))
 
-    def ring(self, topics: Iterable[str]) -> None:
-        """Tells every other process, now or within RING_EVERY_S."""
+    def send(self, topics: Iterable[str]) -> None:
+        """Wakes every other process, now or within SEND_EVERY_S."""
         with self._lock:
-            if not self._has_neighbours():
+            if not self._has_receivers():
                 return
-            is_first = not self._untold
-            self._untold.update(topics)
-            if self._monotonic() - self._rung_at >= RING_EVERY_S:
+            is_first = not self._unsent
+            self._unsent.update(topics)
+            if self._monotonic() - self._sent_at >= SEND_EVERY_S:
                 self._send()
-            elif self._ringer is None:
-                self._ringer = threading.Thread(target=self._ring_later, name="holdbeat-ringer", daemon=True)
-                self._ringer.start()
+            elif self._late_sender is None:
+                self._late_sender = threading.Thread(target=self._send_later, name="holdbeat-late-wakeups", daemon=True)
+                self._late_sender.start()
             elif is_first:
                 self._lock.notify()
 
-    def _ring_later(self) -> None:
+    def _send_later(self) -> None:
         with self._lock:
             while not self._is_closed:
-                self._lock.wait_for(lambda: self._is_closed, RING_EVERY_S)
-                if self._untold:
+                self._lock.wait_for(lambda: self._is_closed, SEND_EVERY_S)
+                if self._unsent:
                     self._send()
-                self._lock.wait_for(lambda: self._is_closed or self._untold)
+                self._lock.wait_for(lambda: self._is_closed or self._unsent)
 
-    def _has_neighbours(self) -> bool:
+    def _has_receivers(self) -> bool:
         try:
             status = os.lstat(self._folder)
             changed_at = status.st_mtime_ns
@@ -264,9 +262,9 @@ class Wakeups:
                     self._seen_at, self._noticed_at = changed_at, now
                 # Who comes within the same tick of the file system's clock leaves no other mark on the folder.
                 self._is_settled = now - self._noticed_at > FOLDER_TICK_S
-                found = os.listdir(self._folder) if self._is_ours(status) else []
-                names = [os.path.join(self._folder, name) for name in found]
-                self._others = [name for name in names if name != self._own]
+                names = os.listdir(self._folder) if self._is_ours(status) else []
+                paths = [os.path.join(self._folder, name) for name in names]
+                self._others = [path for path in paths if path != self._own]
         except OSError:
             self._seen_at = -1  # whatever is there next time is looked at anew
             return False
@@ -277,20 +275,20 @@ class Wakeups:
         own = os.geteuid()
         if _owner_of(folder) == own and _owner_of(os.lstat(self._base)) == own:
             return True
-        if not self._is_strange:
+        if not self._is_foreign:
             log.warning(
                 "%s is not a folder of this user alone, so other processes on this store are not told of new work at "
                 "once: they find it by looking. Remove it, or set TMPDIR to a folder of this user.",
                 self._folder,
             )
-        self._is_strange = True
+        self._is_foreign = True
         return False
 
     def _send(self) -> None:
-        """A full or dead socket is nobody's loss."""
-        message = ",".join(sorted(self._untold)).encode()
-        self._untold.clear()
-        self._rung_at = self._monotonic()
+        """Sends to all; a full or dead socket is skipped, because its process polls as well."""
+        message = ",".join(sorted(self._unsent)).encode()
+        self._unsent.clear()
+        self._sent_at = self._monotonic()
         for other in self._others:
             try:
                 self._sender.sendto(message, other)
@@ -302,14 +300,14 @@ class Wakeups:
                 continue
 
     def close(self) -> None:
-        """Tells what is still untold, and listens no more."""
+        """Sends what is still unsent, and listens no more."""
         with self._lock:
             self._is_closed = True
             self._lock.notify()
-        if self._ringer is not None:
-            self._ringer.join()
+        if self._late_sender is not None:
+            self._late_sender.join()
         with self._lock:
-            if self._untold:
+            if self._unsent:
                 self._send()
             if self._socket is not None and self._own is not None:
                 with contextlib.suppress(OSError):
@@ -321,8 +319,8 @@ class Wakeups:
                 self._socket = None
             self._sender.close()
 
-    def disown(self) -> None:
-        """In a forked child: lets go of the sockets; their names and what is said there are the parent's."""
+    def after_fork_in_child(self) -> None:
+        """In a forked child: closes the sockets, whose names and messages are the parent's."""
         self._sender.close()
         if self._socket is not None:
             self._socket.close()

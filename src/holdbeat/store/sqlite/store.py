@@ -1,8 +1,8 @@
 """SqliteStore: one file, one writer at a time that shares its commits, readers beside it.
 
 Guards DEC-008: nobody is told "stored" before the fsync. All that waits when the writer thread turns to its queue
-goes into one transaction, each unit in a savepoint of its own; an idle store commits at once. Whoever holds the pen
-writes: the writer thread, or a thread that would only have waited for it.
+goes into one transaction, each unit in a savepoint of its own; an idle store commits at once. Whoever holds the write
+lock writes: the writer thread, or a thread that would only have waited for it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ commit costs the same for one write as for thirty."""
 
 READERS = 2
 """Readers of the server itself; reads of clients have as many of their own."""
-STILL_WITHIN_S = 15.0
-"""How long a fork waits for the work at hand; longer than that can wait for its turn."""
+FORK_WAIT_S = 15.0
+"""How long a fork waits for the work at hand; a write that waits for another process takes longer."""
 
 _left_open: dict[str, SqliteStore] = {}
 """Files with stores that a forked child must not open: what was under way in them at the fork cannot be undone here."""
@@ -83,15 +83,15 @@ class SqliteStore(PersistenceAdapter):
         if self.path in _left_open:
             raise forked()
         self._file = OpenFile(self.path, create=create, readers=len(self._reader_locks))
-        self._turn: WriteLock | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        self._life: WorkerLocks | None = None
-        self._doorbell: Wakeups | None = None
+        self._process_lock: WriteLock | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        self._worker_locks: WorkerLocks | None = None
+        self._wakeups: Wakeups | None = None
         if self.path != MEMORY:
             beside = Path(f"{self.path}-run")
             beside.mkdir(mode=0o700, exist_ok=True)
-            self._turn = WriteLock(beside / "write.lock", BUSY_TIMEOUT_MS / 1000)
-            self._life = WorkerLocks(beside / "workers")
-            self._doorbell = Wakeups(self.path, self.tell)
+            self._process_lock = WriteLock(beside / "write.lock", BUSY_TIMEOUT_MS / 1000)
+            self._worker_locks = WorkerLocks(beside / "workers")
+            self._wakeups = Wakeups(self.path, self.tell)
         self._threads = [threading.Thread(target=self._write_loop, name="holdbeat-writer", daemon=True)]
         if self.path != MEMORY:
             self._threads += [
@@ -155,26 +155,26 @@ class SqliteStore(PersistenceAdapter):
         return tx
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        if self._doorbell is not None:
-            self._doorbell.answer()
+        if self._wakeups is not None:
+            self._wakeups.listen()
         return super().listen(listener)
 
     def announce_alive(self, worker_id: str) -> None:
-        if self._life is not None:
+        if self._worker_locks is not None:
             try:
-                self._life.announce(worker_id)
+                self._worker_locks.announce(worker_id)
             except OSError as error:
                 raise translated_os(error, self.path) from error
 
     def withdraw_alive(self, worker_id: str) -> None:
-        if self._life is not None:
-            self._life.withdraw(worker_id)
+        if self._worker_locks is not None:
+            self._worker_locks.withdraw(worker_id)
 
     def is_known_dead(self, worker_id: str) -> bool:
-        return self._life is not None and self._life.is_known_dead(worker_id)
+        return self._worker_locks is not None and self._worker_locks.is_known_dead(worker_id)
 
     def known_dead(self) -> frozenset[str]:
-        return self._life.known_dead() if self._life is not None else frozenset()
+        return self._worker_locks.known_dead() if self._worker_locks is not None else frozenset()
 
     def close(self) -> None:
         if self._closed:
@@ -188,43 +188,43 @@ class SqliteStore(PersistenceAdapter):
             thread.join()
         with self._write_lock:
             self._file.close()
-        if isinstance(self._turn, WriteLock):
-            self._turn.close()
-        if self._doorbell is not None:
-            self._doorbell.close()
+        if isinstance(self._process_lock, WriteLock):
+            self._process_lock.close()
+        if self._wakeups is not None:
+            self._wakeups.close()
 
     # --- forks -------------------------------------------------------------------------------------------
 
-    def hold_still(self) -> None:
+    def before_fork(self) -> None:
         self._writing_threads.add(threading.get_ident())
         self._locks_held_for_fork = [
-            lock for lock in (self._write_lock, *self._reader_locks) if lock.acquire(timeout=STILL_WITHIN_S)
+            lock for lock in (self._write_lock, *self._reader_locks) if lock.acquire(timeout=FORK_WAIT_S)
         ]
 
-    def move_on(self) -> None:
-        stilled, self._locks_held_for_fork = self._locks_held_for_fork, []
-        for lock in stilled:
+    def after_fork_in_parent(self) -> None:
+        locks, self._locks_held_for_fork = self._locks_held_for_fork, []
+        for lock in locks:
             lock.release()
         self._writing_threads.discard(threading.get_ident())
 
-    def disown(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Closes the connections: while one is open here, SQLite takes the parent's locks for this process's own."""
-        super().disown()
+        super().after_fork_in_child()
         was_closed, self._closed = self._closed, True
         self._refused = forked()
         self._writing_threads.clear()
-        if self._life is not None:
-            self._life.disown()
+        if self._worker_locks is not None:
+            self._worker_locks.after_fork_in_child()
         if was_closed:
             return
         if len(self._locks_held_for_fork) == 1 + len(self._reader_locks):
-            self._file.disown()
+            self._file.after_fork_in_child()
         elif self.path != MEMORY:
             _left_open[self.path] = self
-        if isinstance(self._turn, WriteLock):
-            self._turn.close()
-        if self._doorbell is not None:
-            self._doorbell.disown()
+        if isinstance(self._process_lock, WriteLock):
+            self._process_lock.close()
+        if self._wakeups is not None:
+            self._wakeups.after_fork_in_child()
 
     # --- only SQLite has these ---------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class SqliteStore(PersistenceAdapter):
                     elif work.begin():
                         self._commit([work])
                 except BaseException:
-                    # Ctrl-C in the middle. What was not committed is not stored, and the neighbours get their turn.
+                    # Ctrl-C in the middle. What was not committed is not stored, and others can write.
                     self._roll_back()
                     raise
         finally:
@@ -289,7 +289,7 @@ class SqliteStore(PersistenceAdapter):
             _fail(works, self._refused)
             return
         try:
-            with self._turn:
+            with self._process_lock:
                 self._file.check()
                 writer = self._file.writer
                 if writer.in_transaction:
@@ -302,20 +302,20 @@ class SqliteStore(PersistenceAdapter):
         except Exception as error:
             self._give_up(works, error)
             return
-        # First whoever can begin something: a caller who has the interpreter's lock back does not soon give it away.
+        # Wake-ups before replies: a caller that gets its reply takes the interpreter's lock and keeps it for a while.
         if batch.wakes:
             self._wake(frozenset(batch.wakes))
         reply(batch.answers)
         if batch.committed:
-            self.witnessed(batch.committed)
+            self.report_commit(batch.committed)
 
     def _wake(self, topics: frozenset[str]) -> None:
-        if self._doorbell is not None:
-            self._doorbell.ring(topics)
+        if self._wakeups is not None:
+            self._wakeups.send(topics)
         self.tell(topics)
 
     def _give_up(self, works: list[Work], error: Exception) -> None:
-        """Nothing of this transaction is stored; everyone in it hears why."""
+        """Nothing of this transaction is stored; every call in it fails with the reason."""
         self._roll_back()
         answer: Exception = error
         if isinstance(error, apsw.Error):
@@ -333,18 +333,18 @@ class SqliteStore(PersistenceAdapter):
         with contextlib.suppress(apsw.Error):
             if self._file.writer.in_transaction:
                 self._file.writer.execute("ROLLBACK")
-        self._turn.__exit__(None, None, None)
+        self._process_lock.__exit__(None, None, None)
 
     # --- the readers -------------------------------------------------------------------------------------
 
     def _read_loop(
-        self, works: queue.SimpleQueue[Work | None], rest: threading.Lock, connection: apsw.Connection
+        self, works: queue.SimpleQueue[Work | None], lock: threading.Lock, connection: apsw.Connection
     ) -> None:
         while (work := works.get()) is not None:
             if not work.begin():
                 continue
             try:
-                with rest:
+                with lock:
                     self._file.check()
                     connection.execute("BEGIN")
                     try:
@@ -358,7 +358,7 @@ class SqliteStore(PersistenceAdapter):
                 if isinstance(answer, StoreRefused):
                     self._refused = answer
                     # Not for ever: who waits for this answer may be a signal handler that interrupted a writer.
-                    if self._write_lock.acquire(timeout=STILL_WITHIN_S):
+                    if self._write_lock.acquire(timeout=FORK_WAIT_S):
                         try:
                             self._file.record_refusal(answer, self.clock.now())
                         finally:

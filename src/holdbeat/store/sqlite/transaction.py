@@ -103,8 +103,8 @@ class SqliteTransaction(Transaction):
                 varied[name] = column
         shared, names, width = tuple(fixed), tuple(varied), len(varied)
         values: list[Any] = [None] * (count * width)
-        for number, given in enumerate(varied.values()):
-            values[number::width] = given
+        for number, column_values in enumerate(varied.values()):
+            values[number::width] = column_values
         done = 0
         for size in _CHUNKS:
             while count - done >= size:

@@ -119,17 +119,17 @@ _FIRST_OF_ALL = (
 def _due(tx: Transaction, hosts: Sequence[str], per_host: int) -> list[tuple[int, datetime, str, str]]:
     """The first that are due for each host, with their rank there. One journey on PostgreSQL, a seek each on SQLite."""
     if tx.dialect == "sqlite":
-        found = [
+        rows = [
             (*row, host)
             for host in hosts
             for row in tx.rows(_FIRST_OF_HOST.format(host=":host"), host=host, now=tx.now, count=per_host)
         ]
     else:
         table = [(host,) for host in hosts]
-        found = tx.rows(_FIRST_OF_ALL, hosts=table, now=tx.now, count=per_host) if hosts else []
+        rows = tx.rows(_FIRST_OF_ALL, hosts=table, now=tx.now, count=per_host) if hosts else []
     ranks: Counter[str] = Counter()
     due = []
-    for next_attempt_at, delivery_id, host in found:
+    for next_attempt_at, delivery_id, host in rows:
         due.append((ranks[host], tx.instant(next_attempt_at), delivery_id, host))
         ranks[host] += 1
     return due
@@ -233,11 +233,11 @@ def list_deliveries(
     if (last := cursors.read(cursor, str)) is not None:
         where.append("id < :last")
         params["last"] = last[0]
-    found = tx.rows(
+    rows = tx.rows(
         f"SELECT {_DELIVERY} FROM deliveries WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT :limit", **params
     )
-    items = [delivery_of(tx, row) for row in found[:count]]
-    return Page(items, cursors.write(items[-1].id) if len(found) > count else None)
+    items = [delivery_of(tx, row) for row in rows[:count]]
+    return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
 
 
 def _is_locked(tx: Transaction, delivery: Delivery) -> bool:

@@ -54,9 +54,9 @@ def list_webhooks(tx: Transaction, *, limit: int | None = None, cursor: str | No
     where = "1 = 1"
     if (last := cursors.read(cursor, str)) is not None:
         where, params["last"] = "id < :last", last[0]
-    found = tx.rows(f"SELECT {_WEBHOOK} FROM webhooks WHERE {where} ORDER BY id DESC LIMIT :limit", **params)
-    items = [_webhook_of(tx, row) for row in found[:count]]
-    return Page(items, cursors.write(items[-1].id) if len(found) > count else None)
+    rows = tx.rows(f"SELECT {_WEBHOOK} FROM webhooks WHERE {where} ORDER BY id DESC LIMIT :limit", **params)
+    items = [_webhook_of(tx, row) for row in rows[:count]]
+    return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
 
 
 def patch_webhook(tx: Transaction, webhook_id: str, changes: Mapping[str, Any], version: int | None = None) -> Webhook:
@@ -140,15 +140,15 @@ class ServerSecret:
 
 def server_secret(tx: Transaction) -> ServerSecret:
     """The server's own secret, made when it is first needed."""
-    found = _server_secret_rows(tx)
-    if SERVER_SECRET not in found:
+    stored = _server_secret_rows(tx)
+    if SERVER_SECRET not in stored:
         meta.put_if_absent(tx, SERVER_SECRET, new_secret(secrets.token_bytes(32)))
-        found = _server_secret_rows(tx)
-    if _ROTATED not in found:
-        return ServerSecret((found[SERVER_SECRET],))
-    rotated_at = from_iso(found[_ROTATED])
+        stored = _server_secret_rows(tx)
+    if _ROTATED not in stored:
+        return ServerSecret((stored[SERVER_SECRET],))
+    rotated_at = from_iso(stored[_ROTATED])
     # Rotated like the secret of a subscription: the rule about the day is written there.
-    as_webhook = Webhook("", "", found[SERVER_SECRET], rotated_at, (), found[_PREVIOUS], rotated_at)
+    as_webhook = Webhook("", "", stored[SERVER_SECRET], rotated_at, (), stored[_PREVIOUS], rotated_at)
     return ServerSecret(signing_secrets(as_webhook, now=tx.now), rotated_at)
 
 
@@ -178,8 +178,8 @@ def webhooks_by_id(tx: Transaction, ids: Collection[str]) -> dict[str, Webhook]:
     """Several subscriptions at once; unknown ids are left out."""
     if not ids:
         return {}
-    found = tx.rows(f"SELECT {_WEBHOOK} FROM webhooks WHERE id IN :ids", ids=sorted(ids))
-    return {row[0]: _webhook_of(tx, row) for row in found}
+    rows = tx.rows(f"SELECT {_WEBHOOK} FROM webhooks WHERE id IN :ids", ids=sorted(ids))
+    return {row[0]: _webhook_of(tx, row) for row in rows}
 
 
 def _row(tx: Transaction, webhook_id: str, lock: str = "") -> Sequence[Any]:

@@ -10,7 +10,7 @@ function choose(row) {
   row.focus();
 }
 
-function neighbour(row, step) {
+function adjacentRow(row, step) {
   const all = rows();
   return all[all.indexOf(row) + step];
 }
@@ -58,7 +58,7 @@ function move(row, body, place) {
 }
 
 function step(row, direction) {
-  const other = neighbour(row, direction);
+  const other = adjacentRow(row, direction);
   if (!other) return;
   if (other.dataset.priority !== row.dataset.priority) {
     toast("A job moves only within its priority.", true);
@@ -82,8 +82,8 @@ function onKey(event) {
     if (canMove && (key === "ArrowUp" || key === "ArrowDown")) { event.preventDefault(); step(row, key === "ArrowUp" ? -1 : 1); }
     return;
   }
-  if (key === "j" || (row && key === "ArrowDown")) { event.preventDefault(); choose(row ? neighbour(row, 1) : rows()[0]); }
-  else if (key === "k" || (row && key === "ArrowUp")) { event.preventDefault(); choose(row ? neighbour(row, -1) : rows()[0]); }
+  if (key === "j" || (row && key === "ArrowDown")) { event.preventDefault(); choose(row ? adjacentRow(row, 1) : rows()[0]); }
+  else if (key === "k" || (row && key === "ArrowUp")) { event.preventDefault(); choose(row ? adjacentRow(row, -1) : rows()[0]); }
   else if (row && key === "Enter" && event.target === row) location.assign(`/ui/jobs/${row.dataset.job}`);
   else if (canMove && key === "J") { event.preventDefault(); step(row, 1); }
   else if (canMove && key === "K") { event.preventDefault(); step(row, -1); }

@@ -110,8 +110,8 @@ CREATE TABLE leases (
     id text COLLATE "C" PRIMARY KEY NOT NULL,
     job_id text COLLATE "C",
     reservation_id text COLLATE "C",
-    worker_id text COLLATE "C" NOT NULL,
-    slot bigint NOT NULL,
+    worker_id text COLLATE "C",
+    slot bigint,
     resource text COLLATE "C" NOT NULL,
     type text COLLATE "C" NOT NULL,
     fence bigint NOT NULL,
@@ -120,11 +120,15 @@ CREATE TABLE leases (
     expires_at timestamptz NOT NULL,
     partition text COLLATE "C" NOT NULL DEFAULT '',
     number bigint,
-    UNIQUE (worker_id, slot),
+    use bigint NOT NULL DEFAULT 0,
+    UNIQUE (worker_id, slot, use),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 -- number: that of the slot within its resource, where a limit gives the resource slots.
+-- use: how often its worker had used the slot before. A slot that its worker takes to be free and that is held after all
+-- is refused; and no key comes twice, because PostgreSQL looks at every dead row with the key of a new one for as long as
+-- any snapshot could see them.
 CREATE UNIQUE INDEX leases_number ON leases (resource, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
 
@@ -254,10 +258,17 @@ CREATE TABLE direct_reservations (
     worker_id text COLLATE "C",
     fence bigint,
     cancel_requested_at timestamptz,
-    partition text COLLATE "C" NOT NULL DEFAULT ''
+    partition text COLLATE "C" NOT NULL DEFAULT '',
+    kind text COLLATE "C" NOT NULL DEFAULT 'direct' CHECK (kind IN ('direct', 'slot', 'gate')),
+    title text COLLATE "C" NOT NULL DEFAULT '',
+    client text COLLATE "C",
+    ttl_s double precision,
+    number bigint
 );
 CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
 CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX direct_reservations_held ON direct_reservations (type, finished_at)
+    WHERE kind <> 'direct' AND granted_at IS NOT NULL AND finished_at IS NOT NULL;
 
 CREATE TABLE webhooks (
     id text COLLATE "C" PRIMARY KEY NOT NULL,

@@ -171,8 +171,8 @@ CREATE TABLE leases (
     id TEXT PRIMARY KEY NOT NULL,
     job_id TEXT,
     reservation_id TEXT,
-    worker_id TEXT NOT NULL,
-    slot INTEGER NOT NULL,
+    worker_id TEXT,
+    slot INTEGER,
     resource TEXT NOT NULL,
     type TEXT NOT NULL,
     fence INTEGER NOT NULL,
@@ -181,11 +181,15 @@ CREATE TABLE leases (
     expires_at TEXT NOT NULL,
     partition TEXT NOT NULL DEFAULT '',
     number INTEGER,
-    UNIQUE (worker_id, slot),
+    use INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (worker_id, slot, use),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITHOUT ROWID;
 
 -- number: that of the slot within its resource, where a limit gives the resource slots.
+-- use: how often its worker had used the slot before. A slot that its worker takes to be free and that is held after all
+-- is refused; and no key comes twice, because PostgreSQL looks at every dead row with the key of a new one for as long as
+-- any snapshot could see them.
 CREATE UNIQUE INDEX leases_number ON leases (resource, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
 
@@ -326,10 +330,17 @@ CREATE TABLE direct_reservations (
     worker_id TEXT,
     fence INTEGER,
     cancel_requested_at TEXT,
-    partition TEXT NOT NULL DEFAULT ''
+    partition TEXT NOT NULL DEFAULT '',
+    kind TEXT NOT NULL DEFAULT 'direct' CHECK (kind IN ('direct', 'slot', 'gate')),
+    title TEXT NOT NULL DEFAULT '',
+    client TEXT,
+    ttl_s REAL,
+    number INTEGER
 );
 CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
 CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX direct_reservations_held ON direct_reservations (type, finished_at)
+    WHERE kind <> 'direct' AND granted_at IS NOT NULL AND finished_at IS NOT NULL;
 
 CREATE TABLE webhooks (
     id TEXT PRIMARY KEY NOT NULL,
