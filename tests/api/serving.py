@@ -92,6 +92,12 @@ async def asks(ctx: Context) -> str:
     return answer
 
 
+async def stepped(ctx: Context) -> str:
+    first = await ctx.step("first", lambda: "one")
+    second = await ctx.step("second", lambda: "two")
+    return f"{first} {second}"
+
+
 def open_gate(gate: str) -> None:
     """Lets a `hold` job end, also one that has not begun yet."""
     GATES.setdefault(gate, threading.Event()).set()
@@ -111,6 +117,7 @@ def job_types() -> list[JobType]:
         JobType.from_function(draw),
         JobType.from_function(chat),
         JobType.from_function(asks, retries=0),
+        JobType.from_function(stepped),
         JobType.from_function(echo, "story"),
         http_job_type(outbound),
         shell_job_type(allowed=True),

@@ -26,6 +26,16 @@ def signal(backend: Backend, job_id: str, name: str, payload: str | None, as_jso
     show(sent, lambda signal: [f"Signal {signal['name']} number {signal['number']} is sent."], as_json=as_json)
 
 
+@click.command(epilog=example("holdbeat rerun JOB --from-step embed"))
+@click.argument("job_id", metavar="JOB")
+@click.option("--from-step", metavar="NAME", help="Begin at this step, with copies of those kept before it.")
+@JSON
+@reaching
+def rerun(backend: Backend, job_id: str, from_step: str | None, as_json: bool) -> None:
+    """Run the chain of a JOB once more, as a new one: from its start, or from a step."""
+    show(backend.rerun_job(job_id, from_step=from_step), lambda job: [job["id"]], as_json=as_json)
+
+
 @click.command(epilog=example("holdbeat questions"))
 @JSON
 @reaching

@@ -88,6 +88,9 @@ def show_job(
         children = backend.list_jobs(parent_id=job["root_id"], limit=CHILDREN_SHOWN)["items"]
         if children:
             job["children"] = [{name: child[name] for name in ("id", "type", "status")} for child in children]
+        steps = backend.list_steps(job_id)["items"]
+        if steps:
+            job["steps"] = [f"{step['name']} ({step['duration_s']:.3g} s)" for step in steps]
         if with_events:
             job["events"] = backend.job_events(job_id)["items"]
         return job

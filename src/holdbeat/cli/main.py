@@ -29,6 +29,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "answer": ("holdbeat.cli.durable:answer", "Answer a question."),
         "graph": ("holdbeat.cli.graph:graph", "Print what a job depends on and what depends on it."),
         "steps": ("holdbeat.cli.durable:steps", "List the steps that a job's chain has kept."),
+        "rerun": ("holdbeat.cli.durable:rerun", "Run a chain that has ended once more, from a step."),
         "retry": ("holdbeat.cli.jobs:retry", "Retry jobs."),
         "move": ("holdbeat.cli.jobs:move", "Move a QUEUED job within its priority."),
         "explain": ("holdbeat.cli.jobs:explain", "Explain why a job or a direct request waits, runs or ended."),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MODULES = {
     "submitting": ("submit_job", "submit_jobs"),
     "jobs": (
-        "list_jobs", "get_job", "update_job", "cancel_job", "cancel_jobs", "retry_job",
+        "list_jobs", "get_job", "update_job", "cancel_job", "cancel_jobs", "retry_job", "rerun_job",
         "move_job", "explain_job", "job_events", "get_logs",
     ),
     "durable": ("list_steps", "send_signal", "get_graph", "list_questions", "answer_question"),

@@ -24,7 +24,7 @@ from holdbeat.operations.checks import (
     several,
 )
 from holdbeat.operations.operation import OperationContext, reads, writes
-from holdbeat.store.jobs import bulk, cancel, edit_job, manual_retry
+from holdbeat.store.jobs import bulk, cancel, edit_job, manual_retry, rerun
 from holdbeat.store.queue import move
 from holdbeat.store.reads import list_jobs as job_lists
 from holdbeat.store.reads.event_log import events_of_job
@@ -125,6 +125,16 @@ def retry_job(
     is_fresh = steps == "fresh"
     retry = manual_retry.retry_job(tx, job_id, is_fresh=is_fresh, from_step=from_step)
     return job_json(retry)
+
+
+@writes
+def rerun_job(tx: Transaction, context: OperationContext, job_id: str, *, from_step: str | None = None) -> Any:
+    """Run a chain that has ended once more, from its start or from a step: a new chain with copies of the steps kept
+    before that one."""
+    if from_step is not None and not isinstance(from_step, str):
+        raise Invalid("from_step is the name of a step.", code="invalid_text", field="from_step")
+    guard_shell_retry(tx, context, existing_id(job_id, "job"))
+    return job_json(rerun.rerun_job(tx, job_id, from_step))
 
 
 @writes

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, TypedDict
 
-from holdbeat.schemas.base import Id, Instant, JsonObject, Keywords, request
+from holdbeat.schemas.base import Id, Instant, JsonObject, Keywords, Name, request
 
 
 @request(payload={"by": "ann"})
@@ -43,3 +43,10 @@ class Question(TypedDict):
 @request(answer="yes")
 class AnswerRequest(TypedDict):
     answer: Annotated[Any, Keywords({"description": "JSON of up to 256 KB."})]
+
+
+@request(from_step="embed")
+class RerunRequest(TypedDict, total=False):
+    """The step to begin at; left out, the chain is run again from its start."""
+
+    from_step: Name | None

@@ -11,6 +11,7 @@ from holdbeat.domain.redaction import REDACTED
 from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, question_json, reservation_json
 from holdbeat.observe.explain import explain_job
 from holdbeat.observe.explain_reservation import explain_reservation
+from holdbeat.store.durable.steps import list_steps
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.queue.groups import group_name, load_group, member_counts
 from holdbeat.store.queue.job_types import list_types
@@ -27,6 +28,7 @@ from holdbeat.store.running.run_output import list_artifacts
 from holdbeat.store.schedules.schedules import find_schedule
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
+from holdbeat.web.charts import step_bars
 from holdbeat.web.event_sentences import sentences
 from holdbeat.web.forms import offered_types
 from holdbeat.web.graph import DRAWN_MAX, drawn_graph
@@ -92,6 +94,7 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "explanation": explanation,
         # What the sentence on top says already is not said again.
         "more": [reason for reason in explanation["reasons"][1:] if reason["detail"] not in explanation["summary"]],
+        "steps": step_bars(list_steps(tx, job.chain_id)),
         "questions": [question_json(question) for question in open_questions(tx, job.chain_id)],
         "children": [job_json(child) for child in _children(tx, job)],
         "graph": drawn_graph(graph_of(tx, job.id, DRAWN_MAX)),

@@ -14,7 +14,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.operations import durable, groups, jobs, queue, runs, submitting, templates
 from holdbeat.schemas.base import CancelRequest, Items, Page
 from holdbeat.schemas.dependencies import JobGraph
-from holdbeat.schemas.durable import AnswerRequest, Question, Signal, SignalRequest, Step
+from holdbeat.schemas.durable import AnswerRequest, Question, RerunRequest, Signal, SignalRequest, Step
 from holdbeat.schemas.jobs import (
     BulkCancelRequest,
     BulkResult,
@@ -135,6 +135,10 @@ job_routes.operation(
 )  # fmt: skip
 job_routes.operation(
     "POST", "/api/jobs/{id}/retry", jobs.retry_job, body=RetryRequest, body_optional=True, answers={201: Job},
+    refuses=(409,),
+)  # fmt: skip
+job_routes.operation(
+    "POST", "/api/jobs/{id}/rerun", jobs.rerun_job, body=RerunRequest, body_optional=True, answers={201: Job},
     refuses=(409,),
 )  # fmt: skip
 job_routes.operation("POST", "/api/jobs/{id}/move", jobs.move_job, body=MoveRequest, answers={200: Job}, refuses=(409,))

@@ -148,6 +148,12 @@ class Jobs(Transport):
         job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/retry", body=body or None)
         return job
 
+    def rerun_job(self, job_id: str, *, from_step: str | None = None) -> Job:
+        """Runs a chain that has ended once more, from its start or from a step: a new chain with copies of the steps
+        kept before that one."""
+        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/rerun", body=_sent(from_step=from_step))
+        return job
+
     def move_job(
         self, job_id: str, *, before: str | None = None, after: str | None = None, to: str | int | None = None
     ) -> Job:
