@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from holdbeat.actors import this_program
 from holdbeat.domain.clock import iso
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
@@ -95,6 +96,7 @@ def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) ->
         fields["ref"] = refs[id(call)]
     submission = Submission.read(fields)
     submission.trace = current_traceparent()
+    submission.actor = this_program()
     return submission
 
 

@@ -197,6 +197,8 @@ class Submission:
     """The first job of the chain whose handler submits it."""
     is_detached: bool = False
     is_awaited: bool = False
+    actor: str | None = None
+    """Who submits it."""
 
     @staticmethod
     def read(fields: Mapping[str, Any], *, place: str = "") -> Submission:
@@ -352,6 +354,7 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         scheduled_for=schedule.get("scheduled_for"),
         hold=Hold.BLOCKED if after else submission.hold,
         trace=submission.trace,
+        actor=submission.actor,
         partition=_partition(submission, params, below),
         on_upstream=submission.own.get("on_upstream", OnUpstream.CANCEL) if after else None,
         unique_key=submission.own.get("unique_key"),

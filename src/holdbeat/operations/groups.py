@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @writes
 def create_group(tx: Transaction, context: OperationContext, request: Mapping[str, Any]) -> Any:
     """Submit several jobs as a group: one after the other, or side by side."""
-    from holdbeat.operations.submitting import guard_shell, read_submission, read_submissions
+    from holdbeat.operations.submitting import guard_submissions, read_submission, read_submissions
     from holdbeat.store.jobs.submit import Then, submit_group
 
     fields = checks.checked_fields(
@@ -37,8 +37,7 @@ def create_group(tx: Transaction, context: OperationContext, request: Mapping[st
     if fields.get("then") is not None:
         when = checks.check_choice(ThenWhen, fields.get("then_when", ThenWhen.COMPLETED), "then_when")
         then = Then(read_submission(context, fields["then"], place="then."), when)
-    if not context.is_admin:
-        guard_shell(tx, [*submissions, *([then.submission] if then else [])])
+    guard_submissions(tx, context, [*submissions, *([then.submission] if then else [])])
     return group_json(*submit_group(tx, name, mode, on_failure, submissions, then))
 
 
