@@ -11,7 +11,7 @@ from typing import Any
 from holdbeat.api.problem import status_of
 from holdbeat.client import Client, ProblemError
 from holdbeat.domain.errors import HoldbeatError
-from tests.api.serving import FAR, open_gate
+from tests.api.serving import FAR, eventually, open_gate
 
 UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
 NO_SUCH = "nonsense"
@@ -108,6 +108,16 @@ def _method(world: World, name: str) -> Any:
 LATER_GROUP = {"mode": "parallel", "jobs": [{"type": "echo", "not_before": FAR}]}
 
 
+def _answer_a_question(world: World) -> Any:
+    job_id = world.backend.submit_job({"type": "asks"})["id"]
+    question = eventually(
+        lambda: next((each for each in world.backend.list_questions()["items"] if each["job_id"] == job_id), None)
+    )
+    answered = world.backend.answer_question(question["id"], "yes")
+    # Who answered is another one on a store than over HTTP, but is on record.
+    return {**answered, "answered_by": answered["answered_by"] is not None}
+
+
 def cases() -> list[tuple[str, Call]]:
     """The calls in their order, each with the operation that it is about."""
     return [
@@ -194,6 +204,7 @@ def _jobs() -> list[tuple[str, Call]]:
         ("rerun_job", on("later", "rerun_job")),
         ("rerun_job", ask("rerun_job", UNKNOWN)),
         ("list_questions", ask("list_questions")),
+        ("answer_question", _answer_a_question),
         ("answer_question", ask("answer_question", UNKNOWN, "yes")),
         ("answer_question", ask("answer_question", NO_SUCH, "yes")),
         ("get_graph", on("later", "get_graph")),

@@ -178,7 +178,9 @@ def _report(life: Life, taken: Claim) -> None:
     life.store.write_sync(store_artifact, ArtifactEntry(*fence, "inside", len(content), digest, data=content))
     job = job_of_claim(taken)
     life.store.write_sync(keep_step, StepEntry(*fence, job.chain_id, "crawl", dumps({"text": ODD_TEXT}), now, 0.25))
-    life.store.write_sync(ask_question, Asked(*fence, job.id, job.chain_id, "$ask:1", ODD_TEXT, ["yes", ODD_TEXT]))
+    life.store.write_sync(
+        ask_question, Asked(*fence, job.id, job.chain_id, "$ask:1", f"{ODD_LINE}\n{ODD_LINE}", ["yes", ODD_TEXT])
+    )
     life.store.write_sync(send_signal, job.id, "approved", {"by": ODD_TEXT}, "somebody")
 
 

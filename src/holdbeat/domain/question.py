@@ -36,7 +36,9 @@ class Question:
 
 def check_question(question: Any, choices: Any, schema: Any) -> None:
     """Refuses a question that could not be shown or answered."""
-    check_text(question, "question", LONGEST_QUESTION)
+    # It may have several lines.
+    lines = question.replace("\n", " ") if isinstance(question, str) else question
+    check_text(lines, "question", LONGEST_QUESTION)
     if choices is not None and (not isinstance(choices, Sequence) or isinstance(choices, str) or not choices):
         raise Invalid("choices must be a list with at least one answer.", code="invalid_question", field="choices")
     if choices is not None and len(choices) > MOST_CHOICES:
