@@ -1,6 +1,6 @@
 """What a chain of jobs keeps: steps and signals."""
 
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from holdbeat.schemas.base import Id, Instant, JsonObject, Keywords, Name, request
 
@@ -49,4 +49,12 @@ class AnswerRequest(TypedDict):
 class RerunRequest(TypedDict, total=False):
     """The step to begin at; left out, the chain is run again from its start."""
 
+    from_step: Name | None
+
+
+@request(steps="fresh")
+class RetryRequest(TypedDict, total=False):
+    """What becomes of the steps that the chain has kept: all stay, all go, or one goes with those kept after it."""
+
+    steps: Literal["keep", "fresh"] | None
     from_step: Name | None

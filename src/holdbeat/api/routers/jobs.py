@@ -14,7 +14,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.operations import durable, groups, jobs, queue, runs, submitting, templates
 from holdbeat.schemas.base import CancelRequest, Items, Page
 from holdbeat.schemas.dependencies import JobGraph
-from holdbeat.schemas.durable import AnswerRequest, Question, RerunRequest, Signal, SignalRequest, Step
+from holdbeat.schemas.durable import AnswerRequest, Question, RerunRequest, RetryRequest, Signal, SignalRequest, Step
 from holdbeat.schemas.jobs import (
     BulkCancelRequest,
     BulkResult,
@@ -35,7 +35,6 @@ from holdbeat.schemas.jobs import (
     QueuePage,
     ReorderRequest,
     ResumeRequest,
-    RetryRequest,
     TemplateChange,
     TemplateRequest,
 )
