@@ -18,6 +18,7 @@ __all__ = [
     "App",
     "AsyncClient",
     "Cancelled",
+    "ChildFailed",
     "Client",
     "Context",
     "HoldbeatError",
@@ -44,6 +45,7 @@ _HOMES = {
     "Policy": "holdbeat.domain.policy",
     "Work": "holdbeat.domain.policy",
     "RateLimited": "holdbeat.handlers.context",
+    "ChildFailed": "holdbeat.handlers.child_calls",
     "SignalTimeout": "holdbeat.handlers.waits",
     "Skip": "holdbeat.handlers.context",
     "SyncContext": "holdbeat.handlers.context",
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from holdbeat.domain.errors import HoldbeatError
     from holdbeat.domain.job import RetryPolicy
     from holdbeat.domain.policy import Policy, Work
+    from holdbeat.handlers.child_calls import ChildFailed
     from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, RateLimited, Skip, SyncContext
     from holdbeat.handlers.waits import SignalTimeout
     from holdbeat.job_handle import JobHandle

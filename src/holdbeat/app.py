@@ -21,7 +21,7 @@ from holdbeat.app_store import AppStore
 from holdbeat.client.slot_loan import SlotLoan
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
-from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
+from holdbeat.domain.group import GroupMode, JobGroup, OnFailure, ThenWhen
 from holdbeat.domain.limit import limit_of
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.schedule import Schedule
@@ -39,7 +39,7 @@ from holdbeat.pending_job import (
 )
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import send_signal
-from holdbeat.store.jobs.submit import submit, submit_group
+from holdbeat.store.jobs.submit import submit, submit_group, submit_group_with_then
 from holdbeat.store.queue.templates import save_template
 from holdbeat.store.schedules.schedules import save_named_schedule
 
@@ -199,10 +199,20 @@ class App(AppStore):
         name: str | None = None,
         mode: str = "sequential",
         on_failure: str = "stop",
+        then: PendingJob | None = None,
+        then_when: str = "completed",
     ) -> tuple[JobGroup, list[JobHandle]]:
-        """Stores several jobs with a common fate."""
+        """Stores several jobs with a common fate.
+
+        `then` is a job that runs when the group has ended: `always`, or only if it has `completed`. Its handler reads
+        the results of the members as `ctx.upstream["group"]`.
+        """
         policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
-        store, (group, jobs) = await self._submit(calls, submit_group, name, *policy)
+        if then is not None:
+            when = choice(ThenWhen, then_when, "then_when")
+            store, (group, jobs) = await self._submit([*calls, then], submit_group_with_then, name, *policy, when)
+        else:
+            store, (group, jobs) = await self._submit(calls, submit_group, name, *policy)
         return group, [JobHandle(store, job) for job in jobs]
 
     def group_sync(
@@ -212,10 +222,16 @@ class App(AppStore):
         name: str | None = None,
         mode: str = "sequential",
         on_failure: str = "stop",
+        then: PendingJob | None = None,
+        then_when: str = "completed",
     ) -> tuple[JobGroup, list[JobHandle]]:
         """`group` for programs without an event loop."""
         policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
-        store, (group, jobs) = self._submit_sync(calls, submit_group, name, *policy)
+        if then is not None:
+            when = choice(ThenWhen, then_when, "then_when")
+            store, (group, jobs) = self._submit_sync([*calls, then], submit_group_with_then, name, *policy, when)
+        else:
+            store, (group, jobs) = self._submit_sync(calls, submit_group, name, *policy)
         return group, [JobHandle(store, job) for job in jobs]
 
     async def template(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from holdbeat.domain.duration import Duration
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import RetryPolicy
+from holdbeat.handlers.child_calls import name_function
 from holdbeat.handlers.job_type import JobType
 from holdbeat.pending_job import refuse_unknown_options
 
@@ -84,6 +85,7 @@ class JobTypeRegistry:
                 self._types[name] = job_type
             if job_type.function is not None:
                 self._by_function[job_type.function] = job_type
+                name_function(job_type.function, job_type.name)
             self._types_changed(job_type)
 
     def type_name(self, target: Callable[..., Any] | str) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from holdbeat.actors import this_program
+from holdbeat.domain.clock import iso
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import JobGroup
+from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.schema import near_matches
 from holdbeat.domain.submission import Submission
 from holdbeat.store.tracing import current_traceparent
@@ -21,7 +24,7 @@ OPTIONS = frozenset(
     {
         "priority", "resource", "not_before", "delay", "timeout", "key", "labels", "webhook_url", "retries",
         "cancel_grace", "connection", "partition", "title", "weight", "preempt", "after", "on_upstream",
-        "unique_key", "unique_while", "on_duplicate", "max_wait", "expires_at", "expires_in",
+        "unique_key", "unique_while", "on_duplicate", "max_wait", "expires_at", "expires_in", "detached",
     }
 )  # fmt: skip
 
@@ -49,6 +52,23 @@ class PendingJob:
     options: Mapping[str, Any]
     template: str | None = None
 
+    def as_request(self) -> dict[str, Any]:
+        """The job as the body of a request, for the child of a handler."""
+        request = {
+            name: _plain(value)
+            for name, value in _request(self, {}).items()
+            if value is not None or name == "cancel_grace_s"
+        }
+        if self.options.get("detached") is not None:
+            request["detached"] = bool(self.options["detached"])
+        return request
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return iso(value)
+    return value.as_dict() if isinstance(value, RetryPolicy) else value
+
 
 def submissions_of(calls: Sequence[PendingJob]) -> list[Submission]:
     """PendingJobs that are stored together as checked requests; they may name each other in `after`."""
@@ -65,10 +85,24 @@ def _named(after: Any) -> Iterable[Any]:
 
 
 def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) -> Submission:
-    options = call.options
-    fields: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
+    if call.options.get("detached") is not None:
+        raise Invalid(
+            "Only the child of a handler can be detached: hand the call to ctx.enqueue.",
+            code="no_parent",
+            field="detached",
+        )
+    fields = _request(call, refs)
     if is_named:
         fields["ref"] = refs[id(call)]
+    submission = Submission.read(fields)
+    submission.trace = current_traceparent()
+    submission.actor = this_program()
+    return submission
+
+
+def _request(call: PendingJob, refs: Mapping[int, str]) -> dict[str, Any]:
+    options = call.options
+    fields: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
     for name, value in options.items():
         if name in _SAME_NAME:
             fields[name] = value
@@ -85,10 +119,7 @@ def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) ->
         elif name == "after":
             fields["after"] = _after(value, refs)
             fields["on_upstream"] = options.get("on_upstream")
-    submission = Submission.read(fields)
-    submission.trace = current_traceparent()
-    submission.actor = this_program()
-    return submission
+    return fields
 
 
 def _after(value: Any, refs: Mapping[int, str]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 from holdbeat.api.problem import status_of
 from holdbeat.client import Client, ProblemError
 from holdbeat.domain.errors import HoldbeatError
-from tests.api.serving import FAR, open_gate
+from tests.api.serving import FAR, eventually, open_gate
 
 UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
 NO_SUCH = "nonsense"
@@ -105,6 +105,19 @@ def _method(world: World, name: str) -> Any:
     return method
 
 
+LATER_GROUP = {"mode": "parallel", "jobs": [{"type": "echo", "not_before": FAR}]}
+
+
+def _answer_a_question(world: World) -> Any:
+    job_id = world.backend.submit_job({"type": "asks"})["id"]
+    question = eventually(
+        lambda: next((each for each in world.backend.list_questions()["items"] if each["job_id"] == job_id), None)
+    )
+    answered = world.backend.answer_question(question["id"], "yes")
+    # Who answered is another one on a store than over HTTP, but is on record.
+    return {**answered, "answered_by": answered["answered_by"] is not None}
+
+
 def cases() -> list[tuple[str, Call]]:
     """The calls in their order, each with the operation that it is about."""
     return [
@@ -188,6 +201,15 @@ def _jobs() -> list[tuple[str, Call]]:
         ("submit_job", submit("echo", unique_key="u", on_duplicate="replace", params={"x": 7})),
         ("submit_job", submit("echo", on_duplicate="replace")),
         ("submit_job", submit("echo", not_before=FAR, expires_in_s=1)),
+        ("list_jobs", lambda world: world.backend.list_jobs(parent_id=id_of("later")(world))),
+        ("rerun_job", on("ended", "rerun_job")),
+        ("rerun_job", on("ended", "rerun_job", from_step="nothing")),
+        ("rerun_job", on("later", "rerun_job")),
+        ("rerun_job", ask("rerun_job", UNKNOWN)),
+        ("list_questions", ask("list_questions")),
+        ("answer_question", _answer_a_question),
+        ("answer_question", ask("answer_question", UNKNOWN, "yes")),
+        ("answer_question", ask("answer_question", NO_SUCH, "yes")),
         ("get_graph", on("later", "get_graph")),
         ("get_graph", ask("get_graph", UNKNOWN)),
         ("cancel_job", on("later", "cancel_job", "not needed")),
@@ -247,6 +269,8 @@ def _queue() -> list[tuple[str, Call]]:
 def _groups() -> list[tuple[str, Call]]:
     members = [{"type": "echo", "not_before": FAR}, {"type": "echo", "not_before": FAR}]
     return [
+        ("create_group", ask("create_group", {**LATER_GROUP, "then": {"type": "echo"}, "then_when": "always"})),
+        ("create_group", ask("create_group", {**LATER_GROUP, "then": {"type": "ecko"}})),
         ("create_group", keep("group", ask("create_group", {"name": "g", "mode": "sequential", "jobs": members}))),
         ("create_group", ask("create_group", {"mode": "zigzag", "jobs": members})),
         ("create_group", ask("create_group", {"mode": "parallel"})),

@@ -99,6 +99,17 @@ async def chat(ctx: Context, lines: int, gate: str) -> None:
     ctx.log("last")
 
 
+async def asks(ctx: Context) -> str:
+    answer: str = await ctx.ask("Send the draft?", choices=["yes", "no", "later"])
+    return answer
+
+
+async def stepped(ctx: Context) -> str:
+    first = await ctx.step("first", lambda: "one")
+    second = await ctx.step("second", lambda: "two")
+    return f"{first} {second}"
+
+
 def open_gate(gate: str) -> None:
     """Lets a `hold` job end, also one that has not begun yet."""
     GATES.setdefault(gate, threading.Event()).set()
@@ -119,6 +130,8 @@ def job_types() -> list[JobType]:
         JobType.from_function(skip),
         JobType.from_function(draw),
         JobType.from_function(chat),
+        JobType.from_function(asks, retries=0),
+        JobType.from_function(stepped),
         JobType.from_function(echo, "story"),
         http_job_type(outbound),
         shell_job_type(allowed=True),

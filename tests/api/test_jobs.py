@@ -18,7 +18,8 @@ FIELDS = {
     "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels", "created_at", "started_at",
     "finished_at", "cancel_requested_at", "cancel_reason", "worker_id", "heartbeat_at", "lease_expires_at", "run",
     "attempt", "manual_retries", "progress", "title", "partition", "root_id", "continued_by", "waits_for",
-    "after", "on_upstream", "unique_key", "unique_while", "expires_at",
+    "after", "on_upstream", "unique_key", "unique_while", "expires_at", "parent_id",
+    "is_detached",
 }  # fmt: skip
 
 

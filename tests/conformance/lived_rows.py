@@ -78,6 +78,7 @@ REQUIRED = {
     "progress": ["fraction IS NOT NULL", "fraction IS NULL"],
     "run_logs": ["1 = 1"],
     "artifacts": ["path IS NOT NULL", "data IS NOT NULL"],
+    "questions": ["answered_at IS NULL AND choices IS NOT NULL"],
     "dependencies": ["met_at IS NULL", "met_at IS NOT NULL", "is_group", "name IS NOT NULL"],
     "meta": ["key = 'terms'", "key = 'exposed_servers'"],
 }

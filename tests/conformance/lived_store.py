@@ -27,6 +27,7 @@ from holdbeat.domain.webhook import judge_attempt
 from holdbeat.store.access.api_keys import create_api_key, revoke_api_key, touch_api_keys
 from holdbeat.store.access.exposed_servers import note_server
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.durable.questions import Asked, ask_question
 from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.durable.steps import StepEntry, keep_step
 from holdbeat.store.firing.manual_fire import trigger_schedule
@@ -180,6 +181,9 @@ def _report(life: Life, taken: Claim) -> None:
     life.store.write_sync(store_artifact, ArtifactEntry(*fence, "inside", len(content), digest, data=content))
     job = job_of_claim(taken)
     life.store.write_sync(keep_step, StepEntry(*fence, job.chain_id, "crawl", dumps({"text": ODD_TEXT}), now, 0.25))
+    life.store.write_sync(
+        ask_question, Asked(*fence, job.id, job.chain_id, "$ask:1", f"{ODD_LINE}\n{ODD_LINE}", ["yes", ODD_TEXT])
+    )
     life.store.write_sync(send_signal, job.id, "approved", {"by": ODD_TEXT}, "somebody")
 
 

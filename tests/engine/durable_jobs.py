@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from holdbeat import Context, SyncContext
+from holdbeat import ChildFailed, Context, SyncContext
 
 
 def note(path: str, line: str) -> str:
@@ -82,3 +82,32 @@ def reads_upstream(ctx: SyncContext) -> list[Any]:
 async def reads_upstream_async(ctx: Context) -> list[Any]:
     await asyncio.sleep(0)
     return reads_upstream(ctx.for_plain_calls)
+
+
+def parent(ctx: SyncContext, path: str) -> list[Any]:
+    """Waits for two children, the second of which fails."""
+    note(path, "call")
+    doubled = ctx.run("double", n=4)
+    try:
+        ctx.run("breaks")
+    except ChildFailed as error:
+        return [doubled, error.status, ctx.enqueue("double", n=5)]
+    raise AssertionError
+
+
+async def parent_async(ctx: Context, path: str) -> list[Any]:
+    note(path, "call")
+    doubled = await ctx.run("double", n=4)
+    try:
+        await ctx.run("breaks")
+    except ChildFailed as error:
+        return [doubled, error.status, await ctx.enqueue("double", n=5)]
+    raise AssertionError
+
+
+def asks(ctx: SyncContext) -> list[Any]:
+    return [ctx.ask("Send it?", choices=["yes", "no"]), ctx.ask("How many?", schema={"type": "integer"})]
+
+
+async def asks_async(ctx: Context) -> list[Any]:
+    return [await ctx.ask("Send it?", choices=["yes", "no"]), await ctx.ask("How many?", schema={"type": "integer"})]

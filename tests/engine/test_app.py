@@ -325,11 +325,12 @@ async def test_a_job_type_with_an_impossible_policy_is_refused_when_it_is_regist
 async def test_a_group_of_an_unknown_kind_is_refused_by_the_fields_name(store_url: str) -> None:
     app = make_app(store_url)
     for field in ("mode", "on_failure"):
+        policy: dict[str, Any] = {field: "bogus"}
         with pytest.raises(Invalid, match="must be one of") as refusal:
-            app.group_sync([app.call("add", a=1)], **{field: "bogus"})
+            app.group_sync([app.call("add", a=1)], **policy)
         assert refusal.value.field == field
         with pytest.raises(Invalid):
-            await app.group([app.call("add", a=1)], **{field: "bogus"})
+            await app.group([app.call("add", a=1)], **policy)
     app.close()
 
 

@@ -9,6 +9,8 @@ import pytest
 from holdbeat import App, Context
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Hold, JobStatus
+from holdbeat.job_handle import JobHandle
+from holdbeat.store.reads.jobs import load_job
 from tests.engine import durable_jobs
 
 pytestmark = pytest.mark.asyncio
@@ -75,4 +77,18 @@ async def test_a_call_that_is_not_stored_together_cannot_be_waited_for(store_url
         await app.with_options(after=app.call("crawl", site="a")).enqueue("total")
     with pytest.raises(Invalid, match="handles of jobs"):
         await app.with_options(after=[3]).enqueue("total")
+    app.close()
+
+
+@pytest.mark.rule("GRP-05")
+async def test_the_job_after_a_group_reads_the_results_of_its_members(store_url: str) -> None:
+    app = make_app(store_url)
+    pages = [app.call("crawl", site=site) for site in "ab"]
+    group, _ = await app.group(pages, mode="parallel", then=app.call("total"), then_when="always")
+    assert group.then_job_id is not None
+    async with app.running():
+        then = await app.store.read(load_job, group.then_job_id)
+        job = await JobHandle(app.store, then).wait(40)
+    assert job.run is not None
+    assert job.run.result == 2
     app.close()

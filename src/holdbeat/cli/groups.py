@@ -30,7 +30,7 @@ def groups() -> None:
 @JSON
 @reaching
 def create(backend: Backend, source: str, as_json: bool) -> None:
-    """Submit a group: {mode, jobs: [as for submit], name?, on_failure?}."""
+    """Submit a group: {mode, jobs: [as for submit], name?, on_failure?, then?: a job to run after it, then_when?}."""
     show(backend.create_group(json_object(source, what="The group")), lambda group: [group["id"]], as_json=as_json)
 
 

@@ -82,6 +82,8 @@ def job_fields(job: Mapping[str, Any]) -> Drawn:
     run = job["run"] or {}
     hidden = ("run", "position", "retry_policy", "progress", "permanently_failed")
     lines = {name: value for name, value in job.items() if name not in hidden}
+    if not job["is_detached"]:
+        del lines["is_detached"]
     if job["permanently_failed"]:
         lines["permanently_failed"] = True
     if job["progress"] is not None:

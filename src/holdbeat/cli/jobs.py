@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdbeat.schemas.jobs import BulkResult
 
 AT_ONCE = 500
+CHILDREN_SHOWN = 50
 """How many jobs are cancelled in one step."""
 STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED")
 STATUS = click.option(
@@ -87,6 +88,12 @@ def show_job(
 
     def fetch() -> dict[str, Any]:
         job: dict[str, Any] = dict(backend.get_job(job_id))
+        children = backend.list_jobs(parent_id=job["root_id"], limit=CHILDREN_SHOWN)["items"]
+        if children:
+            job["children"] = [{name: child[name] for name in ("id", "type", "status")} for child in children]
+        steps = backend.list_steps(job_id)["items"]
+        if steps:
+            job["steps"] = [f"{step['name']} ({step['duration_s']:.3g} s)" for step in steps]
         if with_events:
             job["events"] = backend.job_events(job_id)["items"]
         return job

@@ -24,6 +24,14 @@ class OnFailure(StrEnum):
     SKIP = "skip"
 
 
+class ThenWhen(StrEnum):
+    """When the job that a group was made with runs after it."""
+
+    COMPLETED = "completed"
+    """Only if the group has completed; otherwise it is cancelled."""
+    ALWAYS = "always"
+
+
 class GroupStatus(StrEnum):
     QUEUED = "QUEUED"
     RUNNING = "RUNNING"
@@ -52,6 +60,8 @@ class JobGroup:
     finished_at: datetime | None = None
     is_awaited: bool = False
     """Whether a job depends on its end."""
+    then_job_id: str | None = None
+    """The job that was made with it, to run when it has ended."""
 
 
 @dataclass(frozen=True, slots=True)

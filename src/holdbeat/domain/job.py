@@ -177,6 +177,10 @@ class Job:
     unique_while: str | None = None
     expires_at: datetime | None = None
     """If it has not started by then, it is skipped."""
+    parent_id: str | None = None
+    """The first job of the chain whose handler made it."""
+    is_detached: bool = False
+    """Whether it goes on if its parent is cancelled."""
     weight: int = 1
     """How many slots of its resource it takes."""
     affinity: str = ""
@@ -259,6 +263,8 @@ class NewJob:
     unique_key: str | None = None
     unique_while: str | None = None
     expires_at: datetime | None = None
+    parent_id: str | None = None
+    is_detached: bool = False
     on_duplicate: str = "return"
     max_wait_s: float | None = None
     """For how long in all later jobs with its key may push its start back."""

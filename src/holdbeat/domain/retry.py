@@ -117,6 +117,8 @@ def automatic_retry(job: Job, not_before: datetime | None) -> NewJob:
         is_awaited=job.is_awaited,
         unique_key=job.unique_key,
         unique_while=job.unique_while,
+        parent_id=job.parent_id,
+        is_detached=job.is_detached,
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,7 +37,7 @@ from holdbeat.domain.job import (
     RetryPolicy,
 )
 from holdbeat.domain.params import check_json, check_labels, check_text, request_hash
-from holdbeat.domain.unique import OnDuplicate, UniqueWhile
+from holdbeat.domain.unique import OnDuplicate, UniqueWhile, check_choice
 
 LONGEST_GIVEN_TITLE = 500
 LONGEST_NAME = 200
@@ -132,13 +131,6 @@ def _delay(value: Any, field: str = "delay_s") -> float:
     return check_duration_s(value, field, 0, LONGEST_DELAY_S)
 
 
-def _choice(kind: type[StrEnum], value: Any, field: str) -> str:
-    try:
-        return kind(value)
-    except ValueError:
-        raise Invalid(f"{field} must be one of {', '.join(kind)}.", code="invalid_choice", field=field) from None
-
-
 def _title(value: Any, field: str = "title") -> str:
     """Any text: line breaks and control characters are taken out when the job is made."""
     if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_GIVEN_TITLE:
@@ -167,8 +159,8 @@ _READERS: dict[str, Any] = {
     "on_upstream": check_on_upstream,
     "ref": lambda value, field: check_line(value, field, LONGEST_NAME),
     "unique_key": lambda value, field: check_text(value, field, LONGEST_KEY),
-    "unique_while": lambda value, field: _choice(UniqueWhile, value, field),
-    "on_duplicate": lambda value, field: _choice(OnDuplicate, value, field),
+    "unique_while": lambda value, field: check_choice(UniqueWhile, value, field),
+    "on_duplicate": lambda value, field: check_choice(OnDuplicate, value, field),
     "max_wait_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
     "expires_at": check_instant,
     "expires_in_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
@@ -199,6 +191,10 @@ class Submission:
     """The layer of the Schedule that makes the job (`schedule.job_for`)."""
     hold: Hold | None = None
     trace: str | None = None
+    parent_id: str | None = None
+    """The first job of the chain whose handler submits it."""
+    is_detached: bool = False
+    is_awaited: bool = False
     actor: str | None = None
     """Who submits it."""
 
@@ -367,6 +363,9 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         unique_while=submission.own.get("unique_while", UniqueWhile.UNFINISHED)
         if "unique_key" in submission.own
         else None,
+        parent_id=submission.parent_id,
+        is_detached=submission.is_detached,
+        is_awaited=submission.is_awaited,
         on_duplicate=submission.own.get("on_duplicate", OnDuplicate.RETURN),
         max_wait_s=submission.own.get("max_wait_s"),
         expires_at=_expiry(submission, not_before, now) if submission.own else None,

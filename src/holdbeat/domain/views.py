@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdbeat.domain.group import JobGroup
     from holdbeat.domain.job import Job
     from holdbeat.domain.occurrence import Occurrence
+    from holdbeat.domain.question import Question
     from holdbeat.domain.reservation import Reservation
     from holdbeat.domain.run import JobRun
     from holdbeat.domain.schedule import Schedule
@@ -83,6 +84,8 @@ def job_json(job: Job) -> dict[str, Any]:
         "waits_for": job.waits_for,
         "after": [_edge_json(edge) for edge in job.after],
         "on_upstream": job.on_upstream,
+        "parent_id": job.parent_id,
+        "is_detached": job.is_detached,
         "unique_key": job.unique_key,
         "unique_while": job.unique_while,
         "expires_at": _time(job.expires_at),
@@ -124,6 +127,21 @@ def _edge_json(edge: Edge) -> dict[str, Any]:
     }
 
 
+def question_json(question: Question) -> dict[str, Any]:
+    return {
+        "id": question.id,
+        "job_id": question.root_id,
+        "title": question.title,
+        "question": question.question,
+        "choices": question.choices,
+        "schema": question.schema,
+        "asked_at": _time(question.asked_at),
+        "answer": question.answer,
+        "answered_by": question.answered_by,
+        "answered_at": _time(question.answered_at),
+    }
+
+
 def group_json(group: JobGroup, jobs: list[Job]) -> dict[str, Any]:
     return {
         "id": group.id,
@@ -134,6 +152,7 @@ def group_json(group: JobGroup, jobs: list[Job]) -> dict[str, Any]:
         "created_at": _time(group.created_at),
         "started_at": _time(group.started_at),
         "finished_at": _time(group.finished_at),
+        "then_job_id": group.then_job_id,
         "jobs": [job_json(job) for job in jobs],
     }
 

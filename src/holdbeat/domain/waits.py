@@ -19,6 +19,8 @@ _NAME_MAX = 200
 class WaitKind(StrEnum):
     SLEEP = "sleep"
     SIGNAL = "signal"
+    CHILD = "child"
+    QUESTION = "question"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Wait:
     delay_s: float | None = None
     """It is over at the latest so many seconds after it began, where no instant is kept yet."""
     name: str | None = None
-    """Of the signal."""
+    """Of the signal; of a child or a question its id."""
     number: int = 0
     """Which signal of that name, counted from 1."""
 
@@ -72,6 +74,10 @@ class Wait:
         answer: dict[str, Any] = {"kind": self.kind, "until": iso(until) if until else None}
         if self.kind is WaitKind.SIGNAL:
             answer |= {"name": self.name, "number": self.number}
+        elif self.kind is WaitKind.CHILD:
+            answer["job_id"] = self.name
+        elif self.kind is WaitKind.QUESTION:
+            answer["question_id"] = self.name
         return answer
 
 

@@ -17,8 +17,11 @@ from holdbeat.handlers.context import Cancelled
 from holdbeat.handlers.steps import Request
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.durable.children import look_for_child
+from holdbeat.store.durable.questions import Asked, ask_question
 from holdbeat.store.durable.signals import SignalWait, give_up_waiting, look_for_signal
 from holdbeat.store.durable.steps import LeaseGone, StepEntry, keep_step, kept_values
+from holdbeat.store.jobs.children import ChildCall, make_child
 
 
 class RunKeeper:
@@ -69,6 +72,22 @@ class RunKeeper:
                 return True, look_for_signal, self._signal_wait(request), _as_it_is
             case "give_up":
                 return False, give_up_waiting, self._signal_wait(request), _as_it_is
+            case "child":
+                lease = self._lease
+                call = ChildCall(
+                    lease.id, lease.worker_id, lease.fence, self._job.id, self._job.chain_id, request["key"],
+                    request["request"], request["is_detached"], request["is_awaited"],
+                )  # fmt: skip
+                return False, make_child, call, _as_it_is
+            case "question":
+                lease = self._lease
+                asked = Asked(
+                    lease.id, lease.worker_id, lease.fence, self._job.id, self._job.chain_id, request["key"],
+                    request["question"], request["choices"], request["schema"],
+                )  # fmt: skip
+                return False, ask_question, asked, _as_it_is
+            case "look":
+                return True, look_for_child, request["job_id"], _as_it_is
         raise Invalid(f"A handler cannot ask for {request['do']!r}.")
 
     def _signal_wait(self, request: Request) -> SignalWait:

@@ -20,6 +20,8 @@ from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job
 from holdbeat.domain.params import dumps, storable_text
+from holdbeat.handlers.child_calls import ChildCalls, PlainChildCalls
+from holdbeat.handlers.question_calls import PlainQuestionCalls, QuestionCalls
 from holdbeat.handlers.step_calls import PlainStepCalls, StepCalls
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.handlers.to_json import as_params
@@ -119,7 +121,7 @@ def _attempt(report: Callable[[], None]) -> None:
         logging.getLogger(__name__).exception("A report of a running handler was lost.")
 
 
-class Context(StepCalls, WaitCalls):
+class Context(StepCalls, WaitCalls, ChildCalls, QuestionCalls):
     """One run as its handler sees it. Every thread of the handler may use it."""
 
     def __init__(
@@ -333,5 +335,5 @@ class Context(StepCalls, WaitCalls):
         return None if self._artifact_writes is None else await self._artifact_writes.finish()
 
 
-class SyncContext(PlainStepCalls, PlainWaitCalls, Context):  # type: ignore[misc]
+class SyncContext(PlainStepCalls, PlainWaitCalls, PlainChildCalls, PlainQuestionCalls, Context):  # type: ignore[misc]
     """The Context of a handler that is no coroutine: what is awaited elsewhere is a plain call here."""

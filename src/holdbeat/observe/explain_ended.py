@@ -10,7 +10,7 @@ from typing import Any
 
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.run import NEVER_RETRIED_KINDS, ErrorKind
-from holdbeat.observe.explain_running import lease_reasons
+from holdbeat.observe.explain_running import last_step_reasons, lease_reasons
 from holdbeat.observe.wording import answer, listed, moment, reason, sentence, span
 from holdbeat.store.reads.chains import chain_of, manual_retry_of, status_and_delay
 from holdbeat.store.transaction import Transaction
@@ -34,7 +34,7 @@ def explain_ended(tx: Transaction, job: Job) -> dict[str, Any]:
         case JobStatus.COMPLETED:
             reasons = [_completed(tx, job)]
         case JobStatus.FAILED:
-            reasons = [_failed(tx, job), _what_followed(tx, job)]
+            reasons = [_failed(tx, job), _what_followed(tx, job), *last_step_reasons(tx, job)]
         case JobStatus.SKIPPED:
             why = (job.run.error if job.run else None) or job.cancel_reason or "no reason was given"
             detail = f"It was skipped at {_end(tx, job)}: {sentence(why)}"
@@ -171,6 +171,9 @@ def chain_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
             f"{links[-1]['job_id']}, which is {links[-1]['status']}."
         )
         reasons.append(reason("chain", detail, jobs=links))
+    if job.parent_id is not None:
+        detached = " It is detached: it goes on if that is cancelled." if job.is_detached else ""
+        reasons.append(reason("parent", f"The handler of job {job.parent_id} made it.{detached}", job_id=job.parent_id))
     original = manual_retry_of(tx, links[0]["job_id"])
     if original is not None:
         reasons.append(reason("manual_retry", f"Somebody retried job {original} with it.", job_id=original))

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdbeat.domain.job import Job
 from holdbeat.observe.wording import answer, moment, reason, span
+from holdbeat.store.reads.steps import last_step
 from holdbeat.store.transaction import Transaction
 
 
@@ -33,10 +34,24 @@ def explain_running(tx: Transaction, job: Job) -> dict[str, Any]:
             reason("progress", detail, fraction=job.progress.get("fraction"), message=job.progress.get("message"))
         )
         summary += f" {detail}"
+    last = last_step_reasons(tx, job)
+    reasons += last
+    summary = " ".join([summary, *(entry["detail"] for entry in last)])
     if job.timeout_s is not None:
         reasons.append(_deadline(tx, job))
     troubles = [entry["detail"] for entry in reasons if entry["code"] in ("overdue", "lease_expired", "no_lease")]
     return answer(job.status, " ".join([summary, *troubles]), reasons)
+
+
+def last_step_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
+    """The last step that the chain has kept, if it has kept any."""
+    step = last_step(tx, job.chain_id)
+    if step is None:
+        return []
+    name, kept_at = step
+    return [
+        reason("last_step", f"The last step done is {name!r}, at {moment(kept_at, tx.now)}.", step=name, at=kept_at)
+    ]
 
 
 def lease_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.worker import Worker
 from holdbeat.observe.explain_limits import passed_by, rate_limited, refused_by_policy, resource_full, throttled
 from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words
-from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason
+from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason, sentence
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
 from holdbeat.store.reads.estimates import (
@@ -31,6 +31,7 @@ from holdbeat.store.reads.estimates import (
 from holdbeat.store.reads.graph import nodes_of
 from holdbeat.store.reads.lease_holders import Holder, holders_of_pool, holders_on_workers
 from holdbeat.store.reads.predecessors import Predecessor, unfinished_job_of_schedule, unfinished_member
+from holdbeat.store.reads.questions import read_questions
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 
@@ -100,6 +101,12 @@ def _waiting(tx: Transaction, job: Job) -> list[Reason]:
         case "signal":
             limit = "without a limit" if until is None else f"until {moment(until, tx.now)} at the latest"
             detail = f"Its handler waits for the signal {wait['name']!r}, {limit}."
+        case "child":
+            detail = f"Its handler waits for the end of its child, job {wait['job_id']}, and holds no slot meanwhile."
+        case "question":
+            asked = read_questions(tx, [wait["question_id"]])
+            text = f": {sentence(asked[0].question)}" if asked else "."
+            detail = f"Its handler waits for the answer to the question {wait['question_id']}{text}"
         case _:
             detail = "Its handler waits."
     facts = {key: value for key, value in wait.items() if key not in ("kind", "until")}

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 MODULES = {
     "submitting": ("submit_job", "submit_jobs"),
     "jobs": (
-        "list_jobs", "get_job", "update_job", "cancel_job", "cancel_jobs", "retry_job",
+        "list_jobs", "get_job", "update_job", "cancel_job", "cancel_jobs", "retry_job", "rerun_job",
         "move_job", "explain_job", "job_events",
     ),
     "output": ("get_logs", "get_chunks", "get_reservation_logs", "get_reservation_chunks"),
-    "durable": ("list_steps", "send_signal", "get_graph"),
+    "durable": ("list_steps", "send_signal", "get_graph", "list_questions", "answer_question"),
     "runs": ("list_job_runs", "get_job_run", "retry_job_run", "retry_job_runs"),
     "queue": ("get_queue", "reorder_queue", "pause_queue", "resume_queue"),
     "limits": ("list_limits", "set_limit", "reset_limit"),

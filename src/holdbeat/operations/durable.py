@@ -1,4 +1,4 @@
-"""Operations on chains of jobs: their steps, signals to them, and the graph around them."""
+"""Operations on chains of jobs: their steps, signals to them, the graph around them, and their questions to people."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.params import dumps
-from holdbeat.operations.checks import job_id_of
+from holdbeat.domain.views import question_json
+from holdbeat.operations.checks import existing_id, job_id_of
 from holdbeat.operations.operation import OperationContext, reads, writes
-from holdbeat.store.durable import signals, steps
+from holdbeat.store.durable import questions, signals, steps
 from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.reads.questions import open_questions
 
 if TYPE_CHECKING:
     from holdbeat.domain.steps import Step
@@ -26,6 +28,18 @@ def list_steps(tx: Transaction, context: OperationContext, job_id: str) -> Any:
     """List the steps that a job's chain has kept, in order; long values are cut."""
     job = load_job(tx, job_id_of(tx, job_id))
     return {"items": [_step_json(step) for step in steps.list_steps(tx, job.chain_id)]}
+
+
+@reads
+def list_questions(tx: Transaction, context: OperationContext) -> Any:
+    """List the questions that handlers ask and nobody has answered, the oldest first; at most 500."""
+    return {"items": [question_json(question) for question in open_questions(tx)]}
+
+
+@writes
+def answer_question(tx: Transaction, context: OperationContext, question_id: str, answer: Any) -> Any:
+    """Answer a question; the handler that asked it goes on."""
+    return question_json(questions.answer_question(tx, existing_id(question_id, "question"), answer, context.caller))
 
 
 @reads

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.bounds import check_line
-from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
+from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure, ThenWhen
 from holdbeat.domain.views import group_json
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
@@ -21,18 +21,24 @@ if TYPE_CHECKING:
 @writes
 def create_group(tx: Transaction, context: OperationContext, request: Mapping[str, Any]) -> Any:
     """Submit several jobs as a group: one after the other, or side by side."""
-    from holdbeat.operations.submitting import guard_submissions, read_submissions
-    from holdbeat.store.jobs.submit import submit_group
+    from holdbeat.operations.submitting import guard_submissions, read_submission, read_submissions
+    from holdbeat.store.jobs.submit import Then, submit_group
 
-    fields = checks.checked_fields(request, ("name", "mode", "on_failure", "jobs"), required=("mode", "jobs"))
+    fields = checks.checked_fields(
+        request, ("name", "mode", "on_failure", "jobs", "then", "then_when"), required=("mode", "jobs")
+    )
     name = fields.get("name")
     mode = checks.check_choice(GroupMode, fields["mode"], "mode")
     on_failure = checks.check_choice(OnFailure, fields.get("on_failure", OnFailure.STOP), "on_failure")
     if name is not None:
         check_line(name, "name", 200)
     submissions = read_submissions(context, fields["jobs"])
-    guard_submissions(tx, context, submissions)
-    return group_json(*submit_group(tx, name, mode, on_failure, submissions))
+    then = None
+    if fields.get("then") is not None:
+        when = checks.check_choice(ThenWhen, fields.get("then_when", ThenWhen.COMPLETED), "then_when")
+        then = Then(read_submission(context, fields["then"], place="then."), when)
+    guard_submissions(tx, context, [*submissions, *([then.submission] if then else [])])
+    return group_json(*submit_group(tx, name, mode, on_failure, submissions, then))
 
 
 @reads

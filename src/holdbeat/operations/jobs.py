@@ -23,7 +23,7 @@ from holdbeat.operations.checks import (
     several,
 )
 from holdbeat.operations.operation import OperationContext, reads, writes
-from holdbeat.store.jobs import bulk, cancel, edit_job, manual_retry
+from holdbeat.store.jobs import bulk, cancel, edit_job, manual_retry, rerun
 from holdbeat.store.queue import move
 from holdbeat.store.reads import list_jobs as job_lists
 from holdbeat.store.reads.event_log import events_of_job
@@ -48,6 +48,7 @@ def list_jobs(
     schedule_id: str | None = None,
     group_id: str | None = None,
     template_id: str | None = None,
+    parent_id: str | None = None,
     label: str | Sequence[str] | None = None,
     priority: int | str | None = None,
     created_after: str | None = None,
@@ -59,7 +60,7 @@ def list_jobs(
     """List jobs, the newest first."""
     filters = {
         "status": several(status), "type": type, "resource": resource, "schedule_id": schedule_id,
-        "group_id": group_id, "template_id": template_id, "priority": priority,
+        "group_id": group_id, "template_id": template_id, "parent_id": parent_id, "priority": priority,
         "created_after": created_after, "created_before": created_before,
         "label": [label] if isinstance(label, str) else list(label) if label else None,
     }  # fmt: skip
@@ -128,6 +129,17 @@ def retry_job(
     is_fresh = steps == "fresh"
     retry = manual_retry.retry_job(tx, job_id, is_fresh=is_fresh, from_step=from_step)
     return job_json(retry)
+
+
+@writes
+def rerun_job(tx: Transaction, context: OperationContext, job_id: str, *, from_step: str | None = None) -> Any:
+    """Run a chain that has ended once more, from its start or from a step: a new chain with copies of the steps kept
+    before that one."""
+    if from_step is not None and not isinstance(from_step, str):
+        raise Invalid("from_step is the name of a step.", code="invalid_text", field="from_step")
+    job_id = job_id_of(tx, job_id)
+    guard_shell_retry(tx, context, job_id)
+    return job_json(rerun.rerun_job(tx, job_id, from_step))
 
 
 @writes

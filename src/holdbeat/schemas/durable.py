@@ -1,8 +1,8 @@
 """What a chain of jobs keeps: steps and signals."""
 
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
-from holdbeat.schemas.base import Id, Instant, Keywords, request
+from holdbeat.schemas.base import Id, Instant, JsonObject, Keywords, Name, request
 
 
 @request(payload={"by": "ann"})
@@ -25,3 +25,36 @@ class Step(TypedDict):
     duration_s: float
     size: int
     run_id: Id
+
+
+class Question(TypedDict):
+    id: Id
+    job_id: Annotated[Id, Keywords({"description": "the first job of the chain that waits for the answer"})]
+    title: str
+    question: str
+    choices: Annotated[list[Any] | None, Keywords({"description": "the answers that are offered; null: any"})]
+    schema: Annotated[JsonObject | None, Keywords({"description": "JSON Schema that the answer must fit"})]
+    asked_at: Instant
+    answer: Any
+    answered_by: str | None
+    answered_at: Instant | None
+
+
+@request(answer="yes")
+class AnswerRequest(TypedDict):
+    answer: Annotated[Any, Keywords({"description": "JSON of up to 256 KB."})]
+
+
+@request(from_step="embed")
+class RerunRequest(TypedDict, total=False):
+    """The step to begin at; left out, the chain is run again from its start."""
+
+    from_step: Name | None
+
+
+@request(steps="fresh")
+class RetryRequest(TypedDict, total=False):
+    """What becomes of the steps that the chain has kept: all stay, all go, or one goes with those kept after it."""
+
+    steps: Literal["keep", "fresh"] | None
+    from_step: Name | None

@@ -140,6 +140,7 @@ class JobFilter(TypedDict, total=False):
     schedule_id: str | None
     group_id: str | None
     template_id: str | None
+    parent_id: str | None
     label: Annotated[str | list[str] | None, Keywords({"description": "name=value"})]
     priority: Annotated[int | str | None, Keywords({"description": "A number, or a range such as 50..100."})]
     ids: list[Id] | None
@@ -163,14 +164,6 @@ class BulkCancelRequest(TypedDict):
 class BulkRetryRequest(TypedDict):
     filter: RunFilter
     dry_run: NotRequired[Annotated[bool, Keywords({"default": False})]]
-
-
-@request(steps="fresh")
-class RetryRequest(TypedDict, total=False):
-    """What becomes of the steps that the chain has kept: all stay, all go, or one goes with those kept after it."""
-
-    steps: Literal["keep", "fresh"] | None
-    from_step: Name | None
 
 
 class BulkResult(TypedDict):
@@ -230,6 +223,8 @@ class Job(TypedDict):
     ]
     after: Annotated[list[Upstream], Keywords({"description": "what its chain depends on"})]
     on_upstream: OnUpstream | None
+    parent_id: Annotated[Id | None, Keywords({"description": "the first job of the chain whose handler made it"})]
+    is_detached: Annotated[bool, Keywords({"description": "whether it goes on if its parent is cancelled"})]
     unique_key: str | None
     unique_while: UniqueWhile | None
     expires_at: Instant | None
@@ -332,6 +327,10 @@ class GroupRequest(TypedDict):
     jobs: Annotated[list[JobRequest], Keywords({"minItems": 1})]
     name: NotRequired[Name | None]
     on_failure: NotRequired[Annotated[OnFailure, Keywords({"default": "stop"})]]
+    then: NotRequired[
+        Annotated[JobRequest | None, Keywords({"description": "A job that runs when the group has ended."})]
+    ]
+    then_when: NotRequired[Annotated[Literal["completed", "always"], Keywords({"default": "completed"})]]
 
 
 class GroupSummary(TypedDict):
@@ -343,6 +342,7 @@ class GroupSummary(TypedDict):
     created_at: Instant
     started_at: Instant | None
     finished_at: Instant | None
+    then_job_id: Annotated[Id | None, Keywords({"description": "the job that runs when it has ended"})]
 
 
 class JobGroup(GroupSummary):

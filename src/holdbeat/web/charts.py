@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from holdbeat.domain.lease import HTTP_RESOURCE
+from holdbeat.domain.steps import Step
 from holdbeat.observe.wording import span as duration
 from holdbeat.store.reads.find_schedules import PastRun
 from holdbeat.store.reads.timeline import Minute, Span
@@ -119,6 +120,26 @@ def _ticks(minutes: Sequence[Minute], zone: ZoneInfo) -> list[dict[str, Any]]:
         {"x": round(number * step, 2), "label": f"{minute.at.astimezone(zone):%H:%M}"}
         for number, minute in enumerate(minutes)
         if minute.at.minute % (15 if len(minutes) > 30 else 5) == 0
+    ]
+
+
+def step_bars(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """The steps of a chain as bars over the time from the start of the first to the end of the last, in percent."""
+    if not steps:
+        return []
+    began = min(step.started_at for step in steps)
+    length_s = max((step.started_at - began).total_seconds() + step.duration_s for step in steps) or 1.0
+    return [
+        {
+            "name": step.name,
+            "x": round((step.started_at - began).total_seconds() / length_s * 100, 2),
+            "width": round(max(0.5, step.duration_s / length_s * 100), 2),
+            "took": duration(step.duration_s),
+            "started_at": step.started_at,
+            "size": step.size,
+            "run_id": step.run_id,
+        }
+        for step in steps
     ]
 
 

@@ -8,9 +8,10 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupStatus
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.redaction import REDACTED
-from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, reservation_json
+from holdbeat.domain.views import delivery_json, event_json, group_json, job_json, question_json, reservation_json
 from holdbeat.observe.explain import explain_job
 from holdbeat.observe.explain_reservation import explain_reservation, reservation_with_estimate
+from holdbeat.store.durable.steps import list_steps
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.queue.groups import group_name, load_group, member_counts
 from holdbeat.store.queue.job_types import list_types
@@ -21,18 +22,23 @@ from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs
 from holdbeat.store.reads.pagination import Page
+from holdbeat.store.reads.questions import open_questions
 from holdbeat.store.running.reservations import list_reservations, waiting_line
 from holdbeat.store.running.run_output import list_artifacts
 from holdbeat.store.schedules.schedules import find_schedule
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
+from holdbeat.web.charts import step_bars
 from holdbeat.web.event_sentences import sentences
 from holdbeat.web.forms import offered_types
 from holdbeat.web.graph import DRAWN_MAX, drawn_graph
 from holdbeat.web.request import Ask
 
-JOB_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "label", "priority")
+JOB_FILTERS = (
+    "status", "type", "resource", "schedule_id", "group_id", "template_id", "parent_id", "label", "priority",
+)  # fmt: skip
 SHOWN_MEMBERS = 500
+CHILDREN_SHOWN = 50
 LINE_SHOWN = 20
 """So many waiting direct requests are explained; each explanation costs a look at the slots."""
 
@@ -88,6 +94,9 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "explanation": explanation,
         # What the sentence on top says already is not said again.
         "more": [reason for reason in explanation["reasons"][1:] if reason["detail"] not in explanation["summary"]],
+        "steps": step_bars(list_steps(tx, job.chain_id)),
+        "questions": [question_json(question) for question in open_questions(tx, job.chain_id)],
+        "children": [job_json(child) for child in _children(tx, job)],
         "graph": drawn_graph(graph_of(tx, job.id, DRAWN_MAX)),
         "artifacts": list_artifacts(tx, job.run.id) if job.run else [],
         "events": sentences(tx, events, own_job_id=job.id),
@@ -101,6 +110,10 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         or (status is JobStatus.CANCELLED and (job.run is None or job.run.status is not None)),
         "again": _again(view) if status is JobStatus.COMPLETED else None,
     }
+
+
+def _children(tx: Transaction, job: Job) -> list[Job]:
+    return list_jobs(tx, {"parent_id": job.chain_id}, limit=CHILDREN_SHOWN).items
 
 
 def _again(job: dict[str, Any]) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from holdbeat.domain.attention import AttentionItem
 from holdbeat.domain.timetable import fires_at
-from holdbeat.domain.views import run_json
+from holdbeat.domain.views import question_json, run_json
 from holdbeat.observe.wording import listed
 from holdbeat.operations.attention import item_json
 from holdbeat.store.adapter import PersistenceAdapter
@@ -19,6 +19,7 @@ from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.jobs import has_jobs, load_jobs
 from holdbeat.store.reads.list_jobs import list_runs
 from holdbeat.store.reads.needs_attention import next_schedules, occupants
+from holdbeat.store.reads.questions import open_questions
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
 from holdbeat.store.reads.workers import live_workers
@@ -28,6 +29,7 @@ from holdbeat.web.jobs import direct_line
 from holdbeat.web.request import Ask
 
 LINE_SHOWN = 3
+QUESTIONS_SHOWN = 10
 SETTLED = timedelta(minutes=2)
 """A minute that is over for so long does not change any more."""
 ZOOMS = {
@@ -88,6 +90,7 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         failure["title"] = titles.get(failure["job_id"]) or failure["type"]
     return {
         "line": line,
+        "questions": [question_json(question) for question in open_questions(tx)[:QUESTIONS_SHOWN]],
         "in_line": in_line,
         "resources": [resource for resource in resources if not _is_idle(resource)],
         "idle": [resource for resource in resources if _is_idle(resource)],

@@ -14,7 +14,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.operations import durable, groups, jobs, queue, runs, submitting, templates
 from holdbeat.schemas.base import CancelRequest, Items, Page
 from holdbeat.schemas.dependencies import JobGraph
-from holdbeat.schemas.durable import Signal, SignalRequest, Step
+from holdbeat.schemas.durable import AnswerRequest, Question, RerunRequest, RetryRequest, Signal, SignalRequest, Step
 from holdbeat.schemas.jobs import (
     BulkCancelRequest,
     BulkResult,
@@ -35,7 +35,6 @@ from holdbeat.schemas.jobs import (
     QueuePage,
     ReorderRequest,
     ResumeRequest,
-    RetryRequest,
     TemplateChange,
     TemplateRequest,
 )
@@ -63,6 +62,7 @@ _FILTERS = (
     Parameter("schedule_id", "Only jobs that this schedule made.", TEXT),
     Parameter("group_id", "Only members of this group.", TEXT),
     Parameter("template_id", "Only jobs made from this template.", TEXT),
+    Parameter("parent_id", "Only jobs that handlers of this job's chain have made.", TEXT),
     Parameter("label", "Only jobs with this label, as name=value; several by repeating it.", TEXT, is_multiple=True),
     Parameter("created_after", "Only jobs made after this instant.", {"type": "string", "format": "date-time"}),
     Parameter("created_before", "Only jobs made before this instant.", {"type": "string", "format": "date-time"}),
@@ -142,8 +142,17 @@ job_routes.operation(
     "POST", "/api/jobs/{id}/retry", jobs.retry_job, body=RetryRequest, body_optional=True, answers={201: Job},
     refuses=(409,),
 )  # fmt: skip
+job_routes.operation(
+    "POST", "/api/jobs/{id}/rerun", jobs.rerun_job, body=RerunRequest, body_optional=True, answers={201: Job},
+    refuses=(409,),
+)  # fmt: skip
 job_routes.operation("POST", "/api/jobs/{id}/move", jobs.move_job, body=MoveRequest, answers={200: Job}, refuses=(409,))
 job_routes.operation("GET", "/api/jobs/{id}/steps", durable.list_steps, answers={200: Items[Step]})
+job_routes.operation("GET", "/api/questions", durable.list_questions, answers={200: Items[Question]})
+job_routes.operation(
+    "POST", "/api/questions/{id}/answer", durable.answer_question, body=AnswerRequest, answers={200: Question},
+    refuses=(409,),
+)  # fmt: skip
 job_routes.operation("GET", "/api/jobs/{id}/graph", durable.get_graph, name="get_job_graph", answers={200: JobGraph})
 job_routes.operation(
     "POST", "/api/jobs/{id}/signals/{name}", durable.send_signal, body=SignalRequest, body_optional=True,

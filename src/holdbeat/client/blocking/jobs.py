@@ -11,7 +11,7 @@ from typing import Any
 from holdbeat.client.blocking.transport import Transport, segment
 from holdbeat.schemas.base import Items, Page
 from holdbeat.schemas.dependencies import JobGraph
-from holdbeat.schemas.durable import Signal, Step
+from holdbeat.schemas.durable import Question, Signal, Step
 from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,
@@ -78,6 +78,7 @@ class Jobs(Transport):
         schedule_id: str | None = None,
         group_id: str | None = None,
         template_id: str | None = None,
+        parent_id: str | None = None,
         label: str | Sequence[str] | None = None,
         priority: int | str | None = None,
         created_after: str | None = None,
@@ -89,7 +90,8 @@ class Jobs(Transport):
         """Lists jobs, the newest first; `q` is a part of title, id, type, label or param."""
         query = {
             "status": status, "type": type, "resource": resource, "schedule_id": schedule_id, "group_id": group_id,
-            "template_id": template_id, "label": label, "priority": priority, "created_after": created_after,
+            "template_id": template_id, "parent_id": parent_id, "label": label, "priority": priority,
+            "created_after": created_after,
             "created_before": created_before, "q": q, "limit": limit, "cursor": cursor,
         }  # fmt: skip
         page: Page[Job] = self.call("GET", "/api/jobs", query=query)
@@ -121,6 +123,17 @@ class Jobs(Transport):
         steps: Items[Step] = self.call("GET", f"/api/jobs/{segment(job_id)}/steps")
         return steps
 
+    def list_questions(self) -> Items[Question]:
+        """Lists the questions that handlers ask and nobody has answered, the oldest first; at most 500."""
+        questions: Items[Question] = self.call("GET", "/api/questions")
+        return questions
+
+    def answer_question(self, question_id: str, answer: Any) -> Question:
+        """Answers a question; the handler that asked it goes on."""
+        path = f"/api/questions/{segment(question_id)}/answer"
+        question: Question = self.call("POST", path, body={"answer": answer})
+        return question
+
     def get_graph(self, job_id: str) -> JobGraph:
         """Reads the graph around a job: what it depends on, what depends on it, and so on in both directions."""
         graph: JobGraph = self.call("GET", f"/api/jobs/{segment(job_id)}/graph")
@@ -137,6 +150,12 @@ class Jobs(Transport):
         `steps` is "fresh", or `from_step` names the one to begin again at."""
         body = _sent(steps=steps, from_step=from_step)
         job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/retry", body=body or None)
+        return job
+
+    def rerun_job(self, job_id: str, *, from_step: str | None = None) -> Job:
+        """Runs a chain that has ended once more, from its start or from a step: a new chain with copies of the steps
+        kept before that one."""
+        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/rerun", body=_sent(from_step=from_step))
         return job
 
     def move_job(

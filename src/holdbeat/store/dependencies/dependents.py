@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdbeat.domain.dependencies import OnUpstream, broken_by
+from holdbeat.store.durable.children import wake_parents
 from holdbeat.store.queue.groups import open_gates
 from holdbeat.store.queue.unstarted import EndedJob, cancel_unstarted, skip_unstarted
 from holdbeat.store.reads.chains import roots_of
@@ -19,7 +20,8 @@ from holdbeat.store.webhooks.outbox import Outbox
 def settle_dependents(
     tx: Transaction, jobs: Mapping[str, str], groups: Mapping[str, str], outbox: Outbox
 ) -> list[EndedJob]:
-    """Marks the edges to jobs and groups that have ended, and opens the jobs that wait for nothing else.
+    """Marks the edges to jobs and groups that have ended, and opens the jobs that wait for nothing else: dependents,
+    and parents whose handlers wait for a child.
 
     `jobs` are the last jobs of their chains, and each comes with how it ended. The answer is the jobs that end because
     of it: cancelled or skipped, as each of them says.
@@ -28,6 +30,7 @@ def settle_dependents(
     if jobs:
         heads = roots_of(tx, list(jobs))
         ends |= {heads[job_id]: status for job_id, status in jobs.items()}
+        wake_parents(tx, sorted(heads.values()))
     met = tx.rows(
         "UPDATE dependencies SET met_at = :now, outcome = e.outcome FROM rows(:ends; id text, outcome text) AS e "
         "WHERE dependencies.upstream_id = e.id AND met_at IS NULL "

@@ -16,6 +16,8 @@ from holdbeat.domain.retry import continuation
 from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.unique_keys import give_up_taken_keys
+from holdbeat.store.reads.children import child_standing
+from holdbeat.store.reads.questions import answered
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -27,9 +29,10 @@ def continue_chains(tx: Transaction, continued: Sequence[Continued]) -> None:
     """Makes the next job of each chain."""
     _keep_ends(tx, continued)
     sent = _sent(tx, continued)
+    ended = _ended_children(tx, continued) | _answered(tx, continued)
     requests = []
     for job, _, waits in continued:
-        is_over = any((job.chain_id, wait.name, wait.number) in sent for wait in waits)
+        is_over = any((job.chain_id, wait.name, wait.number) in sent or wait.name in ended for wait in waits)
         requests.append(continuation(job, waits, tx.now, is_over=is_over))
     give_up_taken_keys(tx, requests)
     for (job, _, _), following in zip(continued, insert_jobs(tx, requests), strict=True):
@@ -83,6 +86,25 @@ def _sent(tx: Transaction, continued: Sequence[Continued]) -> set[tuple[str, str
         wanted=sorted(awaited, key=repr),
     )
     return {(row[0], row[1], row[2]) for row in rows}
+
+
+def _ended_children(tx: Transaction, continued: Sequence[Continued]) -> set[str | None]:
+    """Which of the children that are waited for have ended already."""
+    children = [
+        wait.name
+        for _, _, waits in continued
+        for wait in waits
+        if wait.kind is WaitKind.CHILD and wait.name is not None
+    ]
+    if not children:
+        return set()
+    return {child_id for child_id, standing in child_standing(tx, children).items() if standing["is_over"]}
+
+
+def _answered(tx: Transaction, continued: Sequence[Continued]) -> set[str | None]:
+    """Which of the questions that are waited for are answered already."""
+    waits = [wait for _, _, waits in continued for wait in waits if wait.kind is WaitKind.QUESTION]
+    return {*answered(tx, [wait.name for wait in waits if wait.name is not None])} if waits else set()
 
 
 def open_waiting(tx: Transaction, job_ids: Sequence[str]) -> None:

@@ -55,10 +55,7 @@ def send_signal(tx: Transaction, job_id: str, name: str, payload: Any = None, se
     root_id = str(row[0])
     # Signals of one name are numbered one after the other.
     tx.rows("SELECT id FROM jobs WHERE id = :id FOR UPDATE", id=root_id)
-    unfinished = _unfinished(tx, root_id)
-    if tx.dialect == "postgres":
-        # The first look may have waited for a run that ended meanwhile: the job that follows it is seen by a second.
-        unfinished = _unfinished(tx, root_id)
+    unfinished = unfinished_jobs(tx, root_id)
     if not unfinished:
         raise Conflict(
             f"The chain of job {job_id} has ended; nobody is left to take the signal {name!r}.",
@@ -77,6 +74,14 @@ def send_signal(tx: Transaction, job_id: str, name: str, payload: Any = None, se
     if waiting:
         open_waiting(tx, waiting)
     return Signal(root_id, name, number, tx.now)
+
+
+def unfinished_jobs(tx: Transaction, root_id: str) -> list[Row]:
+    """The unfinished jobs of a chain, locked: id, status and waits."""
+    if tx.dialect == "postgres":
+        # The first look may wait for a run that ends meanwhile: the job that follows it is seen by the second.
+        _unfinished(tx, root_id)
+    return _unfinished(tx, root_id)
 
 
 def _unfinished(tx: Transaction, root_id: str) -> list[Row]:

@@ -14,6 +14,7 @@ from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.jobs.end_runs import apply_consequences, lock_groups_and_schedules
 from holdbeat.store.reads.chains import tip_of
+from holdbeat.store.reads.children import descendants_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.topics import Topic
@@ -21,6 +22,7 @@ from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
 LONGEST_REASON = 500
+PARENT_CANCELLED = "parent cancelled"
 
 
 def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:
@@ -86,6 +88,22 @@ def cancel_jobs(tx: Transaction, jobs: Sequence[Job], reason: str | None) -> Non
         job.cancel_reason = why
     apply_consequences(tx, at_once, outbox)
     outbox.write()
+    _cancel_descendants(tx, jobs)
+
+
+def _cancel_descendants(tx: Transaction, parents: Sequence[Job]) -> None:
+    """Cancels what the handlers of these jobs have made and is unfinished, with all below it (WAIT-07)."""
+    pending = descendants_of(tx, [job.chain_id for job in parents])
+    if not pending:
+        return
+    jobs: list[Job] = []
+    while pending:
+        rows = tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=pending)
+        locked = [job_of(tx, row) for row in rows]
+        jobs += [job for job in locked if not job.status.is_terminal]
+        # One that failed while this waited for its lock has left its place to its retry.
+        pending = [job.retried_by for job in locked if job.retried_by is not None]
+    cancel_jobs(tx, jobs, PARENT_CANCELLED)
 
 
 def cancel_group(tx: Transaction, group_id: str, reason: str | None = None) -> None:

@@ -6,12 +6,13 @@ Guards QUE-02 and DEP-04: a batch is decided whole before any of it is stored, a
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from holdbeat.domain.bounds import check_line
-from holdbeat.domain.dependencies import Upstream
+from holdbeat.domain.dependencies import OnUpstream, Upstream
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
-from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
-from holdbeat.domain.job import Job, NewJob
+from holdbeat.domain.group import GroupMode, JobGroup, OnFailure, ThenWhen
+from holdbeat.domain.job import Hold, Job, NewJob
 from holdbeat.domain.submission import LONGEST_NAME, Submission
 from holdbeat.store.dependencies.linking import NewEdges, known_upstreams, link
 from holdbeat.store.jobs.unique import enqueue_unique
@@ -118,14 +119,35 @@ def _edges(batch: Sequence[NewJob], jobs: Sequence[Job], known: Collection[str] 
 submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many, batches_behind=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A job that runs when a group has ended: always, or only if the group has completed."""
+
+    submission: Submission
+    when: ThenWhen = ThenWhen.COMPLETED
+
+
+def submit_group_with_then(
+    tx: Transaction,
+    name: str | None,
+    mode: GroupMode,
+    on_failure: OnFailure,
+    when: ThenWhen,
+    submissions: Sequence[Submission],
+) -> tuple[JobGroup, list[Job]]:
+    """`submit_group` for submissions of which the last is the job that runs when the group has ended."""
+    return submit_group(tx, name, mode, on_failure, submissions[:-1], Then(submissions[-1], when))
+
+
 def submit_group(
     tx: Transaction,
     name: str | None,
     mode: GroupMode,
     on_failure: OnFailure,
     submissions: Sequence[Submission],
+    then: Then | None = None,
 ) -> tuple[JobGroup, list[Job]]:
-    """Stores a group with all its members, or nothing.
+    """Stores a group with all its members and the job that runs after it, or nothing.
 
     Members may carry idempotency keys: if every one of them does, and all were used for the same requests by one group
     of the same name, mode and policy, with the same members in the same order, that group is given back. Any other
@@ -145,14 +167,41 @@ def submit_group(
     known = _group_of_keys(tx, (name, mode, on_failure), members)
     if known is not None:
         return load_group(tx, known)
-    if not any(member.after for member in members):
-        return create_group(tx, name, mode, on_failure, members)
-    if mode is GroupMode.SEQUENTIAL:
-        _refuse_two_orders(members)
-    known_upstreams(tx, members).check(members)
+    has_edges = any(member.after for member in members)
+    if has_edges:
+        if mode is GroupMode.SEQUENTIAL:
+            _refuse_two_orders(members)
+        known_upstreams(tx, members).check(members)
     group, jobs = create_group(tx, name, mode, on_failure, members)
-    link(tx, _edges(members, jobs))
-    return load_group(tx, group.id)
+    if then is not None:
+        # Before the members are linked: what they depend on may have ended, and end the group with them.
+        _make_then(tx, group, then)
+    if has_edges:
+        link(tx, _edges(members, jobs))
+    return load_group(tx, group.id) if has_edges else (group, jobs)
+
+
+def _make_then(tx: Transaction, group: JobGroup, then: Then) -> None:
+    """Stores the job that runs when a new group has ended."""
+    job = Preparation(tx).prepare_batch([then.submission])[0]
+    if job.after or job.ref or job.unique_key:
+        raise Invalid(
+            "The job in then waits for its group and is made with it: leave out after, ref and unique_key.",
+            code="unknown_field",
+            field="then",
+        )
+    job.on_upstream = OnUpstream.RUN if then.when is ThenWhen.ALWAYS else OnUpstream.CANCEL
+    job.hold = Hold.BLOCKED
+    enqueued = enqueue(tx, [job])
+    if enqueued.known:
+        raise Conflict(
+            "The idempotency key of then was used before. Use a new one for a new group.",
+            code="idempotency_conflict",
+            field="then.idempotency_key",
+        )
+    group.then_job_id = enqueued.jobs[0].id
+    tx.execute("UPDATE job_groups SET then_job_id = :then WHERE id = :id", id=group.id, then=group.then_job_id)
+    link(tx, [NewEdges(group.then_job_id, [Upstream(group_id=group.id, name="group")])])
 
 
 def _refuse_two_orders(members: Sequence[NewJob]) -> None:

@@ -29,7 +29,8 @@ _COLUMNS = (
     "group_id", "sequence", "retry_of", "retry_kind", "retry_policy", "timeout_s", "cancel_grace_s", "not_before",
     "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
     "attempt", "trace", "partition", "title", "root_id", "waits", "on_upstream",
-    "is_awaited", "unique_key", "unique_while", "expires_at", "weight", "affinity", "preemption",
+    "is_awaited", "unique_key", "unique_while", "expires_at", "parent_id", "is_detached", "weight",
+    "affinity", "preemption",
 )  # fmt: skip
 _DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
 
@@ -42,12 +43,15 @@ _row_of = row_writer(
         "labels": lambda labels: dumps(labels) if labels else "{}",
         "waits": lambda waits: dumps(waits) if waits else None,
         "is_awaited": lambda is_awaited: is_awaited or None,
+        "is_detached": lambda is_detached: is_detached or None,
     },
 )
 """The row of a NewJob."""
 
 _SHARED = {field.name for field in fields(Job)} & {field.name for field in fields(NewJob)}
-_job_of = copier(Job, sorted(_SHARED - {"position", "hold"}), ("status", "id", "position", "created_at", "hold"))
+_job_of = copier(
+    Job, sorted(_SHARED - {"position", "hold", "after"}), ("status", "id", "position", "created_at", "hold")
+)
 """The Job that a NewJob has become."""
 
 

@@ -19,11 +19,11 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.store.transaction import Transaction
 
 LIST_FILTERS = (
-    "status", "type", "resource", "schedule_id", "group_id", "template_id", "label", "priority", "created_before",
-    "created_after",
+    "status", "type", "resource", "schedule_id", "group_id", "template_id", "parent_id", "label", "priority",
+    "created_before", "created_after",
 )  # fmt: skip
 BULK_FILTERS = (*LIST_FILTERS, "ids")
-_SAME = ("type", "resource", "schedule_id", "group_id", "template_id")
+_SAME = ("type", "resource", "schedule_id", "group_id", "template_id", "parent_id")
 _OUTCOMES = (JobStatus.FAILED, JobStatus.SKIPPED, JobStatus.CANCELLED)
 _IDS_MAX = 10_000
 PRIORITY_MAX = 100

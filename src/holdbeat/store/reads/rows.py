@@ -21,6 +21,7 @@ JOB_FIELDS = (
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
     "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace", "partition",
     "title", "root_id", "waits", "on_upstream", "is_awaited", "unique_key", "unique_while", "expires_at",
+    "parent_id", "is_detached",
     "weight", "affinity", "preemption",
 )  # fmt: skip
 JOB = ", ".join(JOB_FIELDS)
@@ -60,7 +61,10 @@ LEASE_FIELDS = (
 )  # fmt: skip
 LEASE = ", ".join(LEASE_FIELDS)
 
-GROUP_FIELDS = ("id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at", "is_awaited")
+GROUP_FIELDS = (
+    "id", "name", "mode", "on_failure", "status", "created_at", "started_at", "finished_at", "is_awaited",
+    "then_job_id",
+)  # fmt: skip
 GROUP = ", ".join(GROUP_FIELDS)
 
 RESERVATION_FIELDS = (
@@ -120,6 +124,7 @@ job_of = row_reader(
         "hold": member_of(Hold),
         "waits": optional(json.loads),
         "is_awaited": bool,
+        "is_detached": bool,
         "expires_at": TIME,
     },
 )

@@ -129,6 +129,14 @@ _AWAITED = (
 """What unfinished jobs depend on: they may still read its result."""
 
 
+_PARENT_UNFINISHED = (
+    "SELECT c.id FROM jobs c WHERE c.id IN :ids AND c.parent_id IS NOT NULL AND (EXISTS (SELECT 1 FROM jobs j "
+    "WHERE j.id = c.parent_id AND j.status IN ('QUEUED', 'RUNNING')) OR EXISTS (SELECT 1 FROM jobs j "
+    "WHERE j.root_id = c.parent_id AND j.root_id IS NOT NULL AND j.status IN ('QUEUED', 'RUNNING')))"
+)
+"""Children whose parent may still read their result."""
+
+
 def _needed_jobs(tx: Transaction, ids: Sequence[str]) -> set[str]:
     return {
         row[0]
@@ -136,7 +144,7 @@ def _needed_jobs(tx: Transaction, ids: Sequence[str]) -> set[str]:
             "SELECT job_id FROM leases WHERE job_id IN :ids "
             "UNION ALL SELECT job_id FROM deliveries WHERE job_id IN :ids AND status = 'PENDING' "
             "UNION ALL SELECT job_id FROM job_runs WHERE job_id IN :ids AND status IS NULL "
-            f"UNION ALL {_AWAITED}",
+            f"UNION ALL {_AWAITED} UNION ALL {_PARENT_UNFINISHED}",
             ids=ids,
         )
     }

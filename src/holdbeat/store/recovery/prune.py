@@ -218,6 +218,7 @@ def _take_away(tx: Transaction, old: Sequence[Family], gone: Pruned) -> int:
     tx.execute("DELETE FROM steps WHERE root_id IN :ids", ids=jobs)
     tx.execute("DELETE FROM signals WHERE root_id IN :ids", ids=jobs)
     forget_labels(tx, jobs)
+    tx.execute("DELETE FROM questions WHERE root_id IN :ids", ids=jobs)
     tx.execute("DELETE FROM dependencies WHERE job_id IN :ids", ids=jobs)
     tx.execute("DELETE FROM jobs WHERE id IN :ids", ids=jobs)
     gone.add("jobs", len(jobs))

@@ -64,6 +64,10 @@ export async function call(method, url, body, options = {}) {
   return value;
 }
 
+function jsonOrText(text) {
+  try { return JSON.parse(text); } catch { return text; }
+}
+
 function bodyOf(form) {
   if (form.dataset.body) return JSON.parse(form.dataset.body);
   const numbers = new Set((form.dataset.numbers || "").split(" "));
@@ -72,6 +76,7 @@ function bodyOf(form) {
     if (!field.name || field.value.trim() === "") continue;
     let value = field.value;
     if (numbers.has(field.name)) value = Number(field.value);
+    else if (form.dataset.json === field.name) value = jsonOrText(field.value);
     else if (field.dataset.instant !== undefined) value = instantOf(field.value);
     // A name with a dot is a field of an object, as rate.count.
     const [name, inner] = field.name.split(".");

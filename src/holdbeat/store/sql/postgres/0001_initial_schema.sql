@@ -46,6 +46,8 @@ CREATE TABLE jobs (
     unique_key text COLLATE "C",
     unique_while text COLLATE "C" CHECK (unique_while IN ('queued', 'unfinished')),
     expires_at timestamptz,
+    parent_id text COLLATE "C",
+    is_detached boolean NOT NULL DEFAULT false,
     weight integer NOT NULL DEFAULT 1,
     affinity text COLLATE "C" NOT NULL DEFAULT '',
     preemption integer NOT NULL DEFAULT 0,
@@ -78,6 +80,7 @@ CREATE UNIQUE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS 
 -- A running job has its unique key only if it keeps it until it has ended.
 CREATE UNIQUE INDEX jobs_unique ON jobs (unique_key)
     WHERE unique_key IS NOT NULL AND (status = 'QUEUED' OR (status = 'RUNNING' AND unique_while = 'unfinished'));
+CREATE INDEX jobs_children ON jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE status = 'QUEUED' AND expires_at IS NOT NULL;
 CREATE UNIQUE INDEX jobs_auto_retry ON jobs (retry_of) WHERE retry_kind = 'auto';
 CREATE UNIQUE INDEX jobs_continuation ON jobs (retry_of) WHERE retry_kind = 'continue';
@@ -156,7 +159,8 @@ CREATE TABLE job_groups (
     created_at timestamptz NOT NULL,
     started_at timestamptz,
     finished_at timestamptz,
-    is_awaited boolean NOT NULL DEFAULT false
+    is_awaited boolean NOT NULL DEFAULT false,
+    then_job_id text COLLATE "C"
 );
 CREATE INDEX job_groups_finished ON job_groups (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX job_groups_unfinished ON job_groups (id) WHERE status IN ('QUEUED', 'RUNNING');
@@ -524,6 +528,21 @@ CREATE TABLE signals (
     sent_at timestamptz NOT NULL,
     PRIMARY KEY (root_id, name, number)
 );
+
+-- What handlers ask people; root_id is the first job of the chain that waits for the answer.
+CREATE TABLE questions (
+    id text COLLATE "C" PRIMARY KEY NOT NULL,
+    root_id text COLLATE "C" NOT NULL,
+    question text COLLATE "C" NOT NULL,
+    choices json,
+    schema json,
+    asked_at timestamptz NOT NULL,
+    answer json,
+    answered_by text COLLATE "C",
+    answered_at timestamptz
+);
+CREATE INDEX questions_open ON questions (asked_at, id) WHERE answered_at IS NULL;
+CREATE INDEX questions_chain ON questions (root_id);
 
 -- What must end before a chain's first job may start; job_id is that job. upstream_id is a group, or the first job of a
 -- chain. Nothing is counted: a job may start when none of its rows is without met_at.

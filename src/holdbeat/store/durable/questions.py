@@ -1,0 +1,114 @@
+"""Questions in the store: asked once in a chain, listed while nobody has answered, answered once (WAIT-05).
+
+Guards against an answer that nobody takes: whoever answers locks the unfinished jobs of the chain, and a run that ends
+to wait for the answer holds the same lock, as with signals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdbeat.domain import events
+from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.params import dumps
+from holdbeat.domain.question import Question, check_answer, check_question
+from holdbeat.domain.waits import WaitKind
+from holdbeat.store.durable.continuing import open_waiting
+from holdbeat.store.durable.signals import unfinished_jobs
+from holdbeat.store.durable.steps import lease_gone
+from holdbeat.store.reads.questions import read_questions
+from holdbeat.store.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, and the lease under which a handler asks it."""
+
+    lease_id: str
+    worker_id: str
+    fence: int
+    job_id: str
+    root_id: str
+    key: str
+    """The name under which the chain keeps which question it is."""
+    question: str
+    choices: Sequence[Any] | None = None
+    schema: dict[str, Any] | None = None
+
+
+def ask_question(tx: Transaction, asked: Asked) -> dict[str, Any]:
+    """How a question stands, asked now or by an earlier run of the chain: {id, is_answered, answer}."""
+    held = tx.rows(
+        "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR UPDATE",
+        id=asked.lease_id,
+        worker=asked.worker_id,
+        fence=asked.fence,
+    )
+    if not held:
+        raise lease_gone(asked.key)
+    kept = tx.one("SELECT value FROM steps WHERE root_id = :id AND name = :key", id=asked.root_id, key=asked.key)
+    if kept is not None:
+        question = _question(tx, json.loads(kept[0])["question_id"])
+        return {"id": question.id, "is_answered": question.answered_at is not None, "answer": question.answer}
+    check_question(asked.question, asked.choices, asked.schema)
+    question_id = tx.new_id()
+    choices = None if asked.choices is None else dumps(list(asked.choices))
+    schema = None if asked.schema is None else dumps(asked.schema)
+    tx.insert(
+        "questions",
+        ("id", "root_id", "question", "choices", "schema", "asked_at"),
+        [(question_id, asked.root_id, asked.question, choices, schema, tx.now)],
+    )
+    text = dumps({"question_id": question_id})
+    tx.insert(
+        "steps",
+        ("root_id", "name", "value", "size", "started_at", "duration_s", "run_id", "kept_at"),
+        [(asked.root_id, asked.key, text, len(text), tx.now, 0.0, asked.lease_id, tx.now)],
+    )
+    tx.record(events.QUESTION_ASKED, job_id=asked.job_id, question_id=question_id)
+    return {"id": question_id, "is_answered": False, "answer": None}
+
+
+def answer_question(tx: Transaction, question_id: str, answer: Any, answered_by: str | None = None) -> Question:
+    """Keeps the answer, and opens the job that waits for it. An answered question, or an ended chain, is a Conflict."""
+    question = _question(tx, question_id)
+    unfinished = unfinished_jobs(tx, question.root_id)
+    # Again, under the lock: two may answer at once.
+    question = _question(tx, question_id)
+    if question.answered_at is not None:
+        by = f" by {question.answered_by}" if question.answered_by else ""
+        raise Conflict(f"The question {question_id} was answered already{by}.", code="already_answered")
+    if not unfinished:
+        raise Conflict(
+            f"The chain of job {question.root_id} has ended; nobody waits for the answer any more.",
+            code="already_ended",
+        )
+    check_answer(question, answer)
+    tx.execute(
+        "UPDATE questions SET answer = :answer, answered_by = :by, answered_at = :now WHERE id = :id",
+        id=question_id,
+        answer=dumps(answer),
+        by=answered_by,
+        now=tx.now,
+    )
+    tx.record(events.QUESTION_ANSWERED, job_id=unfinished[-1][0], question_id=question_id, by=answered_by)
+    waiting = [job_id for job_id, status, waits in unfinished if status == "QUEUED" and _waits_for(waits, question_id)]
+    if waiting:
+        open_waiting(tx, waiting)
+    return _question(tx, question_id)
+
+
+def _waits_for(waits: str | None, question_id: str) -> bool:
+    return any(
+        wait["kind"] == WaitKind.QUESTION and wait["question_id"] == question_id for wait in json.loads(waits or "[]")
+    )
+
+
+def _question(tx: Transaction, question_id: str) -> Question:
+    questions = read_questions(tx, [question_id])
+    if not questions:
+        raise NotFound(f"There is no question {question_id}.", question_id=question_id)
+    return questions[0]

@@ -1,0 +1,49 @@
+"""Questions on the dashboard: a person answers from the overview or from a page of the size of a phone."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.api.serving import Served, eventually
+
+
+def ask(served: Served) -> tuple[str, str]:
+    job_id = served.submit("asks", {})["id"]
+    questions = eventually(
+        lambda: [q for q in served.client.get("/api/questions").json()["items"] if q["job_id"] == job_id]
+    )
+    return job_id, questions[0]["id"]
+
+
+@pytest.mark.rule("WAIT-05")
+def test_a_person_answers_on_a_page_of_the_size_of_a_phone(served: Served, browser: Browser) -> None:
+    job_id, question_id = ask(served)
+    context = browser.new_context(viewport={"width": 360, "height": 640}, has_touch=True)
+    try:
+        page = context.new_page()
+        page.goto(f"{served.url}/ui/jobs/{job_id}")
+        card = page.locator(f"#question-{question_id}")
+        expect(card).to_contain_text("Send the draft?")
+        for button in card.get_by_role("button").all():
+            box = button.bounding_box()
+            assert box is not None
+            assert box["height"] >= 44
+            assert box["x"] + box["width"] <= 360
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        card.get_by_role("button", name="later").tap()
+        expect(card).to_have_count(0)
+    finally:
+        context.close()
+    following = served.client.get(f"/api/jobs/{job_id}").json()["continued_by"]
+    assert served.wait_for(following)["run"]["result"] == "later"
+
+
+@pytest.mark.rule("WAIT-05")
+def test_the_overview_lists_open_questions(served: Served, page: Page) -> None:
+    job_id, question_id = ask(served)
+    page.goto(f"{served.url}/")
+    card = page.locator(f"#question-{question_id}")
+    expect(card.get_by_role("link")).to_have_attribute("href", f"/ui/jobs/{job_id}")
+    card.get_by_role("button", name="yes").click()
+    expect(card).to_have_count(0)
