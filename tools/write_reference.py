@@ -54,6 +54,7 @@ MEANINGS = {
     "allow_shell": "whether `shell` jobs may run",
     "legacy_api": "whether the old `/jobs` routes answer",
     "direct_routes": "extra paths for direct requests, `{path: type}`",
+    "gates": '[paths that are passed on](gates.md) to an upstream while a slot is held, as tables `[gates."/path"]`',
     "exposed": "whether requests come from other machines: true, false, or auto (by host and proxy headers)",
     "outbound_allow": "private or loopback hosts and networks that HTTP jobs and webhooks may call",
     "allowed_hosts": "names by which the server may be called besides its address",

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from holdbeat.app_store import AppStore
+from holdbeat.client.slot_loan import SlotLoan
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure
@@ -269,6 +270,17 @@ class App(AppStore):
         if loop is None:
             raise Conflict(_NEEDS_RUNNING, code="not_running")
         return asyncio.run_coroutine_threadsafe(app.direct(target, wait_s=wait_s, **params), loop).result()
+
+    def slot(self, resource: str, *, ttl: Duration = 60, wait: Duration | None = None) -> SlotLoan:
+        """A slot of the resource for work of your own: `async with app.slot("gpu") as slot:`, or a plain `with`.
+
+        It waits for the next free slot, ahead of the queue, for at most `wait` (`direct_wait_s` by default). While the
+        block runs the slot is extended; if this process dies, it is lost after `ttl`. The App need not run.
+        """
+        from holdbeat.client.local_lender import local_slot
+
+        wait_s = None if wait is None else duration_s(wait)
+        return local_slot(self.store, self.settings, resource, ttl_s=duration_s(ttl), wait_s=wait_s)
 
     # --- running -----------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.errors import Invalid, SettingsError
+from holdbeat.domain.gate import Gate, gate_of
 from holdbeat.domain.lease import PRESETS, LeaseTerms
 from holdbeat.domain.limit import Limit, Limits, limit_of
 from holdbeat.domain.old_words import OLD_SETTINGS
@@ -73,6 +74,7 @@ class Settings:
     allow_shell: bool = False
     legacy_api: bool = True
     direct_routes: Mapping[str, DirectRoute] = field(default_factory=dict)
+    gates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     exposed: str = "auto"
     outbound_allow: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
@@ -95,6 +97,11 @@ class Settings:
     def named_limits(self) -> list[Limit]:
         """The limits that the tables `[limits.NAME]` declare."""
         return [limit_of(name, values) for name, values in self.limits.items()]
+
+    @property
+    def declared_gates(self) -> list[Gate]:
+        """The gates that the tables `[gates."/path"]` declare."""
+        return [gate_of(path, values) for path, values in self.gates.items()]
 
     @property
     def declared_limits(self) -> Limits:
@@ -238,7 +245,9 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         if name == "direct_routes":
             return _routes(value)
         if name == "limits":
-            return _limits(value)
+            return _tables(value, "[limits.NAME]", limit_of)
+        if name == "gates":
+            return _tables(value, '[gates."/path"]', gate_of)
         if name in ("outbound_allow", "allowed_hosts"):
             return _names(value)
         if isinstance(default, bool):
@@ -336,16 +345,16 @@ def _route(path: str, entry: Any) -> DirectRoute:
     return DirectRoute(type_.strip(), bare)
 
 
-def _limits(value: Any) -> dict[str, dict[str, Any]]:
-    """Limits by name, as TOML tables or JSON, each checked."""
+def _tables(value: Any, form: str, check: Callable[[str, Mapping[str, Any]], Any]) -> dict[str, dict[str, Any]]:
+    """Limits or gates by name, as TOML tables or JSON, each checked."""
     if isinstance(value, str):
         value = json.loads(value)
     if not isinstance(value, Mapping) or not all(isinstance(entry, Mapping) for entry in value.values()):
-        raise ValueError("write a table [limits.NAME] for each limit")
-    limits = {str(name): dict(entry) for name, entry in value.items()}
+        raise ValueError(f"write a table {form} for each of them")
+    tables = {str(name): dict(entry) for name, entry in value.items()}
     try:
-        for name, entry in limits.items():
-            limit_of(name, entry)
+        for name, entry in tables.items():
+            check(name, entry)
     except Invalid as error:
         raise ValueError(str(error).rstrip(".")) from None
-    return limits
+    return tables

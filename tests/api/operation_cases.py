@@ -27,6 +27,8 @@ VARIES = frozenset(
     }
 )  # fmt: skip
 """Fields whose values differ between two servers, or between two moments."""
+ALWAYS_VARIES = frozenset({"idempotency_key", "paused_by", "changed_by", "client", "owner"})
+"""Fields that may be null for one of two servers."""
 
 
 class World:
@@ -47,7 +49,7 @@ class World:
             return "refusal", status_of(error), error.code, self._plain(error.detail), error.field
 
     def _plain(self, value: Any, name: str = "") -> Any:
-        if name in ("idempotency_key", "paused_by", "changed_by") or (name in VARIES and value is not None):
+        if name in ALWAYS_VARIES or (name in VARIES and value is not None):
             return f"<{name}>"
         if isinstance(value, dict):
             return {key: self._plain(part, key) for key, part in value.items()}
@@ -434,6 +436,12 @@ def _direct() -> list[tuple[str, Call]]:
         ("explain_reservation", ask("explain_reservation", NO_SUCH)),
         ("cancel_reservation", lambda world: world.backend.cancel_reservation(world.known["direct"]["reservation_id"])),
         ("cancel_reservation", ask("cancel_reservation", UNKNOWN, "two\nlines")),
+        ("reserve_slot", keep("slot", ask("reserve_slot", "lane", ttl_s=60))),
+        ("extend_reservation", lambda world: world.backend.extend_reservation(world.known["slot"]["id"], 90)),
+        ("reserve_slot", lambda world: world.backend.reserve_slot("lane", ttl_s=0)),
+        ("extend_reservation", ask("extend_reservation", UNKNOWN)),
+        ("release_reservation", lambda world: world.backend.release_reservation(world.known["slot"]["id"])),
+        ("release_reservation", ask("release_reservation", NO_SUCH)),
     ]
 
 

@@ -78,6 +78,11 @@ def cancelled_job(served: Served) -> str:
     return job_id
 
 
+def borrowed_slot(served: Served) -> str:
+    answer = served.client.post("/api/reservations", json={"resource": unique("lane"), "ttl_s": 60})
+    return str(answer.raise_for_status().json()["id"])
+
+
 def least_requests(served: Served) -> dict[str, tuple[str, str, Any]]:
     """For each request schema a method, a path, and no more than what is needed there."""
     first, second = waiting_job(served), waiting_job(served)
@@ -92,6 +97,9 @@ def least_requests(served: Served) -> dict[str, tuple[str, str, Any]]:
         "RetryRequest": ("POST", f"/api/jobs/{cancelled_job(served)}/retry", {}),
         "LimitChange": ("PUT", f"/api/limits/{unique('limit')}", {"resource": resource, "slots": 2}),
         "SignalRequest": ("POST", f"/api/jobs/{first}/signals/go", {}),
+        "SlotRequest": ("POST", "/api/reservations", {"resource": unique("lane")}),
+        "ExtendRequest": ("POST", f"/api/reservations/{borrowed_slot(served)}/extend", {}),
+        "SeenRequest": ("POST", "/api/attention/seen", {}),
         "BulkCancelRequest": ("POST", "/api/jobs/cancel", nobody),
         "BulkRetryRequest": ("POST", "/api/job-runs/retry", nobody),
         "ReorderRequest": ("POST", "/api/queue/reorder", {"job_ids": [second, first]}),

@@ -23,7 +23,7 @@ from tests.api.conftest import Serve
 from tests.api.operation_cases import World, ask, cases
 from tests.api.serving import Served, unique
 
-SPECIAL = ("direct", "get_artifact", "wait_job", "follow_logs", "events", "endpoints.test")
+SPECIAL = ("direct", "reserve_slot", "get_artifact", "wait_job", "follow_logs", "events", "endpoints.test")
 """Methods of the client that are no single operation, and exist in both all the same."""
 
 
@@ -34,7 +34,9 @@ def names_of_operations() -> list[str]:
     return [*plain, *kinds]
 
 
-CANNOT_BE_REFUSED = frozenset({"stats", "list_limits", "webhook_secret", "wait_job", "follow_logs", "events"})
+CANNOT_BE_REFUSED = frozenset(
+    {"stats", "list_limits", "list_attention", "webhook_secret", "wait_job", "follow_logs", "events"}
+)
 CANNOT_BE_ANSWERED = frozenset({"redeliver"})
 """It needs a delivery that was given up, which takes longer than a test should."""
 
@@ -99,7 +101,19 @@ def test_no_operation_is_left_out_of_the_comparison() -> None:
 @pytest.mark.rule("API-07")
 def test_every_method_of_the_client_is_an_operation_with_the_same_arguments() -> None:
     client = Client("http://127.0.0.1:1")
-    transport = {"call", "fetch", "messages", "deadline", "close", "url", "submit", "health", "readiness", "metrics"}
+    transport = {
+        "call",
+        "fetch",
+        "messages",
+        "deadline",
+        "close",
+        "url",
+        "submit",
+        "health",
+        "readiness",
+        "metrics",
+        "slot",
+    }
     try:
         methods = {name for name in dir(client) if not name.startswith("_")} - transport - {"schedules", "endpoints"}
         for namespace in ("schedules", "endpoints"):

@@ -139,13 +139,15 @@ def test_a_request_that_is_cancelled_while_it_is_granted_is_one_or_the_other(ope
 
 
 @pytest.mark.rule("DIR-02")
-def test_an_owner_extends_all_its_reservations_and_only_those(store: PersistenceAdapter, clock: ManualClock) -> None:
+def test_reservations_are_extended_by_name_and_only_while_they_are_in_force(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
     mine = [ask_directly(store, owner="me").id for _ in range(2)]
     ended = ask_directly(store, owner="me")
     foreign = ask_directly(store, owner="you")
     store.write_sync(cancel_reservation, ended.id)
     clock.advance(100)
-    assert sorted(store.write_sync(extend, "me", 600)) == mine
+    assert sorted(store.write_sync(extend, [*mine, ended.id], 600)) == mine
     until = clock.now() + timedelta(seconds=600)
     assert all(store.read_sync(load_reservation, each).expires_at == until for each in mine)
     assert store.read_sync(load_reservation, foreign.id).expires_at == foreign.expires_at

@@ -239,7 +239,8 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.has_begun = True
             headers = list(message.get("headers", ()))
-            headers += SECURITY_HEADERS
+            own = {name for name, _ in headers}
+            headers += [header for header in SECURITY_HEADERS if header[0] not in own]
             if not any(name == b"cache-control" for name, _ in headers):
                 headers.append(_NO_STORE)
             if message["status"] == 413:

@@ -19,6 +19,7 @@ from holdbeat.api import legacy
 from holdbeat.api.access import AccessMiddleware
 from holdbeat.api.context import ApiContext
 from holdbeat.api.docs_page import STYLE, docs_html
+from holdbeat.api.gates import gate_proxies
 from holdbeat.api.openapi import openapi_document
 from holdbeat.api.problem import answer, problem, wrong_method
 from holdbeat.api.routers import artifacts, direct, health, jobs, limits, login, logs, schedules, system, webhooks
@@ -28,7 +29,7 @@ from holdbeat.schemas.system import BareParams, DirectAnswer, MappedDirectReques
 from holdbeat.settings import DirectRoute
 
 TAKEN = frozenset(
-    {"", "api", "jobs", "static", "docs", "openapi.json", "login", "logout", "healthz", "readyz", "metrics"}
+    {"", "api", "ui", "jobs", "static", "docs", "openapi.json", "login", "logout", "healthz", "readyz", "metrics"}
 )
 """First parts of paths that are the server's own."""
 _PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
@@ -41,6 +42,9 @@ class Api(Starlette):
         super().__init__(exception_handlers={HTTPException: _refuse_by_router})
         self.router.redirect_slashes = False
         self._mounted = _all_routes(context)
+        for gate in context.settings.declared_gates:
+            _check_path("gates", gate.path)
+        self._gates = gate_proxies(context)
         direct_paths: dict[str, dict[str, Serve]] = {}
         for routes in self._mounted:
             for route, serve in routes.served(context):
@@ -59,6 +63,10 @@ class Api(Starlette):
 
     async def inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request that the middleware let through."""
+        if self._gates and scope["type"] == "http":
+            for gate in self._gates:
+                if gate.serves(scope["path"]):
+                    return await gate(scope, receive, send)
         await super().__call__(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
@@ -116,19 +124,24 @@ def _direct_routes(mapped: Mapping[str, DirectRoute]) -> Routes:
     extra = Routes("direct")
     operations: set[str] = set()
     for path, route in mapped.items():
-        first = path.strip("/").partition("/")[0]
-        if not _PLAIN_PATH.fullmatch(path) or ".." in path:
-            what = "is no plain path: write /words/like-these, without parameters"
-        elif first in TAKEN:
-            what = f"would hide what is served under /{first}: choose another path"
-        else:
-            endpoint = direct.mapped(path, route, operations)
-            operations.add(endpoint.__name__)
-            body, answers = (BareParams, Any) if route.bare else (MappedDirectRequest, DirectAnswer)
-            extra.post(path, body=body, body_optional=True, answers={200: answers}, refuses=direct.REFUSES)(endpoint)
-            continue
-        raise SettingsError(f"direct_routes: {path!r} {what}.", field="direct_routes")
+        _check_path("direct_routes", path)
+        endpoint = direct.mapped(path, route, operations)
+        operations.add(endpoint.__name__)
+        body, answers = (BareParams, Any) if route.bare else (MappedDirectRequest, DirectAnswer)
+        extra.post(path, body=body, body_optional=True, answers={200: answers}, refuses=direct.REFUSES)(endpoint)
     return extra
+
+
+def _check_path(setting: str, path: str) -> None:
+    """Refuses a path of the settings that would hide something else (OPS-01)."""
+    first = path.strip("/").partition("/")[0]
+    if not _PLAIN_PATH.fullmatch(path) or ".." in path:
+        what = "is no plain path: write /words/like-these, without parameters"
+    elif first in TAKEN:
+        what = f"would hide what is served under /{first}: choose another path"
+    else:
+        return
+    raise SettingsError(f"{setting}: {path!r} {what}.", field=setting)
 
 
 async def _refuse_by_router(request: Request, error: Exception) -> Response:

@@ -140,7 +140,10 @@ class PatientlyTimed(H11Protocol):
     @property
     def _is_waiting(self) -> bool:
         """Whether it is the client's turn to send: a request's head, or the rest of its body."""
-        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+        if self.cycle is None or self.cycle.response_complete:
+            return True
+        # A body that we do not read on is not the client's delay.
+        return bool(self.cycle.more_body) and not self.flow.read_paused
 
     def _arm(self) -> None:
         """Starts the clock. What trickles in does not start it again."""

@@ -14,6 +14,7 @@ from holdbeat.operations import find_operation
 from holdbeat.operations.operation import Operation, OperationContext
 
 if TYPE_CHECKING:
+    from holdbeat.client.slot_loan import SlotLoan
     from holdbeat.domain.address import OutboundPolicy
     from holdbeat.settings import Settings
     from holdbeat.store.adapter import PersistenceAdapter
@@ -166,6 +167,24 @@ class LocalBackend:
 
         request = run_direct_locally(self.store, self.settings, self.context, type, dict(params or {}), wait_s)
         return asyncio.run(request)
+
+    def slot(self, resource: str, *, ttl_s: float = 60, wait_s: float | None = None) -> SlotLoan:
+        """A slot of the resource for work of your own, held while a `with` block runs."""
+        from holdbeat.client.local_lender import local_slot
+
+        return local_slot(self.store, self.settings, resource, ttl_s=ttl_s, wait_s=wait_s)
+
+    def reserve_slot(self, resource: str, *, ttl_s: float | None = None, wait_s: float | None = None) -> Any:
+        """Borrows the next free slot of a resource. It is lost after `ttl_s` unless it is extended."""
+        import asyncio
+
+        from holdbeat.client.local_lender import LocalLender
+
+        async def reserve() -> Any:
+            async with LocalLender(self.store, self.settings, self.context) as lender:
+                return await lender.reserve_slot(resource, ttl_s=ttl_s, wait_s=wait_s)
+
+        return asyncio.run(reserve())
 
     def get_artifact(self, run_id: str, name: str) -> bytes:
         import os

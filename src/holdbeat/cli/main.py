@@ -35,7 +35,11 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "limits": ("holdbeat.cli.limits:limits", "List, set and reset limits on work."),
         "groups": ("holdbeat.cli.groups:groups", "Groups of jobs, in sequence or in parallel."),
         "templates": ("holdbeat.cli.templates:templates", "Named defaults for jobs."),
-        "reservations": ("holdbeat.cli.reservations:reservations", "List, show and cancel direct requests."),
+        "slot": ("holdbeat.cli.reservations:slot", "Run a command while holding a slot of a resource."),
+        "reservations": (
+            "holdbeat.cli.reservations:reservations",
+            "List, show, cancel, take and release reservations.",
+        ),
     },
     "Schedules": {
         "schedules": ("holdbeat.cli.schedules:schedules", "Create jobs by cron or interval."),

@@ -311,7 +311,7 @@ NEXT = {
     "occurrences": "It has not been due yet.",
     "webhooks": "Nobody is told yet. Subscribe: holdbeat webhooks add URL.",
     "deliveries": "No messages yet. They are sent when jobs end, to subscribers: holdbeat webhooks add URL.",
-    "reservations": "No direct requests yet. Make one: holdbeat direct TYPE KEY=VALUE.",
+    "reservations": "No reservations yet. Make one: holdbeat direct TYPE, or holdbeat slot RESOURCE -- COMMAND.",
     "workers": "No worker is alive. Start one: holdbeat serve module:app, or holdbeat worker module:app.",
     "types": "No job types yet. Apps announce theirs when they start: holdbeat serve module:app.",
     "keys": "No API keys yet. Make one: holdbeat keys create --name NAME --scope write.",

@@ -1,4 +1,8 @@
-"""The Reservation: a direct request's claim on the next free slot of its pool."""
+"""The Reservation: a claim on the next free slot of a pool, outside the queue.
+
+A direct request, a borrowed slot and a request through a gate are reservations. They wait in one line, and limits count
+them like runs.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,15 @@ class ReservationStatus(StrEnum):
     ACTIVE = "ACTIVE"
     RELEASED = "RELEASED"
     EXPIRED = "EXPIRED"
+
+
+class ReservationKind(StrEnum):
+    DIRECT = "direct"
+    """A worker runs a handler in the slot."""
+    SLOT = "slot"
+    """A program borrowed the slot for work of its own, until it gives the slot back or its time is over."""
+    GATE = "gate"
+    """A server passes a request on to an upstream while it holds the slot."""
 
 
 class ReservationOutcome(StrEnum):
@@ -44,7 +57,30 @@ class Reservation:
     fence: int | None = None
     cancel_requested_at: datetime | None = None
     partition: str = ""
+    kind: ReservationKind = ReservationKind.DIRECT
+    title: str = ""
+    client: str | None = None
+    """Who asked: the name of the key, the command line, or the address of the client."""
+    ttl_s: float | None = None
+    """For how long a borrowed slot is held without being extended."""
+    number: int | None = None
+    """That of its slot within the resource, from 0; None where nothing limits the slots of the resource."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether a worker runs a handler for it; the others hold a slot without one."""
+        return self.kind is ReservationKind.DIRECT
 
     @property
     def waits(self) -> bool:
         return self.status is ReservationStatus.ACTIVE and self.granted_at is None
+
+
+def slot_type(resource: str) -> str:
+    """What a borrowed slot counts as where work is counted by type. No job type has a slash in its name."""
+    return f"slot/{resource}"
+
+
+def gate_type(path: str) -> str:
+    """The same for requests through the gate at this path."""
+    return f"gate{path}"

@@ -141,7 +141,10 @@ def bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
 def reservation_json(reservation: Reservation) -> dict[str, Any]:
     return {
         "id": reservation.id,
+        "kind": reservation.kind,
         "type": reservation.type,
+        "title": reservation.title or reservation.type,
+        "client": reservation.client,
         "resource": reservation.resource,
         "status": reservation.status,
         "requested_at": _time(reservation.requested_at),
@@ -149,8 +152,23 @@ def reservation_json(reservation: Reservation) -> dict[str, Any]:
         "finished_at": _time(reservation.finished_at),
         "expires_at": _time(reservation.expires_at),
         "owner": reservation.owner,
+        "worker_id": reservation.worker_id,
+        "fence": reservation.fence,
+        "slot": reservation.number,
         "outcome": reservation.outcome,
         "error": reservation.error,
+    }
+
+
+def slot_json(reservation: Reservation) -> dict[str, Any]:
+    """A borrowed slot as its holder needs it."""
+    return {
+        "id": reservation.id,
+        "resource": reservation.resource,
+        "granted_at": _time(reservation.granted_at),
+        "expires_at": _time(reservation.expires_at),
+        "slot": reservation.number,
+        "fence": reservation.fence,
     }
 
 

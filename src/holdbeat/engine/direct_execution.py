@@ -1,8 +1,9 @@
-"""DirectExecutionHandler: a direct request takes the next free slot, and its client waits for the result.
+"""DirectExecutionHandler: whoever wants the next free slot, and waits for it in this process.
 
-Guards DEC-004: the request is a row that any worker can serve, so the waiting process and the working one need not be
-the same. Whatever happens to the client, the reservation is given back: if the store cannot take that just now, it is
-owed and tried again, and meanwhile nothing keeps the reservation from expiring.
+Guards DEC-004 and LIM-12: a direct request is a row that any worker can serve, so the waiting process and the working
+one need not be the same; a borrowed slot is such a row without a worker. Whatever happens to the client, the
+reservation is given back: if the store cannot take that just now, it is owed and tried again, and meanwhile nothing
+keeps the reservation from expiring.
 """
 
 from __future__ import annotations
@@ -10,24 +11,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from holdbeat.domain.errors import Conflict, HoldbeatError, NotFound, Unavailable
-from holdbeat.domain.reservation import Reservation, ReservationStatus
+from holdbeat.domain.lease import Claim, Lease
+from holdbeat.domain.reservation import Reservation, ReservationKind, ReservationOutcome, ReservationStatus
 from holdbeat.domain.submission import Submission
+from holdbeat.engine.running import RunningSet
 from holdbeat.engine.service import Service
+from holdbeat.handlers.stop import StopSignal
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.cancel import LONGEST_REASON
 from holdbeat.store.queue.submission import prepare
 from holdbeat.store.reads.workers import has_live_worker_for
-from holdbeat.store.running.reservations import (
-    cancel_reservation,
-    extend,
-    give_up_waiting,
-    load_reservation,
-    reserve,
-)
+from holdbeat.store.running.held_slots import grant_held, hold_slot, release_slot, withdraw
+from holdbeat.store.running.reservations import extend, give_up_waiting, load_reservation, reserve
 from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
@@ -37,6 +37,8 @@ AT_ONCE_S = 0.5
 """Even who will not wait must give a worker the time to take a slot that is free."""
 EXTEND_S = 5.0
 """How often the reservations of waiting clients are extended: soon enough to outlive a jump of the wall clock."""
+UNOWNED_S = 4 * EXTEND_S
+"""How long a reservation stands in line for a process that the store does not know, unless it is extended."""
 OWED_S = 0.5
 """How often it is tried to withdraw a request whose client is gone, until that is written."""
 
@@ -50,6 +52,20 @@ class DirectResult:
     ran_s: float
 
 
+@dataclass(slots=True)
+class HeldSlot:
+    """A slot that this process holds without a handler, and how what was done in it ended."""
+
+    reservation: Reservation
+    stop: StopSignal
+    outcome: ReservationOutcome = ReservationOutcome.COMPLETED
+    error: str | None = None
+    error_kind: str | None = None
+
+    def end(self, outcome: ReservationOutcome, error: str, error_kind: str) -> None:
+        self.outcome, self.error, self.error_kind = outcome, error, error_kind
+
+
 class WaitedTooLong(HoldbeatError):
     """No slot became free in time (HTTP 504)."""
 
@@ -57,19 +73,28 @@ class WaitedTooLong(HoldbeatError):
 
 
 class DirectExecutionHandler(Service):
-    """Makes reservations, waits for them, and keeps those of this process from expiring."""
+    """Makes reservations, waits for them, and keeps those of this process from expiring.
+
+    `owner` is the id under which the store knows this process; None for a program that only borrows slots.
+    """
 
     name: ClassVar[str] = "direct"
 
     def __init__(
-        self, store: PersistenceAdapter, owner: str, *, direct_wait_s: float = 300, reservation_s: float = 600
+        self, store: PersistenceAdapter, owner: str | None, *, direct_wait_s: float = 300, reservation_s: float = 600
     ) -> None:
         self._extend_s = min(EXTEND_S, reservation_s / 4)
         super().__init__(store, self._extend_s)
         self._owner = owner
         self._direct_wait_s = direct_wait_s
         self._reservation_s = reservation_s
-        self._waiting = 0
+        self._waiting: set[str] = set()
+        """Reservations for which somebody waits here."""
+        self._granter = SlotGranter(store)
+        self.running = RunningSet()
+        """Where the heartbeat of this process looks for what it must tell to end."""
+        self.let_go: Callable[[str], None] = lambda lease_id: None
+        """Called when a slot is not held here any more."""
         self._is_closed = False
         self._owed: dict[str, str] = {}
         """Reservations whose clients are gone and whose withdrawal is not written yet, and why."""
@@ -79,10 +104,9 @@ class DirectExecutionHandler(Service):
         try:
             await self._pay()
         finally:
-            if self._waiting:
-                owed = frozenset(self._owed)
-                await self.store.write(extend, self._owner, self._reservation_s, except_ids=owed)
-        return self._waiting
+            if waiting := self._waiting - self._owed.keys():
+                await self.store.write(extend, waiting, self._reservation_s)
+        return len(self._waiting)
 
     async def start(self) -> None:
         self._is_closed = False
@@ -99,14 +123,16 @@ class DirectExecutionHandler(Service):
         with contextlib.suppress(Exception):
             await self._pay()
 
-    async def request(self, type_: str, params: dict[str, Any], wait_s: float | None = None) -> DirectResult:
+    async def request(
+        self, type_: str, params: dict[str, Any], wait_s: float | None = None, client: str | None = None
+    ) -> DirectResult:
         """Runs `type_` in the next free slot and returns how it went.
 
         Raises Invalid for an unknown type or unfit params, Unavailable without a worker for it or while shutting
         down, WaitedTooLong if no slot became free in time. If the caller is cancelled, so is the request.
         """
-        if self._is_closed:
-            raise Unavailable("This server is shutting down; send the request again.", code="shutting_down")
+        self._check_open()
+        assert self._owner is not None
         work = await self.store.read(prepare, Submission.read({"type": type_, "params": params}))
         if not await self.store.read(has_live_worker_for, work.type, work.resource):
             raise Unavailable(
@@ -114,29 +140,121 @@ class DirectExecutionHandler(Service):
                 "`holdbeat worker`.",
                 code="no_worker",
             )
-        patience_s = self._direct_wait_s if wait_s is None else min(wait_s, self._direct_wait_s)
-        patience_s = max(patience_s, AT_ONCE_S)
+        reserving = self.store.write(reserve, work, self._owner, self._reservation_s, client)
+        return _result(await self._obtain(reserving, wait_s, lambda reservation: False))
+
+    async def borrow(
+        self, resource: str, ttl_s: float, wait_s: float | None = None, client: str | None = None
+    ) -> Reservation:
+        """Waits for the next free slot of the resource, which is the caller's for `ttl_s` from then on.
+
+        Raises as `request` does. It is kept with `extend_slot` and given back with `release_slot`.
+        """
+        self._check_open()
+        reserving = self.store.write(
+            hold_slot,
+            ReservationKind.SLOT,
+            resource,
+            wait_s=self._reservation_s if self._owner else UNOWNED_S,
+            owner=self._owner,
+            ttl_s=ttl_s,
+            client=client,
+        )
+        with self._granter:
+            reservation = await self._obtain(reserving, wait_s, _has_slot)
+        if _has_slot(reservation):
+            return reservation
+        raise _ended_in_line(reservation)
+
+    @contextlib.asynccontextmanager
+    async def hold(
+        self, resource: str, type_: str, *, wait_s: float, title: str, client: str | None
+    ) -> AsyncIterator[HeldSlot]:
+        """Holds the next free slot of the resource while a block runs in this process.
+
+        The heartbeat of this process keeps it. `stop` tells the block that it must end: it was cancelled, the slot is
+        lost, or this process shuts down.
+        """
+        self._check_open()
+        assert self._owner is not None
+        reserving = self.store.write(
+            hold_slot,
+            ReservationKind.GATE,
+            resource,
+            wait_s=self._reservation_s,
+            owner=self._owner,
+            type_=type_,
+            title=title,
+            client=client,
+        )
+        with self._granter:
+            reservation = await self._obtain(reserving, wait_s, _has_slot, longest_s=wait_s)
+        if not _has_slot(reservation):
+            raise _ended_in_line(reservation)
+        slot = HeldSlot(reservation, self.running.start(_claim_of(reservation), self.store.clock.monotonic()).stop)
+        self._waiting.add(reservation.id)
+        try:
+            yield slot
+        except BaseException:
+            if slot.outcome is ReservationOutcome.COMPLETED:
+                slot.end(ReservationOutcome.CANCELLED, "the client went away", "cancelled")
+            raise
+        finally:
+            self._waiting.discard(reservation.id)
+            await asyncio.shield(self._give_back(slot))
+
+    async def _give_back(self, slot: HeldSlot) -> None:
+        reservation_id = slot.reservation.id
+        try:
+            with contextlib.suppress(Conflict, NotFound):
+                await self.store.write(release_slot, reservation_id, slot.outcome, slot.error, slot.error_kind)
+        except Exception as error:
+            log.warning("a held slot could not be given back yet: %s", error)
+            self._owed[reservation_id] = slot.error or "the request has ended"
+            self.wake()
+        finally:
+            self.let_go(reservation_id)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Unavailable("This server is shutting down; send the request again.", code="shutting_down")
+
+    async def _obtain(
+        self,
+        reserving: Coroutine[Any, Any, Reservation],
+        wait_s: float | None,
+        is_served: Callable[[Reservation], bool],
+        longest_s: float | None = None,
+    ) -> Reservation:
+        """Waits until a reservation has what it is for, or has ended. If the caller is cancelled, it is withdrawn."""
+        longest_s = self._direct_wait_s if longest_s is None else longest_s
+        patience_s = max(longest_s if wait_s is None else min(wait_s, longest_s), AT_ONCE_S)
         until = self.store.clock.monotonic() + patience_s
         woken = asyncio.Event()
         unsubscribe = self.store.on_topics(asyncio.get_running_loop(), {Topic.DIRECT}, woken.set)
-        self._waiting += 1
-        reserving = asyncio.ensure_future(self.store.write(reserve, work, self._owner, self._reservation_s))
+        made = asyncio.ensure_future(reserving)
+        reservation: Reservation | None = None
         try:
             # Shielded: a client that goes away just now must not leave a reservation behind that nobody knows of.
-            reservation = await asyncio.shield(reserving)
-            return await self._wait(reservation, patience_s, until, woken)
+            reservation = await asyncio.shield(made)
+            self._waiting.add(reservation.id)
+            while not (reservation.status is not ReservationStatus.ACTIVE or is_served(reservation)):
+                await self._wait(reservation, patience_s, until, woken)
+                reservation = await self.store.read(load_reservation, reservation.id)
+            return reservation
         except BaseException as error:
             why = _in_one_line(error.detail) if isinstance(error, HoldbeatError) else "the client went away"
-            await asyncio.shield(self._withdraw(reserving, why))
+            await asyncio.shield(self._withdraw(made, why))
             raise
         finally:
-            self._waiting -= 1
+            if reservation is not None:
+                self._waiting.discard(reservation.id)
             unsubscribe()
 
     def _advice(self, patience_s: float) -> str:
         if patience_s < self._direct_wait_s:
             return f"Try again, or allow more time with wait_s, up to {self._direct_wait_s:g} s."
-        return "That is as long as this server lets a direct request wait (direct_wait_s). Try again, or submit a job."
+        return "That is as long as this server lets a request wait (direct_wait_s). Try again, or submit a job."
 
     async def _withdraw(self, reserving: asyncio.Future[Reservation], why: str) -> None:
         try:
@@ -147,7 +265,7 @@ class DirectExecutionHandler(Service):
         try:
             await self._pay()
         except Exception as error:
-            log.warning("a direct request without a client could not be withdrawn yet: %s", error)
+            log.warning("a reservation without a client could not be withdrawn yet: %s", error)
             self.wake()
 
     async def _pay(self) -> None:
@@ -155,32 +273,86 @@ class DirectExecutionHandler(Service):
         try:
             for reservation_id, why in list(self._owed.items()):
                 with contextlib.suppress(Conflict, NotFound):
-                    await self.store.write(cancel_reservation, reservation_id, why)
+                    await self.store.write(withdraw, reservation_id, why)
                 self._owed.pop(reservation_id, None)
         finally:
             self.interval_s = min(OWED_S, self._extend_s) if self._owed else self._extend_s
 
-    async def _wait(
-        self, reservation: Reservation, patience_s: float, until: float, woken: asyncio.Event
-    ) -> DirectResult:
-        while True:
-            now = self.store.clock.monotonic()
-            reservation = await self.store.read(load_reservation, reservation.id)
-            if reservation.status is not ReservationStatus.ACTIVE:
-                return _result(reservation)
-            if reservation.granted_at is None:
-                if self._is_closed:
-                    raise Unavailable("This server is shutting down; send the request again.", code="shutting_down")
-                if now >= until:
-                    reservation = await self.store.write(give_up_waiting, reservation.id, patience_s)
-                    if reservation.granted_at is not None:
-                        continue
-                    raise WaitedTooLong(f"No slot became free within {patience_s:g} s. {self._advice(patience_s)}")
-            left_s = max(0.01, until - now) if reservation.granted_at is None else LOOK_S
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(LOOK_S, left_s)):
-                    await woken.wait()
-            woken.clear()
+    async def _wait(self, reservation: Reservation, patience_s: float, until: float, woken: asyncio.Event) -> None:
+        """Waits for a change; gives up if it still has no slot when the patience is over."""
+        left_s = LOOK_S
+        if reservation.granted_at is None:
+            self._check_open()
+            left_s = until - self.store.clock.monotonic()
+            if left_s <= 0:
+                if (await self.store.write(give_up_waiting, reservation.id, patience_s)).granted_at is not None:
+                    return
+                raise WaitedTooLong(f"No slot became free within {patience_s:g} s. {self._advice(patience_s)}")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(LOOK_S, max(0.01, left_s))):
+                await woken.wait()
+        woken.clear()
+
+
+class SlotGranter:
+    """Gives free slots to reservations that need no worker, while somebody in this process waits for one.
+
+    A worker that frees a slot hands it on itself; this is for slots that become free otherwise, or where no worker is.
+    """
+
+    def __init__(self, store: PersistenceAdapter) -> None:
+        self._store = store
+        self._waiting = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._waiting += 1
+        if self._task is None:
+            self._task = asyncio.create_task(self._grant(), name="holdbeat-slot-granter")
+
+    def __exit__(self, *_: object) -> None:
+        self._waiting -= 1
+        if not self._waiting and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _grant(self) -> None:
+        woken = asyncio.Event()
+        unsubscribe = self._store.on_topics(asyncio.get_running_loop(), {Topic.SLOTS}, woken.set)
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await woken.wait()
+                woken.clear()
+                try:
+                    await self._store.write(grant_held)
+                except HoldbeatError as error:
+                    log.warning("free slots cannot be handed out just now: %s", error)
+        finally:
+            unsubscribe()
+
+
+def _ended_in_line(reservation: Reservation) -> Conflict:
+    return Conflict(
+        f"The reservation {reservation.id} ended before it had a slot: {reservation.error}.",
+        code="cancelled" if reservation.outcome is ReservationOutcome.CANCELLED else "expired",
+        reservation_id=reservation.id,
+    )
+
+
+def _claim_of(reservation: Reservation) -> Claim:
+    """What the heartbeat and the shutdown need to know of a slot that is held here without a handler."""
+    assert reservation.granted_at is not None and reservation.fence is not None and reservation.worker_id is not None
+    lease = Lease(
+        reservation.id, reservation.worker_id, 0, reservation.resource, reservation.type, reservation.fence,
+        reservation.granted_at, reservation.granted_at, reservation.expires_at, reservation_id=reservation.id,
+    )  # fmt: skip
+    return Claim(lease, reservation)
+
+
+def _has_slot(reservation: Reservation) -> bool:
+    return reservation.status is ReservationStatus.ACTIVE and reservation.granted_at is not None
 
 
 def _in_one_line(detail: str) -> str:

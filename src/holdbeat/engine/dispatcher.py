@@ -169,8 +169,13 @@ class Dispatcher:
 
     def give_up_on(self, entry: Running, outcome: Outcome) -> None:
         """Settles a run whose handler does not end, as the last act of a shutdown."""
-        if self.running.pop(entry.claim.lease.id, None) is not None:
+        if self.running.pop(entry.claim.lease.id, None) is not None and entry.has_handler:
             self._end(entry, outcome)
+
+    def let_go(self, lease_id: str) -> None:
+        """A slot that was held here without a handler is not any more."""
+        self.running.pop(lease_id, None)
+        self._changed.set()
 
     def left_behind(self, outcome: Outcome) -> list[Settlement]:
         """What no turn has taken to the store, with that outcome for what still runs.

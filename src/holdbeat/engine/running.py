@@ -23,6 +23,12 @@ class Running:
     def cancel_grace_s(self) -> float | None:
         return self.claim.work.cancel_grace_s
 
+    @property
+    def has_handler(self) -> bool:
+        """Whether a handler runs in its slot; a request through a gate has none."""
+        reservation = self.claim.reservation
+        return reservation is None or reservation.is_direct
+
     def end(self, reason: StopReason) -> None:
         """Tells the handler to end within its grace."""
         self.stop.set(reason, grace_s=self.cancel_grace_s)

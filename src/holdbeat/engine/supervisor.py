@@ -76,6 +76,7 @@ class Supervisor:
     ) -> None:
         self.store = store
         self.settings = settings
+        self.recorder = recorder
         self._job_types = list(job_types)
         terms = settings.lease_terms
         names = tuple(name for job_type in job_types for name in job_type.names) if has_worker else ()
@@ -106,6 +107,7 @@ class Supervisor:
         self.direct = DirectExecutionHandler(
             store, self.worker.id, direct_wait_s=settings.direct_wait_s, reservation_s=settings.reservation_s
         )
+        self.direct.running, self.direct.let_go = self.dispatcher.running, self.dispatcher.let_go
         self.services = [*self._own_services(), *more_services]
         if not any(service.watches_clock for service in self.services):
             self.services.append(ClockWatchService(store))

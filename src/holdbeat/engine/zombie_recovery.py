@@ -22,7 +22,15 @@ from holdbeat.handlers.threads import in_own_thread
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.expiry import expire_jobs
 from holdbeat.store.postgres.sessions import end_standing_sessions
-from holdbeat.store.recovery.recover import SilentLease, bury_worker, end_silent_worker, find_trouble, recovery_units
+from holdbeat.store.recovery.recover import (
+    BorrowedSlot,
+    SilentLease,
+    borrowed_slots,
+    bury_worker,
+    end_silent_worker,
+    find_trouble,
+    recovery_units,
+)
 from holdbeat.store.running.reservations import late_reservations
 
 log = logging.getLogger("holdbeat.engine")
@@ -55,6 +63,8 @@ class ZombieRecovery(Service):
         self._late: dict[str, tuple[datetime, float]] = {}
         """Leases seen late: their last heartbeat, and since when on the monotonic clock."""
         self._late_reservations: dict[str, float] = {}
+        self._unextended: dict[str, tuple[datetime, float]] = {}
+        """Borrowed slots: when each was extended last, and since when we have seen it so."""
         self._silent_workers: dict[str, float] = {}
 
     async def step(self) -> int:
@@ -88,6 +98,19 @@ class ZombieRecovery(Service):
             for lease in leases
             if lease.lease_id not in lost or now - self._late[lease.lease_id][1] >= self._terms.heartbeat_s
         ]
+
+    def _unextended_for_long(self, borrowed: list[BorrowedSlot]) -> list[BorrowedSlot]:
+        """The same for borrowed slots: late by the wall clock, and seen unchanged for their whole time on ours."""
+        now = self.store.clock.monotonic()
+        seen, self._unextended = self._unextended, {}
+        lost = []
+        for slot in borrowed:
+            extended_at, since = seen.get(slot.reservation_id, (None, now))
+            since = since if extended_at == slot.extended_at else now
+            self._unextended[slot.reservation_id] = (slot.extended_at, since)
+            if slot.is_late and now - since >= min(slot.ttl_s, self._terms.heartbeat_s):
+                lost.append(slot)
+        return lost
 
     def _late_for_long(self, reservations: list[str], late: set[str]) -> list[str]:
         """The same for direct requests whose owner has not ended: it extends them within that time if it lives."""
@@ -127,6 +150,7 @@ class ZombieRecovery(Service):
         trouble = replace(
             trouble,
             leases=self._silent_for_long(trouble.leases),
+            borrowed=self._unextended_for_long(await self.store.read(borrowed_slots)),
             reservations=self._late_for_long(trouble.reservations, late),
             silent_workers=self._workers_silent_for_long(trouble.silent_workers),
         )

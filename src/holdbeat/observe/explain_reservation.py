@@ -1,4 +1,4 @@
-"""How a direct request stands: its place in line, who holds the slots, when its turn will come."""
+"""How a reservation stands: its place in line, who holds the slots, when its turn will come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import iso
-from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
+from holdbeat.domain.reservation import Reservation, ReservationKind, ReservationOutcome, ReservationStatus
 from holdbeat.domain.views import reservation_json
 from holdbeat.observe.explain_waiting import (
     after_the_busy,
@@ -23,16 +23,16 @@ from holdbeat.store.reads.blockers import Blockers, can_serve
 from holdbeat.store.reads.estimates import estimate_grant
 from holdbeat.store.reads.lease_holders import Holder, holders_of_pool
 from holdbeat.store.running.reservations import (
+    lease_of_reservation,
     list_reservations,
     load_reservation,
     place_in_line,
-    worker_of_reservation,
 )
 from holdbeat.store.transaction import Transaction
 
 
 def explain_reservation(tx: Transaction, reservation_id: str) -> dict[str, Any]:
-    """Why a direct request waits, runs, or how it ended; in the same form as a job's explanation."""
+    """Why a reservation waits, holds its slot, or how it ended; in the same form as a job's explanation."""
     reservation = load_reservation(tx, reservation_id)
     if reservation.status is not ReservationStatus.ACTIVE:
         return _ended(tx, reservation)
@@ -89,7 +89,9 @@ def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
         reasons += resource_full(tx, reservation)
     elif blockers.capacity.next_start(*kind) is not None:
         reasons += rate_limited(tx, reservation)
-    if any(can_serve(worker, reservation.resource, reservation.type) for worker in blockers.workers):
+    if not reservation.is_direct:
+        pass  # nobody but its holder works in its slot
+    elif any(can_serve(worker, reservation.resource, reservation.type) for worker in blockers.workers):
         why, busy = _busy(tx, reservation, blockers)
         if not reasons or not set(busy) <= set(holders_of_pool(tx, reservation)):
             reasons += why
@@ -98,15 +100,16 @@ def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
     ahead = place_in_line(tx, reservation.id)
     if ahead:
         are = "is" if ahead == 1 else "are"
-        detail = f"{counted(ahead, 'direct request')} {are} ahead of it in the line for {pool_words(tx, reservation)}."
+        detail = f"{counted(ahead, 'reservation')} {are} ahead of it in the line for {pool_words(tx, reservation)}."
         reasons.append(reason("reservations_ahead", detail, count=ahead, position=ahead + 1))
     start = _estimate(tx, reservation, blockers, busy)
     waited = span((tx.now - reservation.requested_at).total_seconds())
-    summary = f"Direct request {reservation.id} has waited {waited} for the next slot of {pool_words(tx, reservation)}."
+    summary = f"{_name(reservation)} has waited {waited} for the next slot of {pool_words(tx, reservation)}."
     if reasons:
         summary += f" {reasons[0]['detail']}"
     else:
-        reasons = [reason("next", "It is first in line, and a worker has a free slot for it.")]
+        free = "a worker has a free slot for it" if reservation.is_direct else "a slot is free"
+        reasons = [reason("next", f"It is first in line, and {free}.")]
     if start is not None:
         summary += f" It will probably start at {moment(start, tx.now)}."
     return answer(reservation.status, summary, reasons, start)
@@ -114,13 +117,24 @@ def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
 
 def _running(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
     assert reservation.granted_at is not None
-    detail = f"It got its slot on {reservation.worker_id} at {moment(reservation.granted_at, tx.now)}."
-    why = reason("running", detail, since=reservation.granted_at, worker_id=reservation.worker_id)
+    since = moment(reservation.granted_at, tx.now)
     ran = span((tx.now - reservation.granted_at).total_seconds())
+    if reservation.is_direct:
+        detail = f"It got its slot on {reservation.worker_id} at {since}."
+        summary = f"{_name(reservation)} has been running on {reservation.worker_id} for {ran}."
+        return answer(
+            reservation.status,
+            summary,
+            [reason("running", detail, since=reservation.granted_at, worker_id=reservation.worker_id)],
+        )
+    detail = f"It got its slot at {since}."
+    if reservation.kind is ReservationKind.SLOT:
+        detail += f" It is lost at {moment(reservation.expires_at, tx.now)} unless it is extended."
+    who = f"{reservation.client} holds" if reservation.client else "Its client holds"
     return answer(
         reservation.status,
-        f"Direct request {reservation.id} has been running on {reservation.worker_id} for {ran}.",
-        [why],
+        f"{_name(reservation)} has its slot of {reservation.resource}: {who} it since {ran}. {detail}",
+        [reason("held", detail, since=reservation.granted_at, client=reservation.client, fence=reservation.fence)],
     )
 
 
@@ -137,10 +151,24 @@ def _ended(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
         )
     ]
     if outcome != ReservationOutcome.COMPLETED:
-        reasons.append(reason("not_retried", "A direct request is never tried again by anyone."))
-    worker_id = worker_of_reservation(tx, reservation.id)
-    if worker_id is not None:
-        detail = f"Its handler has not ended yet on {worker_id} and still holds its slot."
-        reasons.append(reason("still_running", detail, worker_id=worker_id))
+        reasons.append(reason("not_retried", "A reservation is never tried again by anyone."))
+    lease = lease_of_reservation(tx, reservation.id)
+    if lease is not None and reservation.is_direct:
+        detail = f"Its handler has not ended yet on {lease[0]} and still holds its slot."
+        reasons.append(reason("still_running", detail, worker_id=lease[0]))
+    elif lease is not None:
+        reasons.append(reason("still_held", "Its holder has not given the slot back yet."))
     summary = " ".join(entry["detail"] for entry in reasons)
-    return answer(reservation.status, summary.replace("It ", f"Direct request {reservation.id} ", 1), reasons)
+    return answer(reservation.status, summary.replace("It ", f"{_name(reservation)} ", 1), reasons)
+
+
+_NAMES = {
+    ReservationKind.DIRECT: "Direct request",
+    ReservationKind.SLOT: "Borrowed slot",
+    ReservationKind.GATE: "Request",
+}
+
+
+def _name(reservation: Reservation) -> str:
+    through = f" through {reservation.type}" if reservation.kind is ReservationKind.GATE else ""
+    return f"{_NAMES[reservation.kind]} {reservation.id}{through}"

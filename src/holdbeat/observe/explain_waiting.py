@@ -6,6 +6,7 @@ is completed here with who, which and since when.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -304,10 +305,12 @@ def workers_busy(tx: Transaction, work: Job | Reservation, workers: list[Worker]
     """Whether every worker that could run it has its hands full, and with what."""
     able = [worker for worker in workers if can_serve(worker, work.resource, work.type)]
     is_http = work.resource == HTTP_RESOURCE
-    held = [holder for holder in holders_on_workers(tx, [worker.id for worker in able]) if (holder.slot < 0) == is_http]
-    taken = {worker.id: 0 for worker in able}
-    for holder in held:
-        taken[holder.worker_id] += 1
+    held = [
+        holder
+        for holder in holders_on_workers(tx, [worker.id for worker in able])
+        if holder.slot is not None and (holder.slot < 0) == is_http
+    ]
+    taken = Counter(holder.worker_id for holder in held)
     if any(taken[worker.id] < (worker.http_slots if is_http else worker.slots) for worker in able):
         return [], []
     slots = sum(worker.http_slots if is_http else worker.slots for worker in able)

@@ -67,6 +67,11 @@ class Metrics(Recorder):
             buckets=LATENESS_BUCKETS,
             registry=registry,
         )
+        self._gate_requests = Counter(
+            "holdbeat_gate_requests", "Requests through gates, by outcome.", ["gate", "outcome"], registry=registry
+        )
+        self._gate_waits = _gate_seconds(registry, "holdbeat_gate_wait_seconds", "waited for a slot")
+        self._gate_seconds = _gate_seconds(registry, "holdbeat_gate_seconds", "held a slot")
         self._legacy_calls = Counter("holdbeat_legacy_calls", "Calls of the legacy API.", ["route"], registry=registry)
         self._store_seconds = Histogram(
             "holdbeat_store_seconds",
@@ -115,6 +120,12 @@ class Metrics(Recorder):
     def fired(self, late_s: float, count: int = 1) -> None:
         for _ in range(count):
             self._fire_lateness.observe(late_s)
+
+    def gate_passed(self, gate: str, outcome: str, waited_s: float, ran_s: float) -> None:
+        self._gate_requests.labels(gate, outcome).inc()
+        if outcome != "free":
+            self._gate_waits.labels(gate).observe(waited_s)
+            self._gate_seconds.labels(gate).observe(ran_s)
 
     def legacy_called(self, route: str) -> None:
         self._legacy_calls.labels(route).inc()
@@ -233,6 +244,11 @@ _STORE_COUNTERS = {
     ),
 }
 """Counters that the store keeps: the same whichever process is asked."""
+
+
+def _gate_seconds(registry: CollectorRegistry, name: str, what: str) -> Histogram:
+    help_ = f"How long requests through gates {what}."
+    return Histogram(name, help_, ["gate"], buckets=RUN_BUCKETS, registry=registry)
 
 
 def _event_counters(registry: CollectorRegistry) -> dict[str, Counter]:

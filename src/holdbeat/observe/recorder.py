@@ -31,6 +31,9 @@ class Recorder:
     def fired(self, late_s: float, count: int = 1) -> None:
         """The trigger made jobs of due times so many seconds after they were due."""
 
+    def gate_passed(self, gate: str, outcome: str, waited_s: float, ran_s: float) -> None:
+        """A request through a gate has ended: it waited and ran for so long."""
+
     def legacy_called(self, route: str) -> None:
         """A route of the legacy API was used."""
 

@@ -16,9 +16,14 @@ from holdbeat.store.transaction import Transaction
 
 
 def holder_words(holder: Holder, now: datetime) -> str:
+    lasted = span((now - holder.since).total_seconds())
+    if holder.slot is None:
+        who = f" by {holder.client}" if holder.client else ""
+        how = ", cancelled but not given back" if holder.is_cancelled else ""
+        return f"reservation {holder.reservation_id} ({holder.type}{who} for {lasted}{how})"
     what = f"job {holder.job_id}" if holder.job_id else f"direct request {holder.reservation_id}"
     how = ", cancelled but still running" if holder.is_cancelled else ""
-    return f"{what} ({holder.type} on {holder.worker_id} for {span((now - holder.since).total_seconds())}{how})"
+    return f"{what} ({holder.type} on {holder.worker_id} for {lasted}{how})"
 
 
 def holder_json(holder: Holder) -> dict[str, Any]:
@@ -27,6 +32,7 @@ def holder_json(holder: Holder) -> dict[str, Any]:
         "reservation_id": holder.reservation_id,
         "type": holder.type,
         "worker_id": holder.worker_id,
+        "client": holder.client,
         "since": iso(holder.since),
         "cancelled": holder.is_cancelled,
     }

@@ -25,7 +25,10 @@ MODULES = {
     "limits": ("list_limits", "set_limit", "reset_limit"),
     "groups": ("create_group", "list_groups", "get_group", "cancel_group"),
     "templates": ("create_template", "list_templates", "get_template", "update_template", "archive_template"),
-    "reservations": ("list_reservations", "get_reservation", "explain_reservation", "cancel_reservation"),
+    "reservations": (
+        "list_reservations", "get_reservation", "explain_reservation", "cancel_reservation", "extend_reservation",
+        "release_reservation",
+    ),
     "webhooks": (
         "create_webhook", "list_webhooks", "get_webhook", "update_webhook", "delete_webhook", "rotate_webhook",
         "webhook_secret", "rotate_webhook_secret", "list_deliveries", "get_delivery", "redeliver",

@@ -1,4 +1,5 @@
-"""A direct request: the checks before it and the answer after it, the same for a server and for a local command."""
+"""Direct requests and borrowed slots: the checks before them and the answers after them, the same for a server and for
+a local command."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid, Unavailable
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.run import ErrorKind
+from holdbeat.domain.views import slot_json
 from holdbeat.engine.direct_execution import DirectExecutionHandler, DirectResult, WaitedTooLong
 from holdbeat.operations.checks import needs_admin
+from holdbeat.operations.reservations import check_ttl
 
 if TYPE_CHECKING:
     from holdbeat.operations.operation import OperationContext
@@ -41,7 +44,21 @@ async def run_direct(
         raise Invalid("params must be an object.", code="invalid_params", field="params")
     if wait_s is not None:
         check_duration_s(wait_s, "wait_s", 0, 86_400)
-    return direct_answer(await handler.request(type_, params, wait_s))
+    return direct_answer(await handler.request(type_, params, wait_s, context.caller))
+
+
+DEFAULT_TTL_S = 60.0
+
+
+async def reserve_slot(
+    handler: DirectExecutionHandler, context: OperationContext, resource: Any, ttl_s: Any = None, wait_s: Any = None
+) -> dict[str, Any]:
+    """Borrow the next free slot of a resource for work of your own; it counts like any run."""
+    check_line(resource, "resource", 200)
+    ttl = DEFAULT_TTL_S if ttl_s is None else check_ttl(ttl_s)
+    if wait_s is not None:
+        check_duration_s(wait_s, "wait_s", 0, 86_400)
+    return slot_json(await handler.borrow(resource, ttl, wait_s, context.caller))
 
 
 def direct_answer(result: DirectResult) -> dict[str, Any]:

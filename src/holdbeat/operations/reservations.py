@@ -1,15 +1,16 @@
-"""Operations on reservations, which are direct requests on record."""
+"""Operations on reservations: direct requests, borrowed slots and requests through gates on record."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.reservation import ReservationStatus
+from holdbeat.domain.bounds import check_duration_s
+from holdbeat.domain.reservation import Reservation, ReservationStatus
 from holdbeat.domain.views import reservation_json
 from holdbeat.observe import explain_reservation as explaining
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
-from holdbeat.store.running import reservations
+from holdbeat.store.running import held_slots, reservations
 
 if TYPE_CHECKING:
     from holdbeat.store.transaction import Transaction
@@ -37,7 +38,7 @@ def get_reservation(tx: Transaction, context: OperationContext, reservation_id: 
 
 @reads
 def explain_reservation(tx: Transaction, context: OperationContext, reservation_id: str) -> Any:
-    """Explain why a direct request waits, runs or ended as it did, and when it will probably start."""
+    """Explain why a reservation waits, holds its slot or ended as it did, and when it will probably get its slot."""
     return explaining.explain_reservation(tx, checks.existing_id(reservation_id, "reservation"))
 
 
@@ -45,7 +46,31 @@ def explain_reservation(tx: Transaction, context: OperationContext, reservation_
 def cancel_reservation(
     tx: Transaction, context: OperationContext, reservation_id: str, reason: str | None = None
 ) -> Any:
-    """Cancel a direct request, whether it waits or runs."""
+    """Cancel a reservation, whether it waits or has its slot."""
     checks.existing_id(reservation_id, "reservation")
     cancelled = reservations.cancel_reservation(tx, reservation_id, checks.check_reason(reason))
-    return {**reservation_json(cancelled), "estimated_start": None}
+    return _answer(cancelled)
+
+
+@writes
+def extend_reservation(
+    tx: Transaction, context: OperationContext, reservation_id: str, ttl_s: float | None = None
+) -> Any:
+    """Hold a borrowed slot for longer: for ttl_s from now, or for as long again as it was reserved for."""
+    checks.existing_id(reservation_id, "reservation")
+    return _answer(held_slots.extend_slot(tx, reservation_id, None if ttl_s is None else check_ttl(ttl_s)))
+
+
+@writes
+def release_reservation(tx: Transaction, context: OperationContext, reservation_id: str) -> Any:
+    """Give a borrowed slot back. To do so twice changes nothing."""
+    checks.existing_id(reservation_id, "reservation")
+    return _answer(held_slots.release_slot(tx, reservation_id))
+
+
+def check_ttl(ttl_s: Any) -> float:
+    return check_duration_s(ttl_s, "ttl_s", 1, 86_400)
+
+
+def _answer(reservation: Reservation) -> dict[str, Any]:
+    return {**reservation_json(reservation), "estimated_start": None}

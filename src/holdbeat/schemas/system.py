@@ -37,9 +37,50 @@ class DirectAnswer(TypedDict):
     reason: NotRequired[Annotated[str | None, Keywords({"default": None, "description": "Why it was skipped."})]]
 
 
+@request(resource="ollama", ttl_s=60)
+class SlotRequest(TypedDict):
+    """Which slot to borrow, and for how long."""
+
+    resource: Annotated[str, Keywords({"minLength": 1, "maxLength": 200})]
+    ttl_s: NotRequired[
+        Annotated[
+            Annotated[float, Keywords({"minimum": 1, "maximum": 86_400})] | None,
+            Keywords({"default": 60, "description": "After so long without being extended, the slot is lost."}),
+        ]
+    ]
+    wait_s: NotRequired[
+        Annotated[
+            Annotated[float, Keywords({"minimum": 0, "maximum": 86_400})] | None,
+            Keywords({"description": "How long to wait for a slot; at most the server's direct_wait_s."}),
+        ]
+    ]
+
+
+@request(ttl_s=60)
+class ExtendRequest(TypedDict, total=False):
+    """For how long from now."""
+
+    ttl_s: Annotated[
+        Annotated[float, Keywords({"minimum": 1, "maximum": 86_400})] | None,
+        Keywords({"description": "Without it, as long again as it was reserved for."}),
+    ]
+
+
+class BorrowedSlot(TypedDict):
+    id: Id
+    resource: str
+    granted_at: Instant
+    expires_at: Annotated[Instant, Keywords({"description": "When it is lost unless it is extended."})]
+    slot: Annotated[int | None, Keywords({"description": "Its number within the resource, from 0."})]
+    fence: Annotated[int, Keywords({"description": "Grows with every start of work in the store."})]
+
+
 class Reservation(TypedDict):
     id: Id
+    kind: Literal["direct", "slot", "gate"]
     type: str
+    title: str
+    client: Annotated[str | None, Keywords({"description": "Who asked."})]
     resource: str
     status: Literal["ACTIVE", "RELEASED", "EXPIRED"]
     requested_at: Instant
@@ -47,6 +88,9 @@ class Reservation(TypedDict):
     finished_at: Instant | None
     expires_at: Instant
     owner: str | None
+    worker_id: str | None
+    fence: int | None
+    slot: Annotated[int | None, Keywords({"description": "The number of its slot within the resource, from 0."})]
     outcome: Literal["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"] | None
     error: str | None
     estimated_start: Annotated[Instant | None, Keywords({"description": "Of one that waits, where it can be known."})]

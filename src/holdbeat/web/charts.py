@@ -138,7 +138,7 @@ def lanes(
     names: dict[str, list[str]] = {}
     # Spans with a slot of their own come first, so that the others find what is left free.
     for span in sorted(spans, key=lambda span: (by_worker and span.slot is None, span.started_at)):
-        group = span.worker_id if by_worker else span.resource
+        group = (span.worker_id or "programs") if by_worker else span.resource
         rows, titles = groups.setdefault(group, []), names.setdefault(group, [])
         if by_worker and span.slot is not None:
             name = slot_name(span.slot)
@@ -177,7 +177,7 @@ def _lane_bar(span: Span, x: Callable[[datetime], float], now: datetime, zone: Z
     left, right = x(span.started_at), x(span.finished_at or now)
     width = max(1.5, right - left - 0.8)
     took = duration(((span.finished_at or now) - span.started_at).total_seconds())
-    what = "direct request" if span.is_direct else "run"
+    what = "reservation" if span.is_direct else "run"
     status = (span.status or "running").lower() + (f" ({span.error_kind})" if span.error_kind else "")
     room = int((right - left - 14) / 6.5)
     label = span.title if len(span.title) <= room else f"{span.title[: room - 1]}…" if room > 6 else ""
@@ -188,7 +188,7 @@ def _lane_bar(span: Span, x: Callable[[datetime], float], now: datetime, zone: Z
         "span": span,
         "kind": span.status or "RUNNING",
         "title": f"{span.title} ({span.type} on {span.resource}): {what} {status}, {took} from "
-        f"{span.started_at.astimezone(zone):%H:%M:%S}, {span.worker_id}",
+        f"{span.started_at.astimezone(zone):%H:%M:%S}, {span.worker_id or 'held by a program'}",
         "label": label,
     }
 

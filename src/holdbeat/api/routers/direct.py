@@ -1,10 +1,10 @@
-"""Routes of direct requests, which run in the next free slot and are answered with the result."""
+"""Routes of reservations: direct requests, which run in the next free slot, and slots to borrow."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -16,14 +16,16 @@ from holdbeat.api.routes import CURSOR, LIMIT, Endpoint, Parameter, Routes
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.reservation import ReservationStatus
 from holdbeat.operations import reservations
+from holdbeat.operations.direct import reserve_slot as reserve
 from holdbeat.operations.direct import run_direct as run
 from holdbeat.schemas.base import CancelRequest, Page
 from holdbeat.schemas.jobs import Explanation
-from holdbeat.schemas.system import DirectAnswer, DirectRequest, Reservation
+from holdbeat.schemas.system import BorrowedSlot, DirectAnswer, DirectRequest, ExtendRequest, Reservation, SlotRequest
 from holdbeat.settings import DirectRoute
 
 routes = Routes("direct")
 REFUSES = (409, 502, 504)
+SLOT_FIELDS = ("resource", "ttl_s", "wait_s")
 _FIELDS = frozenset({"params", "wait_s"})
 
 
@@ -60,27 +62,40 @@ def mapped(path: str, route: DirectRoute, taken: Collection[str] = ()) -> Endpoi
 async def direct(request: ApiRequest, type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """A direct request, cancelled when its client goes away."""
     handler = request.context.supervisor.direct
-    work = asyncio.ensure_future(
-        run(handler, request.operation_context, type_, fields.get("params"), fields.get("wait_s"))
-    )
+    work = run(handler, request.operation_context, type_, fields.get("params"), fields.get("wait_s"))
+    return await _while_connected(request, work)
+
+
+async def _while_connected(request: ApiRequest, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """What the work answers; it is cancelled when the client goes away."""
+    task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request.request))
     try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            work.cancel()
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError, HoldbeatError):
-                await work
+                await task
             raise ClientGone("The client went away.")
-        return await work
+        return await task
     finally:
         gone.cancel()
-        work.cancel()
+        task.cancel()
 
 
 async def _disconnected(request: Request) -> None:
     """Returns when the client has gone; the body has been read, so nothing else can come."""
     while (await request.receive())["type"] != "http.disconnect":
         continue
+
+
+@routes.post("/api/reservations", body=SlotRequest, answers={201: BorrowedSlot}, refuses=(409, 504))
+async def reserve_slot(request: ApiRequest) -> Response:
+    """Borrow the next free slot of a resource for work of your own. Wait for it, extend it, release it."""
+    fields = await request.fields(SLOT_FIELDS, required=("resource",))
+    handler = request.context.supervisor.direct
+    slot = await _while_connected(request, reserve(handler, request.operation_context, *map(fields.get, SLOT_FIELDS)))
+    return answer(slot, 201, {"Location": f"/api/reservations/{slot['id']}"})
 
 
 routes.operation(
@@ -100,4 +115,12 @@ routes.operation(
 routes.operation(
     "POST", "/api/reservations/{id}/cancel", reservations.cancel_reservation, name="cancel_direct_reservation",
     body=CancelRequest, body_optional=True, answers={200: Reservation}, refuses=(409,),
+)  # fmt: skip
+routes.operation(
+    "POST", "/api/reservations/{id}/extend", reservations.extend_reservation,
+    body=ExtendRequest, body_optional=True, answers={200: Reservation}, refuses=(409,),
+)  # fmt: skip
+routes.operation(
+    "POST", "/api/reservations/{id}/release", reservations.release_reservation,
+    answers={200: Reservation}, refuses=(409,),
 )  # fmt: skip

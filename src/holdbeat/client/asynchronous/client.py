@@ -10,11 +10,13 @@ from holdbeat.client.asynchronous.jobs import AsyncJobs
 from holdbeat.client.asynchronous.schedules import AsyncEndpoints, AsyncSchedules
 from holdbeat.client.asynchronous.transport import segment
 from holdbeat.client.messages import COMMENT
+from holdbeat.client.slot_loan import SlotLoan, remote_slot
 from holdbeat.schemas.base import Items, JsonObject, Page
 from holdbeat.schemas.jobs import Explanation
 from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
     AttentionItem,
+    BorrowedSlot,
     Delivery,
     DirectAnswer,
     Event,
@@ -85,6 +87,35 @@ class AsyncClient(AsyncJobs):
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
         body = {} if reason is None else {"reason": reason}
         answer: Reservation = await self.call("POST", path, body=body)
+        return answer
+
+    # --- slots to borrow ----------------------------------------------------------------------------------
+
+    def slot(self, resource: str, *, ttl_s: float = 60, wait_s: float | None = None) -> SlotLoan:
+        """A slot of the resource for work of your own, held while a `with` or `async with` block runs."""
+        return remote_slot(self.url, self._key, resource, ttl_s=ttl_s, wait_s=wait_s)
+
+    async def reserve_slot(
+        self, resource: str, *, ttl_s: float | None = None, wait_s: float | None = None
+    ) -> BorrowedSlot:
+        """Borrows the next free slot of a resource. It is lost after `ttl_s` unless it is extended."""
+        body = {name: value for name, value in (("ttl_s", ttl_s), ("wait_s", wait_s)) if value is not None}
+        slot: BorrowedSlot = await self.call(
+            "POST", "/api/reservations", body={"resource": resource, **body}, timeout_s=None
+        )
+        return slot
+
+    async def extend_reservation(self, reservation_id: str, ttl_s: float | None = None) -> Reservation:
+        """Holds a borrowed slot for longer."""
+        path = f"/api/reservations/{segment(reservation_id)}/extend"
+        body = {} if ttl_s is None else {"ttl_s": ttl_s}
+        answer: Reservation = await self.call("POST", path, body=body, is_repeatable=True)
+        return answer
+
+    async def release_reservation(self, reservation_id: str) -> Reservation:
+        """Gives a borrowed slot back."""
+        path = f"/api/reservations/{segment(reservation_id)}/release"
+        answer: Reservation = await self.call("POST", path, is_repeatable=True)
         return answer
 
     # --- webhooks -----------------------------------------------------------------------------------------

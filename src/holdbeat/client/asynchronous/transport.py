@@ -71,7 +71,7 @@ class AsyncTransport:
                 f"http://{self.url.rpartition('://')[2] or '127.0.0.1:7450'}.",
                 code="bad_url",
             )
-        key = key or os.environ.get("HOLDBEAT_KEY")
+        self._key = key = key or os.environ.get("HOLDBEAT_KEY")
         self._retries = retries
         self._timeout_s = timeout_s
         self._clock = SystemClock()

@@ -62,7 +62,8 @@ class Blockers:
         self.capacity.learn_throttles(throttles_in_force(tx))
         self.workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
         held = tx.rows(
-            "SELECT worker_id, sum(CASE WHEN slot < 0 THEN 1 ELSE 0 END), count(*) FROM leases GROUP BY worker_id"
+            "SELECT worker_id, sum(CASE WHEN slot < 0 THEN 1 ELSE 0 END), count(*) FROM leases "
+            "WHERE slot IS NOT NULL GROUP BY worker_id"
         )
         self._held = {row[0]: (int(row[1]), int(row[2]) - int(row[1])) for row in held}
 

@@ -19,21 +19,31 @@ from holdbeat.store.reads.rows import RESERVATION, reservation_of
 from holdbeat.store.transaction import Transaction
 
 LAST_RUNS = 20
+UNLIMITED = 1_000_000
+"""Stands for the slots of what nothing limits."""
 AHEAD_MAX = 10_000
 """A longer line is not estimated: reading it would cost more than the answer is worth."""
 
 
+_LAST_RUNS = (
+    "SELECT started_at, finished_at FROM job_runs INDEXED BY job_runs_finished "
+    "WHERE type = :type AND finished_at IS NOT NULL AND worker_id IS NOT NULL "
+    "ORDER BY finished_at DESC LIMIT :count"
+)
+_LAST_HELD = (
+    "SELECT granted_at, finished_at FROM direct_reservations WHERE type = :type AND kind <> 'direct' "
+    "AND granted_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT :count"
+)
+
+
 def mean_durations(tx: Transaction, types: Iterable[str]) -> dict[str, float]:
-    """Seconds that the last 20 finished runs of each type took on average; types that never ran are left out."""
+    """Seconds that the last 20 finished runs of each type took on average; types that never ran are left out.
+
+    Slots that were held without a handler have types of their own (`slot/gpu`), and no runs.
+    """
     means = {}
     for type_ in sorted(set(types)):
-        rows = tx.rows(
-            "SELECT started_at, finished_at FROM job_runs INDEXED BY job_runs_finished "
-            "WHERE type = :type AND finished_at IS NOT NULL AND worker_id IS NOT NULL "
-            "ORDER BY finished_at DESC LIMIT :count",
-            type=type_,
-            count=LAST_RUNS,
-        )
+        rows = tx.rows(_LAST_HELD if "/" in type_ else _LAST_RUNS, type=type_, count=LAST_RUNS)
         if rows:
             took = [(tx.instant(finished) - tx.instant(started)).total_seconds() for started, finished in rows]
             means[type_] = max(0.0, sum(took) / len(took))
@@ -61,7 +71,9 @@ def estimate_start(tx: Transaction, job: Job, blockers: Blockers | None = None) 
 def estimate_grant(tx: Transaction, reservation: Reservation, blockers: Blockers | None = None) -> datetime | None:
     """When a waiting direct request will probably get its slot: behind those that came before it, ahead of all jobs."""
     state = blockers or Blockers(tx)
-    if not any(can_serve(worker, reservation.resource, reservation.type) for worker in state.workers):
+    if reservation.is_direct and not any(
+        can_serve(worker, reservation.resource, reservation.type) for worker in state.workers
+    ):
         return None
     line = waiting_requests(tx, reservation)
     before = [other for other in line if (other.requested_at, other.id) < (reservation.requested_at, reservation.id)]
@@ -122,6 +134,8 @@ def fullest_pool(tx: Transaction, work: Job | Reservation) -> Pool | None:
 def _slots(tx: Transaction, work: Job | Reservation, state: Blockers) -> int:
     """The limit of the pool, or what the live workers have if that is less."""
     limit = state.limits.slots_of(work.resource, work.type)
+    if isinstance(work, Reservation) and not work.is_direct:
+        return UNLIMITED if limit is None else limit
     lane = "http_slots" if work.resource == HTTP_RESOURCE else "slots"
     offered = sum(int(getattr(worker, lane)) for worker in state.workers if can_serve(worker, work.resource, work.type))
     return offered if limit is None else min(limit, offered)

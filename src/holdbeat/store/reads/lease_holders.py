@@ -19,7 +19,7 @@ HOLDERS_MAX = 100
 """So many holders are listed one by one."""
 
 _HOLDERS = (
-    "SELECT l.job_id, l.reservation_id, l.type, l.worker_id, l.acquired_at, j.status, r.status, l.slot "
+    "SELECT l.job_id, l.reservation_id, l.type, l.worker_id, l.acquired_at, j.status, r.status, l.slot, r.client "
     "FROM (SELECT * FROM leases WHERE {condition} ORDER BY acquired_at, id LIMIT :limit) AS l "
     "LEFT JOIN jobs j ON j.id = l.job_id LEFT JOIN direct_reservations r ON r.id = l.reservation_id "
     "ORDER BY l.acquired_at, l.id"
@@ -33,11 +33,13 @@ class Holder:
     job_id: str | None
     reservation_id: str | None
     type: str
-    worker_id: str
+    worker_id: str | None
+    """None for a program that borrowed the slot."""
     since: datetime
     is_cancelled: bool
     """It was cancelled, or its client is gone, but its handler has not ended."""
-    slot: int
+    slot: int | None
+    client: str | None
 
 
 def holders_of_pool(tx: Transaction, work: Job | Reservation) -> list[Holder]:
@@ -65,6 +67,7 @@ def _holders(tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> list[Holder]:
             since=tx.instant(row[4]),
             is_cancelled=row[5] == JobStatus.CANCELLED or row[6] not in (None, ReservationStatus.ACTIVE),
             slot=row[7],
+            client=row[8],
         )
         for row in rows
     ]

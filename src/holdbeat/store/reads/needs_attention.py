@@ -33,15 +33,18 @@ class SlotHolder:
     """None for a direct request."""
     type: str
     resource: str
-    worker_id: str
-    slot: int
+    worker_id: str | None
+    """None for a program that borrowed the slot."""
+    slot: int | None
     since: datetime
     fraction: float | None
     message: str | None
     is_cancelled: bool
     """Its job was cancelled, or its client is gone, but the handler has not ended."""
     title: str
-    """The title of its job; the type of a direct request."""
+    """The title of its job or reservation."""
+    reservation_id: str | None = None
+    client: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
     """The live leases, by resource, the longest holder first."""
     rows = tx.rows(
         "SELECT l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, p.fraction, p.message, j.status, "
-        "d.status, j.title FROM leases l LEFT JOIN progress p ON p.run_id = l.id LEFT JOIN jobs j ON j.id = l.job_id "
+        "d.status, coalesce(j.title, d.title), l.reservation_id, d.client "
+        "FROM leases l LEFT JOIN progress p ON p.run_id = l.id LEFT JOIN jobs j ON j.id = l.job_id "
         "LEFT JOIN direct_reservations d ON d.id = l.reservation_id ORDER BY l.resource, l.acquired_at, l.id LIMIT :n",
         n=limit,
     )
@@ -65,6 +69,7 @@ def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
         SlotHolder(
             row[0], row[1], row[2], row[3], row[4], tx.instant(row[5]), row[6], row[7],
             row[8] == "CANCELLED" or row[9] in ("RELEASED", "EXPIRED"), row[10] or row[1],
+            row[11], row[12],
         )
         for row in rows
     ]  # fmt: skip

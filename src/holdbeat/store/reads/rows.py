@@ -10,7 +10,7 @@ from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
 from holdbeat.domain.job import Hold, Job, JobStatus, RetryPolicy
 from holdbeat.domain.lease import Lease
 from holdbeat.domain.params import dumps
-from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
+from holdbeat.domain.reservation import Reservation, ReservationKind, ReservationOutcome, ReservationStatus
 from holdbeat.domain.run import ErrorKind, JobRun, RunStatus
 from holdbeat.domain.template import JobTemplate
 from holdbeat.store.reads.columns import TIME, Converter, member_of, optional, row_reader
@@ -65,7 +65,7 @@ GROUP = ", ".join(GROUP_FIELDS)
 RESERVATION_FIELDS = (
     "id", "type", "resource", "status", "requested_at", "expires_at", "owner", "params", "timeout_s",
     "cancel_grace_s", "granted_at", "finished_at", "outcome", "error", "error_kind", "result", "worker_id", "fence",
-    "cancel_requested_at", "partition",
+    "cancel_requested_at", "partition", "kind", "title", "client", "ttl_s", "number",
 )  # fmt: skip
 RESERVATION = ", ".join(RESERVATION_FIELDS)
 
@@ -167,6 +167,7 @@ reservation_of = row_reader(
         "outcome": optional(member_of(ReservationOutcome)),
         "result": optional(json.loads),
         "cancel_requested_at": TIME,
+        "kind": member_of(ReservationKind),
     },
 )
 """A row of the RESERVATION columns as a Reservation."""

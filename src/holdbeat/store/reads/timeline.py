@@ -23,15 +23,16 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One stretch of work in one slot: a run, or a direct request."""
+    """One stretch of work in one slot: a run, or a reservation."""
 
     id: str
     """The run's id, or the reservation's."""
     job_id: str | None
-    """None for a direct request."""
+    """None for a reservation."""
     type: str
     resource: str
-    worker_id: str
+    worker_id: str | None
+    """None for a slot that a program borrowed."""
     slot: int | None
     started_at: datetime
     finished_at: datetime | None
@@ -74,9 +75,9 @@ def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) ->
         )
     rows += tx.rows(
         "SELECT r.id, NULL, r.type, r.resource, r.worker_id, l.slot, r.granted_at, r.finished_at, r.outcome, "
-        "r.error_kind, NULL FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
+        "r.error_kind, r.title FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
         "WHERE r.finished_at IS NOT NULL AND r.finished_at > :since AND r.granted_at IS NOT NULL "
-        "AND r.worker_id IS NOT NULL ORDER BY r.finished_at DESC LIMIT :limit",
+        "ORDER BY r.finished_at DESC LIMIT :limit",
         since=since,
         limit=limit + 1,
     )
@@ -87,7 +88,8 @@ def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) ->
         _span(tx, row)
         for row in tx.rows(
             "SELECT l.id, l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, NULL, NULL, NULL, "
-            "j.title FROM leases l LEFT JOIN jobs j ON j.id = l.job_id ORDER BY l.acquired_at, l.id LIMIT :limit",
+            "coalesce(j.title, r.title) FROM leases l LEFT JOIN jobs j ON j.id = l.job_id "
+            "LEFT JOIN direct_reservations r ON r.id = l.reservation_id ORDER BY l.acquired_at, l.id LIMIT :limit",
             limit=limit,
         )
     ]

@@ -18,6 +18,7 @@ from holdbeat.store.jobs.expiry import expire_jobs, has_expired
 from holdbeat.store.recovery.recover_jobs import decide_job, recover_job, step_group
 from holdbeat.store.recovery.recover_leases import expire_reservation, recover_lease
 from holdbeat.store.recovery.recover_leases import why_expired as _why_expired
+from holdbeat.store.running.held_slots import end_unextended
 from holdbeat.store.running.workers import stop_worker
 from holdbeat.store.schedules.after_run import orphaned_schedules, replan_orphan
 from holdbeat.store.transaction import Transaction
@@ -37,11 +38,24 @@ class SilentLease:
     """`crash` if the process is known to be dead, `lost` if only its lease ran out."""
 
 
+@dataclass(frozen=True, slots=True)
+class BorrowedSlot:
+    """A slot that a program holds, which ends by the clock alone."""
+
+    reservation_id: str
+    extended_at: datetime
+    ttl_s: float
+    is_late: bool
+    """Whether its time is over by the wall clock."""
+
+
 @dataclass(slots=True)
 class Trouble:
     """Everything that needs repair, by id."""
 
     leases: list[SilentLease] = field(default_factory=list)
+    borrowed: list[BorrowedSlot] = field(default_factory=list)
+    """Borrowed slots that were not extended in time."""
     jobs: list[str] = field(default_factory=list)
     """RUNNING without a lease, or CANCELLED with an open run that nobody executes."""
     undecided: list[str] = field(default_factory=list)
@@ -64,6 +78,7 @@ class Trouble:
     def __bool__(self) -> bool:
         return bool(
             self.leases
+            or self.borrowed
             or self.jobs
             or self.undecided
             or self.has_expired
@@ -86,6 +101,7 @@ def find_trouble(
     dead = frozenset(dead_workers)
     return Trouble(
         leases=_silent_leases(tx, terms, dead),
+        borrowed=[slot for slot in borrowed_slots(tx) if slot.is_late],
         jobs=_ids(
             tx,
             "SELECT j.id FROM jobs AS j INDEXED BY jobs_running LEFT JOIN leases l ON l.job_id = j.id "
@@ -115,6 +131,7 @@ def recovery_units(trouble: Trouble) -> list[RecoveryUnit]:
     units += [
         (recover_lease, (lease.lease_id, lease.kind, lease.heartbeat_at, trouble.terms)) for lease in trouble.leases
     ]
+    units += [(end_unextended, (slot.reservation_id,)) for slot in trouble.borrowed]
     units += [(recover_job, (job_id,)) for job_id in trouble.jobs]
     units += [(decide_job, (job_id,)) for job_id in trouble.undecided]
     if trouble.has_expired:
@@ -169,7 +186,8 @@ def _undecided(tx: Transaction) -> str:
 
 def _silent_leases(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> list[SilentLease]:
     rows = tx.rows(
-        "SELECT id, worker_id, heartbeat_at FROM leases WHERE expires_at < :limit OR worker_id IN :dead ORDER BY id",
+        "SELECT id, worker_id, heartbeat_at FROM leases "
+        "WHERE worker_id IS NOT NULL AND (expires_at < :limit OR worker_id IN :dead) ORDER BY id",
         limit=_silent_before(tx, terms),
         dead=sorted(dead),
     )
@@ -177,6 +195,16 @@ def _silent_leases(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> 
         SilentLease(row[0], row[1], tx.instant(row[2]), ErrorKind.CRASH if row[1] in dead else ErrorKind.LOST)
         for row in rows
     ]
+
+
+def borrowed_slots(tx: Transaction) -> list[BorrowedSlot]:
+    """All slots that programs hold now."""
+    rows = tx.rows("SELECT id, heartbeat_at, expires_at FROM leases WHERE worker_id IS NULL ORDER BY id")
+    slots = []
+    for reservation_id, heartbeat_at, expires_at in rows:
+        since, until = tx.instant(heartbeat_at), tx.instant(expires_at)
+        slots.append(BorrowedSlot(reservation_id, since, (until - since).total_seconds(), until <= tx.now))
+    return slots
 
 
 def _abandoned_cancels(tx: Transaction) -> list[str]:
@@ -189,9 +217,10 @@ def _abandoned_cancels(tx: Transaction) -> list[str]:
 
 def _forsaken_reservations(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> list[str]:
     rows = tx.rows(
-        "SELECT r.id, r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at "
+        "SELECT r.id, r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at, r.kind "
         "FROM direct_reservations AS r INDEXED BY direct_reservations_active "
-        "LEFT JOIN workers w ON w.id = r.owner WHERE r.status = 'ACTIVE' ORDER BY r.id"
+        "LEFT JOIN workers w ON w.id = r.owner "
+        "WHERE r.status = 'ACTIVE' AND (r.kind = 'direct' OR r.granted_at IS NULL) ORDER BY r.id"
     )
     return [row[0] for row in rows if _why_expired(tx, row[1:], terms, dead)]
 

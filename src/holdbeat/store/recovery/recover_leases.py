@@ -14,6 +14,7 @@ from holdbeat.domain import events
 from holdbeat.domain.clock import iso
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import Lease, LeaseTerms
+from holdbeat.domain.reservation import ReservationKind
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.jobs.end_runs import lock_groups_and_schedules
 from holdbeat.store.reads.rows import JOB, LEASE, job_of, lease_of
@@ -63,7 +64,7 @@ def recover_lease(tx: Transaction, lease_id: str, kind: ErrorKind, heartbeat_at:
     tx.wake(Topic.SLOTS)
     if lease.reservation_id is not None:
         _release_direct(tx, lease, kind, error)
-        action = "the direct request was ended; it is not tried again"
+        action = "the reservation was ended; it is not tried again"
     else:
         action = _end_job(tx, lease, kind, error)
     tx.record(
@@ -115,18 +116,21 @@ def _release_direct(tx: Transaction, lease: Lease, kind: ErrorKind, error: str) 
 def why_expired(tx: Transaction, row: Sequence[Any], terms: LeaseTerms, dead_workers: Collection[str]) -> str | None:
     """Why nobody waits for this reservation any more; None if somebody does.
 
-    `row` is (owner, expires_at, and of the owner's worker row: id, expires_at, stopped_at).
+    `row` is (owner, expires_at, of the owner's worker row id, expires_at and stopped_at, and the kind). Who waits for a
+    borrowed slot need not be known to the store as a worker: then only the clock speaks.
     """
-    owner, expires_at, known, beats_until, stopped_at = row
+    owner, expires_at, known, beats_until, stopped_at, kind = row
+    until = tx.time(expires_at)
     if owner is None:
-        return "it has no owner"
+        if kind == ReservationKind.DIRECT:
+            return "it has no owner"
+        return "nobody extended it in time" if until is None or until <= tx.now else None
     if owner in dead_workers:
         return f"its owner {owner} died"
     if known is None:
         return f"its owner {owner} is not known"
     if stopped_at is not None:
         return f"its owner {owner} has ended"
-    until = tx.time(expires_at)
     if until is None or until <= tx.now:
         return f"its owner {owner} did not extend it in time"
     last = tx.time(beats_until)
@@ -143,8 +147,9 @@ def expire_reservation(
     If it is being served, its lease stays until the handler has ended or is recovered itself.
     """
     row = tx.one(
-        "SELECT r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at FROM direct_reservations r "
-        "LEFT JOIN workers w ON w.id = r.owner WHERE r.id = :id AND r.status = 'ACTIVE' FOR UPDATE OF r",
+        "SELECT r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at, r.kind FROM direct_reservations r "
+        "LEFT JOIN workers w ON w.id = r.owner WHERE r.id = :id AND r.status = 'ACTIVE' "
+        "AND (r.kind = 'direct' OR r.granted_at IS NULL) FOR UPDATE OF r",
         id=reservation_id,
     )
     why = why_expired(tx, row, terms, dead_workers) if row is not None else None

@@ -1,4 +1,4 @@
-"""The slots that are free in each pool, and the direct requests that come before the queue.
+"""The slots that are free in each pool, and the reservations that come before the queue.
 
 Guards CAP-02 and DIR-01: leases are counted under a lock that no other claim of the same pool can hold.
 """
@@ -55,21 +55,22 @@ def count_capacity(
 
 def serve(
     vacancy: Vacancy, waiting: list[Reservation], capacity: Capacity, free_slots: FreeSlots
-) -> list[tuple[Reservation, int]]:
-    """The direct requests that are this worker's to serve now, each with its slot.
+) -> list[tuple[Reservation, int | None]]:
+    """The reservations that get their slot now: direct requests each with a slot of this worker that will serve it,
+    the others without one, because whoever asked does the work.
 
     The next free slots of a pool belong to those who came first, whoever may serve them (DIR-01).
     """
-    served = []
+    served: list[tuple[Reservation, int | None]] = []
     ahead: Counter[Place] = Counter()
     for reservation in waiting:
         resource, type_ = reservation.resource, reservation.type
         slots = free_slots.of(resource)
-        can_serve = type_ in vacancy.types and vacancy.permits(resource)
+        can_serve = not reservation.is_direct or (type_ in vacancy.types and vacancy.permits(resource) and bool(slots))
         partition = reservation.partition
-        if can_serve and slots and capacity.free_behind(resource, type_, ahead, partition) != 0:
+        if can_serve and capacity.free_behind(resource, type_, ahead, partition) != 0:
             capacity.grant(resource, type_, partition)
-            served.append((reservation, slots.pop()))
+            served.append((reservation, slots.pop() if reservation.is_direct else None))
         else:
             ahead.update(capacity.places(resource, type_, partition))
     return served

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.lease import Claim
+from holdbeat.domain.limit import Limits
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.limits.direct_streaks import keep_streaks, queue_turns
 from holdbeat.store.limits.rates import instant_of, keep_rates
@@ -18,11 +19,14 @@ from holdbeat.store.limits.throttles import throttles_in_force
 from holdbeat.store.limits.usage import SlotNumbers
 from holdbeat.store.running.candidates import Chosen, choose
 from holdbeat.store.running.capacity import count_capacity, serve
-from holdbeat.store.running.lanes import Lane, outlook
+from holdbeat.store.running.lanes import Lane, lanes_with_workers, outlook
 from holdbeat.store.running.start import grant, start
 from holdbeat.store.running.vacancy import FreeSlots
 from holdbeat.store.running.vacancy import Vacancy as Vacancy
 from holdbeat.store.transaction import Transaction
+
+NOBODY = Vacancy("", ())
+"""The vacancy of a process that takes on no work: it only gives free slots to reservations that need no worker."""
 
 
 @dataclass(slots=True)
@@ -40,17 +44,20 @@ def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
 def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     """Fills the free slots of one worker.
 
-    - Waiting direct requests first, in the order they came, each with the next free slot of its pool; but after
-      `direct_burst` of them in a row one job.
+    - Waiting reservations first, in the order they came, each with the next free slot of its pool; but after
+      `direct_burst` of them in a row one job. Those that need no worker (borrowed slots, requests through gates) get
+      theirs from whichever claim sees the slot free.
     - Then jobs by (priority DESC, position, created_at, id) among those that may run now: not delayed, gate open,
       resource neither full nor paused, type known to this worker; and only while free slots outnumber the
-      direct requests of their pool that still wait, whoever may serve those.
+      reservations of their pool that still wait, whoever may serve those.
     - Limits count the live leases, and rates the starts, under a lock that no other claim of the same pool can hold.
       Slot and rate are decided together: nothing holds one while it waits for the other.
     """
     limits, lanes, waiting, is_throttled = outlook(tx, vacancy)
     if not lanes and not waiting:
         return Filled([])
+    if tx.terms.direct_burst and waiting and not vacancy.types:
+        waiting = _without_queue_turns(tx, limits, waiting)
     capacity, numbers, waiting = count_capacity(tx, limits, lanes, waiting)
     if is_throttled:
         capacity.learn_throttles(throttles_in_force(tx))
@@ -71,10 +78,16 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     if served:
         claims += grant(tx, vacancy, served, tx.next_fences(len(served)), numbers)
     claims += _start_chosen(tx, vacancy, chosen, numbers)
-    if tx.terms.direct_burst and claims:
+    if tx.terms.direct_burst and (claims or served):
         started = [(claim.lease.resource, claim.lease.type) for claim in claims if claim.job is not None]
         keep_streaks(tx, limits, [_kind(reservation) for reservation, _ in served], started)
     return Filled(claims, _next_start(tx, capacity, lanes, waiting))
+
+
+def _without_queue_turns(tx: Transaction, limits: Limits, waiting: list[Reservation]) -> list[Reservation]:
+    """Leaves out reservations whose pool owes its next slot to a job: a worker's claim gives it that."""
+    due = queue_turns(tx, limits, lanes_with_workers(tx), [_kind(one) for one in waiting])
+    return [one for one in waiting if due.isdisjoint(pool.key for pool in limits.covering(*_kind(one)))]
 
 
 def _start_chosen(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumbers) -> list[Claim]:

@@ -16,6 +16,7 @@ from holdbeat.store.limits.in_force import VERSION, limits_of_version
 from holdbeat.store.limits.throttles import IS_THROTTLED
 from holdbeat.store.pausing import EVERYTHING, wait_for_pauses
 from holdbeat.store.queue.ageing import AT_ONCE, apply_ageing
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.running.capacity import WAITING, waiting_reservations
 from holdbeat.store.running.vacancy import Vacancy
 from holdbeat.store.transaction import Transaction
@@ -62,7 +63,7 @@ length of the queue does not matter. SQLite seeks by the first of two compared c
 
 
 def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list[Reservation], bool]:
-    """The limits in force, the lanes that this worker may serve now, the direct requests that go first, and whether
+    """The limits in force, the lanes that this worker may serve now, the reservations that go first, and whether
     something is throttled."""
     apply_ageing(tx)
     wait_for_pauses(tx)
@@ -76,11 +77,19 @@ def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list
         promote(tx)
         apply_ageing(tx)
         rows = tx.rows(_LANES[tx.dialect])
-    if not vacancy.types or not (vacancy.slots or vacancy.http_slots):
-        return limits, [], [], False
     pauses = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")} if paused else set()
     lanes = _served((Lane(resource, type_) for resource, type_ in rows), pauses, vacancy)
     return limits, lanes, waiting_reservations(tx) if waiting else [], bool(is_throttled)
+
+
+def lanes_with_workers(tx: Transaction) -> list[Lane]:
+    """The lanes of the whole store that some live worker serves."""
+    workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
+    return [
+        Lane(resource, type_)
+        for resource, type_ in tx.rows(_LANES[tx.dialect])
+        if any(worker.can_serve(resource, type_) for worker in workers)
+    ]
 
 
 def promote(tx: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""Reservations: direct requests in line for the next slot of their pool.
+"""Reservations: direct requests, borrowed slots and requests through gates in line for the next slot of their pool.
 
 Guards DIR-03: whatever a client does, its reservation ends once. One that is being served is over for the client at
 once, while its lease stays until the handler has really ended, so that no slot is given out twice.
@@ -23,7 +23,7 @@ from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 
-def reserve(tx: Transaction, work: NewJob, owner: str, reservation_s: float) -> Reservation:
+def reserve(tx: Transaction, work: NewJob, owner: str, reservation_s: float, client: str | None = None) -> Reservation:
     """Puts a direct request in line. `owner` is the registered worker id of the process in which the client waits."""
     reservation = Reservation(
         id=tx.new_id(),
@@ -37,60 +37,72 @@ def reserve(tx: Transaction, work: NewJob, owner: str, reservation_s: float) -> 
         timeout_s=work.timeout_s,
         cancel_grace_s=work.cancel_grace_s,
         partition=work.partition,
+        title=work.title,
+        client=client,
     )
+    put_in_line(tx, reservation)
+    return reservation
+
+
+def put_in_line(tx: Transaction, reservation: Reservation) -> None:
+    """Stores a reservation that waits for its slot."""
     tx.insert(
         "direct_reservations",
         (
             "id", "type", "resource", "status", "params", "timeout_s", "cancel_grace_s", "requested_at", "expires_at",
-            "owner", "partition",
+            "owner", "partition", "kind", "title", "client", "ttl_s",
         ),
         [
             (
-                reservation.id, work.type, work.resource, reservation.status, dumps(work.params), work.timeout_s,
-                work.cancel_grace_s, tx.now, reservation.expires_at, owner, work.partition,
+                reservation.id, reservation.type, reservation.resource, reservation.status, dumps(reservation.params),
+                reservation.timeout_s, reservation.cancel_grace_s, reservation.requested_at, reservation.expires_at,
+                reservation.owner, reservation.partition, reservation.kind, reservation.title, reservation.client,
+                reservation.ttl_s,
             )
         ],
     )  # fmt: skip
-    tx.record(events.RESERVATION_REQUESTED, worker_id=owner, reservation_id=reservation.id, type=work.type)
+    tx.record(
+        events.RESERVATION_REQUESTED,
+        worker_id=reservation.owner,
+        reservation_id=reservation.id,
+        type=reservation.type,
+    )
     tx.wake(Topic.READY)
-    return reservation
 
 
-def extend(
-    tx: Transaction, owner: str, reservation_s: float, *, except_ids: Collection[str] = frozenset()
-) -> list[str]:
-    """Keeps all reservations of an owner from expiring, but for those named; answers which are still in force."""
-    params: dict[str, Any] = {"owner": owner, "expires_at": tx.now + timedelta(seconds=reservation_s)}
-    but_for = ""
-    if except_ids:
-        but_for = "AND NOT (id IN :ids) "
-        params["ids"] = sorted(except_ids)
+def extend(tx: Transaction, ids: Collection[str], reservation_s: float) -> list[str]:
+    """Keeps reservations from expiring for which somebody waits or which a server serves.
+
+    Answers which are still in force. A borrowed slot is extended by who holds it (`extend_slot`).
+    """
     rows = tx.rows(
-        "UPDATE direct_reservations SET expires_at = :expires_at WHERE status = 'ACTIVE' AND owner = :owner "
-        f"{but_for}RETURNING id",
-        **params,
+        "UPDATE direct_reservations SET expires_at = :expires_at WHERE id IN :ids AND status = 'ACTIVE' "
+        "AND NOT (kind = 'slot' AND granted_at IS NOT NULL) RETURNING id",
+        expires_at=tx.now + timedelta(seconds=reservation_s),
+        ids=sorted(ids),
     )
     return [row[0] for row in rows]
 
 
 def late_reservations(tx: Transaction, ids: Sequence[str], dead_workers: Collection[str]) -> set[str]:
-    """Those of the given reservations that only the clock speaks against: their owner is known and has not ended."""
+    """Those of the given reservations that only the clock speaks against: their owner, if they have one, lives."""
     rows = tx.rows(
-        "SELECT r.id, r.owner FROM direct_reservations r JOIN workers w ON w.id = r.owner "
-        "WHERE r.id IN :ids AND w.stopped_at IS NULL",
+        "SELECT r.id, r.owner FROM direct_reservations r LEFT JOIN workers w ON w.id = r.owner "
+        "WHERE r.id IN :ids AND ((w.id IS NOT NULL AND w.stopped_at IS NULL) "
+        "OR (r.owner IS NULL AND r.kind <> 'direct'))",
         ids=ids,
     )
     return {row[0] for row in rows if row[1] not in dead_workers}
 
 
 def cancel_reservation(tx: Transaction, reservation_id: str, reason: str | None = None) -> Reservation:
-    """Ends a direct request on request. One that has ended already is a Conflict.
+    """Ends a reservation on request. One that has ended already is a Conflict.
 
-    A waiting one simply leaves the line. One that is being served ends for its client now; its handler is told, and
-    the slot is free when the handler has ended.
+    A waiting one simply leaves the line. One that has its slot ends for its client now; whoever works in the slot is
+    told, and the slot is free when that has ended. The holder of a borrowed slot cannot extend it any more.
     """
     check_reason(reason)
-    reservation = _locked(tx, reservation_id)
+    reservation = locked_reservation(tx, reservation_id)
     if reservation.status is not ReservationStatus.ACTIVE:
         raise Conflict(
             f"Reservation {reservation_id} has ended already: it is {reservation.status}. There is nothing to cancel.",
@@ -102,7 +114,7 @@ def cancel_reservation(tx: Transaction, reservation_id: str, reason: str | None 
 
 def give_up_waiting(tx: Transaction, reservation_id: str, waited_s: float) -> Reservation:
     """Takes a request out of the line because nobody served it in time; one that has been granted is left alone."""
-    reservation = _locked(tx, reservation_id)
+    reservation = locked_reservation(tx, reservation_id)
     if not reservation.waits:
         return reservation
     return _release(tx, reservation, f"waited longer than {waited_s:g} s for a free slot")
@@ -159,7 +171,7 @@ def place_in_line(tx: Transaction, reservation_id: str) -> int | None:
     return sum(1 for other in ahead if pools.intersection(limits.covering(other.resource, other.type)))
 
 
-def _locked(tx: Transaction, reservation_id: str) -> Reservation:
+def locked_reservation(tx: Transaction, reservation_id: str) -> Reservation:
     row = tx.one(f"SELECT {RESERVATION} FROM direct_reservations WHERE id = :id FOR UPDATE", id=reservation_id)
     if row is None:
         raise _unknown(reservation_id)
@@ -195,7 +207,7 @@ def _unknown(reservation_id: str) -> NotFound:
     return NotFound(f"There is no reservation {reservation_id}.", reservation_id=reservation_id)
 
 
-def worker_of_reservation(tx: Transaction, reservation_id: str) -> str | None:
-    """The worker that holds a slot for it; None if none does."""
+def lease_of_reservation(tx: Transaction, reservation_id: str) -> tuple[str | None] | None:
+    """Whoever holds a slot for it, which is a worker or None for a program that borrowed it; None if nobody does."""
     row = tx.one("SELECT worker_id FROM leases WHERE reservation_id = :id", id=reservation_id)
-    return None if row is None else str(row[0])
+    return None if row is None else (row[0],)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from holdbeat.domain import events
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import Claim, Lease
-from holdbeat.domain.reservation import Reservation
+from holdbeat.domain.reservation import Reservation, ReservationKind
 from holdbeat.store.limits.usage import SlotNumbers
 from holdbeat.store.reads.rows import JOB_FIELDS, job_of
 from holdbeat.store.running.candidates import Chosen
@@ -23,58 +23,75 @@ _LEASE_COLUMNS = (
 
 
 def grant(
-    tx: Transaction, vacancy: Vacancy, granted: list[tuple[Reservation, int]], fence: int, numbers: SlotNumbers
+    tx: Transaction, vacancy: Vacancy, served: list[tuple[Reservation, int | None]], fence: int, numbers: SlotNumbers
 ) -> list[Claim]:
+    """Writes the lease of each reservation that got a slot; the claims are those that this worker must execute."""
     # Read again under the lock: another claim may have granted one since, or its client may have gone.
     waiting = {
         row[0]
         for row in tx.rows(
             "SELECT id FROM direct_reservations WHERE id IN :ids AND status = 'ACTIVE' AND granted_at IS NULL "
             "ORDER BY id FOR UPDATE",
-            ids=[reservation.id for reservation, _ in granted],
+            ids=[reservation.id for reservation, _ in served],
         )
     }
-    granted = [entry for entry in granted if entry[0].id in waiting]
-    claims = []
-    for number, (reservation, slot) in enumerate(granted, fence):
-        expires_at = vacancy.terms.expiry(tx.now, reservation.timeout_s, reservation.cancel_grace_s)
-        reservation.granted_at = tx.now
-        reservation.worker_id = vacancy.worker_id
-        reservation.fence = number
-        lease = Lease(
-            reservation.id, vacancy.worker_id, slot, reservation.resource, reservation.type, number, tx.now, tx.now,
-            expires_at, reservation_id=reservation.id, number=numbers.take(reservation.resource),
+    claims, leases, granted = [], [], []
+    for reservation, slot in served:
+        if reservation.id not in waiting:
+            continue
+        expires_at = _grant_one(tx, reservation, vacancy, fence, numbers.take(reservation.resource))
+        worker_id, resource, type_, number = (
+            reservation.worker_id, reservation.resource, reservation.type, reservation.number,
         )  # fmt: skip
-        claims.append(Claim(lease, reservation))
-        tx.record(
-            events.RESERVATION_GRANTED,
-            worker_id=vacancy.worker_id,
-            reservation_id=reservation.id,
-            type=reservation.type,
-            fence=number,
-        )
-    if claims:
+        leases.append(
+            (
+                reservation.id, None, reservation.id, worker_id, slot, resource, type_, fence, tx.now, tx.now,
+                expires_at, reservation.partition, number,
+            )
+        )  # fmt: skip
+        granted.append((reservation.id, worker_id, fence, number, reservation.expires_at))
+        if slot is not None:
+            lease = Lease(
+                reservation.id, vacancy.worker_id, slot, resource, type_, fence, tx.now, tx.now, expires_at,
+                reservation_id=reservation.id, number=number,
+            )  # fmt: skip
+            claims.append(Claim(lease, reservation))
+        fence += 1
+    if granted:
         tx.execute(
-            "UPDATE direct_reservations SET granted_at = :now, worker_id = :worker, fence = g.fence "
-            "FROM rows(:granted; id text, fence int) AS g WHERE direct_reservations.id = g.id",
+            "UPDATE direct_reservations SET granted_at = :now, worker_id = g.worker_id, fence = g.fence, "
+            "number = g.number, expires_at = g.expires_at "
+            "FROM rows(:granted; id text, worker_id text, fence int, number int, expires_at time) AS g "
+            "WHERE direct_reservations.id = g.id",
             now=tx.now,
-            worker=vacancy.worker_id,
-            granted=[(claim.lease.id, claim.lease.fence) for claim in claims],
+            granted=granted,
         )
-        tx.insert(
-            "leases",
-            _LEASE_COLUMNS,
-            [
-                (
-                    lease.id, None, lease.reservation_id, lease.worker_id, lease.slot, lease.resource, lease.type,
-                    lease.fence, lease.acquired_at, lease.heartbeat_at, lease.expires_at, reservation.partition,
-                    lease.number,
-                )
-                for lease, reservation in ((claim.lease, claim.work) for claim in claims)
-            ],
-        )  # fmt: skip
+        tx.insert("leases", _LEASE_COLUMNS, leases)
         tx.wake(Topic.DIRECT)
     return claims
+
+
+def _grant_one(tx: Transaction, reservation: Reservation, vacancy: Vacancy, fence: int, number: int | None) -> datetime:
+    """Gives the slot to whoever holds it from now on; returns when the lease ends if nobody renews it."""
+    reservation.granted_at, reservation.fence, reservation.number = tx.now, fence, number
+    expires_at = vacancy.terms.expiry(tx.now, reservation.timeout_s, reservation.cancel_grace_s)
+    match reservation.kind:
+        case ReservationKind.DIRECT:
+            reservation.worker_id = vacancy.worker_id
+        case ReservationKind.GATE:
+            # The heartbeat of the server renews it, and its death ends it.
+            reservation.worker_id = reservation.owner
+        case ReservationKind.SLOT:
+            # No process of ours stands for the holder: it extends the slot itself, or loses it.
+            reservation.expires_at = expires_at = tx.now + timedelta(seconds=reservation.ttl_s or 0)
+    tx.record(
+        events.RESERVATION_GRANTED,
+        worker_id=reservation.worker_id,
+        reservation_id=reservation.id,
+        type=reservation.type,
+        fence=fence,
+    )
+    return expires_at
 
 
 _RUN_COLUMNS = (

@@ -14,7 +14,9 @@ from holdbeat.store.transaction import Transaction
 
 def held_claims(tx: Transaction, worker_id: str) -> list[Claim]:
     """Every claim of this worker that has not been settled, whole, as `claim` returned it."""
-    lease_rows = tx.rows(f"SELECT {LEASE} FROM leases WHERE worker_id = :id ORDER BY id", id=worker_id)
+    lease_rows = tx.rows(
+        f"SELECT {LEASE} FROM leases WHERE worker_id = :id AND slot IS NOT NULL ORDER BY id", id=worker_id
+    )
     leases = [lease_of(tx, row) for row in lease_rows]
     jobs = {job.id: job for job in load_jobs(tx, [lease.job_id for lease in leases if lease.job_id])}
     asked = [lease.reservation_id for lease in leases if lease.reservation_id]

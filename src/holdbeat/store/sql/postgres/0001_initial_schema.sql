@@ -107,8 +107,8 @@ CREATE TABLE leases (
     id text COLLATE "C" PRIMARY KEY NOT NULL,
     job_id text COLLATE "C",
     reservation_id text COLLATE "C",
-    worker_id text COLLATE "C" NOT NULL,
-    slot bigint NOT NULL,
+    worker_id text COLLATE "C",
+    slot bigint,
     resource text COLLATE "C" NOT NULL,
     type text COLLATE "C" NOT NULL,
     fence bigint NOT NULL,
@@ -250,10 +250,17 @@ CREATE TABLE direct_reservations (
     worker_id text COLLATE "C",
     fence bigint,
     cancel_requested_at timestamptz,
-    partition text COLLATE "C" NOT NULL DEFAULT ''
+    partition text COLLATE "C" NOT NULL DEFAULT '',
+    kind text COLLATE "C" NOT NULL DEFAULT 'direct' CHECK (kind IN ('direct', 'slot', 'gate')),
+    title text COLLATE "C" NOT NULL DEFAULT '',
+    client text COLLATE "C",
+    ttl_s double precision,
+    number bigint
 );
 CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
 CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX direct_reservations_held ON direct_reservations (type, finished_at)
+    WHERE kind <> 'direct' AND granted_at IS NOT NULL AND finished_at IS NOT NULL;
 
 CREATE TABLE webhooks (
     id text COLLATE "C" PRIMARY KEY NOT NULL,

@@ -168,8 +168,8 @@ CREATE TABLE leases (
     id TEXT PRIMARY KEY NOT NULL,
     job_id TEXT,
     reservation_id TEXT,
-    worker_id TEXT NOT NULL,
-    slot INTEGER NOT NULL,
+    worker_id TEXT,
+    slot INTEGER,
     resource TEXT NOT NULL,
     type TEXT NOT NULL,
     fence INTEGER NOT NULL,
@@ -322,10 +322,17 @@ CREATE TABLE direct_reservations (
     worker_id TEXT,
     fence INTEGER,
     cancel_requested_at TEXT,
-    partition TEXT NOT NULL DEFAULT ''
+    partition TEXT NOT NULL DEFAULT '',
+    kind TEXT NOT NULL DEFAULT 'direct' CHECK (kind IN ('direct', 'slot', 'gate')),
+    title TEXT NOT NULL DEFAULT '',
+    client TEXT,
+    ttl_s REAL,
+    number INTEGER
 );
 CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
 CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX direct_reservations_held ON direct_reservations (type, finished_at)
+    WHERE kind <> 'direct' AND granted_at IS NOT NULL AND finished_at IS NOT NULL;
 
 CREATE TABLE webhooks (
     id TEXT PRIMARY KEY NOT NULL,
