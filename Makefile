@@ -7,7 +7,7 @@ TESTS ?= tests
 ARGS ?=
 
 # What `make quick` leaves to `make test`: tests that start many processes, fill long tables, or wait by design.
-QUICK := not crowd and not forks and not plans and not sqlite_file and not thousand and not many_writers
+QUICK := not many_processes and not forks and not plans and not sqlite_file and not thousand and not many_writers
 
 BIN := .venv/bin
 READY := .venv/.ready
