@@ -68,6 +68,9 @@ _is_hook_installed = False
 class SecondLibraryWatch:
     """One store's part in the watch over its file, from before it is opened until it is closed."""
 
+    look_every_s = LOOK_EVERY_S
+    look_pause_ratio = LOOK_PAUSE_RATIO
+
     def __init__(self, path: str, inode: Inode) -> None:
         """Refuses the file if something else in this process has it open."""
         _install_hook()
@@ -84,7 +87,7 @@ class SecondLibraryWatch:
         except BaseException:
             self.end()
             raise
-        self._look_at = self._monotonic() + LOOK_EVERY_S
+        self._look_at = self._monotonic() + self.look_every_s
 
     def opened(self, connection: apsw.Connection) -> None:
         """To be called with one of the store's connections when they are open: now its log's index is there, too."""
@@ -104,10 +107,10 @@ class SecondLibraryWatch:
         """Looks for foreign descriptors, if it is time to."""
         now = self._monotonic()
         if now >= self._look_at:
-            self._look_at = now + LOOK_EVERY_S
+            self._look_at = now + self.look_every_s
             self._look("Nothing more is written.")
             after = self._monotonic()
-            self._look_at = after + max(LOOK_EVERY_S, LOOK_PAUSE_RATIO * (after - now))
+            self._look_at = after + max(self.look_every_s, self.look_pause_ratio * (after - now))
 
     def end(self) -> None:
         """To be called when the store's connections are closed."""
