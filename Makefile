@@ -13,8 +13,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench bench-time bench-api bench-peers \
-    crash chaos simulate simulate-planted soak constraints clean
+.PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench \
+    bench-time bench-api bench-peers bench-horizon crash crash-points chaos simulate simulate-planted soak \
+    constraints clean bench-flat
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -64,7 +65,7 @@ check: setup ## formatting, lint, types, layers, clocks, SQL, sizes, rules
 	$(BIN)/python -m tools.check_clock
 	$(BIN)/python -m tools.check_sql
 	$(BIN)/python -m tools.check_size
-	@output=$$($(BIN)/python -m tools.rules 2>&1) || { echo "$$output" | grep FAILED; exit 1; }
+	@output=$$($(BIN)/python -m tools.rules --missing tools/rules_missing.txt 2>&1) || { echo "$$output" | grep FAILED; exit 1; }
 
 format: setup ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix --quiet . || true
@@ -83,8 +84,8 @@ verify: setup ## fail if `make generate` would change something
 	$(BIN)/python -m tools.write_reference --check
 	$(BIN)/python -m tools.draw_states --check
 
-rules: setup ## print which test proves which rule of docs/rules.md
-	$(BIN)/python -m tools.rules $(ARGS)
+rules: setup ## print which test proves which rule of docs/rules.md, and what is missing
+	$(BIN)/python -m tools.rules --missing tools/rules_missing.txt $(ARGS)
 
 docs: setup .venv/.docs-ready ## build the docs site with its Python reference (build/site/index.html)
 	$(BIN)/python -m tools.build_docs
@@ -110,8 +111,21 @@ bench-api: setup ## measure the HTTP API
 bench-peers: setup ## measure Holdbeat beside other Python queues, in one run (ARGS=--quick for a first impression)
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
+bench-flat: setup ## measure claims, enqueues, lists and the overview beside a million rows
+	$(BIN)/python -m benchmarks.store --part flat $(ARGS)
+
+bench-horizon: setup ## measure what a snapshot that stays open costs claims on PostgreSQL
+	$(BIN)/python -m benchmarks.horizon $(ARGS)
+
 crash: setup ## the long campaign of killing processes and databases
 	$(BIN)/python -m pytest tests/crash --campaign=long -p no:xdist --timeout=3600 $(ARGS)
+
+POINTS ?= 500
+FROM ?= 1
+TO ?= 20
+crash-points: setup ## kill a life at POINTS steps for each seed FROM..TO, on both stores; a line of counts for each
+	@for seed in $$(seq $(FROM) $(TO)); do for engine in sqlite postgres; do \
+	    $(BIN)/python -m tests.crash.campaign --engine $$engine --points $(POINTS) --seed $$seed || exit 1; done; done
 
 SEEDS ?= 20
 HOURS ?= 24

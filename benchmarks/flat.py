@@ -1,7 +1,7 @@
-"""Whether a claim stays as quick, and the process as small, when a million rows stand beside it.
+"""Whether verbs and reads stay as quick, and the process as small, when a million rows stand beside them.
 
-Rows are poured in by plain SQL. For each kind of row there are two stores, one with many and one with few; single
-claims alternate between them, so that the machine's other business touches both alike.
+Rows are poured in by plain SQL. For each kind of row there are two stores, one with many and one with few; single calls
+alternate between them, so that the machine's other business touches both alike.
 """
 
 from __future__ import annotations
@@ -10,23 +10,34 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import psycopg
 
 from benchmarks import lives
 from benchmarks.timing import progress, stopwatch
 from holdbeat.domain.job import NewJob
+from holdbeat.domain.lease import Settlement
+from holdbeat.domain.run import Outcome
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.opening import open_store
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.reads.list_jobs import list_jobs
+from holdbeat.store.reads.stats import stats
 from holdbeat.store.recovery.prune import prune
 from holdbeat.store.running.claim import Vacancy, claim
+from holdbeat.store.running.settle import settle
 from holdbeat.store.sqlite import file as sqlite_file
+from holdbeat.web.overview import read_overview
 
+WARM_UP = 10
+MOST = 1.5
+"""So many times as long a call may take beside a million rows."""
 KINDS = ("queued", "delayed", "finished")
 PAST = "2020-01-01T00:00:00.000Z"
 FUTURE = "2999-01-01T00:00:00.000Z"
@@ -83,36 +94,66 @@ def pour(store: PersistenceAdapter, kind: str, count: int) -> None:
         server.execute("CHECKPOINT")
 
 
+class Caller:
+    """Calls each verb and read once a round on one store, and keeps how long each took."""
+
+    def __init__(self, store: PersistenceAdapter, rounds: int) -> None:
+        self.store = store
+        self.times: dict[str, list[float]] = {}
+        self._ask: Any = SimpleNamespace(service=SimpleNamespace(store=store), zone=ZoneInfo("UTC"))
+        store.write_sync(enqueue, [NewJob("noop", priority=1) for _ in range(rounds)])
+
+    def call_each(self, number: int) -> None:
+        store = self.store
+        # The first ones read the pages that later ones find in memory.
+        is_warm = number >= WARM_UP
+
+        def timed(name: str, call: Callable[[], Any]) -> Any:
+            with stopwatch() as watch:
+                result = call()
+            if is_warm:
+                self.times.setdefault(name, []).append(watch.elapsed_s)
+            return result
+
+        vacancy = Vacancy("worker", [number], (), ["noop"])
+        claims = timed("claim", lambda: store.write_sync(claim, vacancy))
+        if len(claims) != 1:
+            raise RuntimeError("a claim found nothing although jobs were ready")
+        lease = claims[0].lease
+        ended = [Settlement(lease.id, lease.worker_id, lease.fence, Outcome.completed())]
+        timed("settle", lambda: store.write_sync(settle, ended))
+        timed("enqueue", lambda: store.write_sync(enqueue, [NewJob("noop", priority=1)]))
+        timed("list", lambda: store.read_sync(list_jobs, limit=50))
+        timed("stats", lambda: store.read_sync(stats))
+        timed("overview", lambda: store.read_sync(read_overview, self._ask))
+
+
 def measure(bench: Any, few: int, many: int, claims: int) -> dict[str, Any]:
-    """`claim_flat` for each kind of row, and `rss_mb` of a process that works beside the finished ones."""
-    flat = {}
+    """`flat` for each kind of row and each call, and `rss_mb` of a process that works beside the finished ones."""
+    flat: dict[str, dict[str, float]] = {}
     rss_mb = 0.0
     for kind in KINDS:
-        progress(f"{bench.name}: claims beside {many:,} {kind} rows")
+        progress(f"{bench.name}: calls beside {many:,} {kind} rows")
         with ExitStack() as stack:
-            stores = {}
+            callers = {}
             for count in (few, many):
                 store = stack.enter_context(bench.store(bench.another_place()))
                 pour(store, kind, count)
-                store.write_sync(enqueue, [NewJob("noop", priority=1) for _ in range(claims + 10)])
-                stores[count] = store
-            times: dict[int, list[float]] = {few: [], many: []}
-            for number in range(claims + 10):
-                for count, store in stores.items():
-                    with stopwatch() as watch:
-                        taken = store.write_sync(claim, Vacancy("worker", [number], (), ["noop"]))
-                    if len(taken) != 1:
-                        raise RuntimeError("a claim found nothing although jobs were ready")
-                    # The first ones read the pages that later ones find in memory.
-                    if number >= 10:
-                        times[count].append(watch.elapsed_s)
-            medians = {count: statistics.median(found) for count, found in times.items()}
-            flat[kind] = round(medians[many] / medians[few], 2)
-            progress(f"  {medians[few] * 1e3:.2f} ms beside {few:,}, {medians[many] * 1e3:.2f} ms beside {many:,}")
+                callers[count] = Caller(store, claims + WARM_UP)
+            for number in range(claims + WARM_UP):
+                for caller in callers.values():
+                    caller.call_each(number)
+            flat[kind] = {}
+            for name, times in callers[many].times.items():
+                beside_many, beside_few = statistics.median(times), statistics.median(callers[few].times[name])
+                flat[kind][name] = round(beside_many / beside_few, 2)
+                progress(
+                    f"  {name}: {beside_few * 1e3:.2f} ms beside {few:,}, {beside_many * 1e3:.2f} ms beside {many:,}"
+                )
             if kind == "finished":
-                rss_mb = _rss_of_another(stores[many].url)
+                rss_mb = _rss_of_another(callers[many].store.url)
         bench.clear()
-    return {"claim_flat": flat, "rss_mb": rss_mb}
+    return {"flat": flat, "rss_mb": rss_mb}
 
 
 def _rss_of_another(url: str) -> float:

@@ -1,83 +1,121 @@
 """A long time under load: does anything grow that should not?
 
-    python -m benchmarks.soak [--minutes 60] [--rate 50]
+    python -m benchmarks.soak [--minutes 120] [--rate 50] [--store postgres]
 
-Worker processes share one SQLite file while jobs are submitted at a steady rate; now and then one is killed with
-SIGKILL and replaced. Memory, open descriptors and the write-ahead log are sampled. In the end everything that was
-submitted must have ended, and one JSON line says what grew.
+Worker processes share one store while jobs are submitted at a steady rate; now and then one of them is killed with
+SIGKILL and replaced, while another is watched from beginning to end. What has ended is removed after ten seconds.
+Memory, descriptors and threads of the watched one, the write-ahead log, the size of the store and its rows are sampled.
+In the end everything that was submitted must have ended, and no series may end higher than it began. The samples and a
+picture of them are written to a folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
+from benchmarks.soak_report import Sample, leaks, picture
 from benchmarks.timing import progress
 from holdbeat.bench.engine import bench_app, unfinished
+from tests.postgres import PostgresServer
 
-WORKERS = 2
-SAMPLE_S = 10.0
 KILL_EVERY_S = 60.0
+SAMPLES = 120
 PATIENCE_S = 300.0
+RETENTION_DAYS = 0.0001
 
 
 class Crew:
-    """Worker processes on one store, replaced when they die."""
+    """A worker process that is watched, and one that is replaced from time to time."""
 
     def __init__(self, url: str) -> None:
         self._command = [sys.executable, "-m", "holdbeat.bench.worker", url, "16"]
-        self.processes = [subprocess.Popen(self._command) for _ in range(WORKERS)]
+        self._environment = {**os.environ, "HOLDBEAT_BENCH_RETENTION_DAYS": str(RETENTION_DAYS)}
+        self._watched, self._doomed = self._start(), self._start()
         self.killed = 0
 
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._command, env=self._environment)
+
     def kill_one(self) -> None:
-        """Kills the oldest, so that each lives for a while, and starts another in its place."""
-        oldest = self.processes.pop(0)
-        oldest.send_signal(signal.SIGKILL)
-        oldest.wait()
+        self._doomed.send_signal(signal.SIGKILL)
+        self._doomed.wait()
         self.killed += 1
-        self.processes.append(subprocess.Popen(self._command))
+        self._doomed = self._start()
 
     def sample(self) -> dict[str, float]:
-        youngest = self.processes[0].pid
-        status = Path(f"/proc/{youngest}/status").read_text().splitlines()
-        rss_kb = int(next(line for line in status if line.startswith("VmRSS")).split()[1])
-        return {"rss_mb": rss_kb / 1024, "descriptors": len(os.listdir(f"/proc/{youngest}/fd"))}
+        process = Path(f"/proc/{self._watched.pid}")
+        status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+        return {
+            "rss_mb": int(status["VmRSS"].split()[0]) / 1024,
+            "threads": int(status["Threads"]),
+            "descriptors": len(os.listdir(process / "fd")),
+        }
 
     def stop(self) -> None:
-        for process in self.processes:
+        for process in (self._watched, self._doomed):
             process.terminate()
-        for process in self.processes:
+        for process in (self._watched, self._doomed):
             process.wait()
 
 
-def soak(minutes: float, rate: float, folder: Path) -> dict[str, Any]:
+def _sizes_of_file(path: Path) -> dict[str, float]:
+    log = path.with_name(f"{path.name}-wal")
+    return {
+        "log_mb": log.stat().st_size / 2**20 if log.exists() else 0.0,
+        "store_mb": path.stat().st_size / 2**20,
+    }
+
+
+def _sizes_of_database(url: str) -> dict[str, float]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+        assert row is not None
+        return {"store_mb": row[0] / 2**20}
+
+
+@contextlib.contextmanager
+def store(kind: str, folder: Path) -> Iterator[tuple[str, Callable[[], dict[str, float]]]]:
+    """The address of a new store, and what tells its size."""
+    if kind == "sqlite":
+        path = folder / "soak.db"
+        yield f"sqlite:///{path}", lambda: _sizes_of_file(path)
+        return
+    with PostgresServer(durable=True) as server:
+        url = server.create_database()
+        yield url, lambda: _sizes_of_database(url)
+
+
+def soak(minutes: float, rate: float, url: str, sizes: Callable[[], dict[str, float]]) -> dict[str, Any]:
     """Runs the load and returns what was seen."""
-    path = folder / "soak.db"
-    app, _ = bench_app(f"sqlite:///{path}", retention_days=0.0001)
+    app, _ = bench_app(url)
     app.store.read_sync(lambda tx: None)
-    crew = Crew(f"sqlite:///{path}")
-    samples: list[dict[str, float]] = []
+    crew = Crew(url)
+    samples: list[Sample] = []
     submitted = 0
     began = sampled = killed = time.monotonic()
+    every_s = max(1.0, minutes * 60 / SAMPLES)
     try:
         while (now := time.monotonic()) - began < minutes * 60:
             due = int((now - began) * rate) - submitted
             if due > 0:
                 app.enqueue_many_sync([app.with_options(retries=3).call("noop")] * due)
                 submitted += due
-            if now - sampled >= SAMPLE_S:
+            if now - sampled >= every_s:
                 sampled = now
-                wal = path.with_name("soak.db-wal")
-                samples.append({**crew.sample(), "wal_mb": wal.stat().st_size / 2**20 if wal.exists() else 0.0})
+                samples.append({"at_s": now - began, **crew.sample(), **sizes(), "rows": _rows(app)})
                 progress(f"{(now - began) / 60:.1f} min: {submitted} submitted, {samples[-1]}")
             if now - killed >= KILL_EVERY_S:
                 killed = now
@@ -90,31 +128,36 @@ def soak(minutes: float, rate: float, folder: Path) -> dict[str, Any]:
     finally:
         crew.stop()
         app.close()
-    half = max(1, len(samples) // 2)
-    growth = {
-        name: round(
-            statistics.median(s[name] for s in samples[half:] or samples)
-            - statistics.median(s[name] for s in samples[:half]),
-            2,
-        )
-        for name in (samples[0] if samples else {})
-    }
-    return {"submitted": submitted, "unfinished": left, "workers_killed": crew.killed, "growth": growth}
+    return {"submitted": submitted, "unfinished": left, "workers_killed": crew.killed, "samples": samples}
+
+
+def _rows(app: Any) -> float:
+    """Of the tables that grow with every job."""
+    sql = "SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM job_runs) + (SELECT count(*) FROM events)"
+    return float(app.store.read_sync(lambda tx: tx.rows(sql))[0][0])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run for a long time under load and look for what grows.")
-    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--rate", type=float, default=50, help="jobs per second")
-    given = parser.parse_args()
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--output", type=Path, default=Path("build"), help="folder for the samples and their picture")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=".", prefix=".holdbeat-soak-") as folder:
         try:
-            figures = soak(given.minutes, given.rate, Path(folder))
+            with store(options.store, Path(folder)) as (url, sizes):
+                seen = soak(options.minutes, options.rate, url, sizes)
         except KeyboardInterrupt:
             progress("stopped")
             return 130
-    print(json.dumps(figures))
-    return 0 if figures["unfinished"] == 0 else 1
+    options.output.mkdir(parents=True, exist_ok=True)
+    title = f"Soak on {options.store}, {options.minutes:g} min, {options.rate:g} jobs per second"
+    (options.output / f"soak-{options.store}.json").write_text(json.dumps(seen, indent=1) + "\n")
+    (options.output / f"soak-{options.store}.svg").write_text(picture(seen["samples"], title))
+    found = leaks(seen.pop("samples"))
+    print(json.dumps({**seen, "grown": found, "written_to": str(options.output)}))
+    return 1 if found or seen["unfinished"] else 0
 
 
 if __name__ == "__main__":

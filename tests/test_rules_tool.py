@@ -145,3 +145,60 @@ def test_the_rules_of_this_project_are_all_in_order() -> None:
     report = rules.survey(rules.ROOT / "docs" / "rules.md", rules.ROOT / "tests")
     assert report.unproven == []
     assert report.unknown == []
+
+
+DEMANDING = """
+| AAA-001 | yes | It is refused (409). |
+| AAA-002 | yes | It holds. |
+"""
+
+
+@pytest.fixture
+def demanding(tmp_path: Path) -> Path:
+    """A project whose domain names AAA-001 and whose store names AAA-002."""
+    for name, text in {
+        "rules.md": DEMANDING,
+        "missing.txt": "",
+        "code/domain/a.py": "# AAA-001",
+        "code/store/b.py": "# AAA-002",
+        "tests/conftest.py": "@pytest.fixture(params=['sqlite', 'postgres'])\ndef engine(): ...\n"
+        "@pytest.fixture\ndef store(engine): ...\n",
+        "tests/domain/test_a.py": '@pytest.mark.rule("AAA-001")\ndef test_a():\n    with raises(X): ...\n',
+        "tests/test_b.py": '@pytest.mark.rule("AAA-002")\ndef test_b(store): ...\n',
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def judged(project: Path) -> int:
+    options = ("rules", "rules.md"), ("tests", "tests"), ("package", "code"), ("missing", "missing.txt")
+    return rules.main([word for name, place in options for word in (f"--{name}", str(project / place))])
+
+
+def test_rules_whose_demands_are_met_pass(demanding: Path) -> None:
+    assert judged(demanding) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "lacking"),
+    [
+        (
+            "tests/domain/test_a.py",
+            '@pytest.mark.rule("AAA-001")\ndef test_a(): ...\n',
+            "AAA-001 demands a test: refusal",
+        ),
+        ("tests/test_b.py", '@pytest.mark.rule("AAA-002")\ndef test_b(): ...\n', "AAA-002 demands a test: both stores"),
+        ("code/domain/a.py", "# AAA-001 AAA-002", "AAA-002 demands a test: unit test"),
+        ("missing.txt", "AAA-001 refusal\n", "AAA-001 refusal is no longer missing"),
+    ],
+)
+def test_a_demand_that_no_test_meets_fails_unless_it_is_listed(
+    demanding: Path, capsys: pytest.CaptureFixture[str], file: str, text: str, lacking: str
+) -> None:
+    (demanding / file).write_text(text)
+    assert judged(demanding) == 1
+    assert f"FAILED: {lacking}" in capsys.readouterr().out
+    if "demands" in lacking:
+        (demanding / "missing.txt").write_text(lacking.replace(" demands a test:", "") + "\n")
+        assert judged(demanding) == 0

@@ -12,8 +12,10 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from tools.rule_demands import compare, missing
 
 ROOT = Path(__file__).resolve().parent.parent
 ROW = re.compile(r"^\|\s*(?P<id>[A-Z]+-\d+)\s*\|\s*(?P<built>[^|]*?)\s*\|\s*(?P<text>.*?)\s*\|\s*$")
@@ -47,6 +49,9 @@ class Report:
     rules: dict[str, Rule]
     tests: dict[str, list[str]] = field(default_factory=dict)
     unknown: list[Mark] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """Demands of rules that no test meets yet."""
+    demands_failed: list[str] = field(default_factory=list)
 
     @property
     def unproven(self) -> list[str]:
@@ -60,7 +65,7 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        return not self.unproven and not self.unknown
+        return not self.unproven and not self.unknown and not self.demands_failed
 
 
 def read_rules(text: str) -> dict[str, Rule]:
@@ -144,6 +149,14 @@ def survey(rules_file: Path, tests: Path) -> Report:
     return Report(rules, dict(proofs), unknown)
 
 
+def with_demands(report: Report, package: Path, tests: Path, listed: Path) -> Report:
+    """The same, with what the rules demand beyond a test at all."""
+    built = {rule.id: rule.text for rule in report.rules.values() if rule.is_built}
+    lacking = missing(built, report.tests, package, tests)
+    known = [line for line in listed.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return replace(report, missing=lacking, demands_failed=list(compare(lacking, known)))
+
+
 def _as_text(report: Report) -> Iterator[str]:
     for rule in report.rules:
         if tests := report.tests.get(rule):
@@ -153,6 +166,9 @@ def _as_text(report: Report) -> Iterator[str]:
     yield f"{built} of {len(report.rules)} rules are built."
     if report.not_built:
         yield f"Not built yet: {', '.join(report.not_built)}"
+    if report.missing:
+        yield f"Missing ({len(report.missing)}): {', '.join(report.missing)}"
+    yield from report.demands_failed
     for rule in report.unproven:
         yield f"FAILED: {rule} is built, but no test names it"
     for mark in report.unknown:
@@ -166,6 +182,7 @@ def _as_json(report: Report) -> str:
             for rule in report.rules.values()
         ],
         "not_built": report.not_built,
+        "missing": report.missing,
         "unproven": report.unproven,
         "unknown": [{"test": mark.test, "rule": mark.rule} for mark in report.unknown],
         "good": report.is_good,
@@ -179,9 +196,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--rules", type=Path, default=ROOT / "docs" / "rules.md", help="the list of rules")
     parser.add_argument("--tests", type=Path, default=ROOT / "tests", help="the directory of tests")
+    parser.add_argument("--package", type=Path, default=ROOT / "src" / "holdbeat", help="the code that names rules")
+    parser.add_argument("--missing", type=Path, help="the list of what is known to be missing; it may only shrink")
     options = parser.parse_args(arguments)
     try:
         report = survey(options.rules, options.tests)
+        if options.missing is not None:
+            report = with_demands(report, options.package, options.tests, options.missing)
     except (Unreadable, OSError, SyntaxError) as error:
         print(f"FAILED: {error}", file=sys.stderr)
         return 2

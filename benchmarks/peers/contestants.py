@@ -1,6 +1,6 @@
 """Who is measured, by which command, and what each store calls unfinished.
 
-Settings are the defaults of each, except how many jobs a worker runs at once: 256 for Holdbeat, Oban and DBOS, 16 for
+Settings are the defaults of each, except how many jobs a worker runs at once: 1,024 for Holdbeat, Oban and DBOS, 16 for
 Procrastinate, whose default is 1, and batches of 10 (its default) and 200 for PgQueuer. Huey keeps its one thread.
 """
 
@@ -46,7 +46,7 @@ class RawContestant:
     store: Store
 
 
-SLOTS = 256
+SLOTS = 1024
 _HOLDBEAT_WORKER = (
     *("{bin}/holdbeat", "worker", "{program}:app", "--store", "{store}"),
     *("--slots", str(SLOTS), "--concurrency", "unlimited"),

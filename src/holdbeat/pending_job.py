@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from holdbeat.actors import this_program
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import JobGroup
@@ -24,10 +25,13 @@ OPTIONS = frozenset(
     }
 )  # fmt: skip
 
-_OWN = ("unique_key", "unique_while", "on_duplicate", "expires_at")
-_DURATIONS = (
-    ("delay", "delay_s"), ("timeout", "timeout_s"), ("max_wait", "max_wait_s"), ("expires_in", "expires_in_s"),
+_SAME_NAME = frozenset(
+    {
+        "priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", "unique_key",
+        "unique_while", "on_duplicate", "expires_at",
+    }
 )  # fmt: skip
+_DURATIONS = {"delay": "delay_s", "timeout": "timeout_s", "max_wait": "max_wait_s", "expires_in": "expires_in_s"}
 
 TYPE_OPTIONS = (
     "name", "aliases", "resource", "timeout", "retries", "isolation", "priority", "cancel_grace", "labels",
@@ -63,25 +67,27 @@ def _named(after: Any) -> Iterable[Any]:
 def _submission(call: PendingJob, refs: Mapping[int, str], *, is_named: bool) -> Submission:
     options = call.options
     fields: dict[str, Any] = {"type": call.type, "template": call.template, "params": dict(call.params)}
-    for name in ("priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", *_OWN):
-        fields[name] = options.get(name)
-    fields["idempotency_key"] = options.get("key")
-    if options.get("after") is not None:
-        fields["after"] = _after(options["after"], refs)
-        fields["on_upstream"] = options.get("on_upstream")
     if is_named:
         fields["ref"] = refs[id(call)]
-    for name, field in _DURATIONS:
-        if options.get(name) is not None:
-            fields[field] = duration_s(options[name], field=name)
-    if "cancel_grace" in options:
-        grace = options["cancel_grace"]
-        fields["cancel_grace_s"] = None if grace is None else duration_s(grace, field="cancel_grace")
-    retries = options.get("retries")
-    if retries is not None:
-        fields["retry_policy"] = {"max_attempts": retries} if isinstance(retries, int) else retries
+    for name, value in options.items():
+        if name in _SAME_NAME:
+            fields[name] = value
+        elif name == "cancel_grace":
+            fields["cancel_grace_s"] = None if value is None else duration_s(value, field="cancel_grace")
+        elif value is None:
+            continue
+        elif name == "key":
+            fields["idempotency_key"] = value
+        elif name in _DURATIONS:
+            fields[_DURATIONS[name]] = duration_s(value, field=name)
+        elif name == "retries":
+            fields["retry_policy"] = {"max_attempts": value} if isinstance(value, int) else value
+        elif name == "after":
+            fields["after"] = _after(value, refs)
+            fields["on_upstream"] = options.get("on_upstream")
     submission = Submission.read(fields)
     submission.trace = current_traceparent()
+    submission.actor = this_program()
     return submission
 
 

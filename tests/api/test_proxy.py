@@ -59,7 +59,12 @@ def test_an_exposed_server_refuses_local_addresses_when_they_are_submitted(serve
     problem_of(client.patch(f"/api/jobs/{job.json()['id']}", json={"params": {"url": LOCAL}}), 422)
     template = unique("place")
     client.post("/api/job-templates", json={"name": template, "type": "http", "default_params": {"method": "GET"}})
-    problem_of(client.post("/api/jobs", json={"template": template, "params": {"url": LOCAL}}), 422)
+    member = {"template": template, "params": {"url": LOCAL}}
+    problem_of(client.post("/api/jobs", json=member), 422)
+    problem_of(client.post("/api/job-groups", json={"mode": "parallel", "jobs": [member]}), 422)
+    legacy = {"type": "http", "params": {"url": LOCAL}}
+    problem_of(client.post("/jobs/http/trigger", json=legacy["params"]), 422)
+    problem_of(client.post("/jobs/batch/trigger", json={"jobs": [legacy]}), 422)
     other_type = {"type": "anything", "params": {"url": LOCAL}, "not_before": FAR}
     assert client.post("/api/jobs", json=other_type).status_code == 201
 

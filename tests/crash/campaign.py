@@ -179,12 +179,17 @@ async def _judged(url: str, folder: Path) -> None:
 
 
 def chosen(steps: int, count: int, seed: int) -> list[Point]:
-    """Points spread evenly over a life; where there are more than steps, each step is died at in several ways."""
+    """Points spread evenly over a life; where there are more than steps, each step is died at in several ways.
+
+    Seed 0 begins at the first step; the others begin somewhere within the first stride, so that several short runs with
+    different seeds share a long one.
+    """
     ways = get_args(Where)
     every = [Point(at, where) for where in ways for at in range(1, steps + 1)]
     stride = max(1.0, len(every) / count)
-    picked = [every[int(number * stride)] for number in range(min(count, len(every)))]
     choice = random.Random(seed)
+    offset = choice.random() * stride if seed else 0.0
+    picked = [every[int(number * stride + offset) % len(every)] for number in range(min(count, len(every)))]
     # Every fifth life is followed by one that dies too, in the middle of recovery.
     return [
         Point(point.at, point.where, choice.randint(1, 60)) if number % 5 == 4 else point
@@ -218,7 +223,7 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     part, parts = map(int, given.share.split("/"))
     verdict = run(given.engine, given.points, (part, parts), given.seed)
-    print(json.dumps(asdict(verdict)))
+    print(json.dumps({"engine": given.engine, "seed": given.seed, **asdict(verdict)}), flush=True)
     return 1 if verdict.lost or verdict.doubles or verdict.broken else 0
 
 

@@ -36,7 +36,9 @@ def run_campaign(engine: str, points: int, parts: int, server: PostgresServer | 
     total: dict[str, Any] = {}
     for process in running:
         out, _ = process.communicate()
-        for name, value in json.loads(out.splitlines()[-1]).items():
+        counts = json.loads(out.splitlines()[-1])
+        for name in counts.keys() - {"engine", "seed"}:
+            value = counts[name]
             total[name] = (
                 max(total.get(name, 0), value) if name == "seconds" else total.get(name, type(value)()) + value
             )

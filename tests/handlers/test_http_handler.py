@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import pickle
 from typing import Any
@@ -46,6 +47,29 @@ async def test_the_result_of_a_success_has_the_promised_shape() -> None:
     assert (result["status_code"], result["body"], result["truncated"]) == (201, {"ok": True}, False)
     assert result["headers"]["set-cookie"] == "[redacted]"
     json.dumps(result)
+
+
+@pytest.mark.rule("SEC-07")
+@pytest.mark.asyncio
+@pytest.mark.parametrize("status", ["200 OK", "500 Broken"])
+async def test_secrets_that_a_target_sends_back_are_kept_nowhere(status: str) -> None:
+    basic = base64.b64encode(b"anna:pa55word").decode()
+    sent = {"Authorization": "Bearer t0ken-of-ours", "X-Api-Key": f"Basic {basic}", "Accept": "text/plain"}
+    echo = {"headers": sent, "list": ["pa55word", {"t0ken-of-ours": 1}], "plain": "text/plain"}
+    answer = http(json.dumps(echo).encode(), "application/json", status, "X-Echo: got t0ken-of-ours")
+    async with serving(answer) as server:
+        call = call_http(Outbound(LOCAL), {"url": server.url(), "headers": sent}, timeout_s=5)
+        try:
+            result = await call
+        except HttpFailure as failure:
+            assert failure.result is not None
+            result = failure.result
+    text = json.dumps(result)
+    for secret in ("t0ken-of-ours", basic, "pa55word"):
+        assert secret not in text
+    assert result["body"]["plain"] == "text/plain"
+    assert result["body"]["list"] == ["[redacted]", {"[redacted]": 1}]
+    assert result["headers"]["x-echo"] == "got [redacted]"
 
 
 @pytest.mark.rule("GOV-10")

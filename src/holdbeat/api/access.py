@@ -35,6 +35,8 @@ from holdbeat.store.access.exposed_servers import note_proxy
 log = logging.getLogger("holdbeat.api")
 
 OPEN_PATHS = frozenset({"/healthz", "/login", "/logout"})
+WITHOUT_KEY = "no key"
+"""The actor on record for requests to a server of this machine alone that has no keys."""
 OPEN_PREFIX = "/static/"
 """What the login page is made of."""
 ASKS_NOBODY = frozenset({"/healthz", "/logout"})
@@ -169,7 +171,7 @@ class AccessMiddleware:
                     "This request came through a proxy, and the server has no API key yet. Make one with `holdbeat "
                     "keys create`, or set exposed = false if the proxy serves this machine alone."
                 )
-            scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.ADMIN, None
+            scope["holdbeat.scope"], scope["holdbeat.caller"] = Scope.ADMIN, WITHOUT_KEY
             return
         key, scope[SESSION] = await self._key(headers)
         if key is None:

@@ -22,7 +22,8 @@ from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.redaction import redacted_params
 from holdbeat.domain.submission import Submission
 from holdbeat.operations.checks import checked_fields
-from holdbeat.operations.submitting import check_count, guard_shell, submit_job
+from holdbeat.operations.operation import OperationContext
+from holdbeat.operations.submitting import check_count, guard_submissions, submit_job
 from holdbeat.schemas.legacy import (
     LegacyAccepted,
     LegacyBatch,
@@ -81,13 +82,12 @@ async def legacy_trigger_batch(request: ApiRequest) -> Response:
         place = f"jobs[{index}]."
         checked_fields(fields, ("type", "params"), required=("type",), place=place)
         submissions.append(Submission.read(fields, place=place))
-    group = await request.context.store.write(_submit, submissions, request.is_admin)
+    group = await request.context.store.write(_submit, request.operation_context, submissions)
     return answer({"batch_id": group.id}, 202)
 
 
-def _submit(tx: Transaction, submissions: Sequence[Submission], is_admin: bool) -> JobGroup:
-    if not is_admin:
-        guard_shell(tx, submissions)
+def _submit(tx: Transaction, context: OperationContext, submissions: Sequence[Submission]) -> JobGroup:
+    guard_submissions(tx, context, submissions)
     return submit_group(tx, None, GroupMode.PARALLEL, OnFailure.CONTINUE, submissions)[0]
 
 

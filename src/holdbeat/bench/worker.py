@@ -21,5 +21,6 @@ class Told(dict[int, float]):
 
 
 if __name__ == "__main__":
-    app, _ = bench_app(sys.argv[1], Told(), slots=int(sys.argv[2]))
+    changes = {"retention_days": float(days)} if (days := os.environ.get("HOLDBEAT_BENCH_RETENTION_DAYS")) else {}
+    app, _ = bench_app(sys.argv[1], Told(), slots=int(sys.argv[2]), **changes)
     sys.exit(Composition().serve(app, has_api=False, kind="worker"))

@@ -47,7 +47,10 @@ def filters(function: Function) -> Function:
     return function
 
 
-@click.command(epilog=example("holdbeat jobs --status FAILED --limit 10", "holdbeat jobs --label team=crawl --watch"))
+@click.command(epilog=example("holdbeat jobs --status FAILED --limit 10", "holdbeat jobs --find fox --watch"))
+@click.option("--find", "q", metavar="TEXT", help="Only jobs with this in title, id, type, label or params.")
+@click.option("--since", "created_after", type=INSTANT, metavar="WHEN", help="Only jobs made after this time.")
+@click.option("--until", "created_before", type=INSTANT, metavar="WHEN", help="Only jobs made before this time.")
 @filters
 @LIMIT
 @CURSOR

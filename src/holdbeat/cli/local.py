@@ -10,6 +10,7 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdbeat.actors import this_person
 from holdbeat.operations import find_operation
 from holdbeat.operations.operation import Operation, OperationContext
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 PAGE = 500
-CALLER = "command line"
 
 
 class _Namespace:
@@ -54,7 +54,7 @@ class LocalBackend:
         self.store = store
         self.settings = settings
         self.url = store.url
-        self.context = OperationContext(CALLER, True, self.outbound_policy)
+        self.context = OperationContext(this_person(), True, self.outbound_policy)
         self.schedules = _Namespace(self, "schedules")
         self.endpoints = _Namespace(self, "endpoints")
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from holdbeat.cli.arguments import INSTANT, without_none
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.options import JSON, example, reaching
+from holdbeat.cli.options import JSON, LIMIT, example, reaching
 from holdbeat.cli.output import shown, without_controls
 
 _IDS = ("job", "run", "worker", "group", "schedule")
@@ -48,6 +49,43 @@ def logs(backend: Backend, job_id: str, follow: bool, after: int, times: bool, a
         after = int(page["next_cursor"])
 
 
+@click.command(
+    epilog=example("holdbeat events fox --since 2026-11-16", "holdbeat events --actor anna --name job.cancelled")
+)
+@click.argument("text", required=False)
+@click.option("--name", multiple=True, help="Only events of this name, e.g. run.ended; may be repeated.")
+@click.option("--actor", help="Only acts of this key, person or program; a part of the name is enough.")
+@click.option("--job", "job_id", metavar="JOB", help="Only events of this job.")
+@click.option("--schedule", "schedule_id", metavar="ID", help="Only events of this schedule.")
+@click.option("--worker", "worker_id", metavar="ID", help="Only events of this worker.")
+@click.option("--since", type=INSTANT, metavar="WHEN", help="Only events from this time on.")
+@click.option("--until", type=INSTANT, metavar="WHEN", help="Only events before this time.")
+@LIMIT
+@JSON
+@reaching
+def events(
+    backend: Backend, text: str | None, name: tuple[str, ...], limit: int | None, as_json: bool, **options: Any
+) -> None:
+    """Find events by TEXT, name, actor, job, schedule, worker or time, the newest first."""
+    left = limit or 50
+    cursor = None
+    while left:
+        page = backend.search_events(
+            q=text, name=name or None, limit=min(left, 500), cursor=cursor, **without_none(options)
+        )
+        for event in page["items"]:
+            click.echo(json.dumps(event, ensure_ascii=False) if as_json else _line(event))
+        left -= len(page["items"])
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    ids = [f"{key}={event[f'{key}_id']}" for key in _IDS if event[f"{key}_id"]]
+    return " ".join([event["at"], shown(event["name"]), *ids, *([shown(event["data"])] if event["data"] else [])])
+
+
 @click.command(epilog=example("holdbeat watch", "holdbeat watch --job JOB --from-start --json"))
 @click.option("--job", "job_id", metavar="JOB", help="Only events of this job.")
 @click.option("--name", multiple=True, help="Only events of this name, e.g. run.ended; may be repeated.")
@@ -60,10 +98,5 @@ def watch_events(backend: Backend, job_id: str | None, name: tuple[str, ...], fr
         if as_json:
             click.echo(json.dumps(event, ensure_ascii=False))
         else:
-            values: Mapping[str, Any] = {**event}
-            ids = [f"{key}={values[f'{key}_id']}" for key in _IDS if values[f"{key}_id"]]
-            words = [event["at"], shown(event["name"]), *ids]
-            if event["data"]:
-                words.append(shown(event["data"]))
-            click.echo(" ".join(words))
+            click.echo(_line({**event}))
         sys.stdout.flush()

@@ -51,6 +51,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "attention": ("holdbeat.cli.system:attention", "List what needs a person, since when, and what to do."),
         "workers": ("holdbeat.cli.system:workers", "List the workers that are alive."),
         "types": ("holdbeat.cli.system:types", "List the job types that are known."),
+        "events": ("holdbeat.cli.logs:events", "Find events by text, name, actor or time."),
         "watch": ("holdbeat.cli.logs:watch_events", "Print events as they happen."),
         "webhooks": ("holdbeat.cli.webhooks:webhooks", "URLs that are told how jobs end."),
         "deliveries": ("holdbeat.cli.webhooks:deliveries", "Webhook messages."),

@@ -246,3 +246,5 @@ class NewJob:
     after: tuple[Upstream, ...] = ()
     ref: str | None = None
     """Its name for the jobs after it in the same batch."""
+    actor: str | None = None
+    """Who asked for it, for the Event that records it."""

@@ -52,6 +52,10 @@ def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes:
 
     Depth counts the containers around the innermost value; size is that of the compact UTF-8 text.
     """
+    if type(value) is dict and _is_plain(value) and max_bytes is not None and max_depth:
+        if len(dumps(value).encode()) > max_bytes:
+            raise _too_big(field, max_bytes)
+        return
     pending: list[tuple[Any, str, int]] = [(value, field, 0)]
     seen = 0
     while pending:
@@ -101,6 +105,25 @@ def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes:
             )
     if max_bytes is not None and len(dumps(value).encode()) > max_bytes:
         raise _too_big(field, max_bytes)
+
+
+def _is_plain(value: dict[Any, Any]) -> bool:
+    """Whether all is well with the members, as most params are: ASCII texts and numbers. False says nothing."""
+    if len(value) > 64:
+        return False
+    for name, member in value.items():
+        kind = type(member)
+        if type(name) is not str or not name.isascii() or "\x00" in name:
+            return False
+        if kind is str:
+            if not member.isascii() or "\x00" in member:
+                return False
+        elif kind is int:
+            if not INT_MIN <= member <= INT_MAX:
+                return False
+        elif kind is not bool and member is not None:
+            return False
+    return True
 
 
 def _check_string(text: str, place: str) -> None:

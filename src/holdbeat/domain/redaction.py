@@ -6,7 +6,8 @@ port that it was stored for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from holdbeat.domain.schedule import Schedule
 
 REDACTED = "[redacted]"
+SHORTEST_SECRET = 6
+"""A shorter text would be found in answers by chance."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -31,6 +34,41 @@ def redacted_params(type_: str, params: dict[str, Any]) -> dict[str, Any]:
     if type_ != "http" or not isinstance(headers, dict):
         return params
     return {**params, "headers": redacted_headers(headers)}
+
+
+def sent_secrets(headers: Mapping[str, str]) -> list[str]:
+    """What must not be shown of an answer to these headers: the values of secret ones and the credentials in them."""
+    secrets = set()
+    for name, value in headers.items():
+        if is_secret_header(name):
+            secrets |= {value, value.partition(" ")[2]}
+            if value[:6].lower() == "basic ":
+                secrets |= _of_basic(value[6:])
+    return sorted((text for text in secrets if len(text) >= SHORTEST_SECRET), key=len, reverse=True)
+
+
+def _of_basic(encoded: str) -> set[str]:
+    try:
+        plain = base64.b64decode(encoded, validate=True).decode()
+    except ValueError:
+        return set()
+    return {plain, plain.partition(":")[2]}
+
+
+def without_echoes(value: Any, secrets: Sequence[str]) -> Any:
+    """A part of an answer, in which each secret that the target sent back is replaced by the mark."""
+    if not secrets:
+        return value
+    match value:
+        case str():
+            for secret in secrets:
+                value = value.replace(secret, REDACTED)
+            return value
+        case list():
+            return [without_echoes(item, secrets) for item in value]
+        case dict():
+            return {without_echoes(key, secrets): without_echoes(item, secrets) for key, item in value.items()}
+    return value
 
 
 def kept_params(params: dict[str, Any], present: Mapping[str, Any], field: str = "params") -> dict[str, Any]:

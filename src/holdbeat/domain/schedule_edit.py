@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from holdbeat.domain.bounds import check_duration_s, check_line, check_number, check_whole_number
+from holdbeat.domain.clock import iso
 from holdbeat.domain.cron import Dst
 from holdbeat.domain.endpoint import LONGEST_EXECUTION_S, EndpointCall
 from holdbeat.domain.errors import Invalid
@@ -121,6 +122,24 @@ _CALL: dict[str, Reader] = {
     "max_execution_s": lambda value, field: check_duration_s(value, field, 0.1, LONGEST_EXECUTION_S),
     "max_response_kb": lambda value, field: check_whole_number(value, field, 1, 1_000_000),
 }
+_TOLD_ON_CHANGE = (
+    "name", "type", "template_id", "priority", "resource", "timeout_s", "labels", "cron", "interval_s", "timezone",
+    "dst", "jitter_s", "start_at", "end_at", "catch_up", "catch_up_limit", "overlap", "adaptive", "min_interval_s",
+    "max_interval_s",
+)  # fmt: skip
+"""Fields whose values may be recorded with an edit; params, URLs, headers and bodies may hold secrets."""
+
+
+def differences(before: Schedule, after: Schedule) -> dict[str, list[Any]]:
+    """What an edit changed, from and to."""
+    changed = {name: [getattr(before, name), getattr(after, name)] for name in _TOLD_ON_CHANGE}
+    return {
+        name: [iso(value) if isinstance(value, datetime) else value for value in pair]
+        for name, pair in changed.items()
+        if pair[0] != pair[1]
+    }
+
+
 _FIXED_BY_ENDPOINT = frozenset({"template_id", "type", "params", "resource", "retry_policy", "cancel_grace_s"})
 _EXCLUDES = {"cron": "interval_s", "interval_s": "cron", "type": "template_id", "template_id": "type"}
 

@@ -170,7 +170,7 @@ _READERS: dict[str, Any] = {
     "expires_in_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
 }
 _OF_KEYS = ("unique_while", "on_duplicate", "max_wait_s")
-_MERGED = ("priority", "resource", "timeout_s", "webhook_url", "labels")
+_MERGED = frozenset({"priority", "resource", "timeout_s", "webhook_url", "labels"})
 
 
 # --- the request ------------------------------------------------------------------------------------------
@@ -193,6 +193,8 @@ class Submission:
     """The layer of the Schedule that makes the job (`schedule.job_for`)."""
     hold: Hold | None = None
     trace: str | None = None
+    actor: str | None = None
+    """Who submits it."""
 
     @staticmethod
     def read(fields: Mapping[str, Any], *, place: str = "") -> Submission:
@@ -319,14 +321,13 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
     policy: dict[str, Any] = {}
     chosen: dict[str, Any] = {}
     for layer in reversed(layers):
-        params |= layer.get("params") or {}
-        if layer.get("retry_policy") is not None:
-            policy |= check_retry_policy(layer["retry_policy"])
-        for name in _MERGED:
-            if layer.get(name) is not None:
-                chosen[name] = layer[name]
-        if "cancel_grace_s" in layer:
-            chosen["cancel_grace_s"] = layer["cancel_grace_s"]
+        for name, value in layer.items():
+            if name == "cancel_grace_s" or (value is not None and name in _MERGED):
+                chosen[name] = value
+            elif name == "params":
+                params |= value or {}
+            elif name == "retry_policy" and value is not None:
+                policy |= check_retry_policy(value)
     not_before = submission.not_before
     if submission.delay_s is not None:
         not_before = to_millis(min(now + timedelta(seconds=submission.delay_s), LAST_INSTANT))
@@ -349,6 +350,7 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         scheduled_for=schedule.get("scheduled_for"),
         hold=Hold.BLOCKED if after else submission.hold,
         trace=submission.trace,
+        actor=submission.actor,
         partition=_partition(submission, params, below),
         on_upstream=submission.own.get("on_upstream", OnUpstream.CANCEL) if after else None,
         unique_key=submission.own.get("unique_key"),
@@ -371,8 +373,10 @@ def _partition(submission: Submission, params: Mapping[str, Any], below: Sequenc
     own: str | None = submission.own.get("partition")
     if own is not None:
         return own
-    name = next((layer["partition_by"] for layer in below if layer.get("partition_by")), None)
-    value = None if name is None else params.get(name)
+    name = None
+    for layer in below:
+        name = name or layer.get("partition_by")
+    value = None if not name else params.get(name)
     if value is None:
         return ""
     if isinstance(value, str) and value.lower().startswith(("http://", "https://")):

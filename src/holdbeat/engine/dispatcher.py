@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +24,7 @@ from holdbeat.engine.run_lines import EndedRun, log_ended
 from holdbeat.engine.running import Running, RunningSet, settlement_of
 from holdbeat.engine.serial_tasks import SerialTasks
 from holdbeat.engine.slots import Slots
+from holdbeat.engine.turn_size import turn_size
 from holdbeat.engine.unstored_results import UnstoredResults
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
@@ -41,12 +41,6 @@ log = logging.getLogger("holdbeat.engine")
 POLL_S = 1.0
 """How often the dispatcher looks for work without a wake-up. The poll is the truth, wake-ups are a hint."""
 TOPICS = frozenset({Topic.READY, Topic.SLOTS, Topic.DELAYED})
-TURNS_AT_ONCE = 2
-"""Where a store writes several transactions side by side, the slots are divided among so many turns: one commits on the
-server while the handlers of another run here. More and smaller ones cost more than they overlap: with three a turn of
-256 slots had 65 jobs, and each job cost a third more, here and on the server. SQLite has one writer in this process,
-which needs the interpreter's lock for every row: beside running handlers it waits for that lock longer than the overlap
-saves (measured), so there a turn starts after the handlers that are ready."""
 BATCH_WAIT_S = 0.03
 """So long a few results or free slots wait for a batch beside a turn in flight."""
 
@@ -88,8 +82,7 @@ class Dispatcher:
         """Turns that the store has not answered yet."""
         self._turn_tasks: set[asyncio.Task[None]] = set()
         self.executions = SerialTasks(self._execute)
-        self._batch = max(1, worker.slots // TURNS_AT_ONCE) if store.writers_at_once > 1 else sys.maxsize
-        """So many results start a turn while handlers are ready to run, or beside another turn."""
+        self._batch = turn_size(worker.slots, store.writers_at_once)
         self._may_have_work = True
         self._is_claiming = False
         self._is_by_hand = False
@@ -236,7 +229,8 @@ class Dispatcher:
         self._may_have_work = False
         worker = self._worker
         return self._send(
-            results, Vacancy(worker.id, free.ordinary, free.http, worker.types, worker.resources, self._terms)
+            results,
+            Vacancy(worker.id, free.ordinary, free.http, worker.types, worker.resources, self._terms, self.slots.uses),
         )
 
     def _send(self, results: list[EndedRun], vacancy: Vacancy | None) -> _Begun:
@@ -349,6 +343,7 @@ class Dispatcher:
     # --- runs --------------------------------------------------------------------------------------------
 
     def _begin(self, claims: list[Claim], claimed_at: float) -> None:
+        self.slots.note_used(claim.lease.slot for claim in claims)
         self.executions.start([self._entry(claim, claimed_at) for claim in claims])
 
     def _entry(self, claim: Claim, claimed_at: float) -> Running:

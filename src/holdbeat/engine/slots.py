@@ -5,6 +5,7 @@ Ordinary slots are numbered from 0 upwards, those of the lane for http calls fro
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -20,6 +21,9 @@ class Slots:
     def __init__(self, ordinary: int, http: int) -> None:
         self._ordinary = list(range(ordinary))
         self._http = [-1 - number for number in range(http)]
+        self.uses: Counter[int] = Counter()
+        """How many claims of each slot are known. One whose answer was lost is not: then the store refuses the next one
+        for the same slot, which has as many uses before it."""
 
     @property
     def any_free(self) -> bool:
@@ -43,6 +47,10 @@ class Slots:
     def give_back(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             (self._http if number < 0 else self._ordinary).append(number)
+
+    def note_used(self, numbers: Iterable[int]) -> None:
+        """The store gave out claims for these."""
+        self.uses.update(numbers)
 
     def occupy(self, number: int) -> None:
         """A slot turned out to be held by a claim."""

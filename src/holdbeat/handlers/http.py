@@ -7,13 +7,14 @@ the address that it names was never asked for; a target that may not be called i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from holdbeat.domain.address import OutboundPolicy, check_url
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.headers import HEADER_NAME, HEADER_VALUE, MAX_HEADER_LENGTH, MAX_HEADERS, check_headers
+from holdbeat.domain.redaction import REDACTED, sent_secrets, without_echoes
 from holdbeat.handlers.outbound import Answer, Outbound, OutboundFailure
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -23,7 +24,6 @@ DEFAULT_RESPONSE_KB: Final = 100
 MAX_RESPONSE_KB: Final = 10_240
 
 _SECRET_ANSWER_HEADERS: Final = ("set-cookie", "set-cookie2")
-REDACTED: Final = "[redacted]"
 
 HTTP_PARAMS_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -149,7 +149,7 @@ async def call_http(outbound: Outbound, params: Mapping[str, Any], *, timeout_s:
             "refused_target": "rejected",
         }
         raise HttpFailure(failure.reason, kinds.get(failure.kind, "error")) from failure
-    result = _result(answer)
+    result = _result(answer, sent_secrets(call.headers))
     if 200 <= answer.status_code < 300:
         return result
     if 300 <= answer.status_code < 400:
@@ -159,12 +159,13 @@ async def call_http(outbound: Outbound, params: Mapping[str, Any], *, timeout_s:
     raise HttpFailure(f"HTTP {answer.status_code}", "error", result)
 
 
-def _result(answer: Answer) -> dict[str, Any]:
+def _result(answer: Answer, secrets: Sequence[str]) -> dict[str, Any]:
+    """The answer without secrets: its own, and those of ours that it sends back (SEC-07)."""
     headers = {name: REDACTED if name in _SECRET_ANSWER_HEADERS else value for name, value in answer.headers.items()}
     result = {
         "status_code": answer.status_code,
-        "headers": headers,
-        "body": answer.body,
+        "headers": without_echoes(headers, secrets),
+        "body": without_echoes(answer.body, secrets),
         "truncated": answer.truncated,
         "duration_s": answer.duration_s,
     }

@@ -15,6 +15,8 @@ from uuid import UUID
 from holdbeat.domain.clock import iso
 from holdbeat.domain.params import MAX_DEPTH
 
+_PLAIN = frozenset({str, int, float, bool})
+
 
 def simpler(value: Any) -> Any:
     """One step towards JSON: what an enum, a time, a dataclass, a model, a set stands for.
@@ -55,6 +57,8 @@ def simpler(value: Any) -> Any:
 
 def as_params(value: Any, depth: int = 0) -> Any:
     """Params as a program gives them, in their plain forms; what has none is left for the check to refuse."""
+    if value is None or type(value) in _PLAIN:
+        return value
     value = simpler(value)
     if depth > MAX_DEPTH:
         return value

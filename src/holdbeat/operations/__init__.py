@@ -34,7 +34,7 @@ MODULES = {
         "webhook_secret", "rotate_webhook_secret", "list_deliveries", "get_delivery", "redeliver",
     ),
     "attention": ("list_attention", "mark_attention_seen"),
-    "system": ("stats", "workers", "job_types", "list_events"),
+    "system": ("stats", "workers", "job_types", "list_events", "search_events"),
 }  # fmt: skip
 """Where each operation lives, so that a command loads one module of them. Those of schedules and endpoints are
 `kinds.METHODS`, and are named `schedules.pause` or `endpoints.pause`."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.params import dumps
-from holdbeat.operations.checks import existing_id
+from holdbeat.operations.checks import job_id_of
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.store.durable import signals, steps
 from holdbeat.store.reads.graph import graph_of
@@ -24,14 +24,14 @@ VALUE_MAX = 2000
 @reads
 def list_steps(tx: Transaction, context: OperationContext, job_id: str) -> Any:
     """List the steps that a job's chain has kept, in order; long values are cut."""
-    job = load_job(tx, existing_id(job_id, "job"))
+    job = load_job(tx, job_id_of(tx, job_id))
     return {"items": [_step_json(step) for step in steps.list_steps(tx, job.chain_id)]}
 
 
 @reads
 def get_graph(tx: Transaction, context: OperationContext, job_id: str) -> Any:
     """Read the graph around a job: what it depends on, what depends on it, and so on in both directions."""
-    return graph_json(graph_of(tx, load_job(tx, existing_id(job_id, "job")).id))
+    return graph_json(graph_of(tx, load_job(tx, job_id_of(tx, job_id)).id))
 
 
 def graph_json(graph: Graph) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def graph_json(graph: Graph) -> dict[str, Any]:
 @writes
 def send_signal(tx: Transaction, context: OperationContext, job_id: str, name: str, payload: Any = None) -> Any:
     """Send a signal to a job's chain; it stays there until a handler waits for it."""
-    signal = signals.send_signal(tx, existing_id(job_id, "job"), name, payload, context.caller)
+    signal = signals.send_signal(tx, job_id_of(tx, job_id), name, payload, context.caller)
     return {"job_id": signal.job_id, "name": signal.name, "number": signal.number, "sent_at": iso(signal.sent_at)}
 
 

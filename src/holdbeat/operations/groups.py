@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @writes
 def create_group(tx: Transaction, context: OperationContext, request: Mapping[str, Any]) -> Any:
     """Submit several jobs as a group: one after the other, or side by side."""
-    from holdbeat.operations.submitting import guard_shell, read_submissions
+    from holdbeat.operations.submitting import guard_submissions, read_submissions
     from holdbeat.store.jobs.submit import submit_group
 
     fields = checks.checked_fields(request, ("name", "mode", "on_failure", "jobs"), required=("mode", "jobs"))
@@ -31,8 +31,7 @@ def create_group(tx: Transaction, context: OperationContext, request: Mapping[st
     if name is not None:
         check_line(name, "name", 200)
     submissions = read_submissions(context, fields["jobs"])
-    if not context.is_admin:
-        guard_shell(tx, submissions)
+    guard_submissions(tx, context, submissions)
     return group_json(*submit_group(tx, name, mode, on_failure, submissions))
 
 

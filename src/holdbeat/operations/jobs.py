@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.bounds import check_whole_number
+from holdbeat.domain.bounds import check_line, check_whole_number
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
@@ -17,8 +17,8 @@ from holdbeat.operations.checks import (
     check_object,
     check_reason,
     checked_fields,
-    existing_id,
     guard_shell_retry,
+    job_id_of,
     needs_admin,
     page_json,
     several,
@@ -28,6 +28,7 @@ from holdbeat.store.jobs import bulk, cancel, edit_job, manual_retry
 from holdbeat.store.queue import move
 from holdbeat.store.reads import list_jobs as job_lists
 from holdbeat.store.reads.event_log import events_of_job
+from holdbeat.store.reads.find_jobs import search_jobs
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.pagination import Cursors, Page
 from holdbeat.store.running.run_output import LogLine, read_logs
@@ -54,6 +55,9 @@ def list_jobs(
     template_id: str | None = None,
     label: str | Sequence[str] | None = None,
     priority: int | str | None = None,
+    created_after: str | None = None,
+    created_before: str | None = None,
+    q: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Any:
@@ -61,22 +65,26 @@ def list_jobs(
     filters = {
         "status": several(status), "type": type, "resource": resource, "schedule_id": schedule_id,
         "group_id": group_id, "template_id": template_id, "priority": priority,
+        "created_after": created_after, "created_before": created_before,
         "label": [label] if isinstance(label, str) else list(label) if label else None,
     }  # fmt: skip
+    if q:
+        return page_json(search_jobs(tx, check_line(q, "q", 200), filters, limit=limit, cursor=cursor), job_json)
     return page_json(job_lists.list_jobs(tx, filters, limit=limit, cursor=cursor), job_json)
 
 
 @reads
 def get_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
     """Read one job, with its run."""
-    return job_json(load_job(tx, existing_id(job_id, "job")))
+    return job_json(load_job(tx, job_id_of(tx, job_id)))
 
 
 @writes
 def update_job(tx: Transaction, context: OperationContext, job_id: str, changes: Mapping[str, Any]) -> Any:
     """Change priority, params, not_before or labels of a job that is still QUEUED."""
     changes = checked_fields(changes, edit_job.CHANGEABLE)
-    job = load_job(tx, existing_id(job_id, "job"))
+    job_id = job_id_of(tx, job_id)
+    job = load_job(tx, job_id)
     if job.type == SHELL and not context.is_admin:
         raise needs_admin("Changing a shell job")
     check_call(context, job.type, changes.get("params"))
@@ -88,7 +96,7 @@ def update_job(tx: Transaction, context: OperationContext, job_id: str, changes:
 @writes
 def cancel_job(tx: Transaction, context: OperationContext, job_id: str, reason: str | None = None) -> Any:
     """Cancel a job, or the retry that stands for it now; the answer shows which."""
-    return job_json(cancel.cancel_job(tx, existing_id(job_id, "job"), check_reason(reason)))
+    return job_json(cancel.cancel_job(tx, job_id_of(tx, job_id), check_reason(reason)))
 
 
 @writes
@@ -120,7 +128,8 @@ def retry_job(
         raise Invalid("steps must be keep or fresh.", code="unknown_choice", field="steps")
     if from_step is not None and (steps is not None or not isinstance(from_step, str)):
         raise Invalid("from_step is the name of a step, and is given without steps.", field="from_step")
-    guard_shell_retry(tx, context, existing_id(job_id, "job"))
+    job_id = job_id_of(tx, job_id)
+    guard_shell_retry(tx, context, job_id)
     is_fresh = steps == "fresh"
     retry = manual_retry.retry_job(tx, job_id, is_fresh=is_fresh, from_step=from_step)
     return job_json(retry)
@@ -140,7 +149,7 @@ def move_job(
     for name, value in (("before", before), ("after", after)):
         if value is not None and not isinstance(value, str):
             raise Invalid(f"{name} must be the id of a job.", code="invalid_id", field=name)
-    return job_json(move.move_job(tx, existing_id(job_id, "job"), before=before, after=after, to=to))
+    return job_json(move.move_job(tx, job_id_of(tx, job_id), before=before, after=after, to=to))
 
 
 @reads
@@ -148,7 +157,7 @@ def explain_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
     """Explain why a job waits, runs or ended as it did, and when it will probably start."""
     from holdbeat.observe.explain import explain_job as explain
 
-    return explain(tx, existing_id(job_id, "job"))
+    return explain(tx, job_id_of(tx, job_id))
 
 
 @reads
@@ -157,7 +166,8 @@ def job_events(
 ) -> Any:
     """List what the scheduler decided about a job, in order."""
     count = check_whole_number(EVENT_PAGE if limit is None else limit, "limit", 1, EVENT_PAGE)
-    load_job(tx, existing_id(job_id, "job"))
+    job_id = job_id_of(tx, job_id)
+    load_job(tx, job_id)
     cursors = Cursors("job_events", {"job_id": job_id})
     last = cursors.read(cursor, int)
     events = [logged.event for logged in events_of_job(tx, job_id, count + 1, after=last[0] if last else 0)]
@@ -182,7 +192,7 @@ def get_logs(
             raise Invalid(f"cursor must be a whole number from 0 to {LAST_LINE}.", code="out_of_range", field="cursor")
         start = max(start, int(cursor))
     count = check_whole_number(LOG_PAGE if limit is None else limit, "limit", 1, LOG_PAGE)
-    _, lines = job_and_lines(tx, existing_id(job_id, "job"), start, count)
+    _, lines = job_and_lines(tx, job_id_of(tx, job_id), start, count)
     next_cursor = str(lines[-1].sequence) if len(lines) == count else None
     return {"items": [line_json(line) for line in lines], "next_cursor": next_cursor}
 

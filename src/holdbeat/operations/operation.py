@@ -20,7 +20,7 @@ class OperationContext:
     """Who asks, and what of the deployment decides about the answer."""
 
     caller: str | None
-    """The name of the key, for the record."""
+    """Who it is, for the record: the name of the key, or the person at the command line."""
     is_admin: bool
     """Whether shell jobs and secrets are allowed (SEC-05)."""
     outbound_policy: Callable[[Transaction], OutboundPolicy]
@@ -75,12 +75,20 @@ class Operation:
         """Runs within a transaction that somebody else opened."""
         return self._function(tx, context, *self._extra, *args, **kwargs)
 
+    def _act(self, tx: Transaction, context: OperationContext, *args: Any, **kwargs: Any) -> Any:
+        """Runs in the name of who asks: all Events that it records say who that was (AUD-01)."""
+        tx.actor = context.caller
+        try:
+            return self(tx, context, *args, **kwargs)
+        finally:
+            tx.actor = None
+
     async def run(self, store: PersistenceAdapter, context: OperationContext, *args: Any, **kwargs: Any) -> Any:
         """Runs in a transaction of its own."""
         if self.mode == "read":
             return await store.read_for_client(self._function, context, *self._extra, *args, **kwargs)
         if self.mode == "write":
-            return await store.write(self._function, context, *self._extra, *args, **kwargs)
+            return await store.write(self._act, context, *args, **kwargs)
         steps: Steps = self._function(context, *args, **kwargs)
         result = None
         try:
@@ -96,7 +104,7 @@ class Operation:
         if self.mode == "read":
             return store.read_sync(self._function, context, *self._extra, *args, **kwargs)
         if self.mode == "write":
-            return store.write_sync(self._function, context, *self._extra, *args, **kwargs)
+            return store.write_sync(self._act, context, *args, **kwargs)
         steps: Steps = self._function(context, *args, **kwargs)
         result = None
         try:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdbeat.domain.bounds import check_instant, check_line
 from holdbeat.domain.clock import iso
 from holdbeat.domain.views import event_json, worker_json
 from holdbeat.operations.checks import check_id_filter, page_json
 from holdbeat.operations.operation import OperationContext, reads
 from holdbeat.store.queue.job_types import AnnouncedType, list_types
 from holdbeat.store.reads.event_log import read_events
+from holdbeat.store.reads.find_events import EventSearch, find_events
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.reads.stats import stats as read_stats
 from holdbeat.store.reads.workers import list_workers
@@ -70,6 +73,47 @@ def list_events(
     events = read_events(tx, place_of(after), job_id=check_id_filter(job_id, "job_id"), names=names, limit=count)
     next_cursor = events[-1].cursor if len(events) == count else None
     return {"items": [event_json(logged.event) for logged in events], "next_cursor": next_cursor}
+
+
+@reads
+def search_events(
+    tx: Transaction,
+    context: OperationContext,
+    *,
+    q: str | None = None,
+    name: Sequence[str] | None = None,
+    actor: str | None = None,
+    job_id: str | None = None,
+    schedule_id: str | None = None,
+    worker_id: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Any:
+    """Find events by text, name, actor, job, schedule, worker or time, the newest first.
+
+    The text is looked for in names, ids, titles of jobs and data. A page may be short and still have a next_cursor:
+    each looks at a part of the log.
+    """
+    count = check_limit(limit)
+    search = EventSearch(
+        text=None if not q else check_line(q, "q", 200),
+        names=sorted(set(name)) if name else None,
+        actor=None if not actor else check_line(actor, "actor", 200),
+        job_id=check_id_filter(job_id, "job_id"),
+        schedule_id=check_id_filter(schedule_id, "schedule_id"),
+        worker_id=worker_id,
+        since=None if since is None else check_instant(since, "since"),
+        until=None if until is None else check_instant(until, "until"),
+    )
+    cursors = Cursors("events", dataclasses.asdict(search))
+    last = cursors.read(cursor, int)
+    found, following = find_events(tx, search, before=last[0] if last else None, limit=count)
+    return {
+        "items": [event_json(event) for event in found],
+        "next_cursor": None if following is None else cursors.write(following),
+    }
 
 
 def place_of(after: str | None) -> str | None:

@@ -15,6 +15,13 @@ from holdbeat.domain.webhook import OPERATIONAL_EVENTS
 from holdbeat.store import meta
 from holdbeat.store.transaction import Transaction
 
+HOT_EVENTS = frozenset(
+    {
+        "job.queued", "job.claimed", "run.ended", "job.continued", "retry.created", "schedule.fired",
+        "schedule.planned", "reservation.requested", "reservation.granted", "reservation.released",
+    }
+)  # fmt: skip
+"""Events that every job, schedule or direct request has."""
 RARE = (
     "name NOT IN ('job.queued', 'job.claimed', 'run.ended', 'job.continued', 'retry.created', 'schedule.fired', "
     "'schedule.planned', 'reservation.requested', 'reservation.granted', 'reservation.released')"

@@ -15,6 +15,7 @@ from holdbeat.domain.ids import IdSource
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.params import dumps
 from holdbeat.store.event_batches import BATCH_COLUMNS, EVENT_COLUMNS, packed
+from holdbeat.store.long_counts import LongCounts
 from holdbeat.store.operational_deliveries import tell_subscribers
 from holdbeat.store.topics import Topic
 
@@ -25,7 +26,7 @@ Dialect = Literal["sqlite", "postgres"]
 class StoreTerms:
     """What every verb needs to know about the deployment it works for."""
 
-    __slots__ = ("aging_s", "direct_burst", "ids", "known_limits", "limits")
+    __slots__ = ("aging_s", "counts", "direct_burst", "ids", "known_limits", "limits")
 
     def __init__(self, ids: IdSource, limits: Limits, aging_s: float = 0, direct_burst: int = 0) -> None:
         self.ids = ids
@@ -33,6 +34,7 @@ class StoreTerms:
         """What the own settings declare; they hold only in a store for which nobody has declared any."""
         self.known_limits: Limits | None = None
         """The limits of the store as they were last read."""
+        self.counts = LongCounts()
         self.aging_s = aging_s
         self.direct_burst = direct_burst
         """After so many direct requests in a row a waiting job has the next slot; 0: never."""
@@ -52,6 +54,8 @@ class Transaction(ABC):
         """Events that will be in the log once this transaction has committed."""
         self.wakes: set[str] = set()
         """Topics that somebody may be waiting for; sent after the commit."""
+        self.actor: str | None = None
+        """Who asked for what is done here: the name of a key, a person at a command line, a program (AUD-01)."""
         self.known_dead: Callable[[], frozenset[str]] = frozenset
         """Workers whose processes are certainly gone, where the engine can tell; recovery has not ended them yet."""
 
@@ -148,6 +152,8 @@ class Transaction(ABC):
     ) -> None:
         """Notes an Event. Fields that are not columns of the log go into its data."""
         known = {key: value for key, value in data.items() if value is not None}
+        if self.actor is not None:
+            known["actor"] = self.actor
         self.events.append(
             (name, self.now, job_id, run_id, worker_id, group_id, schedule_id, dumps(known) if known else None)
         )

@@ -16,7 +16,7 @@ from holdbeat.store.queue.groups import group_name, load_group, member_counts
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.reads.event_log import events_of_job
-from holdbeat.store.reads.find_jobs import COUNTED, NEWEST, counts_by_status, find_jobs
+from holdbeat.store.reads.find_jobs import COUNTED, NEWEST, counts_by_status, search_jobs
 from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs
@@ -67,7 +67,7 @@ def read_jobs(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 def _jobs(tx: Transaction, ask: Ask, text: str | None, filters: dict[str, Any]) -> Page[Job]:
     if text:
-        return Page(find_jobs(tx, text, filters), None)
+        return search_jobs(tx, text, filters, limit=50, cursor=ask.text("cursor"))
     return list_jobs(tx, filters, limit=50, cursor=ask.text("cursor"))
 
 

@@ -64,6 +64,12 @@ _FILTERS = (
     Parameter("group_id", "Only members of this group.", TEXT),
     Parameter("template_id", "Only jobs made from this template.", TEXT),
     Parameter("label", "Only jobs with this label, as name=value; several by repeating it.", TEXT, is_multiple=True),
+    Parameter("created_after", "Only jobs made after this instant.", {"type": "string", "format": "date-time"}),
+    Parameter("created_before", "Only jobs made before this instant.", {"type": "string", "format": "date-time"}),
+    Parameter(
+        "q", "A part of the title, id, type, a label (name=value) or a param. A page may be short and have a next one.",
+        {"type": "string"},
+    ),
     Parameter(
         "priority", "Only jobs of this priority, or of a range such as 50..100.",
         {"type": "string", "pattern": r"^[0-9]{1,3}$|^[0-9]{0,3}\.\.[0-9]{0,3}$"},

@@ -31,6 +31,24 @@ routes.operation(
     parameters=(LIMIT, CURSOR),
 )  # fmt: skip
 
+_ID = {"type": "string", "format": "uuid"}
+_INSTANT = {"type": "string", "format": "date-time"}
+routes.operation(
+    "GET", "/api/events/search", system.search_events, answers={200: Page[Event]},
+    parameters=(
+        Parameter("q", "A part of a name, an id, a job's title, a schedule's name or the data.", {"type": "string"}),
+        Parameter("name", "Only events of this name; several by repeating it.", {"type": "string"}, is_multiple=True),
+        Parameter("actor", "A part of the name of who acted.", {"type": "string"}),
+        Parameter("job_id", "Only events of this job.", _ID),
+        Parameter("schedule_id", "Only events of this schedule.", _ID),
+        Parameter("worker_id", "Only events of this worker.", {"type": "string"}),
+        Parameter("since", "Only events from this instant on.", _INSTANT),
+        Parameter("until", "Only events before this instant.", _INSTANT),
+        LIMIT,
+        CURSOR,
+    ),
+)  # fmt: skip
+
 _CURSOR = {"type": "string", "pattern": "^[0-9]{1,19}(-[0-9]{1,19})?$"}
 
 

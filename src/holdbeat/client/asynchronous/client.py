@@ -258,6 +258,28 @@ class AsyncClient(AsyncJobs):
         page: Page[Event] = await self.call("GET", "/api/events", query=query)
         return page
 
+    async def search_events(
+        self,
+        *,
+        q: str | None = None,
+        name: Sequence[str] | None = None,
+        actor: str | None = None,
+        job_id: str | None = None,
+        schedule_id: str | None = None,
+        worker_id: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[Event]:
+        """Finds events by text, name, actor, job, schedule, worker or time, the newest first."""
+        query = {
+            "q": q, "name": name, "actor": actor, "job_id": job_id, "schedule_id": schedule_id,
+            "worker_id": worker_id, "since": since, "until": until, "limit": limit, "cursor": cursor,
+        }  # fmt: skip
+        page: Page[Event] = await self.call("GET", "/api/events/search", query=query)
+        return page
+
     async def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
     ) -> AsyncGenerator[Event, None]:

@@ -80,13 +80,17 @@ class Jobs(Transport):
         template_id: str | None = None,
         label: str | Sequence[str] | None = None,
         priority: int | str | None = None,
+        created_after: str | None = None,
+        created_before: str | None = None,
+        q: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Job]:
-        """Lists jobs, the newest first."""
+        """Lists jobs, the newest first; `q` is a part of title, id, type, label or param."""
         query = {
             "status": status, "type": type, "resource": resource, "schedule_id": schedule_id, "group_id": group_id,
-            "template_id": template_id, "label": label, "priority": priority, "limit": limit, "cursor": cursor,
+            "template_id": template_id, "label": label, "priority": priority, "created_after": created_after,
+            "created_before": created_before, "q": q, "limit": limit, "cursor": cursor,
         }  # fmt: skip
         page: Page[Job] = self.call("GET", "/api/jobs", query=query)
         return page

@@ -7,10 +7,12 @@ refused and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.bounds import check_instant, check_whole_number
+from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, Invalid, NotFound
 from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.params import check_json, check_labels, dumps
@@ -63,15 +65,27 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
             id=job_id,
             **written,
         )
+        edited = load_job(tx, job_id)
         tx.record(
             events.JOB_CHANGED,
             job_id=job_id,
             group_id=job.group_id,
             schedule_id=job.schedule_id,
             changed=sorted(changes),
+            values=_differences(job, edited),
         )
         tx.wake(Topic.READY, Topic.DELAYED)
     return load_job(tx, job_id)
+
+
+def _differences(before: Job, after: Job) -> dict[str, list[Any]]:
+    """What an edit changed, from and to. Params are left out: they may be long, or secret."""
+    changed = {name: [getattr(before, name), getattr(after, name)] for name in ("priority", "not_before", "labels")}
+    return {
+        name: [iso(value) if isinstance(value, datetime) else value for value in pair]
+        for name, pair in changed.items()
+        if pair[0] != pair[1]
+    }
 
 
 def _checked_params(tx: Transaction, job: Job, params: Any) -> dict[str, Any]:

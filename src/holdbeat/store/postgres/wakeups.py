@@ -62,6 +62,8 @@ class PostgresWakeups:
             try:
                 if connection is None or connection.closed:
                     connection = StoreConnection.connect(self._url, autocommit=True, connect_timeout=5)
+                    # A notification has a transaction id and so a commit record; nothing is lost if that one is.
+                    connection.execute("SET synchronous_commit = off", prepare=False)
                 payload = f"{self._me}:{','.join(sorted(topics))}"
                 connection.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload], prepare=False)
                 self._closed.wait(0.002)

@@ -56,9 +56,9 @@ _given_by_store = itemgetter(*map(_COLUMNS.index, ("id", "position", "created_at
 
 
 @lru_cache(maxsize=1024)
-def _data_of(type_: str) -> str:
+def _data_of(type_: str, actor: str | None) -> str:
     """The data of the Event for a new job of this type."""
-    return dumps({"type": type_})
+    return dumps({"type": type_} if actor is None else {"type": type_, "actor": actor})
 
 
 def _job(request: NewJob, row: Row) -> Job:
@@ -198,7 +198,8 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
         rows.append(_row_of(request, job_id, position, now, hold, priority, ages_at))
         if request.labels:
             labelled.append((job_id, request.labels))
-        record((kind, now, job_id, None, None, request.group_id, request.schedule_id, _data_of(request.type)))
+        data = _data_of(request.type, request.actor or tx.actor)
+        record((kind, now, job_id, None, None, request.group_id, request.schedule_id, data))
     tx.insert("jobs", _COLUMNS, rows)
     if labelled:
         add_labels(tx, labelled)

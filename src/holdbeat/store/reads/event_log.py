@@ -15,6 +15,7 @@ from typing import Any
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.events import Event
 from holdbeat.store.event_batches import BATCH_COLUMNS, BATCH_MAX, unpacked
+from holdbeat.store.rare_events import RARE
 from holdbeat.store.transaction import Transaction
 
 _FIELDS = f"id, {', '.join(BATCH_COLUMNS)}"
@@ -93,6 +94,23 @@ def newest_events(tx: Transaction, before: int | None = None, limit: int = 100) 
     )
     entries = [entry for row in rows for entry in reversed(list(_entries(tx, row)))]
     return [entry.event for entry in entries if before is None or entry.id < before][:limit]
+
+
+def newest_rare_events(tx: Transaction, names: Sequence[str], before: int | None, limit: int) -> list[Event]:
+    """Events of names that are not part of every job's life, by their index, the newest first."""
+    rows = [
+        row
+        for name in names
+        for row in tx.rows(
+            f"SELECT {_COLUMNS[tx.dialect]} FROM events WHERE {RARE} AND name = :name AND id < :before "
+            "ORDER BY id DESC LIMIT :limit",
+            name=name,
+            before=_INT_MAX if before is None else before,
+            limit=limit,
+        )
+    ]
+    entries = sorted((entry for row in rows for entry in _entries(tx, row)), key=lambda entry: -entry.id)
+    return [entry.event for entry in entries[:limit]]
 
 
 @dataclass(slots=True)

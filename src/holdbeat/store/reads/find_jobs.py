@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdbeat.domain.job import Job
-from holdbeat.store.reads.job_filter import job_conditions
+from holdbeat.store.reads.job_filter import LIST_FILTERS, job_conditions, refuse_unknown
 from holdbeat.store.reads.jobs import load_jobs
+from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.reads.rows import LISTED_RESULT_BYTES
 from holdbeat.store.transaction import Transaction
 
 NEWEST = 10_000
+ENDINGS_LOOKED_AT = 50_000
 MOST = 100
 COUNTED = 10_000
 """Lists are counted up to here; beyond it a page says so instead of reading on."""
@@ -28,8 +30,48 @@ def like(text: str) -> str:
     return "%" + re.sub(r"([!%_])", r"!\1", text.lower()) + "%"
 
 
-def find_jobs(tx: Transaction, text: str, filters: Mapping[str, Any] | None = None) -> list[Job]:
-    """The jobs of the filters that the text finds, newest first.
+def search_jobs(
+    tx: Transaction, text: str, filters: Mapping[str, Any], *, limit: int | None, cursor: str | None
+) -> Page[Job]:
+    """Pages of what a text finds among the jobs of the filters, the newest first.
+
+    Each page looks at NEWEST jobs at the most, and its cursor goes on where it ended: a page may be short, or empty,
+    and still have a next one.
+    """
+    count = min(check_limit(limit), MOST)
+    given = refuse_unknown(filters, LIST_FILTERS)
+    cursors = Cursors("job_search", {**given, "q": text})
+    last = cursors.read(cursor, str)
+    before = last[0] if last else None
+    jobs = find_jobs(tx, text, given, before=before, limit=count)
+    if len(jobs) == count:
+        return Page(jobs, cursors.write(jobs[-1].id))
+    end = _end_of_window(tx, given, before)
+    return Page(jobs, None if end is None else cursors.write(end))
+
+
+def _end_of_window(tx: Transaction, filters: Mapping[str, Any], before: str | None) -> str | None:
+    """The oldest job that a page looks at; None if there is no older one."""
+    found = job_conditions(tx, filters)
+    if before is not None:
+        found.add("j.id < :before", before=before)
+    rows = tx.rows(
+        f"SELECT j.id FROM jobs AS j WHERE {found.where} ORDER BY j.id DESC LIMIT 2 OFFSET :looked_at",
+        looked_at=NEWEST - 1,
+        **found.params,
+    )
+    return rows[0][0] if len(rows) == 2 else None
+
+
+def find_jobs(
+    tx: Transaction,
+    text: str,
+    filters: Mapping[str, Any] | None = None,
+    *,
+    before: str | None = None,
+    limit: int = MOST,
+) -> list[Job]:
+    """The jobs of the filters that the text finds, newest first; with `before`, those older than that id.
 
     An id is found by its beginning at any age. Of the newest jobs, any part of id, title, type, labels or params is
     enough; the params of `http` jobs are not looked at, because they may hold credentials.
@@ -38,6 +80,8 @@ def find_jobs(tx: Transaction, text: str, filters: Mapping[str, Any] | None = No
     if not words:
         return []
     conditions = job_conditions(tx, filters or {})
+    if before is not None:
+        conditions.add("j.id < :before", before=before)
     ids: set[str] = set()
     digits = words.lower()
     if _PART_OF_ID.fullmatch(digits):
@@ -46,7 +90,7 @@ def find_jobs(tx: Transaction, text: str, filters: Mapping[str, Any] | None = No
             "ORDER BY j.id DESC LIMIT :most",
             low=digits,
             high=f"{digits}g",
-            most=MOST,
+            most=limit,
             **conditions.params,
         )
         ids |= {row[0] for row in rows}
@@ -62,11 +106,27 @@ def find_jobs(tx: Transaction, text: str, filters: Mapping[str, Any] | None = No
         newest=NEWEST,
         like=like(words),
         label=like(label),
-        most=MOST,
+        most=limit,
         **conditions.params,
     )
     ids |= {row[0] for row in rows}
-    return load_jobs(tx, sorted(ids, reverse=True)[:MOST], result_bytes=LISTED_RESULT_BYTES)
+    return load_jobs(tx, sorted(ids, reverse=True)[:limit], result_bytes=LISTED_RESULT_BYTES)
+
+
+def ids_by_part(tx: Transaction, part: str) -> list[str]:
+    """Ids of jobs that begin like this, at any age, or else end like this, of the newest; two at the most."""
+    digits = part.lower()
+    if not _PART_OF_ID.fullmatch(digits):
+        return []
+    rows = tx.rows("SELECT id FROM jobs WHERE id >= :low AND id < :high LIMIT 2", low=digits, high=f"{digits}g")
+    if not rows:
+        rows = tx.rows(
+            "SELECT n.id FROM (SELECT id FROM jobs ORDER BY id DESC LIMIT :newest) AS n WHERE n.id LIKE :ending "
+            "LIMIT 2",
+            newest=ENDINGS_LOOKED_AT,
+            ending=f"%{digits}",
+        )
+    return [row[0] for row in rows]
 
 
 def counts_by_status(tx: Transaction) -> dict[str, int]:

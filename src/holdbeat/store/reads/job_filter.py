@@ -18,8 +18,11 @@ from holdbeat.domain.params import check_text
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.transaction import Transaction
 
-LIST_FILTERS = ("status", "type", "resource", "schedule_id", "group_id", "template_id", "label", "priority")
-BULK_FILTERS = (*LIST_FILTERS, "ids", "created_before", "created_after")
+LIST_FILTERS = (
+    "status", "type", "resource", "schedule_id", "group_id", "template_id", "label", "priority", "created_before",
+    "created_after",
+)  # fmt: skip
+BULK_FILTERS = (*LIST_FILTERS, "ids")
 _SAME = ("type", "resource", "schedule_id", "group_id", "template_id")
 _OUTCOMES = (JobStatus.FAILED, JobStatus.SKIPPED, JobStatus.CANCELLED)
 _IDS_MAX = 10_000

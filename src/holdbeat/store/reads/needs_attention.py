@@ -19,7 +19,7 @@ from holdbeat.store.reads.blockers import Blockers, can_serve
 from holdbeat.store.reads.jobs import load_jobs
 from holdbeat.store.reads.rows import LISTED_RESULT_BYTES
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 
 LOOKED_AT = 500
 """So many of the newest failures are looked through."""
@@ -99,15 +99,19 @@ def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Jo
 def unserved(tx: Transaction) -> list[Unserved]:
     """Types with ready jobs for which there is no live worker."""
     workers = Blockers(tx).workers
-    ready = tx.rows(
+    return [
+        Unserved(type_, resource, int(amount))
+        for resource, type_, amount in tx.terms.counts.get("ready", lambda: _ready(tx))
+        if not any(can_serve(worker, resource, type_) for worker in workers)
+    ]
+
+
+def _ready(tx: Transaction) -> tuple[list[Row], int]:
+    rows = tx.rows(
         "SELECT resource, type, count(*) FROM jobs INDEXED BY jobs_ready WHERE status = 'QUEUED' AND hold = 0 "
         "GROUP BY resource, type"
     )
-    return [
-        Unserved(type_, resource, int(amount))
-        for resource, type_, amount in ready
-        if not any(can_serve(worker, resource, type_) for worker in workers)
-    ]
+    return rows, sum(row[2] for row in rows)
 
 
 def failing_schedules(tx: Transaction, limit: int = 8) -> list[Schedule]:

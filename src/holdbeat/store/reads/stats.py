@@ -50,7 +50,11 @@ def count_workers(tx: Transaction) -> int:
 
 
 def job_counts(tx: Transaction) -> dict[str, int]:
-    """Jobs by status, and their total."""
+    """Jobs by status, and their total; of many jobs as they were a few seconds ago."""
+    return tx.terms.counts.get("jobs", lambda: _job_counts(tx))
+
+
+def _job_counts(tx: Transaction) -> tuple[dict[str, int], int]:
     counts = dict.fromkeys((str(status) for status in JobStatus), 0)
     for status, amount in tx.rows(
         "SELECT status, count(*) FROM jobs WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED') GROUP BY status"
@@ -64,19 +68,20 @@ def job_counts(tx: Transaction) -> dict[str, int]:
         counts[status] = _count(tx, f"jobs INDEXED BY {index} WHERE status = '{status}'")
     total = _count(tx, "jobs")
     counts[JobStatus.COMPLETED] = total - sum(counts.values())
-    return {**counts, "total": total}
+    return {**counts, "total": total}, total
 
 
 def resource_stats(tx: Transaction) -> dict[str, dict[str, Any]]:
     """For each resource its slots (None without limit), those in use, and who waits for one since when.
 
-    Waiting are the jobs that could run if there were a slot, and direct requests without one.
+    Waiting are the jobs that could run if there were a slot, and direct requests without one; if they are many, as they
+    were a few seconds ago.
     """
     limits = limits_in_force(tx)
     used: Counter[str] = Counter()
     for resource, amount in tx.rows("SELECT resource, count(*) FROM leases GROUP BY resource"):
         used[resource] += amount
-    waiting, oldest = _waiting(tx)
+    waiting, oldest = tx.terms.counts.get("waiting", lambda: _waiting(tx))
     figures = {}
     for name in sorted(limits.resources | used.keys() | waiting.keys()):
         since = oldest.get(name)
@@ -108,7 +113,7 @@ def ended_types(tx: Transaction) -> list[str]:
     return [row[0] for row in tx.rows(_ENDED_TYPES)]
 
 
-def _waiting(tx: Transaction) -> tuple[Counter[str], dict[str, datetime]]:
+def _waiting(tx: Transaction) -> tuple[tuple[Counter[str], dict[str, datetime]], int]:
     waiting: Counter[str] = Counter()
     oldest: dict[str, datetime] = {}
 
@@ -147,7 +152,7 @@ def _waiting(tx: Transaction) -> tuple[Counter[str], dict[str, datetime]]:
         now=tx.now,
     ):
         note(resource, int(amount), tx.instant(requested_at))
-    return waiting, oldest
+    return (waiting, oldest), waiting.total()
 
 
 def _count(tx: Transaction, source: str, **params: Any) -> int:

@@ -40,26 +40,28 @@ The first delayed job is asked for by its order, not by a comparison: PostgreSQL
 than an instant that it does not know, and would read the whole table to find one."""
 
 _READY = "FROM jobs INDEXED BY jobs_ready WHERE status = 'QUEUED' AND hold = 0"
-_FIRST = "ORDER BY resource, type LIMIT 1"
+_LAST = "ORDER BY resource DESC, type DESC LIMIT 1"
 _LANES = {
     "sqlite": (
         "WITH RECURSIVE lane(resource, type) AS ("
-        f" SELECT * FROM (SELECT resource, type {_READY} {_FIRST})"
+        f" SELECT * FROM (SELECT resource, type {_READY} {_LAST})"
         " UNION ALL SELECT j.resource, j.type FROM lane, jobs j WHERE j.rowid = coalesce("
-        f"(SELECT rowid {_READY} AND resource = lane.resource AND type > lane.type {_FIRST}),"
-        f" (SELECT rowid {_READY} AND resource > lane.resource {_FIRST})))"
+        f"(SELECT rowid {_READY} AND resource = lane.resource AND type < lane.type {_LAST}),"
+        f" (SELECT rowid {_READY} AND resource < lane.resource {_LAST})))"
         " SELECT resource, type FROM lane"
     ),
     "postgres": (
         "WITH RECURSIVE lane(resource, type) AS ("
-        f" (SELECT resource, type {_READY} {_FIRST})"
+        f" (SELECT resource, type {_READY} {_LAST})"
         " UNION ALL SELECT next.* FROM lane, LATERAL (SELECT resource, type"
-        f" {_READY} AND (resource, type) > (lane.resource, lane.type) {_FIRST}) AS next)"
+        f" {_READY} AND (resource, type) < (lane.resource, lane.type) {_LAST}) AS next)"
         " SELECT resource, type FROM lane"
     ),
 }
 """Every (resource, type) that has ready jobs, found by seeking from one to the next in the index, so that the
-length of the queue does not matter. SQLite seeks by the first of two compared columns only."""
+length of the queue does not matter. From the end, where the newest jobs of a lane are: while a snapshot stays open,
+PostgreSQL must step over every entry of a job that has started since, and those are at the beginning. SQLite seeks by
+the first of two compared columns only."""
 
 
 def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list[Reservation], bool]:

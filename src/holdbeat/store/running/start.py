@@ -18,7 +18,7 @@ from holdbeat.store.transaction import Transaction
 
 _LEASE_COLUMNS = (
     "id", "job_id", "reservation_id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at",
-    "expires_at", "partition", "number",
+    "expires_at", "partition", "number", "use",
 )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def grant(
         leases.append(
             (
                 reservation.id, None, reservation.id, worker_id, slot, resource, type_, fence, tx.now, tx.now,
-                expires_at, reservation.partition, number,
+                expires_at, reservation.partition, number, 0 if slot is None else vacancy.uses.get(slot, 0),
             )
         )  # fmt: skip
         granted.append((reservation.id, worker_id, fence, number, reservation.expires_at))
@@ -121,17 +121,14 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumber
     now = _started_at(tx, chosen)
     count = len(chosen.candidates)
     if not chosen.is_running or now != tx.now:
-        tx.execute(
-            "UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE id IN :ids",
-            now=now,
-            ids=[candidate.row[0] for candidate in chosen.candidates],
-        )
+        ids = [candidate.row[0] for candidate in chosen.candidates]
+        tx.execute("UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE id IN :ids", now=now, ids=ids)
     fences: Sequence[int | None] = [candidate.fence for candidate in chosen.candidates]
     if fences[0] is None:
         first = tx.next_fences(count)
         fences = range(first, first + count)
     longest = vacancy.terms.expiry(now)
-    worker_id = vacancy.worker_id
+    worker_id, uses = vacancy.worker_id, vacancy.uses
     claims = []
     runs = []
     leases = []
@@ -141,9 +138,8 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumber
         assert fence is not None
         job = job_of(tx, row)
         job_id, type_, resource, group_id, template_id = job.id, job.type, job.resource, job.group_id, job.template_id
-        expires_at = longest
-        if job.timeout_s is not None:
-            expires_at = vacancy.terms.expiry(now, job.timeout_s, job.cancel_grace_s)
+        timed = job.timeout_s is not None
+        expires_at = vacancy.terms.expiry(now, job.timeout_s, job.cancel_grace_s) if timed else longest
         number = numbers.take(resource)
         lease = Lease(run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id, None, number)
         job.status, job.started_at = JobStatus.RUNNING, now
@@ -151,7 +147,22 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumber
         claims.append(Claim(lease, job))
         runs.append((run_id, job_id, type_, resource, template_id, row[_PARAMS], worker_id, slot, fence, now))
         leases.append(
-            (run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at, job.partition, number)
+            (
+                run_id,
+                job_id,
+                None,
+                worker_id,
+                slot,
+                resource,
+                type_,
+                fence,
+                now,
+                now,
+                expires_at,
+                job.partition,
+                number,
+                uses.get(slot, 0),
+            )
         )
         if group_id:
             groups.add(group_id)

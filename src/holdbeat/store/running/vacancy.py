@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdbeat.domain.lease import HTTP_RESOURCE, LeaseTerms
@@ -21,6 +21,8 @@ class Vacancy:
     resources: Sequence[str] | None = None
     """Only these resources; None for all."""
     terms: LeaseTerms = field(default_factory=LeaseTerms)
+    uses: Mapping[int, int] = field(default_factory=dict)
+    """How often a slot was used before, for those that were."""
 
     def permits(self, resource: str) -> bool:
         return self.resources is None or resource in self.resources

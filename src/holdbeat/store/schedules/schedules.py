@@ -18,7 +18,7 @@ from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.params import check_labels
 from holdbeat.domain.redaction import kept_headers, kept_secrets, refuse_marks
 from holdbeat.domain.schedule import LONGEST_NAME, Schedule, job_for
-from holdbeat.domain.schedule_edit import created, edited
+from holdbeat.domain.schedule_edit import created, differences, edited
 from holdbeat.domain.schedule_steps import Steered, cleared_hints, paused, replanned, reset_failures, resumed, with_hint
 from holdbeat.domain.submission import Submission, check_params, check_resource, check_webhook_url
 from holdbeat.store.queue.submission import Preparation
@@ -268,7 +268,8 @@ def _steer(
         ],
     )
     save_schedule(tx, after)
-    tx.record(events.SCHEDULE_CHANGED, schedule_id=after.id, change=change, **data)
+    values = differences(before, after) if change == "changed" else None
+    tx.record(events.SCHEDULE_CHANGED, schedule_id=after.id, change=change, values=values or None, **data)
     for warning in after.warnings:
         if warning not in before.warnings:
             tx.record(events.SCHEDULE_WARNED, schedule_id=after.id, schedule_name=after.name, warning=warning)

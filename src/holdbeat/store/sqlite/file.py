@@ -141,7 +141,7 @@ def _settled(connection: apsw.Connection) -> apsw.Connection:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = OFF")
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA cache_size = -16384")
+    connection.execute("PRAGMA cache_size = -4096")
     connection.execute("PRAGMA journal_size_limit = 67108864")
     return connection
 

@@ -117,11 +117,15 @@ CREATE TABLE leases (
     expires_at timestamptz NOT NULL,
     partition text COLLATE "C" NOT NULL DEFAULT '',
     number bigint,
-    UNIQUE (worker_id, slot),
+    use bigint NOT NULL DEFAULT 0,
+    UNIQUE (worker_id, slot, use),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 -- number: that of the slot within its resource, where a limit gives the resource slots.
+-- use: how often its worker had used the slot before. A slot that its worker takes to be free and that is held after all
+-- is refused; and no key comes twice, because PostgreSQL looks at every dead row with the key of a new one for as long as
+-- any snapshot could see them.
 CREATE UNIQUE INDEX leases_number ON leases (resource, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
 

@@ -178,11 +178,15 @@ CREATE TABLE leases (
     expires_at TEXT NOT NULL,
     partition TEXT NOT NULL DEFAULT '',
     number INTEGER,
-    UNIQUE (worker_id, slot),
+    use INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (worker_id, slot, use),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITHOUT ROWID;
 
 -- number: that of the slot within its resource, where a limit gives the resource slots.
+-- use: how often its worker had used the slot before. A slot that its worker takes to be free and that is held after all
+-- is refused; and no key comes twice, because PostgreSQL looks at every dead row with the key of a new one for as long as
+-- any snapshot could see them.
 CREATE UNIQUE INDEX leases_number ON leases (resource, number) WHERE number IS NOT NULL;
 CREATE UNIQUE INDEX leases_reservation ON leases (reservation_id) WHERE reservation_id IS NOT NULL;
 

@@ -1,0 +1,31 @@
+"""Who acts from this process, for the record (AUD-01): a program, or a person at its command line."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from functools import lru_cache
+
+
+@lru_cache(maxsize=1)
+def this_program() -> str:
+    """The program that this process runs, and its host."""
+    name = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
+    return _line(f"{name} on {socket.gethostname()}")
+
+
+@lru_cache(maxsize=1)
+def this_person() -> str:
+    """The person who runs this command, and the host."""
+    import getpass
+
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):
+        name = f"user {os.getuid()}"
+    return _line(f"{name} on {socket.gethostname()}")
+
+
+def _line(text: str) -> str:
+    return "".join(sign if sign.isprintable() else "?" for sign in text)[:200]

@@ -1,0 +1,107 @@
+"""Events by a text, an actor, a name, a job, a schedule, a worker or a time, the newest first.
+
+Guards the store against searches that read everything: each page looks at LOOKED_AT rows of the log at the most, and
+its cursor goes on where it ended, so that a long search is made of short reads. Rare names and jobs have an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdbeat.domain.events import Event
+from holdbeat.store.rare_events import HOT_EVENTS
+from holdbeat.store.reads.event_log import events_of_job, newest_events, newest_rare_events
+from holdbeat.store.reads.find_jobs import find_jobs, like
+from holdbeat.store.transaction import Transaction
+
+LOOKED_AT = 20_000
+AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class EventSearch:
+    """What must be true of an Event; None asks for nothing."""
+
+    text: str | None = None
+    names: Sequence[str] | None = None
+    actor: str | None = None
+    job_id: str | None = None
+    schedule_id: str | None = None
+    worker_id: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def fits(self, event: Event, named: Mapping[str, str]) -> bool:
+        """`named` has the titles and names of the jobs and schedules that the text finds, by id."""
+        return (
+            (self.names is None or event.name in self.names)
+            and (self.actor is None or self.actor.lower() in _actor(event))
+            and (self.job_id is None or event.job_id == self.job_id)
+            and (self.schedule_id is None or event.schedule_id == self.schedule_id)
+            and (self.worker_id is None or event.worker_id == self.worker_id)
+            and (self.since is None or event.at >= self.since)
+            and (self.until is None or event.at < self.until)
+            and (self.text is None or self._has_text(event, named))
+        )
+
+    def _has_text(self, event: Event, named: Mapping[str, str]) -> bool:
+        text = (self.text or "").lower()
+        ids = (event.job_id, event.run_id, event.worker_id, event.group_id, event.schedule_id)
+        if event.job_id in named or event.schedule_id in named:
+            return True
+        words = [event.name, *(part for part in ids if part), *_texts(event.data)]
+        return any(text in word.lower() for word in words)
+
+
+def find_events(
+    tx: Transaction, search: EventSearch, *, before: int | None = None, limit: int = 50
+) -> tuple[list[Event], int | None]:
+    """A page of what the search finds, and the id before which the next one goes on; None at the end of the log."""
+    if search.job_id is not None:
+        every = [logged.event for logged in reversed(events_of_job(tx, search.job_id, LOOKED_AT))]
+        events = [event for event in every if before is None or (event.id or 0) < before]
+        fitting = [event for event in events if search.fits(event, {})]
+        return fitting[:limit], fitting[limit - 1].id if len(fitting) > limit else None
+    named = _named(tx, search.text) if search.text else {}
+    rare = sorted(set(search.names)) if search.names and HOT_EVENTS.isdisjoint(search.names) else None
+    found: list[Event] = []
+    looked_at = 0
+    while looked_at < LOOKED_AT:
+        page = newest_rare_events(tx, rare, before, AT_ONCE) if rare else newest_events(tx, before, AT_ONCE)
+        for event in page:
+            before = event.id
+            if search.since is not None and event.at < search.since:
+                return found, None
+            if search.fits(event, named):
+                found.append(event)
+                if len(found) == limit:
+                    return found, before
+        if not page:
+            return found, None
+        looked_at += len(page)
+    return found, before
+
+
+def _named(tx: Transaction, text: str) -> dict[str, str]:
+    """Jobs and schedules that are called so."""
+    names = {job.id: job.title for job in find_jobs(tx, text)}
+    rows = tx.rows("SELECT id, name FROM schedules WHERE lower(name) LIKE :like ESCAPE '!' LIMIT 500", like=like(text))
+    return names | {row[0]: row[1] for row in rows}
+
+
+def _actor(event: Event) -> str:
+    return " ".join(str(event.data[name]) for name in ("actor", "by") if event.data.get(name)).lower()
+
+
+def _texts(value: Any) -> list[str]:
+    match value:
+        case dict():
+            return [text for item in value.values() for text in _texts(item)]
+        case list():
+            return [text for item in value for text in _texts(item)]
+        case str() | int() | float():
+            return [str(value)]
+    return []

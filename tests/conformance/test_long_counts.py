@@ -1,0 +1,36 @@
+"""Counts of many rows are kept for a while, counts of few are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdbeat.domain.job import NewJob
+from holdbeat.store import long_counts
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.reads.stats import job_counts, resource_stats
+
+
+def test_a_count_of_few_jobs_is_made_at_every_look(store: PersistenceAdapter) -> None:
+    for amount in (1, 2, 3):
+        store.write_sync(enqueue, [NewJob("noop")])
+        assert store.read_sync(job_counts)["QUEUED"] == amount
+        assert store.read_sync(resource_stats)["default"]["waiting"] == amount
+
+
+def test_a_count_of_many_jobs_is_kept_for_a_time_that_grows_with_them(
+    store: PersistenceAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(long_counts, "monotonic", lambda: now)
+    monkeypatch.setattr(long_counts, "MANY", 5)
+    monkeypatch.setattr(long_counts, "KEPT_S_PER_ROW", 0.5)
+    store.write_sync(enqueue, [NewJob("noop") for _ in range(6)])
+    assert store.read_sync(job_counts)["QUEUED"] == 6
+    store.write_sync(enqueue, [NewJob("noop")])
+    now = 1002.9
+    assert store.read_sync(job_counts)["QUEUED"] == 6
+    now = 1003.1
+    assert store.read_sync(job_counts)["QUEUED"] == 7
+    now = 1003.1 + long_counts.LONGEST_KEPT_S
+    assert store.read_sync(job_counts)["QUEUED"] == 7
