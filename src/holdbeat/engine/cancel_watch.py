@@ -12,7 +12,7 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.running.workers import signals
 from holdbeat.store.topics import Topic
 
-LOOK_S = 0.8
+POLL_S = 0.8
 
 
 class CancelWatch(Service):
@@ -22,7 +22,7 @@ class CancelWatch(Service):
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.CANCEL})
 
     def __init__(self, store: PersistenceAdapter, worker_id: str, dispatcher: Dispatcher) -> None:
-        super().__init__(store, LOOK_S)
+        super().__init__(store, POLL_S)
         self._worker_id = worker_id
         self._dispatcher = dispatcher
         self.on_look: Callable[[], None] = lambda: None
