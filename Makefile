@@ -108,8 +108,8 @@ bench-time: setup ## measure how late schedules fire
 bench-api: setup ## measure the HTTP API
 	$(BIN)/python -m benchmarks.api $(ARGS)
 
-bench-peers: setup ## measure Holdbeat beside other Python queues, in one run (ARGS=--quick for a first impression)
-	$(BIN)/python -m benchmarks.peers $(ARGS)
+bench-peers: setup ## measure Holdbeat beside other Python queues, in one run (ROUNDS=n; ARGS=--quick for a first impression)
+	$(BIN)/python -m benchmarks.peers $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 bench-flat: setup ## measure claims, enqueues, lists and the overview beside a million rows
 	$(BIN)/python -m benchmarks.store --part flat $(ARGS)

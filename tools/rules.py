@@ -65,7 +65,11 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        return not self.unproven and not self.unknown and not self.demands_failed
+        return (
+            not self.unproven
+            and not self.unknown
+            and not any(line.startswith("FAILED") for line in self.demands_failed)
+        )
 
 
 def read_rules(text: str) -> dict[str, Rule]:

@@ -49,6 +49,8 @@ MEANINGS = {
     "aging_s": "a waiting job gains one priority for each such period; 0 is off",
     "starved_s": "how long direct requests may leave the queue no slot before an event `queue.starved` tells it",
     "direct_burst": "after so many direct requests in a row a waiting job has the next slot; 0 is off",
+    "affinity_wait_s": "who has waited longer than this goes before a job of the affinity that a worker ran last",
+    "affinity_run": "how many jobs of one affinity a worker prefers in a row",
     "retention_days": "how long ended work is kept; 0 keeps everything",
     "suspend_s": "a handler that waits for less does so in place; for longer, its run ends meanwhile",
     "allow_shell": "whether `shell` jobs may run",

@@ -23,11 +23,13 @@ __all__ = [
     "HoldbeatError",
     "JobHandle",
     "PermanentFailure",
+    "Policy",
     "RateLimited",
     "RetryPolicy",
     "SignalTimeout",
     "Skip",
     "SyncContext",
+    "Work",
     "__version__",
 ]
 
@@ -39,6 +41,8 @@ _HOMES = {
     "Cancelled": "holdbeat.handlers.context",
     "Context": "holdbeat.handlers.context",
     "PermanentFailure": "holdbeat.handlers.context",
+    "Policy": "holdbeat.domain.policy",
+    "Work": "holdbeat.domain.policy",
     "RateLimited": "holdbeat.handlers.context",
     "SignalTimeout": "holdbeat.handlers.waits",
     "Skip": "holdbeat.handlers.context",
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
     from holdbeat.client import AsyncClient, Client
     from holdbeat.domain.errors import HoldbeatError
     from holdbeat.domain.job import RetryPolicy
+    from holdbeat.domain.policy import Policy, Work
     from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, RateLimited, Skip, SyncContext
     from holdbeat.handlers.waits import SignalTimeout
     from holdbeat.job_handle import JobHandle

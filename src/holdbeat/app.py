@@ -78,6 +78,7 @@ class App(AppStore):
         rate: Mapping[str, Any] | None = None,
         per_partition: bool = False,
         fair: bool = False,
+        weights: Mapping[str, int] | None = None,
     ) -> None:
         """Declares a limit for all workers of the store, stored when this App starts to run.
 
@@ -86,7 +87,7 @@ class App(AppStore):
         """
         values = {
             "resource": resource, "type": type, "slots": slots, "rate": rate, "per_partition": per_partition,
-            "fair": fair,
+            "fair": fair, "weights": weights,
         }  # fmt: skip
         declared = {key: value for key, value in values.items() if value}
         if slots is not None:
@@ -253,7 +254,9 @@ class App(AppStore):
         supervisor = self._at_home()._supervisor
         if supervisor is None:
             raise Conflict(_NEEDS_RUNNING, code="not_running")
-        result = await supervisor.direct.request(self.type_name(target), as_params(params), wait_s)
+        preempt = bool(self._options.get("preempt"))
+        name = self.type_name(target)
+        result = await supervisor.direct.request(name, as_params(params), wait_s, preempt=preempt)
         reservation = result.reservation
         if reservation.outcome is not ReservationOutcome.COMPLETED:
             raise DirectFailed(

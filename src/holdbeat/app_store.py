@@ -11,6 +11,7 @@ from typing import Any, Self
 from holdbeat.app_hooks import AppHooks
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.ids import IdSource
+from holdbeat.domain.policy import Policy
 from holdbeat.engine.supervisor import Supervisor, announcement
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.http_handler import http_job_type
@@ -29,7 +30,13 @@ class AppStore(AppHooks, JobTypeRegistry):
     """The part of an App that owns its settings and its open store."""
 
     def __init__(
-        self, store: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None, **changes: Any
+        self,
+        store: str | None = None,
+        *,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        policy: Policy | None = None,
+        **changes: Any,
     ) -> None:
         super().__init__()
         if settings is None:
@@ -37,6 +44,9 @@ class AppStore(AppHooks, JobTypeRegistry):
         if store is not None:
             changes["store"] = store
         self.settings = settings.with_changes(**changes) if changes else settings
+        if policy is not None:
+            self.settings = self.settings.with_changes(limits={**policy.limits(), **self.settings.limits})
+        self.policy = policy
         self._clock = clock
         self._store: PersistenceAdapter | None = None
         self._is_announced = False
@@ -90,6 +100,7 @@ class AppStore(AppHooks, JobTypeRegistry):
         if self._store is None:
             settings = self.settings
             terms = StoreTerms(IdSource(), settings.declared_limits, settings.aging_s, settings.direct_burst)
+            terms.policy = self.policy
             self._store = open_store(self.settings.store, terms, clock=self._clock)
         return self._store
 

@@ -47,6 +47,9 @@ class JobTypeRegistry:
         webhook_url: str | None = None,
         partition: str | None = None,
         title: str | None = None,
+        weight: int = 1,
+        affinity: str | None = None,
+        preemptible: bool = False,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:

@@ -20,7 +20,7 @@ E = TypeVar("E", bound=StrEnum)
 OPTIONS = frozenset(
     {
         "priority", "resource", "not_before", "delay", "timeout", "key", "labels", "webhook_url", "retries",
-        "cancel_grace", "connection", "partition", "title", "after", "on_upstream",
+        "cancel_grace", "connection", "partition", "title", "weight", "preempt", "after", "on_upstream",
         "unique_key", "unique_while", "on_duplicate", "max_wait", "expires_at", "expires_in",
     }
 )  # fmt: skip
@@ -28,14 +28,14 @@ OPTIONS = frozenset(
 _SAME_NAME = frozenset(
     {
         "priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", "unique_key",
-        "unique_while", "on_duplicate", "expires_at",
+        "unique_while", "on_duplicate", "expires_at", "weight", "preempt",
     }
 )  # fmt: skip
 _DURATIONS = {"delay": "delay_s", "timeout": "timeout_s", "max_wait": "max_wait_s", "expires_in": "expires_in_s"}
 
 TYPE_OPTIONS = (
     "name", "aliases", "resource", "timeout", "retries", "isolation", "priority", "cancel_grace", "labels",
-    "webhook_url", "partition", "title",
+    "webhook_url", "partition", "title", "weight", "affinity", "preemptible",
 )  # fmt: skip
 """What `@app.job(...)` takes."""
 

@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from holdbeat.domain.affinity import AffinityTerms
 from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.errors import Invalid, SettingsError
 from holdbeat.domain.gate import Gate, gate_of
@@ -69,6 +70,8 @@ class Settings:
     aging_s: float = 0
     starved_s: float = 300
     direct_burst: int = 0
+    affinity_wait_s: float = 60
+    affinity_run: int = 20
     retention_days: float = 30
     suspend_s: float = 5
     allow_shell: bool = False
@@ -88,6 +91,10 @@ class Settings:
     @property
     def lease_terms(self) -> LeaseTerms:
         return LeaseTerms(self.lease_s, self.heartbeat_s, self.grace_s)
+
+    @property
+    def affinity_terms(self) -> AffinityTerms:
+        return AffinityTerms(self.affinity_wait_s, self.affinity_run)
 
     @property
     def concurrency_policy(self) -> ConcurrencyPolicy:
@@ -188,6 +195,8 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "aging_s": (0, 31_536_000),
     "starved_s": (1, 86_400),
     "direct_burst": (0, 1_000_000),
+    "affinity_wait_s": (0, 86_400),
+    "affinity_run": (1, 1_000_000),
     "retention_days": (0, 36_500),
     "suspend_s": (0, 3600),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -109,6 +110,43 @@ def work_for(number: int, start: float, url: str, seconds: float, types: Sequenc
             store.write_sync(settle, [settlement(taken, Outcome.completed()) for taken in claims])
     store.close()
     return starts
+
+
+@dataclass
+class Watched:
+    """What one process did, and what it saw of the leases of all."""
+
+    claimed: list[str] = field(default_factory=list)
+    most_weight: int = 0
+    most_of_a_partition: int = 0
+    doubled: list[list[int]] = field(default_factory=list)
+    """Slot numbers of a moment in which one was held twice."""
+    together: int = 0
+
+
+def work_and_watch(number: int, start: float, url: str) -> Watched:
+    """Claims, looks at all leases in one statement, and completes, until nothing is left."""
+    store = open_at(url, concurrency="unlimited")
+    watched = Watched()
+    wait_for(start)
+    idle = 0
+    while idle < 3:
+        claims = store.write_sync(claim, Vacancy(f"w{number}", range(2), (), ["a", "b"]))
+        leases = rows(store, "SELECT weight, partition, number, numbers FROM leases")
+        watched.together = max(watched.together, len(leases))
+        watched.most_weight = max(watched.most_weight, sum(lease[0] for lease in leases))
+        partitions = Counter(lease[1] for lease in leases)
+        watched.most_of_a_partition = max([watched.most_of_a_partition, *partitions.values()])
+        held = [int(text) for lease in leases for text in (lease[3] or str(lease[2])).split(",")]
+        if len(set(held)) != len(held):
+            watched.doubled.append(held)
+        if not claims:
+            idle = 0 if rows(store, "SELECT 1 FROM jobs WHERE status = 'QUEUED' LIMIT 1") else idle + 1
+            continue
+        watched.claimed += ids_of(claims)
+        store.write_sync(settle, [settlement(taken, Outcome.completed()) for taken in claims])
+    store.close()
+    return watched
 
 
 def enqueue_many(number: int, start: float, url: str, amount: int) -> list[str]:

@@ -175,7 +175,7 @@ def test_a_job_takes_a_slot_only_while_free_slots_outnumber_waiting_requests(
         assert for_jobs is None
         return
     pools = [pool for pool in limits.covering(resource, type_) if pool.limit.slots is not None]
-    ahead = {pool.key: sum(n for r, t, n, _ in waiting if pool in limits.covering(r, t)) for pool in pools}
+    ahead = {pool.key: sum(n for r, t, n, _, _ in waiting if pool in limits.covering(r, t)) for pool in pools}
     assert for_jobs == min(max(0, (pool.limit.slots or 0) - alone.used(pool) - ahead[pool.key]) for pool in pools)
     if capacity.free(resource, type_) and any(ahead.values()):
         capacity.grant(resource, type_)

@@ -11,6 +11,7 @@ import pytest
 from holdbeat import App, Context
 from holdbeat.store.limits.changes import set_limit
 from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.reads.stats import resource_stats
 from tests.engine.engine_jobs import slot_number
 
 pytestmark = pytest.mark.asyncio
@@ -84,3 +85,19 @@ async def test_the_partition_comes_from_the_param_and_the_worker_looks_again_whe
         gaps = [(after - before).total_seconds() for before, after in pairwise(starts)]
         assert all(gap >= 0.199 for gap in gaps)
     app.close()
+
+
+@pytest.mark.rule("LIM-01", "LIM-02", "CAP-02")
+async def test_two_workers_with_different_settings_show_one_truth_and_obey_it(store_url: str) -> None:
+    first = make_app(store_url, concurrency="resources:gpu=3")
+    second = make_app(store_url, concurrency="resources:gpu=1")
+    async with first.running(), second.running():
+        jobs = [await first.enqueue("render") for _ in range(4)]
+        seen = [await app.store.read(resource_stats) for app in (first, second)]
+        assert [figures["gpu"]["slots"] for figures in seen] == [1, 1], "the newest start wins"
+        done = sorted([await job.wait("20s") for job in jobs], key=lambda job: job.started_at or job.created_at)
+    first.close()
+    second.close()
+    for before, after in pairwise(done):
+        assert before.finished_at is not None and after.started_at is not None
+        assert before.finished_at <= after.started_at, "one at a time, whichever worker ran it"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdbeat.domain.capacity import Capacity, Usage
 from holdbeat.domain.group import GroupFailurePolicy, GroupMode, GroupStatus, Member, OnFailure
 from holdbeat.domain.job import Job, JobStatus
-from holdbeat.domain.limit import Limits
+from holdbeat.domain.limit import Limit, Limits
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
+
+Place = tuple[str, str]
+"""A limit's key, and the partition if it counts by partition."""
 
 
 @dataclass
@@ -24,6 +27,8 @@ class ModelJob:
     not_before: datetime | None
     group_id: str | None
     sequence: int | None
+    partition: str = ""
+    weight: int = 1
     status: JobStatus = JobStatus.QUEUED
     gated: bool = False
     leased: bool = False
@@ -47,6 +52,8 @@ class ModelJob:
             job.not_before,
             job.group_id,
             job.sequence,
+            job.partition,
+            job.weight,
         )
 
 
@@ -62,22 +69,63 @@ class QueueModel:
     limits: Limits
     jobs: dict[str, ModelJob] = field(default_factory=dict)
     groups: dict[str, ModelGroup] = field(default_factory=dict)
+    throttles: dict[tuple[str, str, str], datetime] = field(default_factory=dict)
+    """Until when nothing starts: by limit, type and partition."""
 
     # --- what may run -------------------------------------------------------------------------------------
 
     def next_for(self, slots: int, types: tuple[str, ...], now: datetime) -> list[str]:
-        leased = [Usage(job.resource, job.type, 1) for job in self.jobs.values() if job.leased]
-        capacity = Capacity(self.limits, leased)
+        used: Counter[Place] = Counter()
+        for job in self.jobs.values():
+            if job.leased:
+                used.update(self._needs(job))
+        line = [
+            job
+            for job in sorted(self.jobs.values(), key=lambda j: (-j.priority, j.position, j.created_at, j.id))
+            if job.status is JobStatus.QUEUED
+            and not job.gated
+            and (job.not_before is None or job.not_before <= now)
+            and job.type in types
+            and not self._is_full_for_all(job, used)
+        ]
         chosen: list[str] = []
-        for job in sorted(self.jobs.values(), key=lambda j: (-j.priority, j.position, j.created_at, j.id)):
-            ready = job.status is JobStatus.QUEUED and not job.gated
-            due = job.not_before is None or job.not_before <= now
-            if ready and due and job.type in types and capacity.free(job.resource, job.type) != 0:
-                if len(chosen) == slots:
-                    break
-                capacity.take(job.resource, job.type)
+        waited_for: set[Place] = set()
+        for job in line:
+            if len(chosen) == slots:
+                break
+            needs = self._needs(job)
+            slots_of = {place: limit.slots or 0 for place, limit in self._places(job)}
+            if self._is_throttled(job, now) or waited_for & needs.keys():
+                continue
+            if all(used[place] + needs[place] <= slots_of[place] for place in needs):
+                used.update(needs)
                 chosen.append(job.id)
+            elif job.weight > 1 and all(needs[place] <= slots_of[place] for place in needs):
+                waited_for |= {place for place in needs if used[place] + needs[place] > slots_of[place]}
         return chosen
+
+    def _places(self, job: ModelJob) -> list[tuple[Place, Limit]]:
+        """The limits that cover it, each with the part that counts it."""
+        return [
+            ((pool.key, job.partition if pool.limit.per_partition else ""), pool.limit)
+            for pool in self.limits.covering(job.resource, job.type)
+        ]
+
+    def _needs(self, job: ModelJob) -> dict[Place, int]:
+        return {place: job.weight if limit.resource else 1 for place, limit in self._places(job)}
+
+    def _is_full_for_all(self, job: ModelJob, used: Counter[Place]) -> bool:
+        """Whether nothing of its resource and type can start, in whichever partition: such lanes are not looked at."""
+        return any(used[place] >= (limit.slots or 0) for place, limit in self._places(job) if not limit.per_partition)
+
+    def _is_throttled(self, job: ModelJob, now: datetime) -> bool:
+        return any(until > now for until in map(self.throttles.get, self._throttled_places(job)) if until is not None)
+
+    def _throttled_places(self, job: ModelJob) -> list[tuple[str, str, str]]:
+        return [
+            (place[0], job.type if limit.type is None and job.resource == "default" else "", job.partition)
+            for place, limit in self._places(job)
+        ]
 
     def claimed(self, job_id: str) -> None:
         job = self.jobs[job_id]
@@ -98,6 +146,12 @@ class QueueModel:
             return False, None
         kind = outcome.error_kind or ErrorKind.ERROR
         job.counted += kind in COUNTED_KINDS
+        if outcome.retry_after_s is not None:
+            until = now + timedelta(seconds=outcome.retry_after_s)
+            for place in self._throttled_places(job):
+                self.throttles[place] = max(until, self.throttles.get(place, until))
+            if job.max_attempts > 0:
+                return True, until
         if kind is ErrorKind.INTERRUPTED and job.max_attempts > 0:
             return True, None
         if kind in COUNTED_KINDS and job.counted <= job.max_attempts:
@@ -119,6 +173,8 @@ class QueueModel:
             not_before,
             job.group_id,
             job.sequence,
+            job.partition,
+            job.weight,
             counted=job.counted,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -22,8 +23,10 @@ from holdbeat.domain.errors import Conflict
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
+from holdbeat.domain.limit import Limit, Limits
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.jobs.cancel import cancel_group
+from holdbeat.store.limits.changes import declare_limits, set_limit
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.settle_and_claim import turn
 from tests.conformance.acts import (
@@ -42,24 +45,39 @@ from tests.conformance.acts import (
 from tests.model.queue_model import ModelGroup, ModelJob, QueueModel
 
 POLICY = "resources:default=3,gpu=1"
+PARTITIONED = Limit("each customer", type="b", slots=2, per_partition=True)
+SLOTS = {"default": 3, "gpu": 1, PARTITIONED.name: 2}
+"""What the limits that an operator changes have at the beginning."""
 TYPES = ("a", "b")
-TABLES = ("jobs", "job_runs", "leases", "job_groups", "events")
+TABLES = ("jobs", "job_runs", "leases", "job_groups", "events", "throttles")
 OUTCOMES = st.sampled_from(
     [
         Outcome.completed({"ok": True}),
         Outcome.completed(),
         Outcome.skipped("nothing to do"),
-        *[Outcome.failed(kind, "it broke") for kind in ErrorKind if kind is not ErrorKind.CANCELLED],
+        *[
+            Outcome.failed(kind, "it broke")
+            for kind in ErrorKind
+            if kind not in (ErrorKind.CANCELLED, ErrorKind.THROTTLED)
+        ],
+        Outcome.throttled("come back later", 7),
     ]
 )
 REQUESTS = st.builds(
-    lambda type_, resource, priority, attempts: NewJob(
-        type_, resource=resource, priority=priority, retry_policy=RetryPolicy(max_attempts=attempts)
+    lambda type_, resource, priority, attempts, partition, weight: NewJob(
+        type_,
+        resource=resource,
+        priority=priority,
+        retry_policy=RetryPolicy(max_attempts=attempts),
+        partition=partition,
+        weight=weight,
     ),
     st.sampled_from(TYPES),
     st.sampled_from(["default", "gpu", "other"]),
     st.sampled_from([0, 0, 5]),
     st.sampled_from([0, 1, 3]),
+    st.sampled_from(["", "", "x", "y"]),
+    st.sampled_from([1, 1, 1, 2, 3]),
 )
 DELAYS = st.sampled_from([0, 0, 0, 5])
 
@@ -69,7 +87,10 @@ class StoreAgainstModel(RuleBasedStateMachine):
         super().__init__()
         self.clock = open_store.clock
         self.store = open_store.kept(POLICY)
-        self.model = QueueModel(ConcurrencyPolicy.parse(POLICY).limits())
+        self.slots = dict(SLOTS)
+        self.model = QueueModel(self._limits())
+        self.most: dict[str, int] = {}
+        """What each resource may hold, or held when its limit was lowered."""
         self.running: list[Claim] = []
         self.spent: list[Claim] = []
         self.workers = 0
@@ -78,6 +99,13 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def begin(self) -> None:
         for table in TABLES:
             change(self.store, f"DELETE FROM {table}")
+        self.store.write_sync(declare_limits, ConcurrencyPolicy.parse(POLICY).limits(), [PARTITIONED], by="w")
+        for name, slots in SLOTS.items():
+            self.store.write_sync(set_limit, name, {"slots": slots})
+
+    def _limits(self) -> Limits:
+        declared = ConcurrencyPolicy.parse(POLICY).limits().with_more([PARTITIONED])
+        return Limits(replace(limit, slots=self.slots.get(limit.name, limit.slots)) for limit in declared)
 
     # --- what happens -------------------------------------------------------------------------------------
 
@@ -181,6 +209,13 @@ class StoreAgainstModel(RuleBasedStateMachine):
         if any_queued:
             self.model.step(group_id)
 
+    @rule(name=st.sampled_from(sorted(SLOTS)), slots=st.integers(0, 4))
+    def set_a_limit(self, name: str, slots: int) -> None:
+        self.store.write_sync(set_limit, name, {"slots": slots})
+        self.slots[name] = slots
+        self.model.limits = self._limits()
+        self.model.throttles = {place: until for place, until in self.model.throttles.items() if place[0] != name}
+
     @rule(seconds=st.sampled_from([1, 5, 10, 40]))
     def let_time_pass(self, seconds: int) -> None:
         self.clock.advance(seconds)
@@ -201,12 +236,16 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def leases_are_the_runs_at_hand_and_within_limits(self) -> None:
-        found = rows(self.store, "SELECT id, job_id, resource FROM leases")
+        found = rows(self.store, "SELECT id, job_id, resource, weight FROM leases")
         assert {row[1] for row in found} == {job.id for job in self.model.jobs.values() if job.leased}
-        for resource, used in Counter(row[2] for row in found).items():
+        used: Counter[str] = Counter()
+        for _, _, resource, weight in found:
+            used[resource] += weight
+        for resource in ("default", "gpu", "other"):
             limit = self.model.limits.slots_of(resource)
             assert limit is not None
-            assert used <= limit
+            assert used[resource] <= max(limit, self.most.get(resource, 0))
+            self.most[resource] = used[resource]
         open_runs = rows(self.store, "SELECT id FROM job_runs WHERE status IS NULL")
         assert {row[0] for row in open_runs} == {row[0] for row in found}
 
@@ -225,7 +264,21 @@ class StoreAgainstModel(RuleBasedStateMachine):
         assert early == []
 
 
-@pytest.mark.rule("INV-004", "INV-006", "DEC-001", "DEC-007", "DEC-012", "CAP-01", "CAN-01", "LEASE-03")
+@pytest.mark.rule(
+    "INV-004",
+    "INV-006",
+    "DEC-001",
+    "DEC-007",
+    "DEC-012",
+    "CAP-01",
+    "CAN-01",
+    "LEASE-03",
+    "LIM-01",
+    "LIM-02",
+    "LIM-04",
+    "LIM-06",
+    "LIM-09",
+)
 def test_whatever_happens_the_store_says_what_the_model_says(open_store: OpenStore, campaign: str) -> None:
     run_state_machine_as_test(
         lambda: StoreAgainstModel(open_store),  # type: ignore[arg-type]

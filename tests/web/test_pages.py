@@ -168,6 +168,7 @@ def test_pages_with_nothing_on_them_say_what_to_do(browser: Browser, complaints:
         "/ui/webhooks": ("No subscriptions", f"curl {served.url}/api/webhooks"),
         "/ui/events": ("Events", "worker.started"),
         "/ui/workers": ("serve", "none"),
+        "/ui/limits": ("default", "each resource without a limit of its own"),
     }
     try:
         for path, words in hints.items():

@@ -76,6 +76,7 @@ def paths_of_everything(served: Served, name: str = "plain") -> list[str]:
         "/ui/webhooks/new",
         "/ui/events",
         "/ui/workers",
+        "/ui/limits",
         "/ui/settings",
     ]
 

@@ -30,7 +30,7 @@ def limits() -> None:
 @reaching
 def list_limits(backend: Backend, watch: float | None, as_json: bool) -> None:
     """List the limits in force with the slots in use and the jobs that wait."""
-    show_list(backend.list_limits, lambda page: [_table(page["items"])], as_json=as_json, watch=watch)
+    show_list(backend.list_limits, lambda page: [limits_table(page["items"])], as_json=as_json, watch=watch)
 
 
 @limits.command("set", epilog=example("holdbeat limits set gpu --slots 2", "holdbeat limits set api --rate 60/m"))
@@ -42,6 +42,14 @@ def list_limits(backend: Backend, watch: float | None, as_json: bool) -> None:
 @click.option("--rate", metavar="COUNT/TIME", help="How many may start in a time, e.g. 60/m or 5/10s.")
 @click.option("--burst", type=click.IntRange(0), help="How many more may start early.")
 @click.option("--per-partition/--whole", default=None, help="Count each partition by itself.")
+@click.option("--fair/--in-order", default=None, help="Let partitions of one priority take turns.")
+@click.option(
+    "--weight",
+    "weights",
+    multiple=True,
+    metavar="PARTITION=N",
+    help="Starts of a partition in its turn; may be repeated.",
+)
 @JSON
 @reaching
 def set_limit(
@@ -54,6 +62,8 @@ def set_limit(
     rate: str | None,
     burst: int | None,
     per_partition: bool | None,
+    fair: bool | None,
+    weights: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Set fields of the limit NAME; running workers obey at once."""
@@ -62,12 +72,17 @@ def set_limit(
         raise click.UsageError(
             f"There is no limit {shown(name)} yet: say what it covers with --resource, --type or --everything."
         )
-    changes = without_none({"resource": resource, "type": type_, "slots": slots, "per_partition": per_partition})
+    changes = without_none(
+        {"resource": resource, "type": type_, "slots": slots, "per_partition": per_partition, "fair": fair}
+    )
+    if weights:
+        before = known["weights"] if known is not None else None
+        changes["weights"] = {**(before or {}), **_weights(weights)}
     if rate is not None or burst is not None:
         changes["rate"] = _rate(rate, burst, known)
     if not changes:
-        raise click.UsageError("Say what to set: --slots, --rate, --burst or --per-partition.")
-    show(backend.set_limit(name, changes), lambda answer: [_table([answer])], as_json=as_json)
+        raise click.UsageError("Say what to set: --slots, --rate, --burst, --per-partition, --fair or --weight.")
+    show(backend.set_limit(name, changes), lambda answer: [limits_table([answer])], as_json=as_json)
 
 
 @limits.command("reset", epilog=example("holdbeat limits reset gpu"))
@@ -80,7 +95,18 @@ def reset_limit(backend: Backend, name: str, as_json: bool) -> None:
 
 
 def _after_reset(name: str, answer: Any) -> list[Any]:
-    return [_table(answer["items"])] if answer["items"] else [f"{shown(name)} is removed: nothing declares it."]
+    return [limits_table(answer["items"])] if answer["items"] else [f"{shown(name)} is removed: nothing declares it."]
+
+
+def _weights(words: tuple[str, ...]) -> dict[str, int]:
+    """Weights from `PARTITION=N`."""
+    weights = {}
+    for word in words:
+        partition, equals, number = word.rpartition("=")
+        if not equals or not number.isdigit():
+            raise click.UsageError(f"--weight {word!r} is no weight. Write it as PARTITION=3.")
+        weights[partition] = int(number)
+    return weights
 
 
 def _rate(text: str | None, burst: int | None, known: Any) -> dict[str, Any]:
@@ -97,7 +123,8 @@ def _rate(text: str | None, burst: int | None, known: Any) -> dict[str, Any]:
     return rate if burst is None else {**rate, "burst": burst}
 
 
-def _table(items: list[Any]) -> Any:
+def limits_table(items: list[Any]) -> Any:
+    """Limits with what they hold now."""
     return table(
         ("name", "covers", "slots", "used", "rate", "waiting", "next start", "by"),
         [

@@ -159,13 +159,22 @@ class LocalBackend:
 
     # --- what needs more than the store -------------------------------------------------------------------
 
-    def direct(self, type: str, params: Mapping[str, Any] | None = None, *, wait_s: float | None = None) -> Any:
+    def direct(
+        self,
+        type: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        wait_s: float | None = None,
+        preempt: bool = False,
+    ) -> Any:
         """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
         import asyncio
 
         from holdbeat.cli.local_direct import run_direct_locally
 
-        request = run_direct_locally(self.store, self.settings, self.context, type, dict(params or {}), wait_s)
+        request = run_direct_locally(
+            self.store, self.settings, self.context, type, dict(params or {}), wait_s, preempt=preempt
+        )
         return asyncio.run(request)
 
     def slot(self, resource: str, *, ttl_s: float = 60, wait_s: float | None = None) -> SlotLoan:

@@ -31,6 +31,8 @@ async def run_direct_locally(
     type_: str,
     params: dict[str, Any],
     wait_s: float | None,
+    *,
+    preempt: bool = False,
 ) -> dict[str, Any]:
     """Runs the type in the next free slot of some worker and answers as the API does."""
     owner = IdSource().new(store.clock.now())
@@ -51,7 +53,7 @@ async def run_direct_locally(
 
         staying = asyncio.create_task(stay_known())
         try:
-            return await run_direct(handler, context, type_, params, wait_s)
+            return await run_direct(handler, context, type_, params, wait_s, preempt)
         finally:
             staying.cancel()
             with contextlib.suppress(asyncio.CancelledError, HoldbeatError):

@@ -30,6 +30,8 @@ def _add_lists(group: click.Group, noun: str, kind: Kind) -> None:
     @group.command("list", epilog=example(f"holdbeat {plural} list --paused"), help=f"List {plural}, newest first.")
     @click.option("--enabled/--disabled", default=None, help="Only those that are.")
     @click.option("--paused/--not-paused", default=None, help="Only those that are.")
+    @click.option("--failing/--not-failing", default=None, help="Only those whose last runs failed, or did not.")
+    @click.option("--find", "q", metavar="TEXT", help="Only those with this in name, type, label, id or URL.")
     @LIMIT
     @CURSOR
     @WATCH

@@ -42,6 +42,9 @@ from holdbeat.cli.waiting import ticking, wait_in_sight
 )
 @click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated.")
 @click.option("--title", help="One line that lists show instead of its params.")
+@click.option("--partition", help="By which limits may count it, e.g. a customer.")
+@click.option("--weight", type=click.IntRange(1, 1000), help="How many slots of its resource it takes.")
+@click.option("--preempt", is_flag=True, default=None, help="May interrupt a preemptible job of lower priority.")
 @click.option("--webhook-url", help="Tell this address how it ends.")
 @click.option(
     "--after", "upstreams", multiple=True, metavar="[NAME=]JOB",
@@ -128,10 +131,17 @@ def _type_and_words(words: tuple[str, ...], template: str | None) -> tuple[tuple
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object; KEY=VALUE goes over them.")
 @click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this for a slot.")
+@click.option("--preempt", is_flag=True, help="May interrupt a preemptible job if no slot is free.")
 @JSON
 @reaching
 def direct(
-    backend: Backend, type_: str, words: tuple[str, ...], source: str | None, wait_s: float | None, as_json: bool
+    backend: Backend,
+    type_: str,
+    words: tuple[str, ...],
+    source: str | None,
+    wait_s: float | None,
+    preempt: bool,
+    as_json: bool,
 ) -> None:
     """Run a job TYPE in the next free slot, ahead of the queue, and print its result."""
     with ticking(f"{shown(type_)} waits for a slot, or runs"):
@@ -139,7 +149,7 @@ def direct(
             backend,
             words,
             {"type": type_, "params": params_of(words, source)},
-            lambda request: backend.direct(type_, request["params"], wait_s=wait_s),
+            lambda request: backend.direct(type_, request["params"], wait_s=wait_s, preempt=preempt),
         )
     if as_json:
         print_json(answer)

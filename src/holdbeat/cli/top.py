@@ -13,6 +13,7 @@ import click
 
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.job_tables import queue_table, running_table
+from holdbeat.cli.limits import limits_table
 from holdbeat.cli.options import JSON, example, reaching
 from holdbeat.cli.output import Drawn, console, print_json, rich_form, say
 from holdbeat.cli.reservations import reservations_table
@@ -64,6 +65,7 @@ def _look(backend: Backend) -> dict[str, Any]:
         "direct": backend.list_reservations(status="ACTIVE", limit=DIRECT_SHOWN)["items"],
         "workers": backend.workers()["items"],
         "schedules": _next(backend),
+        "limits": backend.list_limits()["items"],
     }
 
 
@@ -87,14 +89,23 @@ def _sections(look: dict[str, Any]) -> list[tuple[str, list[Drawn], int]]:
     # Most of the time there is no direct request, and then no line is spent on them.
     direct = look["direct"]
     direct_section = [("DIRECT REQUESTS", [reservations_table(direct)], len(direct))] if direct else []
+    # Limits by resource alone stand among the slots already.
+    limits = [limit for limit in look["limits"] if _is_told(limit)]
+    limit_section = [("LIMITS", [limits_table(limits)], len(limits))] if limits else []
     return [
         ("SLOTS", [resources_table(dict(slots))], len(slots)),
+        *limit_section,
         ("RUNNING", [running_table(look["running"])], stats["jobs"].get("RUNNING", 0)),
         ("QUEUE", queue_table(look["queue"]), stats["jobs"].get("QUEUED", 0)),
         *direct_section,
         ("WORKERS", [workers_table(look["workers"])], len(look["workers"])),
         ("NEXT RUNS", [schedules_table(look["schedules"])], stats["schedules"]),
     ]
+
+
+def _is_told(limit: Any) -> bool:
+    """Whether a limit says more than how many slots a resource has."""
+    return bool(limit["type"] or limit["rate"] or limit["per_partition"] or limit["throttled"] or not limit["resource"])
 
 
 def _parts(look: dict[str, Any], url: str) -> list[Drawn]:

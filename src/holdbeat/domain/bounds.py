@@ -27,6 +27,13 @@ def check_number(value: Any, field: str, low: float, high: float) -> float:
     return value if isinstance(value, int) else float(value)
 
 
+def check_flag(value: Any, field: str) -> bool:
+    """A truth value, and nothing that only counts as one."""
+    if not isinstance(value, bool):
+        raise Invalid(f"{field} must be true or false.", code="invalid_flag", field=field)
+    return value
+
+
 def check_whole_number(value: Any, field: str, low: int, high: int) -> int:
     """An integer between two bounds, both allowed."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:

@@ -22,6 +22,8 @@ class Usage(NamedTuple):
     type: str
     amount: int
     partition: str = ""
+    weight: int | None = None
+    """The slots of the resource that they take together; None: one each."""
 
 
 class Place(NamedTuple):
@@ -29,6 +31,11 @@ class Place(NamedTuple):
 
     key: str
     partition: str = ""
+
+
+def needed(pool: Pool, weight: int) -> int:
+    """The slots of a pool that such work takes: what it weighs counts where the limit is by resource."""
+    return weight if pool.limit.resource is not None else 1
 
 
 def place_of(pool: Pool, partition: str) -> Place:
@@ -62,14 +69,17 @@ class Capacity:
         """The rates of those places."""
         self._throttles: dict[Throttle, float] = {}
         self._queue_turns: set[str] = set()
+        self._kept: set[Place] = set()
+        """Where slots are kept for a heavy job."""
         for counter, usages in ((self._used, leases), (self._waiting, waiting_reservations)):
-            for resource, type_, amount, partition in usages:
-                for place in self.places(resource, type_, partition):
-                    counter[place] += amount
+            for resource, type_, amount, partition, weight in usages:
+                for pool in limits.covering(resource, type_):
+                    by_weight = weight is not None and pool.limit.resource is not None
+                    counter[place_of(pool, partition)] += int(weight or 0) if by_weight else amount
 
-    def places(self, resource: str, type_: str, partition: str = "") -> list[Place]:
-        """Where work of this kind is counted."""
-        return [place_of(pool, partition) for pool in self._limits.covering(resource, type_)]
+    def demand(self, resource: str, type_: str, partition: str = "", weight: int = 1) -> dict[Place, int]:
+        """Where work of this kind is counted, and for how many slots."""
+        return {place_of(pool, partition): needed(pool, weight) for pool in self._limits.covering(resource, type_)}
 
     def learn_rates(self, due: Mapping[Place, float]) -> None:
         """Takes in the instants that rates go by; a place without one has not started anything lately."""
@@ -101,9 +111,9 @@ class Capacity:
         return self._used[place_of(pool, partition)]
 
     def free_behind(
-        self, resource: str, type_: str, ahead: Mapping[Place, int], partition: str | None = ""
+        self, resource: str, type_: str, ahead: Mapping[Place, int], partition: str | None = "", weight: int = 1
     ) -> int | None:
-        """How many could start when those ahead have; None without limit, never negative.
+        """How many of this weight could start when those ahead have; None without limit, never negative.
 
         A lowered limit may have less than nothing: that is nothing. With None as the partition, limits that count by
         partition are left out.
@@ -116,11 +126,13 @@ class Capacity:
             if partition is None and limit.per_partition:
                 continue
             place = place_of(pool, partition or "")
+            if self._kept and place in self._kept:
+                return 0
             before = ahead.get(place, 0)
             is_turn = pool.key in self._queue_turns and ahead is self._waiting
             if limit.slots is not None:
                 left = limit.slots - self._used[place]
-                left = _left(left, before, is_turn)
+                left = _left(left, before, is_turn) // needed(pool, weight)
                 free = left if free is None else min(free, left)
             if limit.rate is not None:
                 left = permitted(limit.rate, self._due.get(place), self._now) - self._started[place]
@@ -132,29 +144,42 @@ class Capacity:
         """How many pieces of work of this kind could start; None without limit."""
         return self.free_behind(resource, type_, {}, partition)
 
-    def free_for_jobs(self, resource: str, type_: str, partition: str | None = "") -> int | None:
+    def free_for_jobs(self, resource: str, type_: str, partition: str | None = "", weight: int = 1) -> int | None:
         """The same, without what waiting direct requests have a claim on."""
-        return self.free_behind(resource, type_, self._waiting, partition)
+        return self.free_behind(resource, type_, self._waiting, partition, weight)
+
+    def keep_for(self, resource: str, type_: str, partition: str, weight: int) -> None:
+        """Lets nothing else start where a heavy job at the head waits for slots, if it can ever have as many (LIM-09).
+
+        Otherwise light jobs would pass it for ever.
+        """
+        pools = self._limits.covering(resource, type_)
+        if all(pool.limit.slots is None or pool.limit.slots >= needed(pool, weight) for pool in pools):
+            self._kept.update(
+                place_of(pool, partition)
+                for pool in pools
+                if pool.limit.slots is not None
+                and pool.limit.slots - self._used[place_of(pool, partition)] < needed(pool, weight)
+            )
 
     def give_queue_turns(self, keys: Iterable[str]) -> None:
         """Jobs may have one slot of these pools each that direct requests wait for."""
         self._queue_turns = set(keys)
 
-    def take(self, resource: str, type_: str, partition: str = "", count: int = 1) -> None:
+    def take(self, resource: str, type_: str, partition: str = "", count: int = 1, weight: int = 1) -> None:
         for pool in self._limits.covering(resource, type_):
             place = place_of(pool, partition)
-            self._used[place] += count
+            self._used[place] += count * needed(pool, weight)
             if self._queue_turns:
                 self._queue_turns.discard(pool.key)
             if pool.limit.rate is not None:
                 self._started[place] += count
                 self._rates[place] = pool.limit.rate
 
-    def grant(self, resource: str, type_: str, partition: str = "") -> None:
+    def grant(self, resource: str, type_: str, partition: str = "", weight: int = 1) -> None:
         """A waiting direct request got its slot."""
-        self.take(resource, type_, partition)
-        for place in self.places(resource, type_, partition):
-            self._waiting[place] -= 1
+        self.take(resource, type_, partition, weight=weight)
+        self._waiting.subtract(self.demand(resource, type_, partition, weight))
 
     def next_start(self, resource: str, type_: str, partition: str | None = "") -> float | None:
         """When rates and throttles permit the next start, if that lies ahead."""
@@ -185,16 +210,24 @@ class Capacity:
             for place, rate in self._rates.items()
         ]
 
-    def fullest(self, resource: str, type_: str, partition: str = "") -> Pool | None:
-        """The pool that has the fewest free slots for such work; None without limit."""
+    def fullest(self, resource: str, type_: str, partition: str = "", weight: int = 1) -> Pool | None:
+        """The pool that has the fewest slots left for such work; None without limit."""
         pools = [pool for pool in self._limits.covering(resource, type_) if pool.limit.slots is not None]
-        return min(
-            pools,
-            key=lambda pool: ((pool.limit.slots or 0) - self.used(pool, partition), pool.key),
-            default=None,
-        )
+        return min(pools, key=lambda pool: (self._spare(pool, partition, weight), pool.key), default=None)
 
-    def is_full(self, resource: str, type_: str, partition: str = "") -> bool:
+    def is_full(self, resource: str, type_: str, partition: str = "", weight: int = 1) -> bool:
         """Whether slots are lacking, whatever rates say."""
-        pool = self.fullest(resource, type_, partition)
-        return pool is not None and self.used(pool, partition) >= (pool.limit.slots or 0)
+        pool = self.fullest(resource, type_, partition, weight)
+        return pool is not None and self._spare(pool, partition, weight) < 0
+
+    def spare_slots(self, resource: str, type_: str, partition: str = "") -> dict[Place, int]:
+        """The slots that are free where such work is counted; less than none where a limit was lowered."""
+        return {
+            place_of(pool, partition): pool.limit.slots - self.used(pool, partition)
+            for pool in self._limits.covering(resource, type_)
+            if pool.limit.slots is not None
+        }
+
+    def _spare(self, pool: Pool, partition: str, weight: int) -> int:
+        """What would be left if such work started."""
+        return (pool.limit.slots or 0) - self.used(pool, partition) - needed(pool, weight)

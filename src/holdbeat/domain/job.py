@@ -119,6 +119,9 @@ class RetryPolicy:
 DEFAULT_RETRY_POLICY = RetryPolicy()
 DEFAULT_CANCEL_GRACE_S = 10.0
 DEFAULT_RESOURCE = "default"
+HEAVIEST = 1000
+"""A job takes at most so many slots."""
+PREEMPTIBLE, PREEMPTS = 1, 2
 
 
 @dataclass(slots=True)
@@ -174,6 +177,12 @@ class Job:
     unique_while: str | None = None
     expires_at: datetime | None = None
     """If it has not started by then, it is skipped."""
+    weight: int = 1
+    """How many slots of its resource it takes."""
+    affinity: str = ""
+    """What a worker keeps loaded for such jobs, such as a model; empty if nothing."""
+    preemption: int = 0
+    """The sum of PREEMPTIBLE, if it may be interrupted for others, and PREEMPTS, if others may be for it."""
     worker_id: str | None = None
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
@@ -183,6 +192,16 @@ class Job:
     progress: dict[str, Any] | None = None
     after: tuple[Edge, ...] = ()
     """What its chain depends on."""
+
+    @property
+    def preempts(self) -> bool:
+        """Whether preemptible work may be interrupted so that it gets a slot."""
+        return bool(self.preemption & PREEMPTS)
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether it may be interrupted, and tried again, for work that preempts."""
+        return bool(self.preemption & PREEMPTIBLE)
 
     @property
     def chain_id(self) -> str:
@@ -248,3 +267,6 @@ class NewJob:
     """Its name for the jobs after it in the same batch."""
     actor: str | None = None
     """Who asked for it, for the Event that records it."""
+    weight: int = 1
+    affinity: str = ""
+    preemption: int = 0

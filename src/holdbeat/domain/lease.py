@@ -34,6 +34,13 @@ class Lease:
     reservation_id: str | None = None
     number: int | None = None
     """That of its slot within the resource, from 0; None where nothing limits the slots of the resource."""
+    numbers: tuple[int, ...] = ()
+    """Those of all its slots, if it weighs more than one."""
+
+    @property
+    def slot_numbers(self) -> tuple[int, ...]:
+        """The numbers of all its slots within the resource; none where nothing limits them."""
+        return self.numbers or (() if self.number is None else (self.number,))
 
 
 @dataclass(frozen=True, slots=True)

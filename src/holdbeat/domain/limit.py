@@ -18,7 +18,9 @@ EACH = "*"
 """As a limit's resource or type: every one that no other limit lists, each with slots of its own."""
 SLOTS_MAX = 1_000_000
 NAME_MAX = 200
-FIELDS = ("resource", "type", "slots", "rate", "per_partition", "fair")
+FIELDS = ("resource", "type", "slots", "rate", "per_partition", "fair", "weights")
+WEIGHT_MAX = 1000
+WEIGHTS_MAX = 10_000
 
 
 class Origin(StrEnum):
@@ -37,6 +39,8 @@ class Limit:
     rate: Rate | None = None
     per_partition: bool = False
     fair: bool = False
+    weights: Mapping[str, int] | None = field(default=None, hash=False)
+    """How many starts a partition has in its turn, if not one."""
     origin: Origin = field(default=Origin.SETTINGS, compare=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -48,6 +52,7 @@ class Limit:
             "rate": None if self.rate is None else self.rate.as_dict(),
             "per_partition": self.per_partition,
             "fair": self.fair,
+            "weights": None if self.weights is None else dict(self.weights),
         }
 
     def words(self) -> str:
@@ -101,8 +106,19 @@ def limit_of(name: str, values: Mapping[str, Any], origin: Origin = Origin.SETTI
         _rate_of(name, values.get("rate")),
         bool(values.get("per_partition")),
         bool(values.get("fair")),
+        _weights_of(name, values.get("weights")),
         origin,
     )
+
+
+def _weights_of(name: str, value: Any) -> dict[str, int] | None:
+    if not value:
+        return None
+    if not isinstance(value, Mapping) or len(value) > WEIGHTS_MAX or not all(isinstance(key, str) for key in value):
+        raise _refused(name, f"weights is an object of at most {WEIGHTS_MAX} partitions and their weights", "weights")
+    for partition, weight in value.items():
+        _check_whole(name, f"weights.{partition}", weight, 1, WEIGHT_MAX)
+    return dict(value)
 
 
 def _rate_of(name: str, value: Any) -> Rate | None:
@@ -189,6 +205,15 @@ class Limits:
     def is_partitioned(self, resource: str, type_: str) -> bool:
         """Whether a limit counts such work by partition, or lets partitions take turns."""
         return any(pool.limit.per_partition or pool.limit.fair for pool in self.covering(resource, type_))
+
+    def heaviest(self, resource: str, type_: str) -> int:
+        """What such work may weigh to have room ever."""
+        slots = [
+            pool.limit.slots
+            for pool in self.covering(resource, type_)
+            if pool.limit.slots is not None and pool.limit.resource is not None
+        ]
+        return min(slots, default=SLOTS_MAX)
 
     def own_slots_of(self, resource: str) -> int | None:
         """The slots of the limit that is by this resource alone, or by each resource; None if there is none."""

@@ -57,6 +57,9 @@ class Reservation:
     fence: int | None = None
     cancel_requested_at: datetime | None = None
     partition: str = ""
+    weight: int = 1
+    preempts: bool = False
+    """Whether work that agreed to it may be interrupted so that this gets a slot."""
     kind: ReservationKind = ReservationKind.DIRECT
     title: str = ""
     client: str | None = None

@@ -45,15 +45,24 @@ class RetryController:
 
     @staticmethod
     def decide(
-        job: Job, kind: ErrorKind, counted_failures: int, now: datetime, retry_after_s: float | None = None
+        job: Job,
+        kind: ErrorKind,
+        counted_failures: int,
+        now: datetime,
+        retry_after_s: float | None = None,
+        *,
+        is_preempted: bool = False,
     ) -> RetryVerdict:
         """`counted_failures` are those of the whole chain back to its root, this one included if it counts.
 
-        `retry_after_s` is what a run that was throttled was told to wait.
+        `retry_after_s` is what a run that was throttled was told to wait. One that was preempted agreed to that, and
+        goes on whatever its policy says.
         """
         policy = job.retry_policy
         if kind in NEVER_RETRIED_KINDS:
             return RetryVerdict(False, None, f"a run that was {kind} is not retried")
+        if is_preempted:
+            return RetryVerdict(True, None, "interrupted for work of a higher priority: tried again, not counted")
         if policy.max_attempts == 0:
             return RetryVerdict(False, None, "max_attempts is 0")
         if kind is ErrorKind.THROTTLED:
@@ -100,6 +109,9 @@ def automatic_retry(job: Job, not_before: datetime | None) -> NewJob:
         trace=job.trace,
         partition=job.partition,
         title=job.title,
+        weight=job.weight,
+        affinity=job.affinity,
+        preemption=job.preemption,
         root_id=job.chain_id,
         on_upstream=job.on_upstream,
         is_awaited=job.is_awaited,

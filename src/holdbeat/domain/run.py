@@ -81,6 +81,8 @@ class Outcome:
     artifacts: dict[str, Any] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     """What the handler waits for, if it goes on in the next job of its chain."""
+    is_preempted: bool = False
+    """Whether it was interrupted for work of a higher priority: then it is tried again in any case."""
     retry_after_s: float | None = None
     """For how long who was called wants no other call, if the error kind is `throttled`."""
 

@@ -17,6 +17,7 @@ from holdbeat.domain.bounds import (
     LAST_INSTANT,
     YEAR_S,
     check_duration_s,
+    check_flag,
     check_instant,
     check_line,
     check_number,
@@ -29,6 +30,9 @@ from holdbeat.domain.job import (
     DEFAULT_CANCEL_GRACE_S,
     DEFAULT_RESOURCE,
     DEFAULT_RETRY_POLICY,
+    HEAVIEST,
+    PREEMPTIBLE,
+    PREEMPTS,
     Hold,
     NewJob,
     RetryPolicy,
@@ -168,9 +172,11 @@ _READERS: dict[str, Any] = {
     "max_wait_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
     "expires_at": check_instant,
     "expires_in_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
+    "weight": lambda value, field: check_whole_number(value, field, 1, HEAVIEST),
+    "preempt": check_flag,
 }
 _OF_KEYS = ("unique_while", "on_duplicate", "max_wait_s")
-_MERGED = frozenset({"priority", "resource", "timeout_s", "webhook_url", "labels"})
+_MERGED = frozenset({"priority", "resource", "timeout_s", "webhook_url", "labels", "weight"})
 
 
 # --- the request ------------------------------------------------------------------------------------------
@@ -351,7 +357,11 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
         hold=Hold.BLOCKED if after else submission.hold,
         trace=submission.trace,
         actor=submission.actor,
-        partition=_partition(submission, params, below),
+        partition=_by_param("partition", submission, params, below),
+        weight=chosen.get("weight", 1),
+        affinity=_by_param("affinity", submission, params, below),
+        preemption=PREEMPTIBLE * any(layer.get("preemptible") for layer in below)
+        + PREEMPTS * bool(submission.own.get("preempt")),
         on_upstream=submission.own.get("on_upstream", OnUpstream.CANCEL) if after else None,
         unique_key=submission.own.get("unique_key"),
         unique_while=submission.own.get("unique_while", UniqueWhile.UNFINISHED)
@@ -365,17 +375,14 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
     )
 
 
-def _partition(submission: Submission, params: Mapping[str, Any], below: Sequence[Layer]) -> str:
-    """What the submission says, or the value of the param that its type names, of a URL the host.
-
-    Empty for a param that is not given.
-    """
-    own: str | None = submission.own.get("partition")
+def _by_param(what: str, submission: Submission, params: Mapping[str, Any], below: Sequence[Layer]) -> str:
+    """What the submission says, or the value of the param that its type names, of a URL the host; empty without one."""
+    own: str | None = submission.own.get(what)
     if own is not None:
         return own
     name = None
     for layer in below:
-        name = name or layer.get("partition_by")
+        name = name or layer.get(f"{what}_by")
     value = None if not name else params.get(name)
     if value is None:
         return ""
@@ -385,7 +392,7 @@ def _partition(submission: Submission, params: Mapping[str, Any], below: Sequenc
     if isinstance(value, bool | int | str):
         return str(value)[:LONGEST_NAME]
     raise Invalid(
-        f"The param {name} names the partition of this job, so it must be a text or a whole number.",
-        code="invalid_partition",
+        f"The param {name} names the {what} of this job, so it must be a text or a whole number.",
+        code=f"invalid_{what}",
         field=f"params.{name}",
     )

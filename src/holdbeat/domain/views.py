@@ -107,6 +107,10 @@ def job_json(job: Job) -> dict[str, Any]:
         "manual_retries": list(job.manual_retries),
         "progress": job.progress,
         "partition": job.partition or None,
+        "weight": job.weight,
+        "affinity": job.affinity or None,
+        "preempt": job.preempts,
+        "preemptible": job.preemptible,
     }
 
 

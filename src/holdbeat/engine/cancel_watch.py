@@ -1,4 +1,4 @@
-"""CancelWatch: tells handlers of cancellations within a second, wherever they were asked for (CAN-02)."""
+"""CancelWatch: tells handlers of cancellations and preemptions within a second, wherever they come from (CAN-02)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.service import Service
 from holdbeat.handlers.stop import StopReason
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.running.preemption import preempted_leases
 from holdbeat.store.running.workers import signals
 from holdbeat.store.topics import Topic
+from holdbeat.store.transaction import Transaction
 
 POLL_S = 0.8
 
@@ -30,7 +32,13 @@ class CancelWatch(Service):
     async def step(self) -> list[str]:
         if not self._dispatcher.running:
             return []
-        told = await self.store.read(signals, self._worker_id)
+        told, preempted = await self.store.read(_told, self._worker_id)
         for lease_id in told:
             self._dispatcher.running.tell(lease_id, StopReason.CANCELLED)
-        return list(told)
+        for lease_id in preempted:
+            self._dispatcher.running.tell(lease_id, StopReason.PREEMPTED)
+        return [*told, *preempted]
+
+
+def _told(tx: Transaction, worker_id: str) -> tuple[dict[str, str], list[str]]:
+    return signals(tx, worker_id), preempted_leases(tx, worker_id)

@@ -124,7 +124,13 @@ class DirectExecutionHandler(Service):
             await self._pay()
 
     async def request(
-        self, type_: str, params: dict[str, Any], wait_s: float | None = None, client: str | None = None
+        self,
+        type_: str,
+        params: dict[str, Any],
+        wait_s: float | None = None,
+        client: str | None = None,
+        *,
+        preempt: bool = False,
     ) -> DirectResult:
         """Runs `type_` in the next free slot and returns how it went.
 
@@ -133,7 +139,7 @@ class DirectExecutionHandler(Service):
         """
         self._check_open()
         assert self._owner is not None
-        work = await self.store.read(prepare, Submission.read({"type": type_, "params": params}))
+        work = await self.store.read(prepare, Submission.read({"type": type_, "params": params, "preempt": preempt}))
         if not await self.store.read(has_live_worker_for, work.type, work.resource):
             raise Unavailable(
                 f"No worker that can run {work.type} on the resource {work.resource} is alive. Start one with "

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdbeat.domain.affinity import DEFAULT_AFFINITY_TERMS, Affinity, AffinityTerms, followed
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused, Unavailable
 from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
@@ -62,12 +63,14 @@ class Dispatcher:
         worker: Worker,
         executor: Executor,
         terms: LeaseTerms,
+        affinity_terms: AffinityTerms = DEFAULT_AFFINITY_TERMS,
         *,
         on_stale: Callable[[Settlement], None] = lambda settlement: None,
         on_refused: Callable[[StoreRefused], None] = lambda error: None,
         recorder: Recorder = SILENT,
     ) -> None:
         self._store = store
+        self._affinity: tuple[dict[str, Affinity], AffinityTerms] = ({}, affinity_terms)
         self._worker = worker
         self._executor = executor
         self._terms = terms
@@ -228,10 +231,9 @@ class Dispatcher:
         free = self.slots.take_all()
         self._may_have_work = False
         worker = self._worker
-        return self._send(
-            results,
-            Vacancy(worker.id, free.ordinary, free.http, worker.types, worker.resources, self._terms, self.slots.uses),
-        )
+        known = self._terms, self.slots.uses, *self._affinity
+        vacancy = Vacancy(worker.id, free.ordinary, free.http, worker.types, worker.resources, *known)
+        return self._send(results, vacancy)
 
     def _send(self, results: list[EndedRun], vacancy: Vacancy | None) -> _Begun:
         """Hands a turn to the store at once: it commits while the handlers that are ready here run."""
@@ -268,6 +270,7 @@ class Dispatcher:
         self._free_slots(begun, result.claims)
         if begun.vacancy is not None:
             self._set_alarm(result.next_ready_at)
+        self._affinity = (followed(self._affinity[0], result.claims).now, self._affinity[1])
         # First the next turn, then the handlers: the store commits while they run.
         self._pump()
         self._begin(result.claims, begun.at)

@@ -76,7 +76,7 @@ class Executor:
             run_id=lease.id,
             type=work.type,
             fence=lease.fence,
-            slot=lease.number,
+            slots=lease.slot_numbers,
             reports=reports,
             stop=stop,
             job=job,

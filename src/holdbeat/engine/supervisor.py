@@ -27,6 +27,7 @@ from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.heartbeat import Heartbeat
 from holdbeat.engine.log_watch import LogWatch
+from holdbeat.engine.preemption_watch import PreemptionWatch
 from holdbeat.engine.report_flush import ReportFlush
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
@@ -91,7 +92,9 @@ class Supervisor:
         self.reports = RunReports(store, artifact_folder(store, settings))
         handlers = {name: make_handler(job_type) for job_type in job_types for name in job_type.names}
         executor = Executor(handlers, self.reports, store.clock, on_overdue=self._overdue, suspend_s=settings.suspend_s)
-        self.dispatcher = Dispatcher(store, self.worker, executor, terms, on_refused=self._refused, recorder=recorder)
+        self.dispatcher = Dispatcher(
+            store, self.worker, executor, terms, settings.affinity_terms, on_refused=self._refused, recorder=recorder
+        )
         self.heartbeat = Heartbeat(
             store,
             self.worker.id,
@@ -129,8 +132,9 @@ class Supervisor:
             ReportFlush(self.reports),
             Retention(self.store, self.settings.retention_days, folder),
             LogWatch(self.store),
-            SchemaWatch(self.store),
             StarvationWatch(self.store, self.settings.starved_s),
+            PreemptionWatch(self.store),
+            SchemaWatch(self.store),
         ]
 
     # --- start -------------------------------------------------------------------------------------------
@@ -324,6 +328,9 @@ def announcement(job_type: JobType) -> AnnouncedType:
         "labels": job_type.labels,
         "webhook_url": job_type.webhook_url,
         "partition_by": job_type.partition,
+        "weight": job_type.weight,
+        "affinity_by": job_type.affinity,
+        "preemptible": job_type.preemptible,
         "title": job_type.title,
         "retry_policy": job_type.retry_policy.as_dict() if job_type.retry_policy else None,
     }

@@ -10,7 +10,7 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -125,7 +125,7 @@ class Context(StepCalls, WaitCalls):
         run_id: str,
         type: str,
         fence: int,
-        slot: int | None = None,
+        slots: Sequence[int] = (),
         reports: Reports,
         stop: StopSignal,
         job: Job | None = None,
@@ -144,7 +144,9 @@ class Context(StepCalls, WaitCalls):
         """The name of the job type."""
         self.fence = fence
         """Grows with every claim in the store. Send it with your writes: their receiver can refuse smaller ones."""
-        self.slot = slot
+        self.slots = tuple(slots)
+        """The numbers of all its slots: as many as the job weighs."""
+        self.slot = self.slots[0] if self.slots else None
         """The number of the slot within the resource, from 0, unique among those who hold one now; None where nothing
         limits the slots of the resource."""
         self.attempt = job.attempt if job is not None else 0

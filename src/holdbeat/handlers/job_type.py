@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S, DEFAULT_RESOURCE, RetryPolicy
+from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S, DEFAULT_RESOURCE, HEAVIEST, RetryPolicy
 from holdbeat.domain.params import check_json, check_labels, storable_text
 from holdbeat.domain.schema import Schema, validate
 from holdbeat.domain.submission import check_priority, check_resource, check_webhook_url
@@ -94,6 +94,12 @@ class JobType:
     webhook_url: str | None = None
     partition: str | None = None
     """The param whose value is the partition of each job."""
+    weight: int = 1
+    """How many slots of its resource each job takes."""
+    affinity: str | None = None
+    """The param whose value a worker keeps something loaded for, such as a model."""
+    preemptible: bool = False
+    """Whether a job may be interrupted, and tried again, for one that was submitted to preempt."""
     title: str | None = None
     """The pattern of its jobs' titles, such as `Story: {prompt}`."""
     description: str = ""
@@ -125,6 +131,9 @@ class JobType:
         webhook_url: str | None = None,
         partition: str | None = None,
         title: str | None = None,
+        weight: int = 1,
+        affinity: str | None = None,
+        preemptible: bool = False,
     ) -> JobType:
         """Makes a job type of a function; `cancel_grace=None` means that it is never killed.
 
@@ -139,7 +148,7 @@ class JobType:
             raise Invalid("timeout must be longer than 0.", code="bad_job_type", field="timeout")
         called = bare if inspect.isroutine(bare) else getattr(bare, "__call__", bare)  # noqa: B004
         parameters = _parameters(function, called, name)
-        _check_partition(partition, parameters, name)
+        _check_params_named(parameters, name, partition=partition, affinity=affinity)
         return JobType(
             name=name,
             function=function,
@@ -155,6 +164,9 @@ class JobType:
             labels=check_labels(dict(labels or {})),
             webhook_url=None if webhook_url is None else check_webhook_url(webhook_url),
             partition=partition,
+            weight=check_whole_number(weight, "weight", 1, HEAVIEST),
+            affinity=affinity,
+            preemptible=preemptible,
             title=None
             if title is None
             else check_pattern(title, parameters.shapes, takes_others=parameters.other_shape is not None),
@@ -274,13 +286,14 @@ def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parame
     return _Parameters(whole, shapes, others, context_name)
 
 
-def _check_partition(partition: str | None, parameters: _Parameters, name: str) -> None:
-    if partition is not None and partition not in parameters.shapes:
-        raise Invalid(
-            f"Job type {name} has no param {partition} that could name the partition of a job.",
-            code="bad_job_type",
-            field="partition",
-        )
+def _check_params_named(parameters: _Parameters, name: str, **named: str | None) -> None:
+    for what, param in named.items():
+        if param is not None and param not in parameters.shapes:
+            raise Invalid(
+                f"Job type {name} has no param {param} that could name the {what} of a job.",
+                code="bad_job_type",
+                field=what,
+            )
 
 
 def _context_parameter(signature: inspect.Signature, raw: Mapping[str, Any]) -> str | None:

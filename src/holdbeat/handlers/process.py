@@ -116,7 +116,7 @@ class ProcessHandler:
             "job": None if ctx.job is None else job_message(ctx.job),
             "run_id": ctx.run_id,
             "fence": ctx.fence,
-            "slot": ctx.slot,
+            "slots": ctx.slots,
             "suspend_s": ctx.suspend_s,
             "deadline": None if ctx.deadline is None else ctx.deadline.isoformat(),
             "remaining_s": ctx.remaining_s,

@@ -81,7 +81,7 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
         run_id=init["run_id"],
         type=init["type"],
         fence=init["fence"],
-        slot=init["slot"],
+        slots=init["slots"],
         reports=pipe,
         stop=stopper.stop,
         job=None if init["job"] is None else job_of(init["job"]),

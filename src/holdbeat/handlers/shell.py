@@ -142,6 +142,7 @@ def _environment(ctx: Context) -> dict[str, str]:
     env["HOLDBEAT_FENCE"] = str(ctx.fence)
     if ctx.slot is not None:
         env["HOLDBEAT_SLOT"] = str(ctx.slot)
+        env["HOLDBEAT_SLOTS"] = ",".join(map(str, ctx.slots))
     env["HOLDBEAT_ATTEMPT"] = str(ctx.attempt)
     if ctx.job is not None:
         env["HOLDBEAT_JOB_ID"] = ctx.job.id

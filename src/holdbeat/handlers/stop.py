@@ -22,16 +22,18 @@ class StopReason(StrEnum):
     TIMEOUT = "timeout"
     INTERRUPTED = "interrupted"
     LOST = "lost"
+    PREEMPTED = "preempted"
 
     @property
     def error_kind(self) -> ErrorKind:
-        return ErrorKind(self.value)
+        return ErrorKind.INTERRUPTED if self is StopReason.PREEMPTED else ErrorKind(self.value)
 
 
 _SENTENCES = {
     StopReason.CANCELLED: "Cancelled while running",
     StopReason.TIMEOUT: "Ran beyond its timeout",
     StopReason.INTERRUPTED: "Interrupted by a shutdown",
+    StopReason.PREEMPTED: "Interrupted for work of a higher priority",
     StopReason.LOST: "Stopped because its lease was lost",
 }
 
@@ -138,7 +140,9 @@ class StopSignal:
             sentence = f"{sentence}." if has_obeyed else f"{sentence}; it ended with: {outcome.error}"
         else:
             sentence = f"{sentence}; what it returned afterwards does not count."
-        return Outcome.failed(reason.error_kind, sentence, exit_code=outcome.exit_code)
+        ended = Outcome.failed(reason.error_kind, sentence, exit_code=outcome.exit_code)
+        ended.is_preempted = reason is StopReason.PREEMPTED
+        return ended
 
 
 def _bound(grace_s: float | None) -> float:

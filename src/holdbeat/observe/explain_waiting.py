@@ -16,10 +16,9 @@ from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.worker import Worker
-from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words, slots_of_pool
+from holdbeat.observe.explain_limits import passed_by, rate_limited, refused_by_policy, resource_full, throttled
+from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words
 from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason
-from holdbeat.store.limits.in_force import limits_in_force
-from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
 from holdbeat.store.reads.estimates import (
@@ -61,6 +60,7 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
         job.hold is Hold.DELAYED and (job.not_before is None or job.not_before <= tx.now)
     )
     if is_in_line:
+        reasons += passed_by(tx, job)
         reasons += _jobs_ahead(tx, job)
     if job.expires_at is not None:
         detail = f"If it has not started by {moment(job.expires_at, tx.now)}, it is skipped."
@@ -186,73 +186,6 @@ def _paused(tx: Transaction, job: Job) -> list[Reason]:
     return reasons
 
 
-def resource_full(tx: Transaction, work: Job | Reservation) -> list[Reason]:
-    """All slots of the pool are taken: by whom, and since when."""
-    slots = slots_of_pool(tx, work)
-    holders = holders_of_pool(tx, work)
-    pool = pool_words(tx, work)
-    if not holders:
-        detail = f"The settings give {pool} no slot, so nothing of it can run. Raise its number in concurrency."
-        return [reason(Blocker.RESOURCE_FULL, detail, slots=slots, resource=work.resource, holders=[])]
-    taken = f"{len(holders)} of {slots}" if slots is not None and len(holders) != slots else f"{slots}"
-    noun = "slot" if slots == 1 else "slots"
-    return [
-        reason(
-            Blocker.RESOURCE_FULL,
-            f"The {taken} {noun} of {pool} {'is' if slots == 1 else 'are'} held by "
-            f"{listed(holder_words(holder, tx.now) for holder in holders)}.",
-            slots=slots,
-            resource=work.resource,
-            holders=[holder_json(holder) for holder in holders],
-        )
-    ]
-
-
-def rate_limited(tx: Transaction, work: Job | Reservation) -> list[Reason]:
-    """A rate permits no start now: which one, and when the next may be."""
-    at = Blockers(tx).capacity.next_start(work.resource, work.type, work.partition)
-    if at is None:
-        return []
-    limits = [
-        pool.limit for pool in limits_in_force(tx).covering(work.resource, work.type) if pool.limit.rate is not None
-    ]
-    rates = [(limit.name, limit.rate) for limit in limits if limit.rate is not None]
-    names = " and ".join(f"{name} ({rate.count} in {rate.per_s:g} s)" for name, rate in rates)
-    of = (
-        f" of the partition {work.partition}" if work.partition and any(limit.per_partition for limit in limits) else ""
-    )
-    until = instant_of(tx, at)
-    return [
-        reason(
-            Blocker.RATE_LIMITED,
-            f"The rate of the limit {names} is used up; the next start{of} may be at {moment(until, tx.now)}.",
-            limits=[limit.name for limit in limits],
-            partition=work.partition or None,
-            until=until,
-        )
-    ]
-
-
-def throttled(tx: Transaction, work: Job | Reservation) -> list[Reason]:
-    """Who was called asked for no other call before some time."""
-    at = Blockers(tx).capacity.throttled_until(work.resource, work.type, work.partition)
-    if at is None:
-        return []
-    of = f" of the partition {work.partition}" if work.partition else ""
-    until = instant_of(tx, at)
-    limits = [pool.limit.name for pool in limits_in_force(tx).covering(work.resource, work.type)]
-    return [
-        reason(
-            Blocker.THROTTLED,
-            f"Who such jobs{of} call asked for no other call before {moment(until, tx.now)}. To start one earlier, set "
-            f"the limit {listed(limits)} again.",
-            limits=limits,
-            partition=work.partition or None,
-            until=until,
-        )
-    ]
-
-
 def _reservation_waiting(tx: Transaction, job: Job) -> list[Reason]:
     waiting = waiting_requests(tx, job)
     if not waiting:
@@ -352,6 +285,7 @@ _EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {
     Blocker.RESOURCE_FULL: resource_full,
     Blocker.RATE_LIMITED: rate_limited,
     Blocker.THROTTLED: throttled,
+    Blocker.POLICY: refused_by_policy,
     Blocker.RESERVATION_WAITING: _reservation_waiting,
     Blocker.NO_WORKER: no_worker,
 }

@@ -209,6 +209,7 @@ def _families(gauges: StoreGauges) -> Iterator[Metric]:
         if figures["slots"] is not None:
             slots.add_metric([name], figures["slots"])
     yield from (depth, oldest, slots, used)
+    yield from _limit_families(gauges)
     for metric, help_, value in (
         ("holdbeat_workers", "Live workers that can run something.", gauges.workers),
         (
@@ -222,6 +223,29 @@ def _families(gauges: StoreGauges) -> Iterator[Metric]:
         yield GaugeMetricFamily(metric, help_, value=value)
     for name, (metric, help_) in _STORE_COUNTERS.items():
         yield CounterMetricFamily(metric, help_, value=gauges.events[name])
+
+
+def _limit_families(gauges: StoreGauges) -> Iterator[Metric]:
+    slots = GaugeMetricFamily("holdbeat_limit_slots", "Slots that a limit gives.", labels=["limit"])
+    used = GaugeMetricFamily("holdbeat_limit_used", "Slots of a limit that are held.", labels=["limit"])
+    waiting = GaugeMetricFamily("holdbeat_limit_waiting", "Ready jobs that a limit covers.", labels=["limit"])
+    throttled = GaugeMetricFamily("holdbeat_limit_throttled", "Partitions that are throttled.", labels=["limit"])
+    for figures in gauges.limits:
+        name = [figures.limit.name]
+        if figures.limit.slots is not None:
+            slots.add_metric(name, figures.limit.slots)
+        used.add_metric(name, figures.used)
+        waiting.add_metric(name, figures.waiting)
+        throttled.add_metric(name, len(figures.throttled))
+    yield from (slots, used, waiting, throttled)
+    for metric, help_, index in (
+        ("holdbeat_affinity_kept", "Starts for what the worker had loaded.", 0),
+        ("holdbeat_affinity_switches", "Starts for something else than the worker had loaded.", 1),
+    ):
+        family = CounterMetricFamily(metric, help_, labels=["resource"])
+        for resource, counts in gauges.affinities.items():
+            family.add_metric([resource], counts[index])
+        yield family
 
 
 _STORE_COUNTERS = {

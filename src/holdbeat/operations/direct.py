@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.bounds import check_duration_s, check_line
+from holdbeat.domain.bounds import check_duration_s, check_flag, check_line
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid, Unavailable
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.reservation import ReservationOutcome
@@ -32,7 +32,12 @@ class Interrupted(Unavailable):
 
 
 async def run_direct(
-    handler: DirectExecutionHandler, context: OperationContext, type_: str, params: Any = None, wait_s: Any = None
+    handler: DirectExecutionHandler,
+    context: OperationContext,
+    type_: str,
+    params: Any = None,
+    wait_s: Any = None,
+    preempt: Any = None,
 ) -> dict[str, Any]:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
     check_line(type_, "type", 200)
@@ -44,7 +49,8 @@ async def run_direct(
         raise Invalid("params must be an object.", code="invalid_params", field="params")
     if wait_s is not None:
         check_duration_s(wait_s, "wait_s", 0, 86_400)
-    return direct_answer(await handler.request(type_, params, wait_s, context.caller))
+    preempts = preempt is not None and check_flag(preempt, "preempt")
+    return direct_answer(await handler.request(type_, params, wait_s, context.caller, preempt=preempts))
 
 
 DEFAULT_TTL_S = 60.0

@@ -62,6 +62,11 @@ class JobRequest(TypedDict, total=False):
     webhook_url: Url | None
     labels: Labels | None
     partition: Annotated[Name | None, Keywords({"description": "Limits may count by it, e.g. a customer."})]
+    weight: Annotated[
+        Annotated[int, Keywords({"minimum": 1, "maximum": 1000})] | None,
+        Keywords({"description": "How many slots of its resource it takes. Left out: as its job type says, or 1."}),
+    ]
+    preempt: Annotated[bool | None, Keywords({"description": "May interrupt preemptible jobs of lower priority."})]
     title: (
         Annotated[
             str,
@@ -249,6 +254,10 @@ class Job(TypedDict):
     manual_retries: list[Id]
     progress: Progress | None
     partition: str | None
+    weight: int
+    affinity: str | None
+    preempt: bool
+    preemptible: bool
 
 
 @open_object

@@ -25,6 +25,10 @@ class LimitChange(TypedDict, total=False):
     rate: RateRequest | None
     per_partition: bool
     fair: bool
+    weights: Annotated[
+        dict[str, int] | None,
+        Keywords({"description": "How many starts a partition has in its turn, if not one."}),
+    ]
 
 
 class Rate(TypedDict):
@@ -40,6 +44,7 @@ class LimitValues(TypedDict):
     rate: Rate | None
     per_partition: bool
     fair: bool
+    weights: dict[str, int] | None
 
 
 class LimitThrottle(TypedDict):

@@ -14,6 +14,7 @@ class DirectRequest(TypedDict, total=False):
         Annotated[float, Keywords({"minimum": 0, "maximum": 86_400})] | None,
         Keywords({"description": "How long to wait for a slot; at most the server's direct_wait_s."}),
     ]
+    preempt: Annotated[bool | None, Keywords({"description": "May interrupt a preemptible job if no slot is free."})]
 
 
 @open_object

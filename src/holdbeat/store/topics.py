@@ -20,6 +20,8 @@ class Topic(StrEnum):
     """A lease has ended: its slot and its share of the limits are free."""
     CANCEL = "cancel"
     """Running work is to end: a job or a granted direct request was cancelled."""
+    PREEMPT = "preempt"
+    """A job or a direct request that may preempt others waits."""
     DIRECT = "direct"
     """A direct request changed: granted, released, expired or cancelled."""
     EVENTS = "events"

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.params import dumps
+from holdbeat.domain.policy import Policy
 from holdbeat.store.event_batches import BATCH_COLUMNS, EVENT_COLUMNS, packed
 from holdbeat.store.long_counts import LongCounts
 from holdbeat.store.operational_deliveries import tell_subscribers
@@ -26,7 +27,7 @@ Dialect = Literal["sqlite", "postgres"]
 class StoreTerms:
     """What every verb needs to know about the deployment it works for."""
 
-    __slots__ = ("aging_s", "counts", "direct_burst", "ids", "known_limits", "limits")
+    __slots__ = ("aging_s", "counts", "direct_burst", "ids", "known_limits", "limits", "policy")
 
     def __init__(self, ids: IdSource, limits: Limits, aging_s: float = 0, direct_burst: int = 0) -> None:
         self.ids = ids
@@ -38,6 +39,8 @@ class StoreTerms:
         self.aging_s = aging_s
         self.direct_burst = direct_burst
         """After so many direct requests in a row a waiting job has the next slot; 0: never."""
+        self.policy: Policy | None = None
+        """The program's own say in what may start."""
 
 
 class Transaction(ABC):

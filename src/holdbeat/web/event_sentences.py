@@ -12,7 +12,7 @@ from holdbeat.store.transaction import Transaction
 
 Data = Mapping[str, Any]
 
-ROUTINE = frozenset({events.JOB_CLAIMED, events.PLAN_DECIDED, events.RESERVATION_REQUESTED})
+ROUTINE = frozenset({events.JOB_CLAIMED, events.JOB_PASSED_BY, events.PLAN_DECIDED, events.RESERVATION_REQUESTED})
 """What happens all the time and says little; hidden unless asked for."""
 PROBLEMS = frozenset(
     {
@@ -71,6 +71,8 @@ _PHRASES: dict[str, Callable[[Data], str]] = {
     events.JOB_CLAIMED: lambda data: "started",
     events.JOB_CHANGED: _changed,
     events.JOB_MOVED: lambda data: f"moved in the queue{_by(data)}",
+    events.JOB_PREEMPTED: lambda data: f"interrupted for a {data.get('type')} of higher priority",
+    events.JOB_PASSED_BY: lambda data: f"waited while another job for {data.get('affinity')} went first",
     events.CANCEL_REQUESTED: lambda data: f"asked to stop{_by(data)}{_because(data)}",
     events.JOB_CANCELLED: lambda data: f"cancelled{_by(data)}{_because(data)}",
     events.RUN_ENDED: _ended,

@@ -27,7 +27,7 @@ from holdbeat.api.stream_access import KEY_ID
 from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, NotFound
 from holdbeat.store.transaction import Transaction
-from holdbeat.web import forms, jobs, overview, queue, schedules, system
+from holdbeat.web import forms, jobs, limits, overview, queue, schedules, system
 from holdbeat.web.rendering import environment
 from holdbeat.web.request import Ask
 
@@ -73,6 +73,7 @@ PAGES = (
     Page("/ui/webhooks/new", "new_webhook.html", "New webhook", "webhooks", forms.read_new_webhook),
     Page("/ui/events", "events.html", "Events", "events", system.read_events),
     Page("/ui/workers", "workers.html", "Workers", "workers", system.read_workers),
+    Page("/ui/limits", "limits.html", "Limits", "limits", limits.read_limits),
     Page("/ui/settings", "settings.html", "Settings", "settings", system.read_settings),
 )
 

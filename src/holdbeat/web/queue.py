@@ -10,7 +10,7 @@ from holdbeat.domain.estimate import Execution, estimated_start
 from holdbeat.domain.views import job_json, reservation_json
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.queue.pauses import list_pauses
-from holdbeat.store.reads.blockers import Blocker
+from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.estimates import mean_durations
 from holdbeat.store.reads.needs_attention import SlotHolder, occupants
 from holdbeat.store.reads.queue_view import QueueEntry, queue
@@ -27,6 +27,10 @@ REASONS = {
     Blocker.OVERLAP: "the previous job of its schedule must end first",
     Blocker.PAUSED: "paused",
     Blocker.RESOURCE_FULL: "all slots are in use",
+    Blocker.RATE_LIMITED: "its rate permits no start yet",
+    Blocker.THROTTLED: "who it calls asked to wait",
+    Blocker.POLICY: "the program's policy does not permit it",
+    Blocker.WAITING: "its handler waits",
     Blocker.RESERVATION_WAITING: "a direct request goes first",
     Blocker.NO_WORKER: "no worker for this type",
     Blocker.WORKERS_BUSY: "all workers are busy",
@@ -44,15 +48,16 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
         if name is not None and name not in figures:
             figures[name] = {"slots": None, "used": 0, "waiting": 0, "oldest_wait_s": None}
     running = occupants(tx)
+    state = Blockers(tx)
     ready = [entry for entry in page.items if Blocker.DELAYED not in entry.blocked_by]
     delayed = [entry for entry in page.items if Blocker.DELAYED in entry.blocked_by]
     # Only the first page knows who is ahead of its first job.
     starts = {} if ask.text("cursor") else _starts(tx, ready, running)
     return {
         "resource": resource,
-        "entries": [_row(entry, starts.get(entry.job.id)) for entry in ready],
+        "entries": [_row(entry, starts.get(entry.job.id), state) for entry in ready],
         "delayed": [
-            _row(entry, entry.job.not_before)
+            _row(entry, entry.job.not_before, state)
             for entry in sorted(delayed, key=lambda entry: entry.job.not_before or tx.now)
         ],
         "running": [holder for holder in running if resource in (None, holder.resource)],
@@ -64,10 +69,13 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
     }
 
 
-def _row(entry: QueueEntry, starts_at: datetime | None) -> dict[str, Any]:
+def _row(entry: QueueEntry, starts_at: datetime | None, state: Blockers) -> dict[str, Any]:
+    names = {code: state.limit_of(entry.job, code) for code in entry.blocked_by}
     return {
         "job": job_json(entry.job),
-        "blocked_by": [(str(code), REASONS[code]) for code in entry.blocked_by],
+        "blocked_by": [
+            (str(code), REASONS[code] + (f" (limit {name})" if name else "")) for code, name in names.items()
+        ],
         "starts_at": starts_at,
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdbeat.domain import events
+from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.clock import ManualClock, iso
 from holdbeat.domain.errors import Invalid, NotFound
 from holdbeat.domain.events import Event
@@ -19,11 +20,11 @@ from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.reads import find_events as finding
 from holdbeat.store.reads import find_jobs
 from holdbeat.store.reads.find_events import EventSearch
-from tests.conformance.acts import cancel, claim_one, complete, enqueue_all, enqueue_one
+from tests.conformance.acts import cancel, change, claim_one, complete, enqueue_all, enqueue_one
 
 
 def as_(actor: str | None) -> OperationContext:
-    return OperationContext(actor, True, lambda tx: None)  # type: ignore[arg-type, return-value]
+    return OperationContext(actor, True, lambda tx: OutboundPolicy(loopback_server=True))
 
 
 def ask(store: PersistenceAdapter, name: str, /, *args: Any, by: str | None = None, **kwargs: Any) -> Any:
@@ -38,7 +39,7 @@ def found(store: PersistenceAdapter, **search: Any) -> list[Event]:
 
 @pytest.fixture
 def announced(store: PersistenceAdapter) -> PersistenceAdapter:
-    store.write_sync(announce, [AnnouncedType("noop"), AnnouncedType("story")])
+    store.write_sync(announce, [AnnouncedType("noop"), AnnouncedType("story"), AnnouncedType("http")])
     return store
 
 
@@ -153,3 +154,22 @@ def test_a_job_is_named_by_the_beginning_or_the_end_of_its_id_where_that_is_unam
     for nothing in ("ffffffff", "xyz", "", "%"):
         with pytest.raises(NotFound):
             ask(store, "get_job", nothing)
+
+
+@pytest.mark.rule("FND-01")
+def test_schedules_and_endpoints_are_found_by_text_and_by_whether_they_fail(announced: PersistenceAdapter) -> None:
+    store = announced
+    for name in ("nightly crawl", "hourly report"):
+        ask(store, "schedules.create", {"name": name, "type": "noop", "interval_s": 60, "labels": {"team": "art"}})
+    call = {"name": "probe", "url": "http://127.0.0.1:9/Health", "interval_s": 60}
+    endpoint = ask(store, "endpoints.create", call)
+    change(store, "UPDATE schedules SET failure_count = 2 WHERE id = :id", id=endpoint["id"])
+
+    def names(kind: str, **filters: Any) -> list[str]:
+        return [item["name"] for item in ask(store, f"{kind}.list", **filters)["items"]]
+
+    assert names("schedules", q="CRAWL") == ["nightly crawl"]
+    assert names("schedules", q="art") == ["hourly report", "nightly crawl"]
+    assert names("schedules", q="probe") == []
+    assert names("endpoints", q="health") == names("endpoints", failing=True) == ["probe"]
+    assert names("endpoints", failing=False) == names("endpoints", q="100%") == []

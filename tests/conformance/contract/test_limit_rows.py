@@ -76,7 +76,7 @@ def test_the_newest_start_wins_and_an_event_names_what_changed(open_store: OpenS
     assert set(declare(store, "resources:gpu=3,cpu=2", by="third")) == {"gpu", "cpu"}
     assert set(declare(store, "resources:gpu=3", by="fourth")) == {"cpu"}
     found = [(each["limit"], each.get("before"), each.get("after"), each["by"]) for each in changes_of(store)]
-    gpu = {"type": None, "rate": None, "per_partition": False, "fair": False, "resource": "gpu"}
+    gpu = {"type": None, "rate": None, "per_partition": False, "fair": False, "weights": None, "resource": "gpu"}
     assert ("gpu", {**gpu, "slots": 1}, {**gpu, "slots": 3}, "third") in found
     assert [(name, before is None, after is None) for name, before, after, _ in found] == [
         ("cpu", True, False),

@@ -21,6 +21,7 @@ from tests.conformance.crowd import (
     enqueue_many,
     flatten,
     open_and_close,
+    work_and_watch,
     work_for,
     work_until_empty,
     work_while_limits_change,
@@ -137,6 +138,29 @@ def test_limits_that_overlap_in_every_way_make_no_deadlock_between_rate_and_slot
     enqueue_all(store, [NewJob("ab"[n % 2], partition=str(n % 5)) for n in range(amount)])
     shifts = crew.all_at_once(work_until_empty, open_store.url, "unlimited", 2)
     assert len(set(flatten([shift.claimed for shift in shifts]))) == amount
+    assert count(store, "leases") == 0
+
+
+@pytest.mark.rule("LIM-09", "LIM-10", "LIM-04", "CAP-02")
+def test_eight_processes_never_exceed_weights_and_partitions_nor_double_a_slot_number(
+    open_store: OpenStore, crew: Crew
+) -> None:
+    store = open_store()
+    limits = [
+        Limit("gpu", resource="gpu", slots=5),
+        Limit("customer", resource="gpu", type="a", slots=2, per_partition=True, fair=True),
+    ]
+    store.write_sync(declare_limits, (), limits, by="first")
+    light = [NewJob("a", resource="gpu", partition="xyz"[n % 3]) for n in range(120)]
+    heavy = [NewJob("b", resource="gpu", weight=2 + n % 3, partition=f"heavy {n}") for n in range(40)]
+    enqueue_all(store, [job for pair in zip(light, heavy * 3, strict=True) for job in pair][:160])
+    amount = count(store, "jobs")
+    seen = crew.all_at_once(work_and_watch, open_store.url)
+    assert len(set(flatten([each.claimed for each in seen]))) == amount
+    assert [each.doubled for each in seen if each.doubled] == []
+    assert max(each.most_weight for each in seen) <= 5
+    assert max(each.most_of_a_partition for each in seen) <= 2
+    assert max(each.together for each in seen) >= 2, "they really worked at the same time"
     assert count(store, "leases") == 0
 
 

@@ -6,9 +6,11 @@ import asyncio
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdbeat.domain.clock import SystemClock
@@ -110,6 +112,25 @@ def test_work_in_flight_goes_on_after_an_upgrade(saved_url: str, tmp_path: Path)
         worker.communicate(timeout=60)
         if store is not None:
             store.close()
+
+
+@pytest.mark.rule("OPS-02")
+def test_an_upgrade_that_waits_in_a_circle_with_a_reader_is_made_again(postgres_url: str) -> None:
+    load_database(saved_versions()[0], postgres_url)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with psycopg.connect(postgres_url) as reader, psycopg.connect(postgres_url, autocommit=True) as watcher:
+        reader.execute("SELECT count(*) FROM leases")
+        with ThreadPoolExecutor(1) as pool:
+            opened = pool.submit(open_at, postgres_url, clock=SystemClock())
+            until = time.monotonic() + 60
+            while watcher.execute(waiting).fetchone() == (0,):
+                assert time.monotonic() < until and not opened.done(), "the upgrade does not wait for the reader"
+                time.sleep(0.02)
+            reader.execute("SELECT count(*) FROM jobs")  # waits for the upgrade, until PostgreSQL ends that
+            reader.commit()
+            store = opened.result(60)
+    assert rows(store, "SELECT max(version) FROM schema_migrations") == [(migrations("postgres")[-1].version,)]
+    store.close()
 
 
 @pytest.mark.rule("OPS-02")

@@ -382,7 +382,9 @@ def test_a_worker_that_stands_still_in_the_middle_of_a_burst_is_ended_by_the_oth
         if len(tries) == 1:
             pid = tx.rows("SELECT pg_backend_pid()")[0][0]
             # Sent, and no word about what is to come: the server takes this session for a busy one.
-            tx.execute("SELECT 1")
+            assert isinstance(tx, PostgresTransaction)
+            tx.connection.pgconn.send_query_params(b"SELECT 1", None)
+            tx.connection.pgconn.flush()
             with psycopg.connect(open_store.url, autocommit=True) as watcher:
                 busy = (
                     "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'ClientRead' AND state = 'active'"

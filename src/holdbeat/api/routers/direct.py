@@ -62,7 +62,8 @@ def mapped(path: str, route: DirectRoute, taken: Collection[str] = ()) -> Endpoi
 async def direct(request: ApiRequest, type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """A direct request, cancelled when its client goes away."""
     handler = request.context.supervisor.direct
-    work = run(handler, request.operation_context, type_, fields.get("params"), fields.get("wait_s"))
+    given = (fields.get(name) for name in ("params", "wait_s", "preempt"))
+    work = run(handler, request.operation_context, type_, *given)
     return await _while_connected(request, work)
 
 

@@ -37,8 +37,9 @@ endpoint_routes = Routes("endpoints", path_id=ID_OR_NAME)
 
 _FLAGS = [
     Parameter(name, f"Only those that are {name}, or not.", {"type": "boolean"})
-    for name in ("enabled", "adaptive", "paused")
+    for name in ("enabled", "adaptive", "paused", "failing")
 ]
+_TEXT = Parameter("q", "A part of the name, type, a label, the id or, of an endpoint, the URL.", {"type": "string"})
 _WORK = [Parameter(name, f"Only those with this {name}.", TEXT) for name in ("type", "template_id")]
 _ORDER = Parameter(
     "order", "newest first, or those that run next first.", {"type": "string", "enum": ["newest", "next_run"]}
@@ -54,7 +55,7 @@ def _add(routes: Routes, namespace: str, schema: Any, request: Any, change: Any,
     add = routes.operation
     add("POST", f"{path}/preview", methods["preview_timetable"], body=PreviewRequest, answers={200: Preview})
     add("POST", path, methods["create"], body=request, answers={201: schema}, refuses=(409,))
-    add("GET", path, methods["list"], answers={200: Page[schema]}, parameters=(*filters, _ORDER, LIMIT, CURSOR))
+    add("GET", path, methods["list"], answers={200: Page[schema]}, parameters=(*filters, _TEXT, _ORDER, LIMIT, CURSOR))
     add("GET", one, methods["get"], answers={200: schema})
     add(
         "PATCH", one, methods["update"], body=change, answers={200: schema}, refuses=(409, 412),

@@ -55,12 +55,19 @@ class AsyncClient(AsyncJobs):
     # --- direct requests ----------------------------------------------------------------------------------
 
     async def direct(
-        self, type: str, params: Mapping[str, Any] | None = None, *, wait_s: float | None = None
+        self,
+        type: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        wait_s: float | None = None,
+        preempt: bool = False,
     ) -> DirectAnswer:
         """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
         body: dict[str, Any] = {"params": dict(params or {})}
         if wait_s is not None:
             body["wait_s"] = wait_s
+        if preempt:
+            body["preempt"] = True
         answer: DirectAnswer = await self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
         return answer
 

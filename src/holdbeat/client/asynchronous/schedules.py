@@ -42,7 +42,7 @@ class AsyncScheduleMethods(Generic[S]):
         return made
 
     async def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[S]:
-        """Lists schedules. Filters: enabled, adaptive, paused, type, template_id; order: newest or next_run."""
+        """Lists schedules. Filters: q (a text), enabled, adaptive, paused, failing, type, template_id, order."""
         query = {**filters, "limit": limit, "cursor": cursor}
         page: Page[S] = await self._transport.call("GET", self.base_path, query=query)
         return page

@@ -56,12 +56,19 @@ class Client(Jobs):
     # --- direct requests ----------------------------------------------------------------------------------
 
     def direct(
-        self, type: str, params: Mapping[str, Any] | None = None, *, wait_s: float | None = None
+        self,
+        type: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        wait_s: float | None = None,
+        preempt: bool = False,
     ) -> DirectAnswer:
         """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
         body: dict[str, Any] = {"params": dict(params or {})}
         if wait_s is not None:
             body["wait_s"] = wait_s
+        if preempt:
+            body["preempt"] = True
         answer: DirectAnswer = self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
         return answer
 

@@ -43,7 +43,7 @@ class ScheduleMethods(Generic[S]):
         return made
 
     def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[S]:
-        """Lists schedules. Filters: enabled, adaptive, paused, type, template_id; order: newest or next_run."""
+        """Lists schedules. Filters: q (a text), enabled, adaptive, paused, failing, type, template_id, order."""
         query = {**filters, "limit": limit, "cursor": cursor}
         page: Page[S] = self._transport.call("GET", self.base_path, query=query)
         return page

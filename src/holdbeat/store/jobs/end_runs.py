@@ -65,6 +65,7 @@ class Failure(NamedTuple):
     job: Job
     kind: ErrorKind
     retry_after_s: float | None = None
+    is_preempted: bool = False
 
 
 def lock_groups_and_schedules(
@@ -161,15 +162,16 @@ def _ends_of(tx: Transaction, endings: Sequence[Ending], outbox: Outbox) -> _End
                 ending.job.status, ending.job.finished_at = ended_as, now
             if outcome.status is RunStatus.FAILED:
                 assert ending.job is not None
-                ends.failed.append(Failure(ending.job, outcome.error_kind or ErrorKind.ERROR, outcome.retry_after_s))
+                kind = outcome.error_kind or ErrorKind.ERROR
+                ends.failed.append(Failure(ending.job, kind, outcome.retry_after_s, outcome.is_preempted))
             elif outcome.status is RunStatus.CONTINUED:
                 assert ending.job is not None
                 ends.continued.append((ending.job, run_id, outcome.waits))
-        status, kind = outcome.status, outcome.error_kind
-        ends.runs.append((run_id, status, outcome.exit_code, outcome.error, kind, outcome.artifacts_text()))
+        status, error_kind = outcome.status, outcome.error_kind
+        ends.runs.append((run_id, status, outcome.exit_code, outcome.error, error_kind, outcome.artifacts_text()))
         data = _AS_PLANNED
-        if status is not RunStatus.COMPLETED or kind is not None:
-            data = dumps({"status": status} | ({"error_kind": kind} if kind else {}))
+        if status is not RunStatus.COMPLETED or error_kind is not None:
+            data = dumps({"status": status} | ({"error_kind": error_kind} if error_kind else {}))
         record((events.RUN_ENDED, now, job_id, run_id, ending.worker_id, ending.group_id, ending.schedule_id, data))
     return ends
 
@@ -188,8 +190,9 @@ def decide_failures(tx: Transaction, failed: Sequence[Failure], outbox: Outbox) 
     retries = []
     verdicts = []
     throttled = []
-    for job, kind, retry_after_s in failed:
-        verdict = RetryController.decide(job, kind, _counted_failures(tx, job, kind), tx.now, retry_after_s)
+    for job, kind, retry_after_s, is_preempted in failed:
+        counted = _counted_failures(tx, job, kind)
+        verdict = RetryController.decide(job, kind, counted, tx.now, retry_after_s, is_preempted=is_preempted)
         if retry_after_s is not None:
             throttled.append(Throttled(job.resource, job.type, job.partition, retry_after_s, job.id))
         if verdict.retry:

@@ -9,7 +9,10 @@ from holdbeat.domain.capacity import Usage
 from holdbeat.domain.limit import Limits
 from holdbeat.store.transaction import Transaction
 
-_NUMBERS = {"sqlite": "group_concat(number)", "postgres": "string_agg(number::text, ',')"}
+_NUMBERS = {
+    "sqlite": "group_concat(coalesce(numbers, number))",
+    "postgres": "string_agg(coalesce(numbers, number::text), ',')",
+}
 
 
 class SlotNumbers:
@@ -23,8 +26,8 @@ class SlotNumbers:
             if numbers:
                 self._taken.setdefault(resource, set()).update(map(int, numbers.split(",")))
 
-    def take(self, resource: str) -> int | None:
-        """The lowest number that nobody holds; None if nothing limits the slots of the resource.
+    def take(self, resource: str, weight: int = 1) -> tuple[int, ...]:
+        """The lowest numbers that nobody holds, as many as it weighs; none if nothing limits the slots of the resource.
 
         Whoever takes one has locked the limit of the resource, and has seen that a slot is free.
         """
@@ -35,12 +38,15 @@ class SlotNumbers:
             most = 0 if slots is None else min(slots, len(taken) + 4096)
             self._free[resource] = [number for number in range(most) if number not in taken]
             heapify(self._free[resource])
-        return heappop(self._free[resource]) if self._free[resource] else None
+        free = self._free[resource]
+        return tuple(heappop(free) for _ in range(min(weight, len(free))))
 
 
 def usage(tx: Transaction) -> list[Usage]:
     """How many leases there are of each resource, type and partition."""
-    rows = tx.rows("SELECT resource, type, count(*), partition FROM leases GROUP BY resource, type, partition")
+    rows = tx.rows(
+        "SELECT resource, type, count(*), partition, sum(weight) FROM leases GROUP BY resource, type, partition"
+    )
     return [Usage(*row) for row in rows]
 
 
@@ -48,7 +54,7 @@ def counted_leases(tx: Transaction, limits: Limits, *, by_partition: bool) -> tu
     """The same for a claim, by partition only if a limit counts by it, and the numbers of the slots that are held."""
     partition, group = ("partition", ", partition") if by_partition else ("''", "")
     rows = tx.rows(
-        f"SELECT resource, type, count(*), {partition}, {_NUMBERS[tx.dialect]} "
+        f"SELECT resource, type, count(*), {partition}, sum(weight), {_NUMBERS[tx.dialect]} "
         f"FROM leases GROUP BY resource, type{group}"
     )
-    return [Usage(*row[:4]) for row in rows], SlotNumbers(limits, [(row[0], row[4]) for row in rows])
+    return [Usage(*row[:5]) for row in rows], SlotNumbers(limits, [(row[0], row[5]) for row in rows])

@@ -26,7 +26,10 @@ class Calls:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._waiting: deque[Work] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._idle: list[threading.Condition] = []
+        """Of each thread that waits for a call. The last one is woken first: what it and its session of the server need
+        is still in their caches."""
         self._closed = False
         self._begun: dict[Any, dict[Work, float]] = {}
         """Of each such verb: when its transactions under way began, the newest last, each under the first
@@ -35,15 +38,15 @@ class Calls:
         """Whether a thread waits to begin a transaction beside one of its kind that takes long."""
 
     def put(self, work: Work) -> None:
-        with self._changed:
+        with self._lock:
             self._waiting.append(work)
             # Whoever has one of its kind under way will take it: no thread need wake up for it.
             if not (self._is_watched and work.verb in self._begun):
-                self._changed.notify()
+                self._wake_one()
 
     def take(self, finished: Work | None = None) -> list[Work] | None:
         """The next calls, once there are some; None when all is done. `finished` is the first of those taken before."""
-        with self._changed:
+        with self._lock:
             if finished is not None:
                 self._end(finished)
             while True:
@@ -53,16 +56,28 @@ class Calls:
                 if self._closed:
                     return None
                 if patience_s is None or self._is_watched:
-                    self._changed.wait()
+                    self._wait(None)
                 else:
                     self._is_watched = True
-                    self._changed.wait(patience_s)
+                    self._wait(patience_s)
                     self._is_watched = False
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            while self._idle:
+                self._wake_one()
+
+    def _wait(self, timeout_s: float | None) -> None:
+        waiting = threading.Condition(self._lock)
+        self._idle.append(waiting)
+        waiting.wait(timeout_s)
+        if waiting in self._idle:
+            self._idle.remove(waiting)
+
+    def _wake_one(self) -> None:
+        if self._idle:
+            self._idle.pop().notify()
 
     def _next(self) -> tuple[int | None, float | None]:
         """The place of the first call that may begin; if there is none, how long until one may."""

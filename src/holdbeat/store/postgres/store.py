@@ -26,7 +26,7 @@ from holdbeat.store.adapter import Listener, PersistenceAdapter, read_took_too_l
 from holdbeat.store.forks import forked
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
-from holdbeat.store.postgres.database import Link, open_database
+from holdbeat.store.postgres.database import Link, open_database, send_with_sync
 from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, translated
 from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.sessions import APPLICATION
@@ -291,6 +291,7 @@ class PostgresStore(PersistenceAdapter):
         tx: PostgresTransaction | None = None
         try:
             with connection.pipeline() as pipeline:
+                send_with_sync(pipeline)
                 connection.begin()
                 asked = self.clock.monotonic()
 
@@ -339,6 +340,7 @@ class PostgresStore(PersistenceAdapter):
         for work in works:
             try:
                 with connection.pipeline() as pipeline:
+                    send_with_sync(pipeline)
                     connection.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
                     if work.limit_s is not None:
                         connection.execute(f"SET LOCAL statement_timeout = {int(work.limit_s * 1000)}")

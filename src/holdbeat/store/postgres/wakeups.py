@@ -20,6 +20,9 @@ from holdbeat.store.topics import Topic
 log = logging.getLogger("holdbeat.store")
 
 CHANNEL = "holdbeat"
+EVERY_S = 0.01
+"""So long after a notification the next one waits, with all that was to be told meanwhile. Its commit is a flush of the
+log, for which the commits of the work then wait: one for each job cost single enqueues half of their rate."""
 
 
 class PostgresWakeups:
@@ -66,7 +69,7 @@ class PostgresWakeups:
                     connection.execute("SET synchronous_commit = off", prepare=False)
                 payload = f"{self._me}:{','.join(sorted(topics))}"
                 connection.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload], prepare=False)
-                self._closed.wait(0.002)
+                self._closed.wait(EVERY_S)
             except psycopg.Error as error:
                 log.warning("wake-up not sent: %s", error)
                 with contextlib.suppress(psycopg.Error):

@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, Invalid
-from holdbeat.domain.job import DEFAULT_RETRY_POLICY, Hold, Job, JobStatus, NewJob
+from holdbeat.domain.job import DEFAULT_RETRY_POLICY, PREEMPTS, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.labels import add_labels
@@ -29,7 +29,7 @@ _COLUMNS = (
     "group_id", "sequence", "retry_of", "retry_kind", "retry_policy", "timeout_s", "cancel_grace_s", "not_before",
     "idempotency_key", "request_hash", "webhook_url", "labels", "created_at", "hold", "effective_priority", "ages_at",
     "attempt", "trace", "partition", "title", "root_id", "waits", "on_upstream",
-    "is_awaited", "unique_key", "unique_while", "expires_at",
+    "is_awaited", "unique_key", "unique_while", "expires_at", "weight", "affinity", "preemption",
 )  # fmt: skip
 _DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
 
@@ -201,6 +201,8 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
         data = _data_of(request.type, request.actor or tx.actor)
         record((kind, now, job_id, None, None, request.group_id, request.schedule_id, data))
     tx.insert("jobs", _COLUMNS, rows)
+    if any(request.preemption >= PREEMPTS for request in requests):
+        tx.wake(Topic.PREEMPT)
     if labelled:
         add_labels(tx, labelled)
     tx.wake(Topic.READY if is_ready else Topic.DELAYED)

@@ -63,6 +63,8 @@ def move_job(
             name = "after" if before is None else "before"
             raise Invalid(f"{name} must be the id of a job.", code="invalid_id", field=name)
         _move_beside(tx, job, beside, ahead=before is not None)
+    # Where partitions take turns, one that was moved to the top goes first all the same.
+    tx.execute("UPDATE jobs SET put_first = :first WHERE id = :id", id=job_id, first=to in ("top", 0))
     return load_job(tx, job_id)
 
 

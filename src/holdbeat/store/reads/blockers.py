@@ -10,8 +10,10 @@ from enum import StrEnum
 from holdbeat.domain.capacity import Capacity, Usage
 from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.lease import HTTP_RESOURCE
+from holdbeat.domain.policy import Work
 from holdbeat.domain.worker import Worker
 from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.limits.policies import PolicyView
 from holdbeat.store.limits.rates import rates_in_use
 from holdbeat.store.limits.throttles import throttles_in_force
 from holdbeat.store.limits.usage import usage
@@ -31,6 +33,7 @@ class Blocker(StrEnum):
     RATE_LIMITED = "rate_limited"
     THROTTLED = "throttled"
     RESERVATION_WAITING = "reservation_waiting"
+    POLICY = "policy"
     NO_WORKER = "no_worker"
     WORKERS_BUSY = "workers_busy"
 
@@ -40,6 +43,11 @@ def can_serve(worker: Worker, resource: str, type_: str) -> bool:
     return worker.can_serve(resource, type_)
 
 
+def policy_work(job: Job) -> Work:
+    """A job as a Policy sees it."""
+    return Work(job.type, job.resource, job.partition, job.weight, job.priority, job.affinity)
+
+
 class Blockers:
     """What stands in the way of jobs at one instant."""
 
@@ -47,7 +55,7 @@ class Blockers:
         self._now = tx.now
         self.paused = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")}
         waiting = tx.rows(
-            "SELECT resource, type, count(*), partition FROM direct_reservations "
+            "SELECT resource, type, count(*), partition, sum(weight) FROM direct_reservations "
             "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now GROUP BY resource, type, partition",
             now=tx.now,
         )
@@ -60,12 +68,29 @@ class Blockers:
         )
         self.capacity.learn_rates(rates_in_use(tx))
         self.capacity.learn_throttles(throttles_in_force(tx))
+        policy = tx.terms.policy
+        self._view = None if policy is None else PolicyView(tx, policy, locked=False)
         self.workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
         held = tx.rows(
             "SELECT worker_id, sum(CASE WHEN slot < 0 THEN 1 ELSE 0 END), count(*) FROM leases "
             "WHERE slot IS NOT NULL GROUP BY worker_id"
         )
         self._held = {row[0]: (int(row[1]), int(row[2]) - int(row[1])) for row in held}
+
+    def limit_of(self, job: Job, blocker: Blocker) -> str | None:
+        """The name of the limit that a job waits for, if that is what stands in its way."""
+        pools = self.limits.covering(job.resource, job.type)
+        kind = job.resource, job.type, job.partition
+        match blocker:
+            case Blocker.RESOURCE_FULL:
+                pool = self.capacity.fullest(*kind, job.weight)
+                return None if pool is None else pool.limit.name
+            case Blocker.RATE_LIMITED:
+                return next((pool.limit.name for pool in pools if pool.limit.rate is not None), None)
+            case Blocker.THROTTLED:
+                return pools[0].limit.name if pools else None
+            case _:
+                return None
 
     def _has_free_slot(self, worker: Worker, resource: str) -> bool:
         http, others = self._held.get(worker.id, (0, 0))
@@ -98,12 +123,14 @@ class Blockers:
         kind = (job.resource, job.type, job.partition)
         if self.capacity.throttled_until(*kind) is not None:
             blocked_by.append(Blocker.THROTTLED)
-        elif self.capacity.is_full(*kind):
+        elif self.capacity.is_full(*kind, job.weight):
             blocked_by.append(Blocker.RESOURCE_FULL)
         elif self.capacity.next_start(*kind) is not None:
             blocked_by.append(Blocker.RATE_LIMITED)
-        elif self.capacity.free_for_jobs(*kind) == 0:
+        elif self.capacity.free_for_jobs(*kind, job.weight) == 0:
             blocked_by.append(Blocker.RESERVATION_WAITING)
+        elif self._view is not None and not self._view.permits(policy_work(job)):
+            blocked_by.append(Blocker.POLICY)
         if not any(can_serve(worker, job.resource, job.type) for worker in self.workers):
             blocked_by.append(Blocker.NO_WORKER)
         return tuple(blocked_by)

@@ -45,6 +45,15 @@ class PastRun:
     error: str | None
 
 
+def add_text(tx: Transaction, conditions: Conditions, text: str) -> None:
+    """Only schedules with this text in name, type, labels, id or, of endpoints, URL."""
+    plain = "" if tx.dialect == "sqlite" else "::text"
+    url = "json_extract(endpoint, '$.url')" if tx.dialect == "sqlite" else "(endpoint ->> 'url')"
+    columns = ("name", "coalesce(type, '')", f"coalesce(labels{plain}, '')", "id", f"coalesce({url}, '')")
+    parts = [f"lower({column}) LIKE :like ESCAPE '!'" for column in columns]
+    conditions.add(f"({' OR '.join(parts)})", like=like(text))
+
+
 def find_schedules(
     tx: Transaction, *, endpoint: bool, text: str | None, state: str | None, order: str, limit: int, offset: int
 ) -> Found:
@@ -52,12 +61,7 @@ def find_schedules(
     base = Conditions()
     base.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
     if text:
-        plain = "" if tx.dialect == "sqlite" else "::text"
-        columns = ["name", "coalesce(type, '')", f"coalesce(labels{plain}, '')", "id"]
-        if endpoint:
-            columns.append("json_extract(endpoint, '$.url')" if tx.dialect == "sqlite" else "(endpoint ->> 'url')")
-        parts = [f"lower({column}) LIKE :like ESCAPE '!'" for column in columns]
-        base.add(f"({' OR '.join(parts)})", like=like(text))
+        add_text(tx, base, text)
     which = (
         "CASE WHEN NOT enabled THEN 'disabled' WHEN paused_until IS NOT NULL AND paused_until > :now THEN 'paused' "
         "WHEN failure_count > 0 OR trouble IS NOT NULL THEN 'failing' ELSE 'active' END"

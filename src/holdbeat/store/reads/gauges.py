@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.store.rare_events import event_counts
+from holdbeat.store.reads.affinity import affinity_counts
+from holdbeat.store.reads.limit_figures import LimitFigures, limit_figures
 from holdbeat.store.reads.stats import count_workers, resource_stats
 from holdbeat.store.transaction import Transaction
 
@@ -21,6 +23,9 @@ class StoreGauges:
     """Of the worker, among those that have not ended, whose last heartbeat is the longest ago."""
     trigger_lag_s: float
     deliveries_pending: int
+    limits: list[LimitFigures]
+    affinities: dict[str, tuple[int, int]]
+    """By resource: how often a worker went on with the affinity that it ran last, and how often it changed."""
     events: dict[str, int]
     """How many operational Events of each name there have been."""
 
@@ -37,6 +42,8 @@ def read_gauges(tx: Transaction) -> StoreGauges:
         heartbeat_age_s=_age_s(tx.time(row[0]), tx.now),
         trigger_lag_s=trigger_lag_s(tx),
         deliveries_pending=int(row[1]),
+        limits=limit_figures(tx),
+        affinities=affinity_counts(tx),
         events=event_counts(tx),
     )
 

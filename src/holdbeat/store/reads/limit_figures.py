@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdbeat.domain.capacity import Usage
 from holdbeat.domain.limit import EACH, Limit, Limits, Origin
 from holdbeat.domain.rate import next_start
 from holdbeat.store.limits.in_force import limit_of_row, limits_in_force, rows_of
@@ -37,7 +38,7 @@ def limit_figures(tx: Transaction) -> list[LimitFigures]:
     """All limits in force, by name."""
     limits = limits_in_force(tx)
     settings, operator = rows_of(tx, Origin.SETTINGS), rows_of(tx, Origin.OPERATOR)
-    used = _count(limits, [(resource, type_, amount) for resource, type_, amount, _ in usage(tx)])
+    used = _used(limits, usage(tx))
     waiting = _count(limits, tx.rows(
         "SELECT resource, type, count(*) FROM jobs INDEXED BY jobs_ready "
         "WHERE status = 'QUEUED' AND hold = 0 GROUP BY resource, type"
@@ -71,7 +72,17 @@ def limit_figures(tx: Transaction) -> list[LimitFigures]:
     return figures
 
 
-def _count(limits: Limits, rows: list[Row] | list[tuple[str, str, int]]) -> dict[str, int]:
+def _used(limits: Limits, leases: list[Usage]) -> dict[str, int]:
+    """How many slots of each limit are held, by its name."""
+    used: dict[str, int] = {}
+    for resource, type_, amount, _, weight in leases:
+        for pool in limits.covering(resource, type_):
+            slots = amount if weight is None or pool.limit.resource is None else weight
+            used[pool.limit.name] = used.get(pool.limit.name, 0) + int(slots)
+    return used
+
+
+def _count(limits: Limits, rows: list[Row]) -> dict[str, int]:
     """How many of these each limit covers, by its name."""
     counts: dict[str, int] = {}
     for resource, type_, amount in rows:

@@ -21,6 +21,7 @@ JOB_FIELDS = (
     "permanently_failed", "timeout_s", "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels",
     "started_at", "finished_at", "cancel_requested_at", "cancel_reason", "hold", "attempt", "trace", "partition",
     "title", "root_id", "waits", "on_upstream", "is_awaited", "unique_key", "unique_while", "expires_at",
+    "weight", "affinity", "preemption",
 )  # fmt: skip
 JOB = ", ".join(JOB_FIELDS)
 JOB_OF_J = ", ".join(f"j.{name}" for name in JOB_FIELDS)
@@ -55,7 +56,7 @@ def short_run_columns(dialect: str, prefix: str, inline_bytes: int) -> str:
 
 LEASE_FIELDS = (
     "id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at", "expires_at", "job_id",
-    "reservation_id", "number",
+    "reservation_id", "number", "numbers",
 )  # fmt: skip
 LEASE = ", ".join(LEASE_FIELDS)
 
@@ -65,7 +66,8 @@ GROUP = ", ".join(GROUP_FIELDS)
 RESERVATION_FIELDS = (
     "id", "type", "resource", "status", "requested_at", "expires_at", "owner", "params", "timeout_s",
     "cancel_grace_s", "granted_at", "finished_at", "outcome", "error", "error_kind", "result", "worker_id", "fence",
-    "cancel_requested_at", "partition", "kind", "title", "client", "ttl_s", "number",
+    "cancel_requested_at", "partition", "kind", "title", "client", "ttl_s", "number", "weight",
+    "preempts",
 )  # fmt: skip
 RESERVATION = ", ".join(RESERVATION_FIELDS)
 
@@ -136,7 +138,16 @@ run_of = row_reader(JobRun, RUN_FIELDS, _RUN_CONVERTERS)
 short_run_of = row_reader(JobRun, (*RUN_FIELDS, "omitted_result_bytes"), _RUN_CONVERTERS)
 """A row of `short_run_columns` as a JobRun."""
 
-lease_of = row_reader(Lease, LEASE_FIELDS, {"acquired_at": TIME, "heartbeat_at": TIME, "expires_at": TIME})
+
+def _slot_numbers(text: str | None) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text else ()
+
+
+lease_of = row_reader(
+    Lease,
+    LEASE_FIELDS,
+    {"acquired_at": TIME, "heartbeat_at": TIME, "expires_at": TIME, "numbers": _slot_numbers},
+)
 """A row of the LEASE columns as a Lease."""
 
 group_of = row_reader(
@@ -167,6 +178,7 @@ reservation_of = row_reader(
         "outcome": optional(member_of(ReservationOutcome)),
         "result": optional(json.loads),
         "cancel_requested_at": TIME,
+        "preempts": bool,
         "kind": member_of(ReservationKind),
     },
 )

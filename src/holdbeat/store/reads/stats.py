@@ -79,8 +79,8 @@ def resource_stats(tx: Transaction) -> dict[str, dict[str, Any]]:
     """
     limits = limits_in_force(tx)
     used: Counter[str] = Counter()
-    for resource, amount in tx.rows("SELECT resource, count(*) FROM leases GROUP BY resource"):
-        used[resource] += amount
+    for resource, amount in tx.rows("SELECT resource, sum(weight) FROM leases GROUP BY resource"):
+        used[resource] += int(amount)
     waiting, oldest = tx.terms.counts.get("waiting", lambda: _waiting(tx))
     figures = {}
     for name in sorted(limits.resources | used.keys() | waiting.keys()):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits
+from holdbeat.store.limits.policies import PolicyView, work_of
 from holdbeat.store.reads.rows import JOB, JOB_FIELDS
 from holdbeat.store.running.lanes import Lane
-from holdbeat.store.running.partitions import PLACE, first_by_partition
-from holdbeat.store.running.turns import fair_key, first_by_turn, keep_turns
-from holdbeat.store.running.vacancy import FreeSlots
+from holdbeat.store.running.partitions import PLACE, WINDOW, first_by_partition
+from holdbeat.store.running.preference import Preference, prefer, tell_preferred
+from holdbeat.store.running.turns import fair_pool, first_by_turn, keep_turns
+from holdbeat.store.running.vacancy import FreeSlots, Vacancy
 from holdbeat.store.transaction import Row, Transaction
 
 
@@ -34,6 +37,8 @@ class _Share(NamedTuple):
     resource: str
     type: str
     places: int
+    heaviest: int
+    """What a job may weigh to have room there ever."""
 
 
 _NO_ONE = Chosen([], is_running=False)
@@ -41,97 +46,142 @@ _ID, _POSITION, _CREATED_AT = map(JOB_FIELDS.index, ("id", "position", "created_
 
 _FIRST_OF_LANE = (
     "SELECT {columns} FROM jobs INDEXED BY jobs_ready "
-    "WHERE status = 'QUEUED' AND hold = 0 AND resource = {lane}resource AND type = {lane}type "
+    "WHERE status = 'QUEUED' AND hold = 0 AND resource = {lane}resource AND type = {lane}type {weight}"
     "ORDER BY effective_priority DESC, position, created_at, id LIMIT {lane}places"
 )
-_READ_LANE = _FIRST_OF_LANE.format(columns=JOB, lane=":")
-_READ_PLACES = _FIRST_OF_LANE.format(columns=f"{PLACE}, NULL", lane=":")
+_READ_LANE = _FIRST_OF_LANE.format(columns=JOB, lane=":", weight="")
+_READ_PLACES = _FIRST_OF_LANE.format(columns=f"{PLACE}, NULL", lane=":", weight="AND weight <= :heaviest ")
 _LOCK_PLACES = (
-    "SELECT c.*, nextval('fences') FROM rows(:lanes; resource text, type text, places int) AS lane, "
-    f"LATERAL ({_FIRST_OF_LANE.format(columns=PLACE, lane='lane.')} FOR UPDATE SKIP LOCKED) AS c"
+    "SELECT c.*, nextval('fences') FROM rows(:lanes; resource text, type text, places int, heaviest int) AS lane, "
+    "LATERAL ("
+    + _FIRST_OF_LANE.format(columns=PLACE, lane="lane.", weight="AND weight <= lane.heaviest ")
+    + " FOR UPDATE SKIP LOCKED) AS c"
 )
 _START_LANE = (
     "UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE ctid = ANY(ARRAY("
-    f"{_FIRST_OF_LANE.format(columns='ctid', lane=':')} FOR UPDATE SKIP LOCKED)) "
+    f"{_FIRST_OF_LANE.format(columns='ctid', lane=':', weight='')} FOR UPDATE SKIP LOCKED)) "
     f"RETURNING {JOB}, effective_priority, nextval('fences')"
 )
 """On PostgreSQL finding, locking and starting the jobs of one lane are one statement, by the place of their rows: they
 are locked, so it does not change. A job that was changed while the statement began is left to the next claim."""
 
 
-def choose(tx: Transaction, limits: Limits, lanes: list[Lane], capacity: Capacity, free_slots: FreeSlots) -> Chosen:
-    """The jobs that have both a free slot of this worker and room in every limit; the capacity counts them as taken."""
-    shares = []
-    for resource, type_ in lanes:
-        places = len(free_slots.of(resource))
-        free = capacity.free_for_jobs(resource, type_, None)
-        count = places if free is None else min(places, free)
-        if count:
-            shares.append(_Share(resource, type_, count))
-    if not shares:
-        return _NO_ONE
-    if len(shares) == 1 and not _is_partitioned(limits, capacity, shares[0]):
-        return _of_one_lane(tx, shares[0], capacity, free_slots)
-    return _of_many_lanes(tx, limits, shares, capacity, free_slots)
+@dataclass(slots=True)
+class Choice:
+    """What a claim chooses from; the capacity counts what was chosen as taken."""
 
+    tx: Transaction
+    limits: Limits
+    capacity: Capacity
+    free_slots: FreeSlots
+    vacancy: Vacancy
+    has_heavy: bool = False
+    """Whether a ready job weighs more than one slot."""
+    _view: PolicyView | None = None
 
-def _is_partitioned(limits: Limits, capacity: Capacity, share: _Share) -> bool:
-    """Whether jobs of the lane may start or not by their partition."""
-    lane = share.resource, share.type
-    return limits.is_partitioned(*lane) or capacity.is_throttled(*lane)
+    def of(self, lanes: list[Lane]) -> Chosen:
+        """The jobs that have both a free slot of this worker and room in every limit."""
+        shares = []
+        for resource, type_ in lanes:
+            places = len(self.free_slots.of(resource))
+            free = self.capacity.free_for_jobs(resource, type_, None)
+            count = places if free is None else min(places, free)
+            if count and self.tx.terms.policy is not None:
+                count = max(count, WINDOW)
+            if count:
+                shares.append(_Share(resource, type_, count, self.limits.heaviest(resource, type_)))
+        if not shares:
+            return _NO_ONE
+        if self.tx.terms.policy is not None:
+            self._view = PolicyView(self.tx, self.tx.terms.policy)
+        elif len(shares) == 1 and not self.has_heavy and not self._is_particular(shares[0]):
+            return self._of_one_lane(shares[0])
+        return self._of_many_lanes(shares)
 
+    def _is_partitioned(self, share: _Share) -> bool:
+        """Whether jobs of the lane may start or not by their partition."""
+        lane = share.resource, share.type
+        return self.limits.is_partitioned(*lane) or self.capacity.is_throttled(*lane)
 
-def _of_one_lane(tx: Transaction, share: _Share, capacity: Capacity, free_slots: FreeSlots) -> Chosen:
-    """No other lane competes: whatever is found has its place."""
-    free = free_slots.of(share.resource)
-    slots = free[::-1]
-    if tx.dialect == "sqlite":
-        rows = tx.rows(_READ_LANE, **share._asdict())
-        candidates = [Candidate(row, slot, None) for row, slot in zip(rows, slots, strict=False)]
-    else:
-        rows = tx.rows(_START_LANE, now=tx.now, **share._asdict())
-        rows.sort(key=lambda row: (-row[-2], row[_POSITION], row[_CREATED_AT], row[_ID]))
-        fences = sorted(row[-1] for row in rows)
-        candidates = [Candidate(row, slot, fence) for row, slot, fence in zip(rows, slots, fences, strict=False)]
-    del free[len(free) - len(candidates) :]
-    capacity.take(share.resource, share.type, count=len(candidates))
-    return Chosen(candidates, is_running=tx.dialect == "postgres")
+    def _is_particular(self, share: _Share) -> bool:
+        """Whether it matters which jobs of the lane are chosen, besides their order."""
+        return self._is_partitioned(share) or share.resource in self.vacancy.affinities
 
-
-def _of_many_lanes(
-    tx: Transaction, limits: Limits, shares: list[_Share], capacity: Capacity, free_slots: FreeSlots
-) -> Chosen:
-    """Narrow rows of all lanes are put in order; the winners are read whole."""
-    places: list[Row] = []
-    plain = []
-    turns = []
-    for share in shares:
-        if (key := fair_key(limits, share.resource, share.type)) is not None:
-            turns.append(first_by_turn(tx, limits, capacity, key, *share))
-            places += [(*row, None) for row in turns[-1].rows]
-        elif _is_partitioned(limits, capacity, share):
-            places += [(*row, None) for row in first_by_partition(tx, limits, capacity, *share)]
+    def _of_one_lane(self, share: _Share) -> Chosen:
+        """No other lane competes: whatever is found has its place."""
+        tx = self.tx
+        free = self.free_slots.of(share.resource)
+        slots = free[::-1]
+        if tx.dialect == "sqlite":
+            rows = tx.rows(_READ_LANE, resource=share.resource, type=share.type, places=share.places)
+            candidates = [Candidate(row, slot, None) for row, slot in zip(rows, slots, strict=False)]
         else:
-            plain.append(share)
-    if plain and tx.dialect == "postgres":
-        places += tx.rows(_LOCK_PLACES, lanes=plain)
-    else:
-        places += [row for share in plain for row in tx.rows(_READ_PLACES, **share._asdict())]
-    places.sort(key=lambda place: (-place[0], *place[1:4]))
-    chosen: dict[str, tuple[int, int | None]] = {}
-    has_fences = True
-    for _, _, _, job_id, resource, type_, partition, fence in places:
-        slots = free_slots.of(resource)
-        if slots and capacity.free_for_jobs(resource, type_, partition) != 0:
-            capacity.take(resource, type_, partition)
-            chosen[job_id] = (slots.pop(), fence)
-            has_fences = has_fences and fence is not None
-    for lane_turns in turns:
-        keep_turns(tx, lane_turns, chosen.keys())
-    if not chosen:
-        return _NO_ONE
-    rows = {row[_ID]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=list(chosen))}
-    candidates = [
-        Candidate(rows[job_id], slot, fence if has_fences else None) for job_id, (slot, fence) in chosen.items()
-    ]
-    return Chosen(candidates, is_running=False)
+            rows = tx.rows(_START_LANE, now=tx.now, resource=share.resource, type=share.type, places=share.places)
+            rows.sort(key=lambda row: (-row[-2], row[_POSITION], row[_CREATED_AT], row[_ID]))
+            fences = sorted(row[-1] for row in rows)
+            candidates = [Candidate(row, slot, fence) for row, slot, fence in zip(rows, slots, fences, strict=False)]
+        del free[len(free) - len(candidates) :]
+        self.capacity.take(share.resource, share.type, count=len(candidates))
+        return Chosen(candidates, is_running=tx.dialect == "postgres")
+
+    def _of_many_lanes(self, shares: list[_Share]) -> Chosen:
+        """Narrow rows of all lanes are put in order; the winners are read whole."""
+        tx, limits, capacity = self.tx, self.limits, self.capacity
+        places: list[Row] = []
+        plain = []
+        turns = []
+        for share in shares:
+            if (pool := fair_pool(limits, share.resource, share.type)) is not None:
+                turns.append(first_by_turn(tx, limits, capacity, pool, *share[:3]))
+                places += [(*row, None) for row in turns[-1].rows]
+            elif self._is_partitioned(share):
+                places += [(*row, None) for row in first_by_partition(tx, limits, capacity, *share[:3])]
+            else:
+                plain.append(share)
+        if plain and tx.dialect == "postgres":
+            places += tx.rows(_LOCK_PLACES, lanes=plain)
+        else:
+            places += [row for share in plain for row in tx.rows(_READ_PLACES, **share._asdict())]
+        preferred: dict[str, Preference] = {}
+        if self.vacancy.affinities:
+            preferred = prefer(tx, self.vacancy, places, plain)
+            places += [(*choice.row, None) for choice in preferred.values() if choice.is_further]
+        places.sort(key=lambda place: (-place[0], place[3] not in preferred, *place[1:4]))
+        chosen = self._taken(places)
+        for lane_turns in turns:
+            keep_turns(tx, lane_turns, chosen.keys())
+        if not chosen:
+            return _NO_ONE
+        tell_preferred(tx, self.vacancy, [preferred[job_id] for job_id in chosen if job_id in preferred])
+        rows = {row[_ID]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=list(chosen))}
+        has_fences = all(fence is not None for _, fence in chosen.values())
+        candidates = [
+            Candidate(rows[job_id], slot, fence if has_fences else None) for job_id, (slot, fence) in chosen.items()
+        ]
+        return Chosen(candidates, is_running=False)
+
+    @staticmethod
+    def _permitted(view: PolicyView, place: Row) -> bool:
+        work = work_of(place)
+        if not view.permits(work):
+            return False
+        view.start(work)
+        return True
+
+    def _taken(self, places: list[Row]) -> dict[str, tuple[int, int | None]]:
+        """Takes those that have room, in this order: slot and fence by job. A heavy one at the head is waited for."""
+        capacity = self.capacity
+        chosen: dict[str, tuple[int, int | None]] = {}
+        for place in places:
+            job_id, resource, type_, partition, weight = place[3:8]
+            slots = self.free_slots.of(resource)
+            if not slots:
+                continue
+            if capacity.free_for_jobs(resource, type_, partition, weight) != 0:
+                if self._view is not None and not self._permitted(self._view, place):
+                    continue
+                capacity.take(resource, type_, partition, weight=weight)
+                chosen[job_id] = (slots.pop(), place[-1])
+            elif weight > 1:
+                capacity.keep_for(resource, type_, partition, weight)
+        return chosen

@@ -44,7 +44,7 @@ def count_capacity(
     capacity = Capacity(
         limits,
         leases,
-        [Usage(r.resource, r.type, 1, r.partition) for r in waiting],
+        [Usage(r.resource, r.type, 1, r.partition, r.weight) for r in waiting],
         now=tx.now.timestamp(),
     )
     rated = {pool.key for pool in pools if pool.limit.rate is not None}
@@ -67,10 +67,11 @@ def serve(
         resource, type_ = reservation.resource, reservation.type
         slots = free_slots.of(resource)
         can_serve = not reservation.is_direct or (type_ in vacancy.types and vacancy.permits(resource) and bool(slots))
-        partition = reservation.partition
-        if can_serve and capacity.free_behind(resource, type_, ahead, partition) != 0:
-            capacity.grant(resource, type_, partition)
+        kind = (resource, type_, reservation.partition, reservation.weight)
+        free = capacity.free_behind(resource, type_, ahead, reservation.partition, reservation.weight)
+        if can_serve and free != 0:
+            capacity.grant(*kind)
             served.append((reservation, slots.pop() if reservation.is_direct else None))
         else:
-            ahead.update(capacity.places(resource, type_, partition))
+            ahead.update(capacity.demand(*kind))
     return served

@@ -17,9 +17,10 @@ from holdbeat.store.limits.direct_streaks import keep_streaks, queue_turns
 from holdbeat.store.limits.rates import instant_of, keep_rates
 from holdbeat.store.limits.throttles import throttles_in_force
 from holdbeat.store.limits.usage import SlotNumbers
-from holdbeat.store.running.candidates import Chosen, choose
+from holdbeat.store.running.candidates import Choice, Chosen
 from holdbeat.store.running.capacity import count_capacity, serve
 from holdbeat.store.running.lanes import Lane, lanes_with_workers, outlook
+from holdbeat.store.running.preference import count_switches
 from holdbeat.store.running.start import grant, start
 from holdbeat.store.running.vacancy import FreeSlots
 from holdbeat.store.running.vacancy import Vacancy as Vacancy
@@ -53,15 +54,17 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     - Limits count the live leases, and rates the starts, under a lock that no other claim of the same pool can hold.
       Slot and rate are decided together: nothing holds one while it waits for the other.
     """
-    limits, lanes, waiting, is_throttled = outlook(tx, vacancy)
-    if not lanes and not waiting:
+    seen = outlook(tx, vacancy)
+    limits, lanes = seen.limits, seen.lanes
+    if not lanes and not seen.waiting:
         return Filled([])
+    waiting = seen.waiting
     if tx.terms.direct_burst and waiting and not vacancy.types:
         waiting = _without_queue_turns(tx, limits, waiting)
     capacity, numbers, waiting = count_capacity(tx, limits, lanes, waiting)
-    if is_throttled:
+    if seen.is_throttled:
         capacity.learn_throttles(throttles_in_force(tx))
-    free_slots = FreeSlots(vacancy)
+    choice = Choice(tx, limits, capacity, FreeSlots(vacancy), vacancy, has_heavy=seen.has_heavy)
     claims = []
     if (
         tx.terms.direct_burst
@@ -70,14 +73,15 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     ):
         capacity.give_queue_turns(due)
         first = [lane for lane in lanes if any(pool.key in due for pool in limits.covering(*lane))]
-        claims = _start_chosen(tx, vacancy, choose(tx, limits, first, capacity, free_slots), numbers)
+        claims = _start_chosen(tx, vacancy, choice.of(first), numbers)
         capacity.give_queue_turns(())
-    served = serve(vacancy, waiting, capacity, free_slots) if waiting else []
-    chosen = choose(tx, limits, lanes, capacity, free_slots)
+    served = serve(vacancy, waiting, capacity, choice.free_slots) if waiting else []
+    chosen = choice.of(lanes)
     keep_rates(tx, capacity)
     if served:
         claims += grant(tx, vacancy, served, tx.next_fences(len(served)), numbers)
     claims += _start_chosen(tx, vacancy, chosen, numbers)
+    count_switches(tx, vacancy, claims)
     if tx.terms.direct_burst and (claims or served):
         started = [(claim.lease.resource, claim.lease.type) for claim in claims if claim.job is not None]
         keep_streaks(tx, limits, [_kind(reservation) for reservation, _ in served], started)

@@ -7,6 +7,7 @@ costs a claim anything.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdbeat.domain.limit import Limits
@@ -28,9 +29,13 @@ class Lane(NamedTuple):
 
 
 _DELAYED = "FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1"
+_HEAVY = (
+    "(SELECT min(resource) FROM jobs INDEXED BY jobs_heavy WHERE status = 'QUEUED' AND hold = 0 AND weight > 1) "
+    "IS NOT NULL"
+)
 _SIGNS = (
     f"SELECT (SELECT min(not_before) {_DELAYED}) <= :now, "
-    f"EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}, {IS_THROTTLED}, "
+    f"EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}, {IS_THROTTLED}, {_HEAVY}, "
     f"(SELECT min(expires_at) {EXPIRING}) <= :now"
 )
 """The version of the limits, and whether there is anything besides ready jobs. Mostly there is not, and a claim need
@@ -64,13 +69,28 @@ PostgreSQL must step over every entry of a job that has started since, and those
 the first of two compared columns only."""
 
 
-def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list[Reservation], bool]:
-    """The limits in force, the lanes that this worker may serve now, the reservations that go first, and whether
-    something is throttled."""
+@dataclass(slots=True)
+class Outlook:
+    """What a claim looks at first."""
+
+    limits: Limits
+    """Those in force."""
+    lanes: list[Lane]
+    """Those that this worker may serve now."""
+    waiting: list[Reservation]
+    """The direct requests that go first."""
+    is_throttled: bool = False
+    """Whether anything is."""
+    has_heavy: bool = False
+    """Whether a ready job weighs more than one slot."""
+
+
+def outlook(tx: Transaction, vacancy: Vacancy) -> Outlook:
+    """What there is to do for a worker, found without reading jobs."""
     apply_ageing(tx)
     wait_for_pauses(tx)
     signs, rows = tx.all_rows((_SIGNS, {"now": tx.now, "now_s": tx.now.timestamp()}), (_LANES[tx.dialect], {}))
-    ripe, paused, waiting, version, is_throttled, has_expired = signs[0]
+    ripe, paused, waiting, version, is_throttled, has_heavy, has_expired = signs[0]
     limits = limits_of_version(tx, version)
     if has_expired:
         expire_jobs(tx)
@@ -81,7 +101,8 @@ def outlook(tx: Transaction, vacancy: Vacancy) -> tuple[Limits, list[Lane], list
         rows = tx.rows(_LANES[tx.dialect])
     pauses = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")} if paused else set()
     lanes = _served((Lane(resource, type_) for resource, type_ in rows), pauses, vacancy)
-    return limits, lanes, waiting_reservations(tx) if waiting else [], bool(is_throttled)
+    reservations = waiting_reservations(tx) if waiting else []
+    return Outlook(limits, lanes, reservations, bool(is_throttled), bool(has_heavy))
 
 
 def lanes_with_workers(tx: Transaction) -> list[Lane]:

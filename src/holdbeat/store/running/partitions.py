@@ -22,8 +22,8 @@ PARTITIONS_MAX = 5000
 UNNAMED_DEPTH = 5000
 """So many jobs are looked through for those without a partition, which have no index of their own."""
 
-PLACE = "effective_priority, position, created_at, id, resource, type, partition"
-PARTITION = 6
+PLACE = "effective_priority, position, created_at, id, resource, type, partition, weight, affinity, put_first"
+PARTITION, WEIGHT, AFFINITY, PUT_FIRST = 6, 7, 8, 9
 
 _WINDOW = (
     f"SELECT {PLACE} FROM jobs INDEXED BY jobs_ready "
@@ -82,12 +82,16 @@ def first_by_partition(
     pools = limits.covering(resource, type_)
     rated = {pool.key for pool in pools if pool.limit.per_partition and pool.limit.rate is not None}
 
+    heaviest = limits.heaviest(resource, type_)
+
     def with_room(rows: Sequence[Row]) -> list[Row]:
         if rated and rows:
             capacity.learn_rates(rates_of(tx, rated, {row[PARTITION] for row in rows}))
         taken: Counter[str] = Counter()
         chosen = []
         for row in rows:
+            if row[WEIGHT] > heaviest:
+                continue
             partition = row[PARTITION]
             free = capacity.free_for_jobs(resource, type_, partition)
             if free is None or free > taken[partition]:

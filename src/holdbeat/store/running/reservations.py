@@ -12,7 +12,7 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
-from holdbeat.domain.job import NewJob
+from holdbeat.domain.job import PREEMPTS, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
 from holdbeat.store.jobs.cancel import check_reason
@@ -37,6 +37,8 @@ def reserve(tx: Transaction, work: NewJob, owner: str, reservation_s: float, cli
         timeout_s=work.timeout_s,
         cancel_grace_s=work.cancel_grace_s,
         partition=work.partition,
+        weight=work.weight,
+        preempts=bool(work.preemption & PREEMPTS),
         title=work.title,
         client=client,
     )
@@ -50,14 +52,14 @@ def put_in_line(tx: Transaction, reservation: Reservation) -> None:
         "direct_reservations",
         (
             "id", "type", "resource", "status", "params", "timeout_s", "cancel_grace_s", "requested_at", "expires_at",
-            "owner", "partition", "kind", "title", "client", "ttl_s",
+            "owner", "partition", "kind", "title", "client", "ttl_s", "weight", "preempts",
         ),
         [
             (
                 reservation.id, reservation.type, reservation.resource, reservation.status, dumps(reservation.params),
                 reservation.timeout_s, reservation.cancel_grace_s, reservation.requested_at, reservation.expires_at,
                 reservation.owner, reservation.partition, reservation.kind, reservation.title, reservation.client,
-                reservation.ttl_s,
+                reservation.ttl_s, reservation.weight, reservation.preempts,
             )
         ],
     )  # fmt: skip
@@ -67,7 +69,7 @@ def put_in_line(tx: Transaction, reservation: Reservation) -> None:
         reservation_id=reservation.id,
         type=reservation.type,
     )
-    tx.wake(Topic.READY)
+    tx.wake(Topic.READY, *([Topic.PREEMPT] if reservation.preempts else []))
 
 
 def extend(tx: Transaction, ids: Collection[str], reservation_s: float) -> list[str]:

@@ -18,7 +18,7 @@ from holdbeat.store.transaction import Transaction
 
 _LEASE_COLUMNS = (
     "id", "job_id", "reservation_id", "worker_id", "slot", "resource", "type", "fence", "acquired_at", "heartbeat_at",
-    "expires_at", "partition", "number", "use",
+    "expires_at", "partition", "number", "use", "weight", "numbers",
 )  # fmt: skip
 
 
@@ -39,7 +39,8 @@ def grant(
     for reservation, slot in served:
         if reservation.id not in waiting:
             continue
-        expires_at = _grant_one(tx, reservation, vacancy, fence, numbers.take(reservation.resource))
+        taken = numbers.take(reservation.resource, reservation.weight)
+        expires_at = _grant_one(tx, reservation, vacancy, fence, taken[0] if taken else None)
         worker_id, resource, type_, number = (
             reservation.worker_id, reservation.resource, reservation.type, reservation.number,
         )  # fmt: skip
@@ -47,13 +48,14 @@ def grant(
             (
                 reservation.id, None, reservation.id, worker_id, slot, resource, type_, fence, tx.now, tx.now,
                 expires_at, reservation.partition, number, 0 if slot is None else vacancy.uses.get(slot, 0),
+                reservation.weight, _stored(taken),
             )
         )  # fmt: skip
         granted.append((reservation.id, worker_id, fence, number, reservation.expires_at))
         if slot is not None:
             lease = Lease(
                 reservation.id, vacancy.worker_id, slot, resource, type_, fence, tx.now, tx.now, expires_at,
-                reservation_id=reservation.id, number=number,
+                reservation_id=reservation.id, number=number, numbers=taken,
             )  # fmt: skip
             claims.append(Claim(lease, reservation))
         fence += 1
@@ -69,6 +71,11 @@ def grant(
         tx.insert("leases", _LEASE_COLUMNS, leases)
         tx.wake(Topic.DIRECT)
     return claims
+
+
+def _stored(numbers: tuple[int, ...]) -> str | None:
+    """The numbers of several slots as they are stored; that of a single one has a column of its own."""
+    return ",".join(map(str, numbers)) if len(numbers) > 1 else None
 
 
 def _grant_one(tx: Transaction, reservation: Reservation, vacancy: Vacancy, fence: int, number: int | None) -> datetime:
@@ -140,30 +147,21 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumber
         job_id, type_, resource, group_id, template_id = job.id, job.type, job.resource, job.group_id, job.template_id
         timed = job.timeout_s is not None
         expires_at = vacancy.terms.expiry(now, job.timeout_s, job.cancel_grace_s) if timed else longest
-        number = numbers.take(resource)
-        lease = Lease(run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id, None, number)
+        taken = numbers.take(resource, job.weight)
+        number = taken[0] if taken else None
+        lease = Lease(
+            run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id, None, number, taken
+        )  # fmt: skip
         job.status, job.started_at = JobStatus.RUNNING, now
         job.worker_id, job.heartbeat_at, job.lease_expires_at = worker_id, now, expires_at
         claims.append(Claim(lease, job))
         runs.append((run_id, job_id, type_, resource, template_id, row[_PARAMS], worker_id, slot, fence, now))
         leases.append(
             (
-                run_id,
-                job_id,
-                None,
-                worker_id,
-                slot,
-                resource,
-                type_,
-                fence,
-                now,
-                now,
-                expires_at,
-                job.partition,
-                number,
-                uses.get(slot, 0),
+                run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at, job.partition,
+                number, uses.get(slot, 0), job.weight, _stored(taken),
             )
-        )
+        )  # fmt: skip
         if group_id:
             groups.add(group_id)
         note((events.JOB_CLAIMED, now, job_id, run_id, worker_id, group_id, job.schedule_id, f'{{"fence":{fence}}}'))

@@ -1,19 +1,21 @@
 """Turns: partitions of one priority are served one after the other (LIM-07).
 
 Guards against a partition with a long queue: a lane whose limit is `fair` is not read in the order of its jobs. The
-partition that was served last is kept in a row; the next one by name has its turn, and after the last the first. Who
-had no jobs for a while has saved up nothing. Each start costs a seek in an index, however many partitions there are.
+partition that was served last is kept in a row, with the starts that it had in its turn: as many as its weight, or one.
+Then the next one by name has its turn, and after the last the first. Who had no jobs for a while has saved up nothing.
+A job that somebody moved to the top goes first. Each start costs a seek in an index, however many partitions there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from holdbeat.domain.capacity import Capacity
-from holdbeat.domain.limit import Limits
+from holdbeat.domain.limit import Limits, Pool
 from holdbeat.store.limits.rates import rates_of
-from holdbeat.store.running.partitions import PARTITION, PLACE, WINDOW, first_of_lane
+from holdbeat.store.running.partitions import PARTITION, PLACE, PUT_FIRST, WEIGHT, WINDOW, first_of_lane
 from holdbeat.store.transaction import Row, Transaction
 
 VISITED_MAX = 256
@@ -60,39 +62,58 @@ class Turns:
     """The jobs of a fair lane whose turn it is, in the order of their turns, as rows of PLACE."""
 
     key: str
+    pool: Pool
+    last: str
+    """The partition that was served last, and the starts that it has had in its turn."""
+    taken: int
+    heaviest: int
+    """What a job may weigh to have room ever."""
     rows: list[Row]
     visited: str | None = None
     """The partition at which the next claim goes on if none of these starts."""
 
+    def weight(self, partition: str) -> int:
+        return (self.pool.limit.weights or {}).get(partition, 1)
 
-def fair_key(limits: Limits, resource: str, type_: str) -> str | None:
-    """Under what the turns of a lane are kept; None if no limit that covers it is fair."""
-    pool = next((pool for pool in limits.covering(resource, type_) if pool.limit.fair), None)
-    return None if pool is None else f"{pool.key}/{resource}/{type_}"
+    @property
+    def goes_on(self) -> bool:
+        """Whether the turn of the partition that was served last is not over."""
+        return 0 < self.taken < self.weight(self.last)
+
+
+def fair_pool(limits: Limits, resource: str, type_: str) -> Pool | None:
+    """By which limit the partitions of a lane take turns; None if none that covers it is fair."""
+    return next((pool for pool in limits.covering(resource, type_) if pool.limit.fair), None)
 
 
 def first_by_turn(
-    tx: Transaction, limits: Limits, capacity: Capacity, key: str, resource: str, type_: str, places: int
+    tx: Transaction, limits: Limits, capacity: Capacity, pool: Pool, resource: str, type_: str, places: int
 ) -> Turns:
     """As many jobs as there are places, each with room in its partition, higher priorities first."""
-    row = tx.one("SELECT partition FROM turns WHERE key = :key", key=key)
-    turns = Turns(key, [])
-    last = row[0] if row else ""
+    key = f"{pool.key}/{resource}/{type_}"
+    row = tx.one("SELECT partition, taken FROM turns WHERE key = :key", key=key)
+    last, taken = row or ("", 0)
+    turns = Turns(key, pool, last, taken, limits.heaviest(resource, type_), [])
     lane = {"resource": resource, "type": type_}
-    pools = limits.covering(resource, type_)
-    rated = {pool.key for pool in pools if pool.limit.per_partition and pool.limit.rate is not None}
-    unnamed = [row for row in first_of_lane(tx, resource, type_, WINDOW) if not row[PARTITION]]
+    rated = {
+        pool.key
+        for pool in limits.covering(resource, type_)
+        if pool.limit.per_partition and pool.limit.rate is not None
+    }
+    window = first_of_lane(tx, resource, type_, WINDOW)
+    first = [row for row in window if row[PUT_FIRST] and capacity.free_for_jobs(resource, type_, row[PARTITION]) != 0]
+    unnamed = [row for row in window if not row[PARTITION] and not row[PUT_FIRST]]
     below = 101
     while len(turns.rows) < places:
         highest = tx.one(_PRIORITY, below=below, **lane)
-        priority = max([highest[0]] if highest else [], default=-1)
-        priority = max([priority, *(row[0] for row in unnamed if row[0] < below)])
+        priority = max([-1 if highest is None else highest[0], *(row[0] for row in window if row[0] < below)])
         if priority < 0:
             break
         below = priority
+        turns.rows += [row for row in first if row[0] == priority]
         has_unnamed = any(row[0] == priority for row in unnamed)
         for most in (max(16, 2 * places), VISITED_MAX):
-            partitions = _in_turn(tx, last, {**lane, "priority": priority}, has_unnamed, most)
+            partitions = _in_turn(tx, turns, {**lane, "priority": priority}, has_unnamed, most)
             if rated:
                 capacity.learn_rates(rates_of(tx, rated, partitions))
             room = {partition: capacity.free_for_jobs(resource, type_, partition) for partition in partitions}
@@ -100,31 +121,50 @@ def first_by_turn(
             if able or len(partitions) < most:
                 break
         turns.visited = partitions[-1] if partitions and not able else turns.visited
-        able = able[:places]
+        able = able[: places + 1]
         rounds = max(1, min(places, READ_MAX // max(1, len(able))))
         queues = _jobs(tx, able, priority, lane, rounds)
         queues[""] = [row for row in unnamed if row[0] == priority]
-        for number in range(places):
-            for name in able:
-                free = room[name]
-                if number < len(queues.get(name, ())) and (free is None or number < free):
-                    turns.rows.append(queues[name][number])
-        if rounds < places and any(len(queues.get(name, ())) == rounds for name in able):
+        turns.rows += _merged(turns, able, queues, room)
+        if rounds < places and any(len(queues.get(each, ())) == rounds for each in able):
             break  # there are more of this priority than were read: the next claim has them
     del turns.rows[places:]
     return turns
 
 
-def _in_turn(tx: Transaction, last: str, level: dict[str, object], has_unnamed: bool, most: int) -> list[str]:
+def _merged(
+    turns: Turns, partitions: list[str], queues: dict[str, list[Row]], room: dict[str, int | None]
+) -> Iterator[Row]:
+    """The jobs of partitions in the order of their turns: as many of each as it weighs, then of the next."""
+    left = {}
+    for each in partitions:
+        free = room[each]
+        rows = [row for row in queues.get(each, ()) if not row[PUT_FIRST] and row[WEIGHT] <= turns.heaviest]
+        left[each] = iter(rows if free is None else rows[:free])
+    if turns.goes_on and turns.last in left:
+        yield from islice(left[turns.last], turns.weight(turns.last) - turns.taken)
+        partitions = [*(each for each in partitions if each != turns.last), turns.last]
+    while left:
+        for each in partitions:
+            for _ in range(turns.weight(each)):
+                row = next(left[each], None) if each in left else None
+                if row is None:
+                    left.pop(each, None)
+                    break
+                yield row
+
+
+def _in_turn(tx: Transaction, turns: Turns, level: dict[str, object], has_unnamed: bool, most: int) -> list[str]:
     """The partitions that have jobs of one priority, beginning behind the one that was served last."""
     sql = _PARTITIONS[tx.dialect]
+    last = turns.last
     partitions = [row[0] for row in tx.rows(sql, after=last, count=most, **level)]
     if has_unnamed:
         partitions.append("")
     if last and len(partitions) < most:
         wrapped = tx.rows(sql, after="", count=most - len(partitions), **level)
         partitions += [row[0] for row in wrapped if row[0] <= last]
-    return partitions
+    return [last, *(each for each in partitions if each != last)] if turns.goes_on else partitions
 
 
 def _jobs(
@@ -142,13 +182,20 @@ def _jobs(
 
 
 def keep_turns(tx: Transaction, turns: Turns, started: Collection[str]) -> None:
-    """Notes the partition that was served last, so that the next claim goes on behind it."""
-    served = [row[PARTITION] for row in turns.rows if row[3] in started]
-    partition = served[-1] if served else turns.visited
-    if partition is not None:
-        tx.execute(
-            "INSERT INTO turns (key, partition) VALUES (:key, :partition) "
-            "ON CONFLICT (key) DO UPDATE SET partition = excluded.partition",
-            key=turns.key,
-            partition=partition,
-        )
+    """Notes the partition that was served last and its starts, so that the next claim goes on from there."""
+    last, taken = turns.last, turns.taken
+    served = [row[PARTITION] for row in turns.rows if row[3] in started and not row[PUT_FIRST]]
+    for partition in served:
+        is_same = partition == last and taken < turns.weight(partition)
+        last, taken = partition, taken + 1 if is_same else 1
+    if not served:
+        if turns.visited is None:
+            return
+        last, taken = turns.visited, turns.weight(turns.visited)
+    tx.execute(
+        "INSERT INTO turns (key, partition, taken) VALUES (:key, :partition, :taken) "
+        "ON CONFLICT (key) DO UPDATE SET partition = excluded.partition, taken = excluded.taken",
+        key=turns.key,
+        partition=last,
+        taken=taken,
+    )

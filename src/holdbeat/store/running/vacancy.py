@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdbeat.domain.affinity import Affinity, AffinityTerms
 from holdbeat.domain.lease import HTTP_RESOURCE, LeaseTerms
 
 
@@ -23,6 +24,9 @@ class Vacancy:
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     uses: Mapping[int, int] = field(default_factory=dict)
     """How often a slot was used before, for those that were."""
+    affinities: Mapping[str, Affinity] = field(default_factory=dict)
+    """What it ran last on each resource, where jobs have an affinity."""
+    affinity_terms: AffinityTerms = field(default_factory=AffinityTerms)
 
     def permits(self, resource: str) -> bool:
         return self.resources is None or resource in self.resources

@@ -16,6 +16,7 @@ from holdbeat.domain.params import check_text
 from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, Schedule, instant_in
 from holdbeat.domain.schedule_preview import preview_of_saved
 from holdbeat.domain.timetable import fires_at, preview_of
+from holdbeat.store.reads.find_schedules import add_text
 from holdbeat.store.reads.job_filter import Conditions, refuse_unknown
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
@@ -23,7 +24,7 @@ from holdbeat.store.schedules.in_flight import InFlight, in_flight
 from holdbeat.store.schedules.occurrences import list_occurrences
 from holdbeat.store.transaction import Transaction
 
-SCHEDULE_FILTERS = ("enabled", "adaptive", "paused", "type", "template_id", "order")
+SCHEDULE_FILTERS = ("enabled", "adaptive", "paused", "type", "template_id", "order", "q", "failing")
 ORDERS = ("newest", "next_run")
 PREVIEWED = 10
 
@@ -53,6 +54,11 @@ def list_schedules(
     if "paused" in chosen:
         is_paused = "paused_until IS NOT NULL AND paused_until > :now"
         conditions.add(is_paused if _flag(chosen["paused"], "paused") else f"NOT ({is_paused})", now=tx.now)
+    if "failing" in chosen:
+        is_failing = "(failure_count > 0 OR trouble IS NOT NULL)"
+        conditions.add(is_failing if _flag(chosen["failing"], "failing") else f"NOT {is_failing}")
+    if "q" in chosen:
+        add_text(tx, conditions, check_text(chosen["q"], "q", 200))
     for name in ("type", "template_id"):
         if name in chosen:
             conditions.add(f"{name} = :{name}", **{name: check_text(chosen[name], name, 500)})

@@ -70,9 +70,13 @@ function bodyOf(form) {
   const body = {};
   for (const field of form.elements) {
     if (!field.name || field.value.trim() === "") continue;
-    if (numbers.has(field.name)) body[field.name] = Number(field.value);
-    else if (field.dataset.instant !== undefined) body[field.name] = instantOf(field.value);
-    else body[field.name] = field.value;
+    let value = field.value;
+    if (numbers.has(field.name)) value = Number(field.value);
+    else if (field.dataset.instant !== undefined) value = instantOf(field.value);
+    // A name with a dot is a field of an object, as rate.count.
+    const [name, inner] = field.name.split(".");
+    if (inner) body[name] = { ...body[name], [inner]: value };
+    else body[name] = value;
   }
   return Object.keys(body).length ? body : undefined;
 }
@@ -114,6 +118,7 @@ function openDialog(opener) {
     form.reset();
     form.dataset.act = opener.dataset.acts;
     if (form.elements.resource) form.elements.resource.value = opener.dataset.resource;
+    for (const [name, value] of Object.entries(JSON.parse(opener.dataset.values || "{}"))) form.elements[name].value = value ?? "";
     dialog.querySelector("[data-named]").textContent = opener.dataset.name;
   }
   dialog.showModal();

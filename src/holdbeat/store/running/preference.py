@@ -1,0 +1,94 @@
+"""Preference: among jobs of equal priority a worker takes first what it has loaded (LIM-11).
+
+Nothing of this is read for a worker that has run no job with an affinity on the resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdbeat.domain import events
+from holdbeat.domain.affinity import Affinity, followed, preferred_more
+from holdbeat.domain.lease import Claim
+from holdbeat.store.running.partitions import AFFINITY, PLACE
+from holdbeat.store.running.vacancy import Vacancy
+from holdbeat.store.transaction import Row, Transaction
+
+_SAME = (
+    f"SELECT {PLACE} FROM jobs INDEXED BY jobs_affinity WHERE status = 'QUEUED' AND hold = 0 AND affinity <> '' "
+    "AND resource = :resource AND type = :type AND effective_priority = :priority AND affinity = :affinity "
+    "ORDER BY position, created_at, id LIMIT :count FOR UPDATE SKIP LOCKED"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A job that goes before another of its priority."""
+
+    row: Row
+    """Of PLACE."""
+    over: str
+    """The job that would have been next."""
+    affinity: Affinity
+    is_further: bool
+    """Whether it was not among the first of its lane."""
+
+
+def prefer(
+    tx: Transaction, vacancy: Vacancy, places: Sequence[Row], shares: Sequence[tuple[str, str, int, int]]
+) -> dict[str, Preference]:
+    """The jobs that go first because of what the worker ran last, by their ids. `places` are the first of each lane."""
+    preferred: dict[str, Preference] = {}
+    known = {place[3] for place in places}
+    for resource, affinity in vacancy.affinities.items():
+        lanes = [(share[1], share[2]) for share in shares if share[0] == resource]
+        mine = [place for place in places if place[4] == resource]
+        if not lanes or not mine:
+            continue
+        priority = max(place[0] for place in mine)
+        others = [place for place in mine if place[0] == priority and place[AFFINITY] != affinity.last]
+        if not others:
+            continue
+        waited_s = max((tx.now - tx.instant(place[2])).total_seconds() for place in others)
+        more = preferred_more(affinity, vacancy.affinity_terms, waited_s)
+        over = min(others, key=lambda place: place[1:4])[3]
+        for type_, count in lanes if more else ():
+            rows = tx.rows(
+                _SAME, resource=resource, type=type_, priority=priority, affinity=affinity.last, count=min(more, count)
+            )
+            for row in rows:
+                preferred[row[3]] = Preference(row, over, affinity, row[3] not in known)
+    return preferred
+
+
+def tell_preferred(tx: Transaction, vacancy: Vacancy, preferred: Sequence[Preference]) -> None:
+    """Notes for the job that would have been next who was preferred, and why."""
+    if preferred:
+        first = preferred[0]
+        tx.record(
+            events.JOB_PASSED_BY,
+            job_id=first.over,
+            worker_id=vacancy.worker_id,
+            preferred=first.row[3],
+            affinity=first.affinity.last,
+            run=first.affinity.run + len(preferred),
+            most=vacancy.affinity_terms.run,
+            wait_s=vacancy.affinity_terms.wait_s,
+        )
+
+
+def count_switches(tx: Transaction, vacancy: Vacancy, claims: Sequence[Claim]) -> None:
+    """Counts how often workers went on with an affinity, and how often they changed it."""
+    if not any(claim.job.affinity for claim in claims if claim.job is not None):
+        return
+    after = followed(vacancy.affinities, claims)
+    resources = sorted({*after.kept, *after.switches})
+    if resources:
+        tx.execute(
+            "INSERT INTO affinity_counts (resource, kept, switches) SELECT r.resource, r.kept, r.switches "
+            "FROM rows(:rows; resource text, kept int, switches int) AS r WHERE true ON CONFLICT (resource) "
+            "DO UPDATE SET kept = affinity_counts.kept + excluded.kept, "
+            "switches = affinity_counts.switches + excluded.switches",
+            rows=[(each, after.kept.get(each, 0), after.switches.get(each, 0)) for each in resources],
+        )

@@ -1,0 +1,119 @@
+"""Fair turns between partitions: by weight, for a job moved to the top, over 50 partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from holdbeat.domain.job import NewJob
+from holdbeat.domain.limit import Limit
+from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.limits.changes import declare_limits, set_limit
+from holdbeat.store.queue.move import move_job
+from tests.conformance.acts import OpenStore, claim_some, complete, enqueue_all, job_of_claim
+
+pytestmark = pytest.mark.rule("LIM-07")
+
+
+def fair_store(open_store: OpenStore, slots: int = 1, weights: dict[str, int] | None = None) -> PersistenceAdapter:
+    store = open_store("unlimited")
+    limit = Limit("api", resource="api", slots=slots, fair=True, weights=weights)
+    store.write_sync(declare_limits, (), [limit], by="w")
+    return store
+
+
+def jobs_of(counts: dict[str, int], priority: int = 0) -> list[NewJob]:
+    return [
+        NewJob("a", resource="api", priority=priority, partition=partition)
+        for partition, count in counts.items()
+        for _ in range(count)
+    ]
+
+
+def served(store: PersistenceAdapter, count: int, at_once: int = 1) -> list[str]:
+    """The partitions in the order of their starts, with so many slots at once."""
+    order: list[str] = []
+    while len(order) < count:
+        claims = claim_some(store, at_once)
+        assert claims
+        order += [job_of_claim(claim).partition for claim in claims]
+        for claim in claims:
+            complete(store, claim)
+    return order
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_partitions_take_turns_by_their_weights(open_store: OpenStore, at_once: int) -> None:
+    store = fair_store(open_store, at_once, {"big": 3})
+    enqueue_all(store, jobs_of({"big": 40, "mid": 40, "small": 40}))
+    order = served(store, 60, at_once)
+    assert Counter(order) == {"big": 36, "mid": 12, "small": 12}
+    assert Counter(order[:10])["big"] in (6, 7), "in turns, not one after the other"
+
+
+def test_a_weight_can_be_set_while_workers_run(open_store: OpenStore) -> None:
+    store = fair_store(open_store)
+    enqueue_all(store, jobs_of({"x": 50, "y": 50}))
+    assert Counter(served(store, 10)) == {"x": 5, "y": 5}
+    store.write_sync(set_limit, "api", {"weights": {"y": 4}})
+    assert Counter(served(store, 20)) == {"x": 4, "y": 16}
+
+
+def test_a_job_moved_to_the_top_goes_first_and_costs_its_partition_no_turn(open_store: OpenStore) -> None:
+    store = fair_store(open_store)
+    jobs = enqueue_all(store, jobs_of({"x": 5, "y": 5, "z": 5}))
+    assert served(store, 1) == ["x"]
+    last = jobs[-1].id
+    store.write_sync(move_job, last, to="top")
+    (claim,) = claim_some(store, 1)
+    assert job_of_claim(claim).id == last
+    complete(store, claim)
+    assert served(store, 3) == ["y", "z", "x"]
+
+
+def test_a_job_that_was_moved_away_from_the_top_waits_for_its_turn_again(open_store: OpenStore) -> None:
+    store = fair_store(open_store)
+    jobs = enqueue_all(store, jobs_of({"x": 3, "z": 3}))
+    store.write_sync(move_job, jobs[-1].id, to="top")
+    store.write_sync(move_job, jobs[-1].id, to="bottom")
+    assert served(store, 4) == ["x", "z", "x", "z"]
+
+
+def test_a_moved_job_without_room_in_its_partition_holds_up_nobody(open_store: OpenStore) -> None:
+    store = fair_store(open_store, 5)
+    store.write_sync(declare_limits, (), [Limit("one", resource="api", slots=1, per_partition=True)], by="w")
+    jobs = enqueue_all(store, jobs_of({"x": 3, "y": 1}))
+    store.write_sync(move_job, jobs[1].id, to="top")
+    store.write_sync(move_job, jobs[2].id, to="top")
+    (first,) = claim_some(store, 1)
+    assert job_of_claim(first).id == jobs[2].id
+    (second,) = claim_some(store, 1, first_slot=1)
+    assert job_of_claim(second).partition == "y"
+
+
+def test_who_was_away_has_saved_up_nothing(open_store: OpenStore) -> None:
+    store = fair_store(open_store, 1, {"x": 2})
+    enqueue_all(store, jobs_of({"y": 30}))
+    served(store, 10)
+    enqueue_all(store, jobs_of({"x": 30}))
+    assert Counter(served(store, 12)) == {"x": 8, "y": 4}
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_fifty_partitions_of_which_one_has_a_thousand_times_as_much_have_equal_shares(
+    open_store: OpenStore, at_once: int
+) -> None:
+    store = fair_store(open_store, at_once)
+    counts = {"flood": 4000} | {f"p{number:02}": 4 + number % 3 for number in range(49)}
+    enqueue_all(store, jobs_of(counts))
+    left = dict(counts)
+    shares: Counter[str] = Counter()
+    while all(left.values()):
+        for partition in served(store, at_once, at_once):
+            left[partition] -= 1
+            shares[partition] += 1
+    total = sum(shares.values())
+    assert total >= 150
+    for partition in counts:
+        assert abs(shares[partition] - total / 50) <= max(1.0, 0.1 * total / 50), partition
