@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from holdbeat.domain.affinity import Affinity
 from holdbeat.domain.api_key import Scope, new_key
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.group import GroupMode, OnFailure
@@ -34,10 +35,12 @@ from holdbeat.store.jobs.edit_job import change_job
 from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.jobs.submit import submit
 from holdbeat.store.limits.changes import declare_limits, set_limit
+from holdbeat.store.limits.starvation import note_starvation
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.move import move_job, reorder
 from holdbeat.store.queue.pauses import pause
 from holdbeat.store.queue.templates import archive_template, create_template
+from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.running.reservations import cancel_reservation, give_up_waiting
 from holdbeat.store.running.run_output import (
     ArtifactEntry,
@@ -112,7 +115,7 @@ def make_lived_store(url: str, folder: Path, *, until: datetime | None = None) -
     store = open_at(url, clock=clock, aging_s=AGING_S)
     try:
         life = Life(store, clock, folder)
-        for chapter in (_settings, _history, _groups, _direct_requests, _schedules, _deliveries):
+        for chapter in (_settings, _history, _groups, _direct_requests, _limits, _schedules, _deliveries):
             chapter(life)
         clock.advance((end - clock.now()).total_seconds() - LAST_CHAPTER_S)
         _unfinished(life)
@@ -257,6 +260,29 @@ def _direct_requests(life: Life) -> None:
     ask_directly(store, type="b", reservation_s=1)
     life.clock.advance(400)
     assert recover(store)
+
+
+def _limits(life: Life) -> None:
+    """What limits leave behind: a partition that was throttled, direct requests that starved a job, affinities."""
+    store, clock, write = life.store, life.clock, life.store.write_sync
+    write(set_limit, "studio", {"resource": "studio", "slots": 1}, by="somebody")
+    store.terms.direct_burst = 5
+    ask_directly(store, type="b", resource="studio")
+    enqueue_one(store, "a", resource="studio", partition="p")
+    (direct,) = claim_some(store, 1, resources=["studio"])
+    clock.advance(400)
+    write(note_starvation, 300)
+    complete(store, direct)
+    store.terms.direct_burst = 0
+    (claimed,) = claim_some(store, 1, resources=["studio"])
+    settle_as(store, claimed, Outcome.throttled("429", 5))
+    clock.advance(5)
+    (retry,) = claim_some(store, 1, resources=["studio"])
+    complete(store, retry)
+    enqueue_one(store, "a", resource="studio", affinity="model")
+    vacancy = Vacancy("lost", [0], types=("a",), resources=("studio",), affinities={"studio": Affinity("model", 1)})
+    (loaded,) = write(claim, vacancy)
+    complete(store, loaded)
 
 
 def _schedules(life: Life) -> None:

@@ -45,8 +45,20 @@ CREATE TABLE jobs (
     is_awaited boolean NOT NULL DEFAULT false,
     unique_key text COLLATE "C",
     unique_while text COLLATE "C" CHECK (unique_while IN ('queued', 'unfinished')),
-    expires_at timestamptz
+    expires_at timestamptz,
+    weight integer NOT NULL DEFAULT 1,
+    affinity text COLLATE "C" NOT NULL DEFAULT '',
+    preemption integer NOT NULL DEFAULT 0,
+    put_first boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 80);
+
+-- weight: slots of its resource that it takes. affinity: what a worker keeps loaded for it. preemption: 1 if it may be
+-- interrupted for others, 2 if others may be for it. put_first: somebody moved it to the top.
+CREATE INDEX jobs_heavy ON jobs (resource, type) WHERE status = 'QUEUED' AND hold = 0 AND weight > 1;
+CREATE INDEX jobs_affinity ON jobs (resource, type, effective_priority DESC, affinity, position, created_at, id)
+    WHERE status = 'QUEUED' AND hold = 0 AND affinity <> '';
+CREATE INDEX jobs_preempting ON jobs (priority DESC, position, created_at, id)
+    WHERE status = 'QUEUED' AND hold = 0 AND preemption >= 2;
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
 -- PostgreSQL, before its first ANALYZE, would rather sort all ready jobs than a few of them at a time.
@@ -118,10 +130,15 @@ CREATE TABLE leases (
     partition text COLLATE "C" NOT NULL DEFAULT '',
     number bigint,
     use bigint NOT NULL DEFAULT 0,
+    weight integer NOT NULL DEFAULT 1,
+    numbers text COLLATE "C",
+    preempted_for text COLLATE "C",
     UNIQUE (worker_id, slot, use),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
+-- numbers: those of all its slots, if it weighs more than one. preempted_for: the job or direct request for which
+-- its handler was told to end.
 -- number: that of the slot within its resource, where a limit gives the resource slots.
 -- use: how often its worker had used the slot before. A slot that its worker takes to be free and that is held after all
 -- is refused; and no key comes twice, because PostgreSQL looks at every dead row with the key of a new one for as long as
@@ -259,7 +276,9 @@ CREATE TABLE direct_reservations (
     title text COLLATE "C" NOT NULL DEFAULT '',
     client text COLLATE "C",
     ttl_s double precision,
-    number bigint
+    number bigint,
+    weight integer NOT NULL DEFAULT 1,
+    preempts boolean NOT NULL DEFAULT false
 );
 CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
 CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
@@ -400,9 +419,12 @@ CREATE TABLE limits (
     fair boolean NOT NULL DEFAULT false,
     changed_at timestamptz NOT NULL,
     changed_by text COLLATE "C",
+    weights json,
     PRIMARY KEY (name, origin),
     CHECK ((rate_count IS NULL) = (rate_per_s IS NULL))
 );
+
+-- weights: an object of partitions and how many starts each has in its turn.
 
 -- due: when the next start under this limit would be, if all were evenly spaced; seconds since 1970.
 CREATE TABLE rates (
@@ -439,7 +461,17 @@ CREATE TABLE direct_streaks (
 -- The partition that was served last under a fair limit.
 CREATE TABLE turns (
     key text COLLATE "C" PRIMARY KEY NOT NULL,
-    partition text COLLATE "C" NOT NULL
+    partition text COLLATE "C" NOT NULL,
+    taken integer NOT NULL DEFAULT 0
+);
+
+-- taken: how many starts the partition has had in its turn.
+
+-- How often a worker went on with the affinity that it ran last, and how often it changed to another.
+CREATE TABLE affinity_counts (
+    resource text COLLATE "C" PRIMARY KEY NOT NULL,
+    kept integer NOT NULL,
+    switches integer NOT NULL
 );
 
 CREATE TABLE progress (

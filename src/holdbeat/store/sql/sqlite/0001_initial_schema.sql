@@ -45,8 +45,20 @@ CREATE TABLE jobs (
     is_awaited INTEGER NOT NULL DEFAULT 0,
     unique_key TEXT,
     unique_while TEXT CHECK (unique_while IN ('queued', 'unfinished')),
-    expires_at TEXT
+    expires_at TEXT,
+    weight INTEGER NOT NULL DEFAULT 1,
+    affinity TEXT NOT NULL DEFAULT '',
+    preemption INTEGER NOT NULL DEFAULT 0,
+    put_first INTEGER NOT NULL DEFAULT 0
 );
+
+-- weight: slots of its resource that it takes. affinity: what a worker keeps loaded for it. preemption: 1 if it may be
+-- interrupted for others, 2 if others may be for it. put_first: somebody moved it to the top.
+CREATE INDEX jobs_heavy ON jobs (resource, type) WHERE status = 'QUEUED' AND hold = 0 AND weight > 1;
+CREATE INDEX jobs_affinity ON jobs (resource, type, effective_priority DESC, affinity, position, created_at, id)
+    WHERE status = 'QUEUED' AND hold = 0 AND affinity <> '';
+CREATE INDEX jobs_preempting ON jobs (priority DESC, position, created_at, id)
+    WHERE status = 'QUEUED' AND hold = 0 AND preemption >= 2;
 
 -- The claim reads this one, and nothing else: what may not run now is not in it. It holds the whole order, because
 -- PostgreSQL, before its first ANALYZE, would rather sort all ready jobs than a few of them at a time.
@@ -179,10 +191,15 @@ CREATE TABLE leases (
     partition TEXT NOT NULL DEFAULT '',
     number INTEGER,
     use INTEGER NOT NULL DEFAULT 0,
+    weight INTEGER NOT NULL DEFAULT 1,
+    numbers TEXT,
+    preempted_for TEXT,
     UNIQUE (worker_id, slot, use),
     CHECK ((job_id IS NULL) <> (reservation_id IS NULL))
 ) WITHOUT ROWID;
 
+-- numbers: those of all its slots, if it weighs more than one. preempted_for: the job or direct request for which
+-- its handler was told to end.
 -- number: that of the slot within its resource, where a limit gives the resource slots.
 -- use: how often its worker had used the slot before. A slot that its worker takes to be free and that is held after all
 -- is refused; and no key comes twice, because PostgreSQL looks at every dead row with the key of a new one for as long as
@@ -331,7 +348,9 @@ CREATE TABLE direct_reservations (
     title TEXT NOT NULL DEFAULT '',
     client TEXT,
     ttl_s REAL,
-    number INTEGER
+    number INTEGER,
+    weight INTEGER NOT NULL DEFAULT 1,
+    preempts INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX direct_reservations_active ON direct_reservations (requested_at, id) WHERE status = 'ACTIVE';
 CREATE INDEX direct_reservations_finished ON direct_reservations (finished_at) WHERE finished_at IS NOT NULL;
@@ -475,9 +494,12 @@ CREATE TABLE limits (
     fair INTEGER NOT NULL DEFAULT 0,
     changed_at TEXT NOT NULL,
     changed_by TEXT,
+    weights TEXT,
     PRIMARY KEY (name, origin),
     CHECK ((rate_count IS NULL) = (rate_per_s IS NULL))
 );
+
+-- weights: an object of partitions and how many starts each has in its turn.
 
 -- due: when the next start under this limit would be, if all were evenly spaced; seconds since 1970.
 CREATE TABLE rates (
@@ -514,7 +536,17 @@ CREATE TABLE direct_streaks (
 -- The partition that was served last under a fair limit.
 CREATE TABLE turns (
     key TEXT PRIMARY KEY NOT NULL,
-    partition TEXT NOT NULL
+    partition TEXT NOT NULL,
+    taken INTEGER NOT NULL DEFAULT 0
+);
+
+-- taken: how many starts the partition has had in its turn.
+
+-- How often a worker went on with the affinity that it ran last, and how often it changed to another.
+CREATE TABLE affinity_counts (
+    resource TEXT PRIMARY KEY NOT NULL,
+    kept INTEGER NOT NULL,
+    switches INTEGER NOT NULL
 );
 
 CREATE TABLE progress (
