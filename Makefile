@@ -7,7 +7,8 @@ TESTS ?= tests
 ARGS ?=
 
 # What `make quick` leaves to `make test`: tests that start many processes, fill long tables, or wait by design.
-QUICK := not crowd and not forks and not plans and not sqlite_file and not thousand and not many_writers
+QUICK := not many_processes and not forks and not plans and not sqlite_file and not thousand and not many_writers \
+    and not second_library and not a_command_prints and not upgrades
 
 BIN := .venv/bin
 READY := .venv/.ready

@@ -74,7 +74,7 @@ def submissions_of(calls: Sequence[PendingJob]) -> list[Submission]:
     """PendingJobs that are stored together as checked requests; they may name each other in `after`."""
     refs = {id(call): f"call {number}" for number, call in enumerate(calls)}
     # Only a call that another one names gets a ref: it is part of the request that an idempotency key stands for.
-    named = {id(each) for call in calls for each in _named(call.options.get("after"))}
+    named = {id(upstream) for call in calls for upstream in _named(call.options.get("after"))}
     return [_submission(call, refs, is_named=id(call) in named) for call in calls]
 
 
@@ -126,9 +126,9 @@ def _after(value: Any, refs: Mapping[int, str]) -> list[dict[str, Any]]:
     """`after` as it is given in Python, in the form of a request: one, a list, or a dict by name, of JobHandles,
     JobGroups, ids of jobs, and PendingJobs that are stored together with this one."""
     if isinstance(value, Mapping):
-        return [{**_upstream(each, refs), "as": name} for name, each in value.items()]
+        return [{**_upstream(upstream, refs), "as": name} for name, upstream in value.items()]
     if isinstance(value, list | tuple):
-        return [_upstream(each, refs) for each in value]
+        return [_upstream(upstream, refs) for upstream in value]
     return [_upstream(value, refs)]
 
 

@@ -194,7 +194,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
 
     supervisor.on_refused = on_refused
     watch = ShutdownWatch(supervisor, on_signal)
-    watch.obey_signals()
+    watch.handle_signals()
     try:
         await supervisor.start()
     except BaseException:

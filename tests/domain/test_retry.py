@@ -137,6 +137,7 @@ def test_an_automatic_retry_keeps_all_but_what_makes_it_another_job() -> None:
         "after": (),
         "ref": None,
         "on_duplicate": "return",
+        "actor": None,
         "max_wait_s": None,
         "expires_at": None,
     }

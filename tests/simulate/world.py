@@ -48,7 +48,7 @@ SCHEDULES: tuple[dict[str, Any], ...] = (
     {"name": "all", "interval_s": 1800, "type": "alone", "overlap": "queue_one", "catch_up": "all",
      "params": {"seconds": 30, "number": 3}},
 )  # fmt: skip
-LOOK_S = 30.0
+POLL_S = 30.0
 """Services that look from time to time do so this often here: fewer looks at nothing, the same rules."""
 SETTLE_S = 300.0
 PATIENCE_S = 12 * 3600.0
@@ -126,7 +126,7 @@ class Process(Owner):
             self.store, SETTINGS, world.app.job_types, kind="serve", more_services=[trigger, webhooks]
         )
         for service in [*self.supervisor.services, self.supervisor.direct]:
-            service.interval_s = max(service.interval_s, LOOK_S)
+            service.interval_s = max(service.interval_s, POLL_S)
         self._task = world.loop.create_task(self._live())
 
     async def _live(self) -> None:
@@ -239,9 +239,9 @@ class World:
         with (
             mock.patch.object(supervisor, "this_worker", worker),
             mock.patch.object(supervisor, "Heartbeat", SimulatedHeartbeat),
-            mock.patch.object(dispatcher, "POLL_S", LOOK_S),
-            mock.patch.object(schedule_trigger, "POLL_S", LOOK_S),
-            mock.patch.object(report_flush, "POLL_S", LOOK_S),
+            mock.patch.object(dispatcher, "POLL_S", POLL_S),
+            mock.patch.object(schedule_trigger, "POLL_S", POLL_S),
+            mock.patch.object(report_flush, "POLL_S", POLL_S),
             mock.patch.object(secrets, "token_hex", lambda size=32: source.randbytes(size).hex()),
             mock.patch.object(secrets, "token_bytes", lambda size=32: source.randbytes(size)),
             mock.patch.object(secrets, "token_urlsafe", lambda size=32: source.randbytes(size).hex()),

@@ -27,7 +27,7 @@ log = logging.getLogger("holdbeat.api")
 PAGE = 500
 KEPT = 5000
 """Events that are kept for listeners; at five events a job this is the last second or two of a busy server."""
-LOOK_S = 1.0
+POLL_S = 1.0
 GATHER_S = 0.02
 GATHER_MAX_S = 0.5
 GATHER_S_PER_LISTENER = 0.0005
@@ -91,7 +91,7 @@ class EventFeed:
             if len(events) < PAGE:
                 await asyncio.sleep(min(GATHER_MAX_S, GATHER_S + self._listeners * GATHER_S_PER_LISTENER))
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
+                    async with asyncio.timeout(POLL_S):
                         await self._woken.wait()
                 self._woken.clear()
 

@@ -11,7 +11,7 @@ import click
 
 from holdbeat.cli.backend import Backend
 
-LOOK_S = 0.5
+POLL_S = 0.5
 KILL_AFTER_S = 10.0
 
 
@@ -31,7 +31,7 @@ def run_with_slot(backend: Backend, resource: str, command: Sequence[str], ttl_s
         is_told = False
         while True:
             try:
-                code = process.wait(KILL_AFTER_S if is_told else LOOK_S)
+                code = process.wait(KILL_AFTER_S if is_told else POLL_S)
                 return code if code >= 0 else 128 - code
             except subprocess.TimeoutExpired:
                 if is_told:

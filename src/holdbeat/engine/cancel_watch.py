@@ -14,7 +14,7 @@ from holdbeat.store.running.workers import signals
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
-LOOK_S = 0.8
+POLL_S = 0.8
 
 
 class CancelWatch(Service):
@@ -24,7 +24,7 @@ class CancelWatch(Service):
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.CANCEL})
 
     def __init__(self, store: PersistenceAdapter, worker_id: str, dispatcher: Dispatcher) -> None:
-        super().__init__(store, LOOK_S)
+        super().__init__(store, POLL_S)
         self._worker_id = worker_id
         self._dispatcher = dispatcher
         self.on_look: Callable[[], None] = lambda: None

@@ -23,7 +23,7 @@ log = logging.getLogger("holdbeat.engine")
 
 TOLERANCE_S = 2.0
 SKEW_CHECK_S = 5.0
-LOOK_S = 1.0
+POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class ClockWatchService(Service):
     watches_clock: ClassVar[bool] = True
 
     def __init__(self, store: PersistenceAdapter, *, watch: ClockWatch | None = None) -> None:
-        super().__init__(store, LOOK_S)
+        super().__init__(store, POLL_S)
         self._watch = watch or ClockWatch(store)
 
     async def step(self) -> list[ClockJump]:

@@ -32,7 +32,7 @@ from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
 
-LOOK_S = 0.5
+POLL_S = 0.5
 AT_ONCE_S = 0.5
 """Even who will not wait must give a worker the time to take a slot that is free."""
 EXTEND_S = 5.0
@@ -277,7 +277,7 @@ class DirectExecutionHandler(Service):
         try:
             reservation = await reserving
         except Exception:
-            return  # the client hears it, and there is nothing to give back
+            return  # the client gets the error, and there is nothing to give back
         self._owed[reservation.id] = why
         try:
             await self._pay()
@@ -297,7 +297,7 @@ class DirectExecutionHandler(Service):
 
     async def _wait(self, reservation: Reservation, patience_s: float, until: float, woken: asyncio.Event) -> None:
         """Waits for a change; gives up if it still has no slot when the patience is over."""
-        left_s = LOOK_S
+        left_s = POLL_S
         if reservation.granted_at is None:
             self._check_open()
             left_s = until - self.store.clock.monotonic()
@@ -306,7 +306,7 @@ class DirectExecutionHandler(Service):
                     return
                 raise WaitedTooLong(f"No slot became free within {patience_s:g} s. {self._advice(patience_s)}")
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(LOOK_S, max(0.01, left_s))):
+            async with asyncio.timeout(min(POLL_S, max(0.01, left_s))):
                 await woken.wait()
         woken.clear()
 
@@ -339,7 +339,7 @@ class SlotGranter:
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
+                    async with asyncio.timeout(POLL_S):
                         await woken.wait()
                 woken.clear()
                 try:

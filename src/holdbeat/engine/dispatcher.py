@@ -164,7 +164,7 @@ class Dispatcher:
         return bool(self.running) or self.results.any_left
 
     def give_up_on(self, entry: Running, outcome: Outcome) -> None:
-        """Settles a run whose handler does not end, as the last act of a shutdown."""
+        """Settles a run whose handler does not end, at the end of a shutdown."""
         if self.running.pop(entry.claim.lease.id, None) is not None and entry.has_handler:
             self._end(entry, outcome)
 

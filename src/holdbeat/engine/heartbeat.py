@@ -25,7 +25,7 @@ log = logging.getLogger("holdbeat.engine")
 
 Tell = Callable[[str, StopReason], None]
 
-LOOK_S = 0.5
+POLL_S = 0.5
 """How often it looks at the clocks between beats, and at the deadline while a beat is under way."""
 JUMP_S = 2.0
 
@@ -122,7 +122,7 @@ class Heartbeat:
         assert work.future is not None
         while True:
             try:
-                answer: Beat = work.future.result(min(LOOK_S, self._terms.lease_s / 4))
+                answer: Beat = work.future.result(min(POLL_S, self._terms.lease_s / 4))
                 return answer
             except TimeoutError:
                 if work.future.done():
@@ -138,7 +138,7 @@ class Heartbeat:
             self._store.submit(self._asked, read_only=True)
         assert self._asked.future is not None
         try:
-            cancelled: dict[str, str] = self._asked.future.result(min(LOOK_S, self._terms.heartbeat_s / 4))
+            cancelled: dict[str, str] = self._asked.future.result(min(POLL_S, self._terms.heartbeat_s / 4))
         except TimeoutError:
             if not self._asked.future.done():
                 return  # the next beat looks for the answer
@@ -187,7 +187,7 @@ class Heartbeat:
         until = self._clock.monotonic() + pause_s
         apart = self._apart()
         while (left_s := until - self._clock.monotonic()) > 0:
-            if self._stopped.wait(min(LOOK_S, left_s)):
+            if self._stopped.wait(min(POLL_S, left_s)):
                 return True
             self.stop_the_overdue()
             if abs(self._apart() - apart) > JUMP_S:

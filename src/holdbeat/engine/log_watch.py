@@ -11,7 +11,7 @@ from holdbeat.store.adapter import PersistenceAdapter
 
 log = logging.getLogger("holdbeat.engine")
 
-LOOK_S = 10.0
+POLL_S = 10.0
 AGAIN_S = 300.0
 """How long until the same trouble is told again."""
 
@@ -20,7 +20,7 @@ class LogWatch(Service):
     name: ClassVar[str] = "log-watch"
 
     def __init__(self, store: PersistenceAdapter) -> None:
-        super().__init__(store, LOOK_S)
+        super().__init__(store, POLL_S)
         self._told_at: float | None = None
 
     async def step(self) -> str | None:

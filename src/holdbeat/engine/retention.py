@@ -17,7 +17,7 @@ from holdbeat.store.recovery.prune import forget_files, known_runs, noted_files,
 
 log = logging.getLogger("holdbeat.engine")
 
-LOOK_S = 60.0
+POLL_S = 60.0
 BATCH = 200
 SWEEP_EVERY_S = 3600.0
 """How often it looks for folders of runs that the store does not know."""
@@ -30,7 +30,7 @@ class Retention(Service):
 
     def __init__(self, store: PersistenceAdapter, retention_days: float, own_folder: Path | None = None) -> None:
         """`own_folder` has the artifacts of this store and of no other, so that strays in it can be removed."""
-        super().__init__(store, LOOK_S)
+        super().__init__(store, POLL_S)
         self._retention_days = retention_days
         self._own_folder = own_folder
         self._swept_at: float | None = None

@@ -92,7 +92,7 @@ class ScheduleTrigger(Service):
     async def step(self) -> int:
         """Checks the clocks, looks ahead if that is due, and fires all that is due now.
 
-        Returns how many schedules it looked at. Called by hand, without a loop that hears of changes, it always looks.
+        Returns how many schedules it looked at. Called by hand, without a loop that changes wake, it always looks.
         """
         self._is_well = False
         if self._task is None:

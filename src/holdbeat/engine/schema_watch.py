@@ -12,14 +12,14 @@ from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.migrate import schema_refusal
 
-LOOK_S = 10.0
+POLL_S = 10.0
 
 
 class SchemaWatch(Service):
     name: ClassVar[str] = "schema-watch"
 
     def __init__(self, store: PersistenceAdapter) -> None:
-        super().__init__(store, LOOK_S)
+        super().__init__(store, POLL_S)
 
     async def step(self) -> None:
         refusal = await self.store.read(schema_refusal)

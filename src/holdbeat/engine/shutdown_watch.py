@@ -17,14 +17,14 @@ import socket
 import threading
 from collections.abc import Callable
 
-from holdbeat.engine.supervisor import KILL_MARGIN_S, SETTLE_PATIENCE_S, Supervisor
+from holdbeat.engine.supervisor import KILL_MARGIN_S, SETTLE_TIMEOUT_S, Supervisor
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.log_writer import flush_logs
 
 log = logging.getLogger("holdbeat.engine")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LOOK_S = 0.2
+POLL_S = 0.2
 BLOCKED_S = 2.0
 """A loop that has not answered for this long is blocked."""
 
@@ -50,7 +50,7 @@ class ShutdownWatch:
         self._asked_at: float | None = None
         """Since when the loop owes an answer."""
 
-    def obey_signals(self) -> None:
+    def handle_signals(self) -> None:
         """Begins to receive signals. Only in the main thread, and with the event loop running in it."""
         self._loop = asyncio.get_running_loop()
         for number in SIGNALS:
@@ -71,7 +71,7 @@ class ShutdownWatch:
         with self._receiver:
             while not self._is_closed and not self._is_over:
                 # Nothing is due before the first signal; `close` ends the wait.
-                self._receiver.settimeout(None if self._until is None else LOOK_S)
+                self._receiver.settimeout(None if self._until is None else POLL_S)
                 try:
                     with contextlib.suppress(TimeoutError):
                         for number in self._receiver.recv(64):
@@ -109,7 +109,7 @@ class ShutdownWatch:
         log.critical("a handler blocks the event loop beyond every grace; what it leaves is settled without it")
         settling = threading.Thread(target=self._settle, name="holdbeat-last-resort", daemon=True)
         settling.start()
-        settling.join(SETTLE_PATIENCE_S)
+        settling.join(SETTLE_TIMEOUT_S)
         flush_logs()
         self._end(0)
 

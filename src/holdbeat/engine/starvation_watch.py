@@ -11,14 +11,14 @@ from holdbeat.store.limits.starvation import is_news, note_starvation
 
 log = logging.getLogger("holdbeat.engine")
 
-LOOK_S = 10.0
+POLL_S = 10.0
 
 
 class StarvationWatch(Service):
     name: ClassVar[str] = "starvation-watch"
 
     def __init__(self, store: PersistenceAdapter, starved_s: float) -> None:
-        super().__init__(store, min(LOOK_S, max(0.2, starved_s / 4)))
+        super().__init__(store, min(POLL_S, max(0.2, starved_s / 4)))
         self._starved_s = starved_s
 
     async def step(self) -> int:

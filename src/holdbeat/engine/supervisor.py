@@ -54,10 +54,10 @@ from holdbeat.store.transaction import Transaction
 
 log = logging.getLogger("holdbeat.engine")
 
-SETTLE_PATIENCE_S = 10.0
+SETTLE_TIMEOUT_S = 10.0
 KILL_MARGIN_S = 2.0
-STORE_PATIENCE_S = 3.0
-"""How long a shutdown waits for a store that does not answer, each time that it has something to tell it."""
+STORE_TIMEOUT_S = 3.0
+"""How long a shutdown waits for a store that does not answer, for each call."""
 STOPPING_PATIENCE_S = 1.0
 """How long, during a shutdown, a call waits for a database that is away. What matters is tried again anyway."""
 
@@ -177,7 +177,7 @@ class Supervisor:
     # --- stop --------------------------------------------------------------------------------------------
 
     def hurry(self) -> None:
-        """Ends the patience of a shutdown under way."""
+        """Ends the grace of a shutdown under way."""
         self._hurry.set()
 
     async def stop(self, grace_s: float | None = None) -> None:
@@ -202,10 +202,10 @@ class Supervisor:
             await self.store.write(_note, events.SHUTDOWN_BEGUN, self.worker.id)
         self.direct.close()
         left_s = max(0.0, until - loop.time())
-        # With nothing to finish it only remains to hear what became of the last turn: not worth the whole grace.
-        if not await self._drained(left_s if self.dispatcher.owes else min(left_s, STORE_PATIENCE_S)):
+        # With nothing to finish, only the answer to the last turn is awaited: not worth the whole grace.
+        if not await self._drained(left_s if self.dispatcher.owes else min(left_s, STORE_TIMEOUT_S)):
             await self._interrupt()
-        async with _briefly(max(STORE_PATIENCE_S, until - loop.time())):
+        async with _briefly(max(STORE_TIMEOUT_S, until - loop.time())):
             await asyncio.gather(*(service.stop() for service in reversed([self.direct, *self.services])))
         async with _briefly():
             await self.reports.flush()
@@ -216,7 +216,7 @@ class Supervisor:
             await self.store.write(stop_worker, self.worker.id)
 
     async def _drained(self, within_s: float) -> bool:
-        """Waits until all work has ended and is settled; False if the time or the patience is over first."""
+        """Waits until all work has ended and is settled; False if the time is over or the grace was ended first."""
         draining = asyncio.ensure_future(self.dispatcher.drained())
         hurrying = asyncio.ensure_future(self._hurry.wait())
         try:
@@ -243,11 +243,11 @@ class Supervisor:
                 )
             self._hurry.clear()
             # What is left without anything held has been offered to the store for the whole grace.
-            if self.dispatcher.owes and not await self._drained(SETTLE_PATIENCE_S if held else STORE_PATIENCE_S):
+            if self.dispatcher.owes and not await self._drained(SETTLE_TIMEOUT_S if held else STORE_TIMEOUT_S):
                 log.error("results could not be settled before the end; recovery will find them")
 
     def give_back_without_loop(self) -> None:
-        """The last act of a shutdown whose event loop stands still, from another thread: all that is held is settled.
+        """Settles all that is held, from another thread: the end of a shutdown whose event loop is blocked.
 
         Handlers that still run are not ended by this, so the process must end right after it.
         """
@@ -261,7 +261,7 @@ class Supervisor:
             ErrorKind.INTERRUPTED, "Interrupted by a shutdown; the event loop was blocked until its end."
         )
         store.write_sync(settle, dispatcher.left_behind(stuck))
-        # Claims whose answer the loop has not heard yet, but for those whose results are on their way.
+        # Claims whose answer the loop has not received yet, but for those whose results are being stored.
         under_way = dispatcher.known()
         unheard = [one for one in store.read_sync(held_claims, worker_id) if one.lease.id not in under_way]
         if unheard:
@@ -273,7 +273,7 @@ class Supervisor:
     # --- what the parts report ---------------------------------------------------------------------------
 
     def _tell_from_thread(self, lease_id: str, reason: StopReason) -> None:
-        """Stops a handler at the heartbeat's word; works even while the event loop is blocked."""
+        """Stops a handler for the heartbeat; works even while the event loop is blocked."""
         self.dispatcher.running.tell(lease_id, reason)
 
     def _doubt_from_thread(self) -> None:
@@ -297,7 +297,7 @@ class Supervisor:
 
 
 @contextlib.asynccontextmanager
-async def _briefly(within_s: float = STORE_PATIENCE_S) -> AsyncIterator[None]:
+async def _briefly(within_s: float = STORE_TIMEOUT_S) -> AsyncIterator[None]:
     """Does what can be done in that time; what the store was not told is found by recovery."""
     try:
         async with asyncio.timeout(within_s):

@@ -35,7 +35,7 @@ from holdbeat.store.webhooks.deliveries import (
 
 log = logging.getLogger("holdbeat.engine")
 
-LOOK_S = 0.5
+POLL_S = 0.5
 AT_ONCE = 256
 LOCK_S = 60.0
 """Longer than an attempt can take, so that nobody else takes a delivery that is on its way."""
@@ -52,7 +52,7 @@ class WebhookService(Service):
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.DELIVERIES})
 
     def __init__(self, store: PersistenceAdapter, outbound: Outbound, *, recorder: Recorder = SILENT) -> None:
-        super().__init__(store, LOOK_S)
+        super().__init__(store, POLL_S)
         self._recorder = recorder
         self._outbound = outbound
         self._me = f"webhooks-{secrets.token_hex(4)}"

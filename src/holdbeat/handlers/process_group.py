@@ -30,7 +30,7 @@ from holdbeat.handlers.timers import Timer, Timers, monotonic
 _DRAIN_S = 1.0
 _LEAVE_S = 0.5
 """How long the processes of a command that has ended may take to notice it, as the trackers of multiprocessing do."""
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _timers = Timers()
 
 
@@ -167,10 +167,10 @@ def _clean_up(group: int, run_id: str, leave_s: float) -> int:
     Returns how many there were when the time was over.
     """
     left = len(marked([run_id]))
-    for _ in range(round(leave_s / _LOOK_S)):
+    for _ in range(round(leave_s / _POLL_S)):
         if not left:
             break
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
         left = len(marked([run_id]))
     _signal_group(group, signal.SIGKILL)
     kill_marked([run_id])

@@ -242,7 +242,7 @@ def no_worker(tx: Transaction, work: Job | Reservation) -> list[Reason]:
 
 
 def workers_busy(tx: Transaction, work: Job | Reservation, workers: list[Worker]) -> tuple[list[Reason], list[Holder]]:
-    """Whether every worker that could run it has its hands full, and with what."""
+    """Whether every worker that could run it has no free slot, and what holds its slots."""
     able = [worker for worker in workers if can_serve(worker, work.resource, work.type)]
     is_http = work.resource == HTTP_RESOURCE
     held = [

@@ -18,7 +18,7 @@ from holdbeat.domain.errors import SettingsError
 
 log = logging.getLogger("holdbeat.metrics")
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 Exposition = Callable[[], tuple[bytes, str]]
 
 
@@ -65,7 +65,7 @@ def _server_on(family: int, address: Any, exposition: Exposition) -> ThreadingHT
             log.debug("a scrape broke off", exc_info=True)
 
     class Answer(BaseHTTPRequestHandler):
-        timeout = PATIENCE_S
+        timeout = TIMEOUT_S
         server_version = "holdbeat"
         sys_version = ""
 

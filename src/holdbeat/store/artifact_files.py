@@ -33,7 +33,7 @@ class Changed(OSError):
 
 
 def changed(run_id: str, name: str) -> ArtifactChanged:
-    """What somebody hears who asks for an artifact whose file has another checksum than the recorded one."""
+    """The error for an artifact whose file has another checksum than the recorded one."""
     return ArtifactChanged(
         f"The file of the artifact {name!r} of run {run_id} was changed after it was stored. It is not handed out. "
         "Restore it from a backup, and look who may write to its folder.",

@@ -216,7 +216,7 @@ def _refuse_two_orders(members: Sequence[NewJob]) -> None:
 
 
 def _group_of_keys(
-    tx: Transaction, wanted: tuple[str | None, GroupMode, OnFailure], members: Sequence[NewJob]
+    tx: Transaction, policy: tuple[str | None, GroupMode, OnFailure], members: Sequence[NewJob]
 ) -> str | None:
     keys = [member.idempotency_key for member in members if member.idempotency_key is not None]
     if not keys:
@@ -238,9 +238,10 @@ def _group_of_keys(
     ]
     group = next(iter(groups), None)
     if all(same) and len(groups) == 1 and group is not None:
-        found, jobs = load_group(tx, group)
-        if (found.name, found.mode, found.on_failure) == wanted and len({job.sequence for job in jobs}) == len(members):
-            return found.id
+        stored, jobs = load_group(tx, group)
+        sequences = {job.sequence for job in jobs}
+        if (stored.name, stored.mode, stored.on_failure) == policy and len(sequences) == len(members):
+            return stored.id
     used = next((key for key in keys if key in held), keys[0])
     raise Conflict(
         f"The idempotency key {used!r} was used before, or twice in this group. Use new keys for a new group; send the "

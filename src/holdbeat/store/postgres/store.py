@@ -45,8 +45,8 @@ RACES_MAX = 12
 """How often a unit that lost a race of locks is run again."""
 SAMPLE_WITHIN_S = 0.05
 """An answer that took longer says too little about the database's clock: it may have waited for a lock."""
-PATIENCE_S = 8.0
-"""How long a unit waits for the database to come back before its caller hears of it."""
+RECONNECT_WITHIN_S = 8.0
+"""How long a unit waits for the database to come back before its caller gets an error."""
 
 _Performed = tuple[list[Any], frozenset[str], list[Row]]
 """Results, wake-ups, and the Events that were committed."""
@@ -70,7 +70,7 @@ class PostgresStore(PersistenceAdapter):
         self.url = url
         self.terms = terms
         self.writers_at_once = writers
-        self.patience_s = PATIENCE_S
+        self.patience_s = RECONNECT_WITHIN_S
         self._own_clock = clock is None
         self.clock = clock or OffsetClock()
         self._refused: HoldbeatError | None = None

@@ -24,8 +24,8 @@ def replace_labels(tx: Transaction, job_id: str, labels: Mapping[str, str]) -> N
 def forget_labels(tx: Transaction, job_ids: Sequence[str]) -> None:
     """Takes the labels of jobs away; must come before the jobs themselves change or go."""
     plain = "" if tx.dialect == "sqlite" else "::text"
-    found = tx.rows(f"SELECT id, labels{plain} FROM jobs WHERE id IN :ids AND labels{plain} <> '{{}}'", ids=job_ids)
-    rows = [(f"{k}={v}", job_id) for job_id, text in found for k, v in json.loads(text).items()]
+    labelled = tx.rows(f"SELECT id, labels{plain} FROM jobs WHERE id IN :ids AND labels{plain} <> '{{}}'", ids=job_ids)
+    rows = [(f"{k}={v}", job_id) for job_id, text in labelled for k, v in json.loads(text).items()]
     if rows:
         tx.execute(
             "DELETE FROM job_labels WHERE (label, job_id) IN "

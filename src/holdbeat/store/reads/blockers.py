@@ -97,7 +97,7 @@ class Blockers:
         return http < worker.http_slots if resource == HTTP_RESOURCE else others < worker.slots
 
     def with_workers(self, job: Job) -> tuple[Blocker, ...]:
-        """The same, and if nothing else does, whether every worker that could run it has its hands full."""
+        """The same, and if nothing else does, whether no worker that could run it has a free slot."""
         blocked_by = self.of(job)
         if blocked_by:
             return blocked_by

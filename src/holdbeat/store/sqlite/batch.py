@@ -78,7 +78,7 @@ def _run_many(verb: Coalesced[Any, Any], batches: list[Any], tx: Transaction) ->
 
 
 def write_interrupted_itself() -> HoldbeatError:
-    """What a signal handler hears that would wait for the write that it interrupted."""
+    """The error for a signal handler that would wait for the write that it interrupted."""
     return HoldbeatError(
         "A signal handler wanted to write to the store while it interrupted a write of its own thread, which cannot go "
         "on before the handler returns. In the handler only set a flag, or hand the work to an event loop with "
@@ -88,12 +88,12 @@ def write_interrupted_itself() -> HoldbeatError:
 
 
 def store_closed() -> StoreDown:
-    """What a call hears that comes after `close`."""
+    """The error for a call after `close`."""
     return StoreDown("The store has been closed.", code="store_closed")
 
 
 def no_transaction() -> HoldbeatError:
-    """What a caller hears whose connection cannot carry a job along (QUE-03)."""
+    """The error for a connection in whose transaction no job can be stored (QUE-03)."""
     return HoldbeatError(
         "To enqueue inside your own transaction on SQLite, hand in the connection of `with app.connection() as "
         "connection:`, or an apsw connection to the store's file on which BEGIN IMMEDIATE was executed.",

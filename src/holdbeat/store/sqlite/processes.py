@@ -260,7 +260,7 @@ class Wakeups:
                 now = self._monotonic()
                 if changed_at != self._seen_at:
                     self._seen_at, self._noticed_at = changed_at, now
-                # Who comes within the same tick of the file system's clock leaves no other mark on the folder.
+                # A process that starts in the same tick of the file system's clock does not change the folder's time.
                 self._is_settled = now - self._noticed_at > FOLDER_TICK_S
                 names = os.listdir(self._folder) if self._is_ours(status) else []
                 paths = [os.path.join(self._folder, name) for name in names]

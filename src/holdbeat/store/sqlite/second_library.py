@@ -27,8 +27,8 @@ import apsw
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Conflict, StoreRefused
 
-LOOK_EVERY_S = 1.0
-LOOK_PAUSE_RATIO = 100
+POLL_EVERY_S = 1.0
+POLL_PAUSE_RATIO = 100
 """A look costs about 5 µs for each descriptor of the process; one with very many is looked at less often."""
 LOOKS, BETWEEN_LOOKS_S = 50, 0.01
 """A descriptor counts as foreign only if it stays unexplained for so many looks: a connection of our own library that
@@ -68,6 +68,9 @@ _is_hook_installed = False
 class SecondLibraryWatch:
     """One store's part in the watch over its file, from before it is opened until it is closed."""
 
+    poll_every_s = POLL_EVERY_S
+    poll_pause_ratio = POLL_PAUSE_RATIO
+
     def __init__(self, path: str, inode: Inode) -> None:
         """Refuses the file if something else in this process has it open."""
         _install_hook()
@@ -84,12 +87,12 @@ class SecondLibraryWatch:
         except BaseException:
             self.end()
             raise
-        self._look_at = self._monotonic() + LOOK_EVERY_S
+        self._poll_at = self._monotonic() + self.poll_every_s
 
     def opened(self, connection: apsw.Connection) -> None:
         """To be called with one of the store's connections when they are open: now its log's index is there, too."""
         if _descriptor_of(connection, "main") not in descriptors_of(self.inode):
-            self._look_at = float("inf")
+            self._poll_at = float("inf")
             log.warning(
                 "This version of SQLite (%s) does not tell which descriptors are its own, so Holdbeat cannot see "
                 "whether another SQLite library uses the store's file in this process. Use the version of apsw that "
@@ -103,11 +106,11 @@ class SecondLibraryWatch:
     def check(self) -> None:
         """Looks for foreign descriptors, if it is time to."""
         now = self._monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_EVERY_S
+        if now >= self._poll_at:
+            self._poll_at = now + self.poll_every_s
             self._look("Nothing more is written.")
             after = self._monotonic()
-            self._look_at = after + max(LOOK_EVERY_S, LOOK_PAUSE_RATIO * (after - now))
+            self._poll_at = after + max(self.poll_every_s, self.poll_pause_ratio * (after - now))
 
     def end(self) -> None:
         """To be called when the store's connections are closed."""

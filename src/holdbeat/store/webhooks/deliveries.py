@@ -138,7 +138,7 @@ def _due(tx: Transaction, hosts: Sequence[str], per_host: int) -> list[tuple[int
 def finish_deliveries(tx: Transaction, results: Sequence[DeliveryResult]) -> list[bool]:
     """Writes down what became of taken deliveries; answers for each whether it still was the worker's to say.
 
-    Who comes after his lock has ended says nothing, except that a message has arrived: that is true in any case.
+    After the lock has ended only a success is recorded: that the message has arrived is true in any case.
     """
     rows = tx.rows(
         f"SELECT {_DELIVERY} FROM deliveries WHERE id IN :ids AND status = 'PENDING' ORDER BY id FOR UPDATE",

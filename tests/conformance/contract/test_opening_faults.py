@@ -91,7 +91,7 @@ def test_a_file_system_that_becomes_read_only_stops_the_store_and_other_faults_d
     store_url: str, why: str, answers: list[str]
 ) -> None:
     argv = [sys.executable, "-c", READ_ONLY, store_url, why]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parents[2])
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == answers
 

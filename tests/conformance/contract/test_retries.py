@@ -73,9 +73,9 @@ def test_what_follows_a_failure_depends_on_its_kind(
         assert (found.retried_by, found.permanently_failed) == (None, True)
         return
     retry = retry_of(store, job)
-    at_once = kind is ErrorKind.INTERRUPTED
-    assert retry.not_before == (None if at_once else clock.now() + timedelta(seconds=10))
-    assert bool(claim_all(store)) is at_once
+    waits = {ErrorKind.INTERRUPTED: None, ErrorKind.THROTTLED: clock.now()}
+    assert retry.not_before == waits.get(kind, clock.now() + timedelta(seconds=10))
+    assert bool(claim_all(store)) is (kind in waits)
 
 
 @pytest.mark.rule("DEC-007")

@@ -20,8 +20,8 @@ from holdbeat.operations import MODULES, find_operation
 from holdbeat.operations.kinds import methods_of
 from holdbeat.store.opening import open_store
 from tests.api.conftest import Serve
-from tests.api.operation_cases import World, ask, cases
 from tests.api.serving import Served, unique
+from tests.operations.operation_cases import World, ask, cases
 
 SPECIAL = (
     "direct",

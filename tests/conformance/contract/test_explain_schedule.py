@@ -13,8 +13,8 @@ from holdbeat.observe.explain import explain_schedule
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.schedules.schedules import disable_schedule, pause_schedule, set_hints
 from tests.conformance.acts import claim_one, fail
+from tests.conformance.contract.test_explain import codes, only
 from tests.conformance.schedule_acts import fire, jobs_of, make, make_adaptive, make_endpoint
-from tests.conformance.test_explain import codes, only
 
 
 def why(store: PersistenceAdapter, reference: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.work import Work
 from tests.conformance.acts import OpenStore
-from tests.conformance.test_shared_commit import hand_in
+from tests.conformance.contract.test_shared_commit import hand_in
 
 IN_THE_QUEUE = (
     "SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database "

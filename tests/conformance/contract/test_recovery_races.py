@@ -202,7 +202,7 @@ def test_a_killed_process_is_known_dead_at_once_where_the_kernel_can_tell(
         [sys.executable, "-m", "tests.conformance.doomed", store_url, "doomed"],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     try:
         assert worker.stdout is not None

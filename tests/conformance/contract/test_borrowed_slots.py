@@ -29,8 +29,8 @@ from tests.conformance.acts import (
     events_of,
     rows,
 )
+from tests.conformance.contract.test_limit_rows import declare
 from tests.conformance.repair import ask_directly, recover
-from tests.conformance.test_limit_rows import declare
 
 UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
 

@@ -14,7 +14,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.manual_retry import retry_job
 from tests.conformance.acts import cancel, change, claim_one, complete, enqueue_one, fail, look, make_group, skip
-from tests.conformance.test_explain import codes, explained, only, work
+from tests.conformance.contract.test_explain import codes, explained, only, work
 
 
 @pytest.mark.rule("LEASE-01")

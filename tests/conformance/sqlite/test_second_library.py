@@ -21,6 +21,7 @@ from pathlib import Path
 import apsw
 from holdbeat import App
 from holdbeat.domain.errors import Conflict, StoreRefused
+from holdbeat.store.sqlite.second_library import SecondLibraryWatch
 
 app = App("sqlite:///holdbeat.db")
 
@@ -34,6 +35,10 @@ def refusal(deed):
     except (Conflict, StoreRefused) as error:
         return type(error).__name__, error.code
     return "nothing", "was refused"
+
+def poll_at_every_call():
+    SecondLibraryWatch.poll_every_s = SecondLibraryWatch.poll_pause_ratio = 0
+    app.store._file._watch._poll_at = 0
 
 def stored(program=sys.executable):
     count = "import sqlite3; print(sqlite3.connect('holdbeat.db').execute('SELECT count(*) FROM jobs').fetchone()[0])"
@@ -180,7 +185,7 @@ def test_what_the_hook_cannot_see_stops_the_store_and_doctor_tells_of_it(tmp_pat
         app.store.listen(told.append)
         own = sqlite3.connect("own.db")
         own.execute("ATTACH 'holdbeat.db' AS jobs")
-        time.sleep(1.1)
+        poll_at_every_call()
         for _ in range(2):
             assert refusal(lambda: app.enqueue_sync(add, a=1)) == STORE_REFUSED
             assert refusal(lambda: app.store.read_sync(lambda tx: None)) == STORE_REFUSED
@@ -242,7 +247,7 @@ def test_another_process_may_use_sqlite3_on_the_store_at_the_same_time(tmp_path:
         for number in range(100):
             app.enqueue_sync(add, a=number)
         assert [process.wait(60) for process in others] == [0, 0]
-        time.sleep(1.1)
+        poll_at_every_call()
         app.enqueue_sync(add, a=1)
         assert stored() == 101
         with app.connection() as connection:
@@ -259,7 +264,7 @@ def test_connections_of_the_stores_own_library_are_never_taken_for_foreign_ones(
         tmp_path,
         """
         from holdbeat.store.sqlite import second_library
-        second_library.LOOK_EVERY_S = 0.0
+        second_library.SecondLibraryWatch.poll_every_s = 0.0
         app.store
         app.close()
         first = apsw.Connection("holdbeat.db")  # before the store, and before anybody watched
@@ -336,7 +341,7 @@ def test_descriptors_that_the_own_library_keeps_after_a_connection_was_closed_ar
         attached.execute("ATTACH 'file:holdbeat.db?mode=ro' AS three").fetchall()
         attached.close()
         assert len(descriptors_of((status.st_dev, status.st_ino)) - before) >= 2
-        time.sleep(1.1)
+        poll_at_every_call()
         app.enqueue_sync(add, a=1)
         assert stored() == 2
         app.close()
@@ -369,7 +374,7 @@ def test_a_forked_child_is_another_process_until_it_opens_the_store_itself(tmp_p
                 os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         assert refusal(lambda: sqlite3.connect("holdbeat.db")) == SECOND_LIBRARY
-        time.sleep(1.1)
+        poll_at_every_call()
         app.enqueue_sync(add, a=3)
         assert stored() == 3
         app.close()

@@ -166,7 +166,7 @@ def test_a_worker_whose_store_was_upgraded_lets_its_job_finish_and_exits_with_3(
     command = Command(tmp_path)
     (tmp_path / "waiting.py").write_text(
         "from pathlib import Path\nimport time\nfrom holdbeat import App\nfrom holdbeat.engine import schema_watch\n"
-        "schema_watch.LOOK_S = 0.2\napp = App()\n@app.job\ndef wait() -> str:\n    Path('begun').touch()\n"
+        "schema_watch.POLL_S = 0.2\napp = App()\n@app.job\ndef wait() -> str:\n    Path('begun').touch()\n"
         "    while not Path('go').exists():\n        time.sleep(0.02)\n    return 'finished'\n"
     )
     worker = command.start("worker", "waiting:app", stdin=subprocess.DEVNULL)
