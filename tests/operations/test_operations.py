@@ -21,7 +21,8 @@ from holdbeat.operations.kinds import methods_of
 from holdbeat.store.opening import open_store
 from tests.api.conftest import Serve
 from tests.api.serving import Served, unique
-from tests.operations.operation_cases import World, ask, cases
+from tests.operations.operation_cases import cases
+from tests.operations.world import World, ask
 
 SPECIAL = (
     "direct",
