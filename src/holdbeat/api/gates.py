@@ -235,7 +235,8 @@ def _is_ours(cookie: bytes) -> bool:
 
 def _client(scope: Scope) -> str:
     """Who sent a request: the name of the key or the address, and the program."""
-    who = scope["holdbeat.caller"] or (scope.get("client") or ("unknown",))[0]
+    address = (scope.get("client") or ("unknown",))[0]
+    who = address if scope[KEY_ID] is None else scope["holdbeat.caller"]
     agents = [value.decode("latin-1") for name, value in scope["headers"] if name == b"user-agent"]
     program = agents[0].split()[0] if agents and agents[0].split() else ""
     return _line(f"{who} {program}".strip(), 120)
