@@ -9,7 +9,7 @@ import httpx2
 import jsonschema_rs
 import pytest
 
-from tests.api.serving import FAR, Served, problem_of, unique
+from tests.api.serving import FAR, Served, eventually, problem_of, unique
 
 SCHEMAS = "#/components/schemas/"
 TOLD = ("ETag", "Location", "Retry-After", "WWW-Authenticate", "Allow", "Deprecation", "Sunset", "Link")
@@ -78,6 +78,16 @@ def cancelled_job(served: Served) -> str:
     return job_id
 
 
+def open_question(served: Served) -> str:
+    job_id = served.submit("asks")["id"]
+
+    def asked() -> str | None:
+        items = served.client.get("/api/questions").json()["items"]
+        return next((str(item["id"]) for item in items if item["job_id"] == job_id), None)
+
+    return eventually(asked)
+
+
 def borrowed_slot(served: Served) -> str:
     answer = served.client.post("/api/reservations", json={"resource": unique("lane"), "ttl_s": 60})
     return str(answer.raise_for_status().json()["id"])
@@ -97,6 +107,8 @@ def least_requests(served: Served) -> dict[str, tuple[str, str, Any]]:
         "RetryRequest": ("POST", f"/api/jobs/{cancelled_job(served)}/retry", {}),
         "LimitChange": ("PUT", f"/api/limits/{unique('limit')}", {"resource": resource, "slots": 2}),
         "SignalRequest": ("POST", f"/api/jobs/{first}/signals/go", {}),
+        "RerunRequest": ("POST", f"/api/jobs/{cancelled_job(served)}/rerun", {}),
+        "AnswerRequest": ("POST", f"/api/questions/{open_question(served)}/answer", {"answer": "yes"}),
         "SlotRequest": ("POST", "/api/reservations", {"resource": unique("lane")}),
         "ExtendRequest": ("POST", f"/api/reservations/{borrowed_slot(served)}/extend", {}),
         "SeenRequest": ("POST", "/api/attention/seen", {}),

@@ -132,14 +132,14 @@ def things_with_secrets(client: httpx2.Client, target: Target, header: str, webh
         "/jobs/batch/{id}": f"/jobs/batch/{batch}",
     }
     for prefix, each, steps in (
-        ("/api/jobs", ran["id"], ("", "/explain", "/logs", "/events", "/steps")),
+        ("/api/jobs", ran["id"], ("", "/explain", "/logs", "/events", "/steps", "/graph", "/chunks")),
         ("/jobs", ran["id"], ("",)),
         ("/api/job-runs", ran["run"]["id"], ("",)),
         ("/api/job-templates", template["id"], ("",)),
         ("/api/job-groups", group["id"], ("",)),
         ("/api/schedules", schedule["id"], ("", "/occurrences", "/explain", "/preview")),
         ("/api/endpoints", endpoint["id"], ("", "/occurrences", "/explain", "/preview", "/health")),
-        ("/api/reservations", reservation, ("", "/explain")),
+        ("/api/reservations", reservation, ("", "/explain", "/logs", "/chunks")),
         ("/api/webhooks", webhook["id"], ("",)),
         ("/api/deliveries", deliveries[0]["id"], ("",)),
     ):

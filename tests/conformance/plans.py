@@ -67,7 +67,7 @@ def plans_of(store: PersistenceAdapter, verb: Callable[..., Any], *arguments: An
         else:
             tx.connection = _Recorder(connection, seen)  # type: ignore[attr-defined]
             verb(tx, *arguments, **options)
-            found.extend(_postgres(connection, sql, params) for sql, params in _statements(seen))
+            found.extend(_postgres(tx, connection, sql, params) for sql, params in _statements(seen))
         raise _Enough
 
     try:
@@ -98,8 +98,10 @@ def _sqlite(connection: Any, sql: str, bindings: Any) -> Plan:
     return Plan(sql, steps, frozenset(whole), any("TEMP B-TREE FOR ORDER BY" in step for step in steps), indexes)
 
 
-def _postgres(connection: Any, sql: str, params: Any) -> Plan:
-    row = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}", params).fetchone()
+def _postgres(tx: Any, connection: Any, sql: str, params: Any) -> Plan:
+    cursor = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
+    tx._synchronise()  # the statements of a pipeline are sent together, at its next synchronisation
+    row = cursor.fetchone()
     tree = (json.loads(row[0]) if isinstance(row[0], str) else row[0])[0]["Plan"]
     nodes = list(_nodes(tree))
     steps = tuple(f"{n['Node Type']} {n.get('Relation Name', '')} {n.get('Index Name', '')}".strip() for n in nodes)

@@ -50,6 +50,7 @@ CANNOT_BE_REFUSED = frozenset(
         "stats",
         "list_limits",
         "list_attention",
+        "list_questions",
         "webhook_secret",
         "wait_job",
         "follow_logs",
