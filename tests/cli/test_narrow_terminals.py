@@ -74,6 +74,7 @@ def look() -> dict[str, Any]:
         "running": [job(n, status="RUNNING") for n in range(12)],
         "queue": {"items": [job(n, status="QUEUED") for n in range(10)], "paused": []},
         "direct": [],
+        "limits": [],
         "workers": [worker(n) for n in range(9)],
         "schedules": [schedule(n) for n in range(8)],
     }

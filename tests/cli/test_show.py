@@ -9,7 +9,14 @@ from holdbeat.cli.output import Table
 
 
 def lines_of(**fields: Any) -> dict[str, str]:
-    job = {"permanently_failed": False, "cancel_reason": None, "run": None, "progress": None, **fields}
+    job = {
+        "permanently_failed": False,
+        "cancel_reason": None,
+        "run": None,
+        "progress": None,
+        "is_detached": False,
+        **fields,
+    }
     drawn = job_fields(job)
     assert isinstance(drawn, Table)
     return {row[0]: row[1] for row in drawn.rows}

@@ -63,8 +63,9 @@ def test_params_of_other_types_are_shown_as_they_are() -> None:
 @pytest.mark.rule("DEC-006")
 def test_a_job_in_json_has_every_public_field() -> None:
     shown = job_json(http_job({}))
-    internal = {"hold", "trace", "waits", "is_awaited"}
-    assert {field.name for field in fields(Job)} - internal | {"continued_by", "waits_for"} == shown.keys()
+    internal = {"hold", "trace", "waits", "is_awaited", "preemption"}
+    derived = {"continued_by", "waits_for", "preempt", "preemptible"}
+    assert {field.name for field in fields(Job)} - internal | derived == shown.keys()
     assert shown["created_at"] == "2026-01-31T09:30:00.123Z"
     assert shown["status"] == "COMPLETED"
 
