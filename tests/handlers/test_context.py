@@ -201,10 +201,10 @@ def test_what_an_ending_counts_as_after_each_reason(reason: StopReason | None, o
     if reason is not None:
         stop.set(reason)
     verdict = stop.verdict(outcome)
-    if reason is None or (reason in ("cancelled", "interrupted") and outcome is not FAILURE):
+    if reason is None or (reason in ("cancelled", "interrupted", "preempted") and outcome is not FAILURE):
         assert verdict is outcome
     else:
-        assert (verdict.status, verdict.error_kind) == (RunStatus.FAILED, ErrorKind(reason))
+        assert (verdict.status, verdict.error_kind) == (RunStatus.FAILED, reason.error_kind)
         assert verdict.result is None
         assert verdict.exit_code == outcome.exit_code
         assert ("ValueError: bad" in (verdict.error or "")) == (outcome is FAILURE)

@@ -85,6 +85,8 @@ def test_the_turn_of_a_waiting_job_is_changed_on_its_page(served: Served, page: 
     page.get_by_label("Not before").fill("2099-01-01T00:00")
     page.get_by_role("button", name="Save changes").click()
     expect(page.locator("#facts dt:text-is('Priority') + dd")).to_have_text("40")
+    # The live update replaces the form as well.
+    expect(page.get_by_text("Changed (not_before, priority)")).to_be_visible()
     changed = served.job(job_id)
     assert (changed["priority"], changed["not_before"][:4]) in ((40, "2099"), (40, "2098"))
     page.get_by_role("button", name="Change…").click()

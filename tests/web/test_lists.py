@@ -165,7 +165,7 @@ def test_times_are_shown_in_the_browser_s_zone_or_in_the_one_that_was_chosen(
     page.get_by_role("button", name="Change…").click()
     page.locator("input[name=not_before]").fill("2036-07-01T09:00")
     page.get_by_role("button", name="Save changes").click()
-    expect(page.get_by_text("Changed")).to_be_visible()
+    expect(page.locator(".toast")).to_have_text("Changed")
     assert served.client.get(f"/api/jobs/{job['id']}").json()["not_before"] == "2036-07-01T13:00:00.000Z"
     reader.close()
 

@@ -35,7 +35,7 @@ from holdbeat.store.access.exposed_servers import note_proxy
 log = logging.getLogger("holdbeat.api")
 
 OPEN_PATHS = frozenset({"/healthz", "/login", "/logout"})
-WITHOUT_KEY = "no key"
+WITHOUT_KEY = "a caller without a key"
 """The actor on record for requests to a server of this machine alone that has no keys."""
 OPEN_PREFIX = "/static/"
 """What the login page is made of."""

@@ -19,6 +19,10 @@ OUTAGES = (*LOST, StoreDown)
 RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
 """The unit lost a race of locks and can be run again."""
 
+UNPREPARED = pg.InvalidSqlStatementName
+"""The driver takes a statement for prepared that the server skipped, because one before it in the same pipeline failed.
+A new connection knows of none."""
+
 
 def translated(error: Exception) -> Exception:
     """The same error in words that say what to do; errors of ours in the SQL stay what they are."""

@@ -27,7 +27,7 @@ from holdbeat.store.forks import forked
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database, send_with_sync
-from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, translated
+from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, UNPREPARED, translated
 from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
@@ -274,6 +274,11 @@ class PostgresStore(PersistenceAdapter):
                 if races > RACES_MAX:
                     raise
                 time.sleep(random.uniform(0, 0.01 * races))
+            except UNPREPARED:
+                races += 1
+                if races > RACES_MAX:
+                    raise
+                link.drop()
             except LOST as error:
                 if isinstance(error, pg.QueryCanceled | pg.DiskFull):
                     raise
