@@ -86,15 +86,27 @@ class KeyRing:
         self._any_row = bool(keys)
         self._read_at = read_at
 
+    async def _look_again(self) -> None:
+        """Reads the keys once more for somebody who is not known: theirs may be newer than what was read last.
+
+        SECOND_LOOK_S lie between two readings, whatever strangers ask; those who ask meanwhile share one.
+        """
+        asked_at = self._store.clock.monotonic()
+        early_s = self._read_at + SECOND_LOOK_S - asked_at
+        if early_s > 0:
+            await asyncio.sleep(early_s)
+        async with self._reading:
+            if self._read_at <= asked_at:
+                await self._read()
+
     async def find(self, key: str) -> ApiKey | None:
         """The stored key that this one is, unless it was revoked."""
         if not self.is_fresh:
             await self.refresh()
         digest = hash_of(key)
         api_key = self._by_hash.get(digest)
-        if api_key is None and self._store.clock.monotonic() - self._read_at > SECOND_LOOK_S:
-            async with self._reading:
-                await self._read()
+        if api_key is None:
+            await self._look_again()
             api_key = self._by_hash.get(digest)
         if api_key is None or not hmac.compare_digest(api_key.hash, digest):
             return None
@@ -109,9 +121,8 @@ class KeyRing:
         """The key of the session whose cookie has this hash, and when it ends; None if it was ended."""
         if not self.is_fresh:
             await self.refresh()
-        if digest not in self._sessions and self._store.clock.monotonic() - self._read_at > SECOND_LOOK_S:
-            async with self._reading:
-                await self._read()
+        if digest not in self._sessions:
+            await self._look_again()
         return self.session(digest)
 
     def expire(self) -> None:

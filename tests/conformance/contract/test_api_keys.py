@@ -55,6 +55,18 @@ async def test_a_key_that_was_made_opens_at_once_and_one_that_was_revoked_within
 
 
 @pytest.mark.rule("SEC-02")
+@pytest.mark.asyncio
+async def test_a_key_that_was_made_just_after_the_keys_were_read_opens_without_a_wake_up(
+    store: PersistenceAdapter,
+) -> None:
+    ring = KeyRing(store)
+    ring.close()  # no wake-up reaches it any more
+    assert await ring.find(KEY) is None
+    made = await store.write(create_api_key, "deploy", Scope.READ, KEY)
+    assert await ring.find(KEY) == made
+
+
+@pytest.mark.rule("SEC-02")
 def test_the_store_keeps_only_the_hash(store: PersistenceAdapter) -> None:
     made = store.write_sync(create_api_key, "deploy", Scope.ADMIN, KEY)
     everything = str(rows(store, "SELECT * FROM api_keys")) + str(rows(store, "SELECT * FROM events"))
