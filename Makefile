@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 # How many tests run side by side, and what else to tell pytest: make test TESTS=tests/domain ARGS="-k cron"
-JOBS ?= 2
+JOBS ?= 3
 TESTS ?= tests
 ARGS ?=
 
