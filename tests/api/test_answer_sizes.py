@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -105,10 +104,19 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(serve: Serve, monkeyp
         client.connect((place.hostname, place.port))
         request = f"GET /api/jobs/{job['id']} HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode()
         client.sendall(request * 40)
-        time.sleep(4)
+        port = client.getsockname()[1]
+        eventually(lambda: port in _ports_of_clients(server))
+        eventually(lambda: port not in _ports_of_clients(server), 30)
         client.settimeout(10)
         taken = 0
         with contextlib.suppress(ConnectionResetError):
             while piece := client.recv(1 << 20):
                 taken += len(piece)
     assert taken < 40 * 600_000 / 2
+
+
+def _ports_of_clients(server: Served) -> set[int]:
+    """The ports of the clients whose connections the server has not ended."""
+    assert server.server._server is not None
+    connections: list[Any] = list(server.server._server.server_state.connections)
+    return {connection.client[1] for connection in connections}

@@ -23,6 +23,10 @@ pytestmark = pytest.mark.rule("SEC-08")
 COUNTLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 1000000000) SELECT max(x) FROM n"
 
 
+READERS = 2
+"""So many reads of clients a store does at once."""
+
+
 def search_without_end(tx: Transaction) -> object:
     return tx.one(COUNTLESS)
 
@@ -31,9 +35,9 @@ def read_as_client(store: PersistenceAdapter, verb: Callable[[Transaction], obje
     return asyncio.run(store.read_for_client(verb))
 
 
-def _be_stopped(store: PersistenceAdapter) -> None:
+def _be_stopped(store: PersistenceAdapter, search: Callable[[Transaction], object] = search_without_end) -> None:
     with pytest.raises(StoreBusy):
-        read_as_client(store, search_without_end)
+        read_as_client(store, search)
 
 
 def test_a_long_read_of_a_client_is_stopped_and_says_how_to_narrow_it(serve: Serve) -> None:
@@ -50,11 +54,18 @@ def test_keys_readiness_and_writes_do_not_wait_for_slow_reads_of_clients(serve: 
     server = serve()
     server.store.client_read_limit_s = 6.0
     key = server.add_key(Scope.WRITE)
-    slow = [threading.Thread(target=_be_stopped, args=(server.store,)) for _ in range(6)]
+    begun = threading.Semaphore(0)
+
+    def search(tx: Transaction) -> object:
+        begun.release()
+        return search_without_end(tx)
+
+    slow = [threading.Thread(target=_be_stopped, args=(server.store, search)) for _ in range(6)]
     for thread in slow:
         thread.start()
-    time.sleep(0.3)
     try:
+        for _ in range(READERS):
+            assert begun.acquire(timeout=30)
         began = time.monotonic()
         headers = {"Authorization": f"Bearer {key}"}
         assert httpx2.get(f"{server.url}/readyz", headers=headers, timeout=5).status_code == 200
