@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ from holdbeat.operations import MODULES, find_operation
 from holdbeat.operations.kinds import methods_of
 from holdbeat.store.opening import open_store
 from tests.api.conftest import Serve
-from tests.api.serving import Served, unique
+from tests.api.serving import Served, eventually, unique
 from tests.operations.operation_cases import cases
 from tests.operations.world import World, ask
 
@@ -105,8 +104,7 @@ def test_a_direct_request_that_a_shutdown_interrupts_is_interrupted_on_the_comma
     waiting = threading.Thread(target=lambda: heard.append(world.outcome(direct)))
     waiting.start()
     try:
-        while not any(each["granted_at"] for each in local.list_reservations(status="ACTIVE")["items"]):
-            time.sleep(0.02)
+        eventually(lambda: any(item["granted_at"] for item in local.list_reservations(status="ACTIVE")["items"]))
         server.run(server.supervisor.stop(0))
         waiting.join(30)
     finally:
