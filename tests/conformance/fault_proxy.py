@@ -36,6 +36,10 @@ class FaultProxy:
         """From now on nothing arrives and nothing is refused: connections stay open and silent."""
         self._passes.clear()
 
+    def refuse(self) -> None:
+        """From now on there are no new connections."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+
     def deliver(self) -> None:
         """Ends `swallow`; what was held back arrives."""
         self._passes.set()

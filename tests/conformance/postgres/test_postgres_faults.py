@@ -74,6 +74,26 @@ def test_a_commit_without_an_answer_makes_one_job_never_two(
     assert [row[0] for row in rows(near, "SELECT id FROM jobs ORDER BY position")] == made
 
 
+@pytest.mark.rule("CON-003", "DEC-008")
+@pytest.mark.parametrize("end", ["close", "lose patience"])
+def test_a_store_that_stops_does_not_go_on_asking_for_the_fate_of_a_lost_commit(
+    far_store: PersistenceAdapter, proxy: FaultProxy, end: str
+) -> None:
+    enqueue_one(far_store)  # the writer that is used next has its connection now
+    proxy.arm("before the commit arrives")
+    proxy.refuse()
+    writing = in_background(lambda: enqueue_one(far_store))
+    _wait_until(lambda: proxy.cuts == 1)
+    assert far_store.patience_s >= 5
+    if end == "close":
+        in_background(far_store.close).result(5)
+    else:
+        far_store.patience_s = 0.1
+    with pytest.raises(StoreDown) as error:
+        writing.result(5)
+    assert error.value.code == "commit_unknown"
+
+
 @pytest.mark.rule("LEASE-01", "RET-03")
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_claim_and_a_settle_without_an_answer_are_done_once(
@@ -111,7 +131,7 @@ def test_a_transaction_whose_events_are_missing_was_not_committed_whoever_has_it
     ((xid, tx),) = seen
 
     def is_committed(xid: str) -> bool:
-        return was_committed(link, xid, tx.written, store.clock, patience_s=8.0)
+        return was_committed(link, xid, tx.written, store.clock, patience_s=lambda: 8.0)
 
     assert is_committed(xid)
     link.get().execute("DELETE FROM events")

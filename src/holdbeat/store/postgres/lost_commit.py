@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import psycopg
 from psycopg import errors as pg
@@ -15,8 +15,11 @@ from holdbeat.store.postgres.database import Link
 from holdbeat.store.transaction import Row
 
 
-def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, patience_s: float) -> bool:
-    """Asks the database by the transaction's id, until it answers; `written` are the Events of the transaction."""
+def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, patience_s: Callable[[], float]) -> bool:
+    """Asks the database by the transaction's id, until it answers; `written` are the Events of the transaction.
+
+    `patience_s` is read again at each attempt: a shutdown that begins meanwhile makes it shorter.
+    """
     pause_s = 0.05
     began = clock.monotonic()
     while True:
@@ -29,7 +32,7 @@ def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, pa
             return False
         except psycopg.OperationalError as error:
             link.drop()
-            if clock.monotonic() > began + patience_s:
+            if clock.monotonic() > began + patience_s():
                 raise StoreDown(
                     f"The database went away while it stored this and did not come back ({error}). It is not "
                     "known whether it was stored: look before you try again, or use an idempotency key.",

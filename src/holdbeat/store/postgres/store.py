@@ -329,7 +329,7 @@ class PostgresStore(PersistenceAdapter):
                 # The error may have come after the COMMIT was done: only the database knows.
                 assert tx is not None
                 link.drop()
-                if was_committed(link, xid, tx.written, self.clock, 4 * self.patience_s):
+                if was_committed(link, xid, tx.written, self.clock, self._patience_for_lost_commit_s):
                     return results, frozenset(tx.wakes), tx.written
             else:
                 link.roll_back()
@@ -338,6 +338,9 @@ class PostgresStore(PersistenceAdapter):
             link.roll_back()
             raise
         return results, frozenset(tx.wakes), tx.written
+
+    def _patience_for_lost_commit_s(self) -> float:
+        return 0.0 if self._closed else 4 * self.patience_s
 
     def _read(self, link: Link, works: list[Work]) -> _Performed:
         connection = link.get()
