@@ -217,11 +217,11 @@ async def test_those_who_wait_are_answered_when_the_server_ends(store_url: str, 
         await on_stage.supervisor.dispatcher.step()
         waiting = await ask(on_stage, "waiting")
         await direct.stop()
+        assert "reservation.released" in event_names(app.store), "no reservation outlives the shutdown"
         with pytest.raises(Unavailable, match="shutting down"):
             await waiting
         with pytest.raises(Unavailable, match="shutting down"):
             await direct.request("note", {"name": "late"})
-        assert "reservation.released" in event_names(app.store)
         gate.set()
         await until(lambda: not on_stage.supervisor.dispatcher.running)
         await on_stage.drain()

@@ -21,12 +21,13 @@ from holdbeat.domain.reservation import Reservation, ReservationKind, Reservatio
 from holdbeat.domain.submission import Submission
 from holdbeat.engine.running import RunningSet
 from holdbeat.engine.service import Service
+from holdbeat.engine.slot_granter import SlotGranter
 from holdbeat.handlers.stop import StopSignal
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.cancel import LONGEST_REASON
 from holdbeat.store.queue.submission import prepare
 from holdbeat.store.reads.workers import has_live_worker_for
-from holdbeat.store.running.held_slots import grant_held, hold_slot, release_slot, withdraw
+from holdbeat.store.running.held_slots import hold_slot, release_slot, withdraw
 from holdbeat.store.running.reservations import extend, give_up_waiting, load_reservation, reserve
 from holdbeat.store.topics import Topic
 
@@ -97,6 +98,9 @@ class DirectExecutionHandler(Service):
         self._lease_s = lease_s
         self._waiting: set[str] = set()
         """Reservations for which somebody waits here."""
+        self._in_line: set[asyncio.Event] = set()
+        """What wakes each request that has no slot yet."""
+        self._line_emptied = asyncio.Event()
         self._granter = SlotGranter(store)
         self.running = RunningSet()
         """Where the heartbeat of this process looks for what it must tell to end."""
@@ -122,11 +126,16 @@ class DirectExecutionHandler(Service):
     def close(self) -> None:
         """Answers those who still wait for a slot; those who are being served get their result."""
         self._is_closed = True
+        for woken in self._in_line:
+            woken.set()
 
     async def stop(self) -> None:
-        """`close`, and nobody's reservation is extended any more."""
+        """`close`, all who waited for a slot are out of the line, and no reservation is extended any more."""
         self.close()
         await super().stop()
+        while self._in_line:
+            self._line_emptied.clear()
+            await self._line_emptied.wait()
         with contextlib.suppress(Exception):
             await self._pay()
 
@@ -250,6 +259,7 @@ class DirectExecutionHandler(Service):
         unsubscribe = self.store.on_topics(asyncio.get_running_loop(), {Topic.DIRECT}, woken.set)
         made = asyncio.ensure_future(reserving)
         reservation: Reservation | None = None
+        self._in_line.add(woken)
         try:
             # Shielded: a client that goes away just now must not leave a reservation behind that nobody knows of.
             reservation = await asyncio.shield(made)
@@ -258,6 +268,8 @@ class DirectExecutionHandler(Service):
             while not (reservation.status is not ReservationStatus.ACTIVE or is_served(reservation)):
                 await self._wait(reservation, patience_s, until, woken)
                 reservation = await self.store.read(load_reservation, reservation.id)
+                if reservation.granted_at is not None:
+                    self._leave_line(woken)
             return reservation
         except BaseException as error:
             why = _in_one_line(error.detail) if isinstance(error, HoldbeatError) else "the client went away"
@@ -266,7 +278,13 @@ class DirectExecutionHandler(Service):
         finally:
             if reservation is not None:
                 self._waiting.discard(reservation.id)
+            self._leave_line(woken)
             unsubscribe()
+
+    def _leave_line(self, woken: asyncio.Event) -> None:
+        self._in_line.discard(woken)
+        if not self._in_line:
+            self._line_emptied.set()
 
     def _advice(self, patience_s: float) -> str:
         if patience_s < self._direct_wait_s:
@@ -309,45 +327,6 @@ class DirectExecutionHandler(Service):
             async with asyncio.timeout(min(POLL_S, max(0.01, left_s))):
                 await woken.wait()
         woken.clear()
-
-
-class SlotGranter:
-    """Gives free slots to reservations that need no worker, while somebody in this process waits for one.
-
-    A worker that frees a slot hands it on itself; this is for slots that become free otherwise, or where no worker is.
-    """
-
-    def __init__(self, store: PersistenceAdapter) -> None:
-        self._store = store
-        self._waiting = 0
-        self._task: asyncio.Task[None] | None = None
-
-    def __enter__(self) -> None:
-        self._waiting += 1
-        if self._task is None:
-            self._task = asyncio.create_task(self._grant(), name="holdbeat-slot-granter")
-
-    def __exit__(self, *_: object) -> None:
-        self._waiting -= 1
-        if not self._waiting and self._task is not None:
-            self._task.cancel()
-            self._task = None
-
-    async def _grant(self) -> None:
-        woken = asyncio.Event()
-        unsubscribe = self._store.on_topics(asyncio.get_running_loop(), {Topic.SLOTS}, woken.set)
-        try:
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(POLL_S):
-                        await woken.wait()
-                woken.clear()
-                try:
-                    await self._store.write(grant_held)
-                except HoldbeatError as error:
-                    log.warning("free slots cannot be handed out just now: %s", error)
-        finally:
-            unsubscribe()
 
 
 def _ended_in_line(reservation: Reservation) -> Conflict:
