@@ -23,7 +23,7 @@ _KINDS = {
     ErrorKind.TIMEOUT: "its time ran out",
     ErrorKind.CRASH: "its worker process died",
     ErrorKind.LOST: "its worker fell silent and the lease ran out",
-    ErrorKind.INTERRUPTED: "its worker was shut down",
+    ErrorKind.INTERRUPTED: "it was interrupted",
     ErrorKind.CANCELLED: "it was cancelled",
     ErrorKind.REJECTED: "it failed permanently",
     ErrorKind.THROTTLED: "who it called asked to be called later",
@@ -179,7 +179,7 @@ def chain_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
     if len(links) > 1:
         place = next(number for number, link in enumerate(links, 1) if link["job_id"] == job.id)
         detail = (
-            f"It is attempt {place} of {len(links)} so far in the chain of job {links[0]['job_id']}; the newest is job "
+            f"It is job {place} of {len(links)} so far in the chain of job {links[0]['job_id']}; the newest is job "
             f"{links[-1]['job_id']}, which is {links[-1]['status']}."
         )
         reasons.append(reason("chain", detail, jobs=links))

@@ -106,7 +106,7 @@ def test_a_failed_job_names_cause_retry_and_chain(store: PersistenceAdapter, clo
     assert [link["job_id"] for link in only(answer, "chain")["jobs"]] == [root.id, retry_id]
     waiting = explained(store, str(retry_id))
     assert "retry of a failed job" in only(waiting, "delayed")["detail"]
-    assert "attempt 2 of 2" in only(waiting, "chain")["detail"]
+    assert "job 2 of 2" in only(waiting, "chain")["detail"]
 
 
 @pytest.mark.rule("DEC-007")
