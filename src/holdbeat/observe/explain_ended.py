@@ -40,7 +40,7 @@ def explain_ended(tx: Transaction, job: Job) -> dict[str, Any]:
             detail = f"It was skipped at {_end(tx, job)}: {sentence(why)}"
             reasons = [reason("skipped", detail, why=why, at=job.finished_at), *_broken_upstreams(job)]
         case JobStatus.CONTINUED:
-            detail = f"It ended at {_end(tx, job)} because its handler waits, which goes on as job {job.continued_by}."
+            detail = f"It ended at {_end(tx, job)} because its handler waits. It continues as job {job.continued_by}."
             reasons = [reason("continued", detail, job_id=job.continued_by, at=job.finished_at)]
         case _:
             reasons = _cancelled(tx, job)
