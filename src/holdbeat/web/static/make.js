@@ -161,8 +161,8 @@ async function send(form, sending) {
 
 function startChoices(form) {
   const choose = () => {
-    const chosen = form.querySelector("[data-chooses]:checked");
-    for (const each of form.querySelectorAll("[data-choice]")) each.hidden = each.dataset.choice !== chosen.value;
+    const chosen = new Set([...form.querySelectorAll("[data-chooses]:checked")].map((radio) => radio.value));
+    for (const place of form.querySelectorAll("[data-choice]")) place.hidden = !chosen.has(place.dataset.choice);
   };
   if (!form.querySelector("[data-chooses]")) return;
   form.addEventListener("change", choose);
@@ -278,11 +278,12 @@ async function tryCall(form, button) {
 }
 
 export function startMake() {
-  for (const form of document.querySelectorAll("[data-make], [data-change]")) {
+  for (const form of document.querySelectorAll("[data-make], [data-change], [data-direct]")) {
     startChoices(form);
     startExceptions(form);
     startTypes(form);
     startWriting(form);
+    if (form.dataset.direct !== undefined) continue;
     startPreview(form);
     const before = form.dataset.change ? bodyOf(form) : null;
     form.addEventListener("submit", (event) => {
