@@ -22,7 +22,7 @@ from holdbeat.api.docs_page import STYLE, docs_html
 from holdbeat.api.gates import gate_proxies
 from holdbeat.api.openapi import openapi_document
 from holdbeat.api.problem import answer, problem, wrong_method
-from holdbeat.api.routers import artifacts, direct, health, jobs, limits, login, logs, schedules, system, webhooks
+from holdbeat.api.routers import artifacts, direct, health, jobs, keys, limits, login, logs, schedules, system, webhooks
 from holdbeat.api.routes import Routes, Serve, TaggedRoute, router_route
 from holdbeat.domain.errors import SettingsError
 from holdbeat.schemas.system import BareParams, DirectAnswer, MappedDirectRequest
@@ -99,6 +99,7 @@ def _all_routes(context: ApiContext) -> list[Routes]:
         jobs.job_routes,
         logs.routes,
         jobs.queue_routes,
+        keys.routes,
         limits.routes,
         jobs.run_routes,
         artifacts.routes,

@@ -108,6 +108,8 @@ _PHRASES: dict[str, Callable[[Data], str]] = {
     events.CLOCK_JUMPED: lambda data: f"the clock of {data.get('host') or 'a machine'} jumped by {_seconds(data)}",
     events.WEBHOOK_FAILED: lambda data: f"a webhook was not delivered{_because(data)}",
     events.WEBHOOK_DISABLED: lambda data: f"a webhook was disabled{_because(data)}",
+    events.KEY_CREATED: lambda data: f"the {data.get('scope')} key {data.get('key_name')} was created{_by(data)}",
+    events.KEY_REVOKED: lambda data: f"the key {data.get('key_name')} was revoked{_by(data)}",
     events.WORKER_STARTED: lambda data: f"{data.get('kind') or 'worker'} started on {data.get('host') or 'a machine'}",
     events.WORKER_STOPPED: lambda data: f"worker stopped{_because(data)}",
     events.SHUTDOWN_BEGUN: lambda data: f"shutdown began{_because(data)}",

@@ -147,6 +147,7 @@ def read_group(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "group": {**group_json(group, []), "is_terminal": group.status.is_terminal},
         "chains": chains,
         "failed": sum(1 for chain in chains.values() if chain[-1]["status"] == "FAILED"),
+        "done": sum(1 for chain in chains.values() if chain[-1]["finished_at"]),
         "is_cut": len(jobs) > SHOWN_MEMBERS,
     }
 
