@@ -15,7 +15,7 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench \
-    bench-time bench-api bench-peers bench-horizon crash crash-points chaos simulate simulate-planted soak \
+    bench-time bench-api bench-peers bench-horizon crash crash-points chaos fuzz simulate simulate-planted soak \
     constraints clean bench-flat
 .DELETE_ON_ERROR:
 
@@ -139,6 +139,9 @@ simulate-planted: setup ## put known bugs into the program and see how soon the 
 MINUTES ?= 10
 chaos: setup ## break real processes and both stores for a while, and judge what they did (MINUTES=n)
 	$(BIN)/python -m tests.chaos.chaos --minutes $(MINUTES) $(ARGS)
+
+fuzz: setup ## send generated requests to a server on each store and count its answers (MINUTES=n for each store)
+	$(BIN)/python -m tests.fuzz.fuzz --minutes $(MINUTES) $(ARGS)
 
 soak: setup ## run for a long time under load and look for what grows
 	$(BIN)/python -m benchmarks.soak $(ARGS)

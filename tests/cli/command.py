@@ -1,4 +1,4 @@
-"""The command as a person runs it: a process of its own, with nothing inherited but the path to Python."""
+"""The command as a person runs it: a process of its own, which inherits nothing but loaded modules."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import re
 import select
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.fork_server import WARNINGS, start_module
 
 WORK = """
 import time
@@ -90,11 +91,12 @@ class Command:
     @property
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDBEAT_", "PYTEST"))}
-        return {**kept, "HOLDBEAT_STORE": self.store, "PYTHONWARNINGS": "error::DeprecationWarning:holdbeat"}
+        return {**kept, "HOLDBEAT_STORE": self.store, "PYTHONWARNINGS": WARNINGS}
 
     def start(self, *args: str, **more: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "holdbeat", *args],
+        return start_module(
+            "holdbeat",
+            *args,
             cwd=self.folder,
             env={**self.environment, **more.pop("env", {})},
             stdin=more.pop("stdin", subprocess.PIPE),
@@ -107,7 +109,7 @@ class Command:
     def __call__(self, *args: str, code: int = 0, text: str = "", env: dict[str, str] | None = None) -> Answer:
         """Runs a verb to its end; `code` is what it must end with."""
         process = self.start(*args, env=env or {})
-        out, err = process.communicate(text, timeout=60)
+        out, err = process.communicate(text, timeout=100)
         answer = Answer(process.returncode, out, err)
         assert answer.code == code, f"holdbeat {' '.join(args)} ended {answer.code}:\n{out}\n{err}"
         assert "Traceback" not in err, err
@@ -120,8 +122,9 @@ class Command:
     def beside_a_terminal(self, *args: str) -> tuple[Answer, str]:
         """Runs a verb whose error output is a terminal; also gives what was drawn there."""
         ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdbeat", *args],
+        process = start_module(
+            "holdbeat",
+            *args,
             cwd=self.folder,
             env={**self.environment, "TERM": "xterm", "COLUMNS": "100"},
             stdin=subprocess.DEVNULL,
@@ -141,8 +144,9 @@ class Command:
         With `interrupted_at` it is interrupted, as by Ctrl-C, as soon as this was drawn.
         """
         ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdbeat", *args],
+        process = start_module(
+            "holdbeat",
+            *args,
             cwd=self.folder,
             env={**self.environment, "TERM": "xterm", "COLUMNS": str(columns), "NO_COLOR": "1"},
             stdin=theirs,

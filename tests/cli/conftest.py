@@ -14,6 +14,7 @@ import pytest
 from holdbeat import App
 from holdbeat.settings import Settings
 from tests.cli.command import WORK, Command
+from tests.fork_server import start_module
 
 CONCURRENCY = "resources:default=4,http=4,slow=2"
 
@@ -56,13 +57,13 @@ class Server:
         self.url = f"http://127.0.0.1:{port}"
         self.log = command.folder / "serve.log"
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [*_python(), "-m", "holdbeat", "serve", "work:app", "--port", str(port), "--log-level", "warning"],
+            self.process = start_module(
+                "holdbeat", "serve", "work:app", "--port", port, "--log-level", "warning",
                 cwd=command.folder,
                 env={**command.environment, "HOLDBEAT_CONCURRENCY": CONCURRENCY},
                 stdout=log,
                 stderr=log,
-            )
+            )  # fmt: skip
         until = time.monotonic() + 60
         while True:
             try:
@@ -80,12 +81,6 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def _python() -> list[str]:
-    import sys
-
-    return [sys.executable]
 
 
 @pytest.fixture(scope="session")

@@ -94,15 +94,26 @@ def work_while_limits_change(number: int, start: float, url: str, slots: int) ->
     return shift
 
 
-def work_for(number: int, start: float, url: str, seconds: float, types: Sequence[str]) -> list[tuple[str, str, float]]:
-    """Claims and completes for some time; (type, partition, instant of the start on the store's clock) of each job."""
+@dataclass
+class Start:
+    type: str
+    partition: str
+    leased_at: float
+    """By the store's clock."""
+    began_at: float
+    """By the clock of the process, when its handler could begin."""
+
+
+def start_until_empty(number: int, start: float, url: str, types: Sequence[str]) -> list[Start]:
+    """Claims and completes until nothing is left, and tells what it started."""
     store = open_at(url, concurrency="unlimited")
     starts = []
     wait_for(start)
-    while time.time() < start + seconds:
+    while rows(store, "SELECT 1 FROM jobs WHERE status = 'QUEUED' LIMIT 1"):
         claims = store.write_sync(claim, Vacancy(f"w{number}", range(4), (), types))
+        began_at = time.time()
         starts += [
-            (taken.lease.type, taken.job.partition, taken.lease.acquired_at.timestamp())
+            Start(taken.lease.type, taken.job.partition, taken.lease.acquired_at.timestamp(), began_at)
             for taken in claims
             if taken.job
         ]

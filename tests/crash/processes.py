@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from holdbeat import App
 from holdbeat.store.adapter import PersistenceAdapter
 from tests.crash import jobs
 from tests.engine.acting import job, rows
+from tests.fork_server import start_module
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -91,8 +93,8 @@ class Field:
         }
         log = self.folder / f"process-{len(self._processes)}.log"
         with log.open("wb") as stream:
-            popen = subprocess.Popen(
-                [sys.executable, "-m", program, verb, program_app, "--store", self.url, *flags],
+            popen = start_module(
+                program, verb, program_app, "--store", self.url, *flags,
                 cwd=ROOT, env=environment, stdout=stream, stderr=stream,
             )  # fmt: skip
         process = Process(popen, log)
@@ -105,6 +107,27 @@ class Field:
                 said=process.said,
             )
         return process
+
+    def freeze(self, process: Process) -> None:
+        """Stops a process between two writes to a SQLite file: stopped in one, it would let nobody else write."""
+        process.send(signal.SIGSTOP)
+        while self._is_locked():
+            process.send(signal.SIGCONT)
+            time.sleep(0.01)
+            process.send(signal.SIGSTOP)
+
+    def _is_locked(self) -> bool:
+        """Whether a process still holds the write lock of the SQLite file after a second."""
+        lock = Path(f"{urlsplit(self.url).path}-run", "write.lock")
+        if not self.url.startswith("sqlite") or not lock.exists():
+            return False
+        with lock.open("rb+") as file:
+            for _ in range(100):
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return False
+                time.sleep(0.01)
+        return True
 
     def noted(self, word: str) -> list[list[str]]:
         path = Path(self.diary)

@@ -86,7 +86,7 @@ def test_a_frozen_worker_loses_its_job_to_another_and_its_late_result_is_refused
     # Long enough to be frozen in, short enough to end right after the thaw, before a beat can stop it.
     handle = once.enqueue_sync("block", diary=ground.diary, seconds=1.0)
     eventually(lambda: ground.noted("begun"))
-    frozen.send(signal.SIGSTOP)
+    ground.freeze(frozen)
     other = ground.start(**SHORT_LEASE)
     lost = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found)
     assert lost.run.error_kind == "lost"
@@ -112,10 +112,10 @@ def test_two_workers_frozen_in_turn_and_thawed_together_settle_nothing(sqlite_gr
     first = ground.start(**SHORT_LEASE)
     handle = ground.app.with_options(retries=policy).enqueue_sync("block", diary=ground.diary, seconds=1.0)
     eventually(lambda: len(ground.noted("begun")) == 1)
-    first.send(signal.SIGSTOP)
+    ground.freeze(first)
     second = ground.start(**SHORT_LEASE)
     eventually(lambda: len(ground.noted("begun")) == 2)
-    second.send(signal.SIGSTOP)
+    ground.freeze(second)
     ground.start(**SHORT_LEASE)
     chain = [handle.id]
     for _ in range(2):
@@ -137,7 +137,7 @@ def test_a_pause_shorter_than_the_lease_costs_nothing(ground: Field) -> None:
     worker = ground.start(lease_s=8, heartbeat_s=0.5, grace_s=1, recover_s=0.2)
     handle = ground.app.enqueue_sync("work", diary=ground.diary, seconds=0.5)
     eventually(lambda: ground.noted("begun"))
-    worker.send(signal.SIGSTOP)
+    ground.freeze(worker)
     ground.start(lease_s=8, heartbeat_s=0.5, grace_s=1, recover_s=0.2)
     worker.send(signal.SIGCONT)
     done = eventually(lambda: (found := ground.job(handle.id)).status is not JobStatus.RUNNING and found)
@@ -233,7 +233,7 @@ def test_a_worker_that_was_only_frozen_is_alive_again_with_its_next_beat(postgre
     with field(postgres_url, tmp_path) as ground:
         frozen = ground.start(**SHORT_LEASE)
         ground.start(**SHORT_LEASE)
-        frozen.send(signal.SIGSTOP)
+        ground.freeze(frozen)
         living = "SELECT count(*) FROM workers WHERE stopped_at IS NULL"
         eventually(lambda: value(ground.store, living) == 1)
         frozen.send(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""The installed `holdbeat` command as a child process, and small web servers for it to talk to."""
+"""The `holdbeat` command as a child process, and small web servers for it to talk to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from holdbeat import Client
+from tests.fork_server import start_module
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -32,15 +32,17 @@ class Holdbeat:
         self._log.unlink(missing_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDBEAT_")}
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [Path(sys.executable).with_name("holdbeat"), *self._words],
+            self.process = start_module(
+                "holdbeat",
+                *self._words,
                 cwd=ROOT,
                 env={**environment, "HOLDBEAT_SHUTDOWN_GRACE_S": "0.2", **self._environment},
                 stdout=log,
                 stderr=log,
             )
         until("the server answers", lambda: self._address() is not None)
-        self.client = Client(self._address() or "")
+        self.address = self._address() or ""
+        self.client = Client(self.address)
 
     def _address(self) -> str | None:
         text = self._log.read_text()
