@@ -55,6 +55,17 @@ _job_of = copier(
 """The Job that a NewJob has become."""
 
 
+_FLAGS = tuple(map(_COLUMNS.index, ("is_awaited", "is_detached")))
+
+
+def _with_flags(row: Row) -> Row:
+    """The row with its flags written out. A None leaves a column to its default only if all rows of a batch have it."""
+    values = list(row)
+    for index in _FLAGS:
+        values[index] = bool(values[index])
+    return tuple(values)
+
+
 _given_by_store = itemgetter(*map(_COLUMNS.index, ("id", "position", "created_at", "hold")))
 """What of a row the NewJob does not know."""
 
@@ -204,6 +215,8 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
             labelled.append((job_id, request.labels))
         data = _data_of(request.type, request.actor or tx.actor)
         record((kind, now, job_id, None, None, request.group_id, request.schedule_id, data))
+    if any(request.is_awaited or request.is_detached for request in requests):
+        rows = [_with_flags(row) for row in rows]
     tx.insert("jobs", _COLUMNS, rows)
     if any(request.preemption >= PREEMPTS for request in requests):
         tx.wake(Topic.PREEMPT)
