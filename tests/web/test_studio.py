@@ -166,6 +166,17 @@ def _one_of_each_page(served: Served) -> list[str]:
     return [*others, jobs[1], jobs[4], f"/ui/jobs/{served.run_job('stepped')['id']}", f"/ui/jobs/{asking}"]
 
 
+@pytest.mark.rule("API-01")
+def test_an_operation_is_tried_out_on_the_page_of_the_api(served: Served, page: Page) -> None:
+    page.goto(f"{served.url}/docs")
+    entry = page.locator("details", has=page.locator("form[data-method=post][data-path='/api/jobs']"))
+    entry.locator("summary").click()
+    entry.locator("textarea").fill('{"type": "echo", "params": {"x": 5}}')
+    entry.get_by_role("button", name="Send POST").click()
+    expect(entry.locator("[data-state]")).to_contain_text("201 Created")
+    expect(entry.locator("form pre")).to_contain_text('"type": "echo"')
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.rule("UI-02")
 def test_axe_finds_nothing_on_any_page_and_none_is_too_wide_for_a_phone(served: Served, page: Page) -> None:

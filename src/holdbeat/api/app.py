@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdbeat.api import legacy
 from holdbeat.api.access import AccessMiddleware
 from holdbeat.api.context import ApiContext
-from holdbeat.api.docs_page import STYLE, docs_html
+from holdbeat.api.docs_files import SCRIPT, STYLE
+from holdbeat.api.docs_page import docs_html
 from holdbeat.api.gates import gate_proxies
 from holdbeat.api.openapi import openapi_document
 from holdbeat.api.problem import answer, problem, wrong_method
@@ -55,6 +56,7 @@ class Api(Starlette):
             Route("/openapi.json", self._openapi_json),
             Route("/docs", self._docs),
             Route("/docs/style.css", _docs_style),
+            Route("/docs/try.js", _docs_script),
         ]
         self.access = AccessMiddleware(self.inside, context, direct_paths)
 
@@ -82,11 +84,16 @@ class Api(Starlette):
         return answer(self.openapi)
 
     async def _docs(self, request: Request) -> Response:
-        return Response(docs_html(self.openapi), media_type="text/html")
+        theme = request.cookies.get("holdbeat_theme")
+        return Response(docs_html(self.openapi, theme if theme in ("light", "dark") else None), media_type="text/html")
 
 
 async def _docs_style(request: Request) -> Response:
     return Response(STYLE, media_type="text/css")
+
+
+async def _docs_script(request: Request) -> Response:
+    return Response(SCRIPT, media_type="text/javascript")
 
 
 def create_api(context: ApiContext) -> Api:
