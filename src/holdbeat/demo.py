@@ -79,7 +79,7 @@ def _add_stories(app: App, work: Work, pace: float) -> None:
         ctx.progress(1.0, "done")
         return {"title": f"The tale of {prompt}", "words": 900 * chapters}
 
-    @app.job(resource="gpu")
+    @app.job(resource="gpu", title="Title for {prompt}")
     async def title(ctx: Context, prompt: str) -> str:
         """Find a title: short, made for direct requests."""
         await work(ctx, 1.2, ["thinking"])
