@@ -60,6 +60,16 @@ _job_of = copier(
 _Stored = tuple[str, int, datetime, Hold]
 """What the store gives to a job: its id, position, created_at and hold."""
 
+_FLAGS = tuple(map(_COLUMNS.index, ("is_awaited", "is_detached")))
+
+
+def _with_flags(row: Row) -> Row:
+    """The row with its flags written out. A None leaves a column to its default only if all rows of a batch have it."""
+    values = list(row)
+    for index in _FLAGS:
+        values[index] = bool(values[index])
+    return tuple(values)
+
 
 @lru_cache(maxsize=1024)
 def _data_of(type_: str, actor: str | None) -> str:
@@ -228,6 +238,8 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
             labelled.append((job_id, request.labels))
         data = _data_of(request.type, request.actor or tx.actor)
         record((kind, now, job_id, None, None, request.group_id, request.schedule_id, data))
+    if any(request.is_awaited or request.is_detached for request in requests):
+        rows = [_with_flags(row) for row in rows]
     tx.insert("jobs", _COLUMNS, rows)
     _after_insert(tx, requests, labelled, is_ready=any(hold is Hold.READY for *_, hold in stored))
     return stored
