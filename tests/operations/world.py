@@ -57,7 +57,8 @@ class World:
         if isinstance(value, str):
             text = _ID.sub(lambda found: self._ids.setdefault(found[0], f"<id {len(self._ids)}>"), value)
             text = _CLOCK_TIME.sub("<time>", _INSTANT.sub("<instant>", text))
-            return _AMOUNT.sub("<amount>", text)
+            # Whatever was just now for one may be a moment ago for the other.
+            return _AMOUNT.sub("<amount>", text).replace("(now)", "(<amount> ago)")
         return value
 
 
