@@ -31,26 +31,28 @@ from tests.web.conftest import FLAGS, ROOT, chromium
 DOCS = ROOT / "docs"
 WARM_S = 26
 """So long the server works before it is drawn: something runs, waits, has ended and asks."""
-KINDS = ("crawl", "embed", "newsletter", "story")
+KINDS = {"crawl": "default", "embed": "default", "newsletter": "mail", "story": "gpu"}
+"""Job types and their resources."""
 MOODY = "ConnectionError: 421 4.7.0 the mail server asked us to come back later"
 
 
 def _job(dice: random.Random, again: RetryPolicy) -> NewJob:
-    kind = dice.choice(KINDS)
-    return NewJob(kind, retry_policy=again, title=f"{kind.capitalize()} site-{dice.randint(1, 9)}.example")
+    kind = dice.choice(list(KINDS))
+    title = f"{kind.capitalize()} site-{dice.randint(1, 9)}.example"
+    return NewJob(kind, resource=KINDS[kind], retry_policy=again, title=title)
 
 
 def live_through_an_hour(url: str) -> None:
     dice = random.Random(7)
     clock = ManualClock(SystemClock().now() - timedelta(minutes=59, seconds=30))
-    store = open_at(url, clock=clock)
+    store = open_at(url, concurrency=CONCURRENCY, clock=clock)
     has_failed = False
     for minute in range(59):
         wave = 6 + round(5 * math.sin(minute / 7)) + dice.randint(0, 4)
         again = RetryPolicy(max_attempts=9, base_delay_s=0)
         enqueue_all(store, [_job(dice, again) for _ in range(wave)])
         left = 58.0
-        while claims := claim_some(store, dice.randint(2, 5), worker="studio", types=KINDS):
+        while claims := claim_some(store, dice.randint(2, 5), worker="studio", types=list(KINDS)):
             spent = min(left / 2, dice.uniform(2, 3 + wave))
             clock.advance(spent)
             left -= spent
