@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from holdbeat.cli.job_tables import job_fields
 from holdbeat.cli.output import Table
 
@@ -14,6 +16,8 @@ def lines_of(**fields: Any) -> dict[str, str]:
         "cancel_reason": None,
         "run": None,
         "progress": None,
+        "open_steps": [],
+        "waits_for": None,
         "is_detached": False,
         **fields,
     }
@@ -42,3 +46,15 @@ def test_the_progress_of_a_completed_job_is_no_json() -> None:
     assert lines_of(status="COMPLETED", progress=done)["progress"] == "100%"
     said = {"fraction": None, "message": "nearly", "at": "2026-11-16T05:00:00.000Z"}
     assert lines_of(status="COMPLETED", progress=said)["progress"] == "nearly"
+
+
+@pytest.mark.rule("STEP-05")
+def test_a_job_shows_the_step_in_which_it_is_and_what_its_chain_waits_for() -> None:
+    step = {"name": "embed", "started_at": "2026-01-31T09:30:00.000Z"}
+    assert lines_of(status="RUNNING", open_steps=[step])["open_steps"].startswith("embed since 2026-01-31")
+    until = "2026-02-01T09:30:00.000Z"
+    signal = {"kind": "signal", "name": "approved", "number": 1, "until": until}
+    assert lines_of(status="QUEUED", waits_for=signal)["waits_for"].startswith("signal approved until 2026-02-01")
+    child = {"kind": "child", "job_id": "abc", "until": None}
+    assert lines_of(status="QUEUED", waits_for=child)["waits_for"] == "child abc"
+    assert "open_steps" not in lines_of(status="RUNNING")
