@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.running.settle import settle
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import ids_of, open_at, rows, settlement
+from tests.process_context import CONTEXT
 
 T = TypeVar("T")
 PROCESSES = 8
@@ -27,7 +27,7 @@ class Crew:
     """Eight processes that are up and wait for something to do."""
 
     def __init__(self) -> None:
-        self._pool = ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn"))
+        self._pool = ProcessPoolExecutor(PROCESSES, mp_context=CONTEXT)
         list(self._pool.map(time.sleep, [0.1] * PROCESSES))
 
     def all_at_once(self, act: Callable[..., T], *arguments: Any, processes: int = PROCESSES) -> list[T]:
@@ -94,12 +94,22 @@ def work_while_limits_change(number: int, start: float, url: str, slots: int) ->
     return shift
 
 
-def work_for(number: int, start: float, url: str, seconds: float, types: Sequence[str]) -> list[tuple[str, str, float]]:
-    """Claims and completes for some time; (type, partition, instant of the start on the store's clock) of each job."""
+def work_until_started(
+    number: int, start: float, url: str, enough: int, types: Sequence[str]
+) -> list[tuple[str, str, float]]:
+    """Claims and completes until enough jobs of every type and partition have started.
+
+    Returns type, partition and instant of the start on the store's clock of each job.
+    """
     store = open_at(url, concurrency="unlimited")
     starts = []
     wait_for(start)
-    while time.time() < start + seconds:
+    fewest = """
+        SELECT min(started) FROM (
+            SELECT sum(CASE WHEN status = 'QUEUED' THEN 0 ELSE 1 END) AS started FROM jobs GROUP BY type, partition
+        ) AS counts
+    """
+    while True:
         claims = store.write_sync(claim, Vacancy(f"w{number}", range(4), (), types))
         starts += [
             (taken.lease.type, taken.job.partition, taken.lease.acquired_at.timestamp())
@@ -108,6 +118,10 @@ def work_for(number: int, start: float, url: str, seconds: float, types: Sequenc
         ]
         if claims:
             store.write_sync(settle, [settlement(taken, Outcome.completed()) for taken in claims])
+        elif rows(store, fewest)[0][0] >= enough:
+            break
+        else:
+            time.sleep(0.002)
     store.close()
     return starts
 

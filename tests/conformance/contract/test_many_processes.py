@@ -22,8 +22,8 @@ from tests.conformance.crowd import (
     flatten,
     open_and_close,
     work_and_watch,
-    work_for,
     work_until_empty,
+    work_until_started,
     work_while_limits_change,
 )
 
@@ -113,13 +113,14 @@ def test_no_period_has_more_starts_than_a_rate_permits_with_eight_processes(open
     limits = [Limit("each", type="a", rate=rate, per_partition=True), Limit("b", type="b", rate=rate)]
     store.write_sync(declare_limits, (), limits, by="first")
     enqueue_all(store, [NewJob("a", partition="xy"[n % 2]) for n in range(300)] + [NewJob("b")] * 300)
-    starts = flatten(crew.all_at_once(work_for, open_store.url, 4.0, ["a", "b"]))
+    enough = 30
+    starts = flatten(crew.all_at_once(work_until_started, open_store.url, enough, ["a", "b"]))
     for kind in (("a", "x"), ("a", "y"), ("b", "")):
         instants = sorted(at for type_, partition, at in starts if (type_, partition) == kind)
         for first in instants:
             assert sum(1 for at in instants if first <= at < first + rate.per_s) <= rate.count + rate.burst
-        # Enough of it was used: the rate is a limit, not a stop.
-        assert len(instants) >= 20
+        # The rate is a limit, not a stop.
+        assert len(instants) >= enough
 
 
 @pytest.mark.rule("LIM-05", "LIM-01")
