@@ -15,8 +15,8 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench \
-    bench-time bench-api bench-peers bench-horizon crash crash-points chaos simulate simulate-planted soak \
-    constraints clean bench-flat
+    bench-time bench-api bench-peers bench-horizon crash crash-points chaos fuzz simulate simulate-planted soak \
+    constraints clean bench-flat bench-steps
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -115,6 +115,9 @@ bench-peers: setup ## measure Holdbeat beside other Python queues, in one run (R
 bench-flat: setup ## measure claims, enqueues, lists and the overview beside a million rows
 	$(BIN)/python -m benchmarks.store --part flat $(ARGS)
 
+bench-steps: setup ## measure steps beside single commits, alone and of 64 handlers, and fan-out and fan-in of 10,000
+	$(BIN)/python -m benchmarks.store --part steps $(ARGS)
+
 bench-horizon: setup ## measure what a snapshot that stays open costs claims on PostgreSQL
 	$(BIN)/python -m benchmarks.horizon $(ARGS)
 
@@ -139,6 +142,9 @@ simulate-planted: setup ## put known bugs into the program and see how soon the 
 MINUTES ?= 10
 chaos: setup ## break real processes and both stores for a while, and judge what they did (MINUTES=n)
 	$(BIN)/python -m tests.chaos.chaos --minutes $(MINUTES) $(ARGS)
+
+fuzz: setup ## send generated requests to a server on each store and count its answers (MINUTES=n for each store)
+	$(BIN)/python -m tests.fuzz.fuzz --minutes $(MINUTES) $(ARGS)
 
 soak: setup ## run for a long time under load and look for what grows
 	$(BIN)/python -m benchmarks.soak $(ARGS)

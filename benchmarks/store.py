@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import flat, lives
+from benchmarks import flat, lives, steps
 from benchmarks.replay import Recording, record_postgres, record_sqlite, replay_postgres, replay_sqlite
 from benchmarks.timing import Rounds, progress
 from holdbeat.bench import bare
@@ -32,6 +32,7 @@ from tests.postgres import PostgresServer
 BATCH = 100
 CONNECTIONS = 4
 CONCURRENT_CALLERS = 64
+PARTS = ("life", "enqueue", "flat", "steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,8 @@ def measure(bench: SqliteBench | PostgresBench, extent: Extent, parts: set[str])
         figures["enqueue_concurrent_ratio"] = found.ratio("concurrent enqueues", "single commits")
     if "flat" in parts:
         figures.update(flat.measure(bench, extent.few, extent.many, extent.claims))
+    if "steps" in parts:
+        figures.update(steps.measure(bench, extent.commits, extent.rounds))
     return figures
 
 
@@ -194,14 +197,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, help="jobs of each caller in each round")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and rows, for a first impression")
     parser.add_argument("--store", choices=("sqlite", "postgres"), help="only this store")
-    parser.add_argument("--part", choices=("life", "enqueue", "flat"), action="append", help="only this part")
+    parser.add_argument("--part", choices=PARTS, action="append", help="only this part")
     parser.add_argument("--folder", help="where the SQLite files go; must be on a disk")
     options = parser.parse_args(argv)
     tune()
     extent = QUICK if options.quick else FULL
     if options.jobs:
         extent = Extent(options.jobs, extent.rounds, extent.commits, extent.many, extent.few, extent.claims)
-    parts = set(options.part or ("life", "enqueue", "flat"))
+    parts = set(options.part or PARTS)
     figures: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         if options.json:
@@ -216,7 +219,10 @@ def main(argv: list[str] | None = None) -> int:
             figures.append(measure(PostgresBench(server), extent, parts))
             print(json.dumps(figures[-1]), flush=True)
     ratios = [ratio for found in figures for calls in found.get("flat", {}).values() for ratio in calls.values()]
-    return 1 if any(ratio > flat.MOST for ratio in ratios) else 0
+    slow = [miss for found in figures if "steps" in parts for miss in steps.misses(found["store"], found)]
+    for miss in slow:
+        progress(miss)
+    return 1 if slow or any(ratio > flat.MOST for ratio in ratios) else 0
 
 
 if __name__ == "__main__":

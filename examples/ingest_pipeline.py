@@ -3,8 +3,8 @@
     holdbeat serve examples.ingest_pipeline:app
     holdbeat submit ingest site=http://127.0.0.1:8000/ index=index.db
 
-Each page is one step: the handler looks whether it was cancelled, works, and notes in the index itself what it has
-done. So a retry, after a crash or after a cancel half-way, goes on where the last attempt stopped. The fence protects
+Each page is one step of the job: what was read, embedded and stored is kept for the whole chain. So a retry, after a
+crash or after a cancel half-way, is given the links of those pages and goes on with the next one. The fence protects
 the index: a worker that lost its lease can no longer write to it.
 """
 
@@ -55,7 +55,6 @@ class Index:
         self._site, self._fence = site, fence
         self._connection.execute(
             "CREATE TABLE IF NOT EXISTS chunks (id TEXT PRIMARY KEY, url TEXT, text TEXT, embedding TEXT);"
-            "CREATE TABLE IF NOT EXISTS pages (url TEXT PRIMARY KEY, site TEXT, links TEXT);"
             "CREATE TABLE IF NOT EXISTS fences (site TEXT PRIMARY KEY, fence INTEGER)"
         ).fetchall()
         with self._held():
@@ -76,19 +75,12 @@ class Index:
             raise
         self._connection.execute("COMMIT")
 
-    def done_pages(self) -> dict[str, list[str]]:
-        rows = self._connection.execute("SELECT url, links FROM pages WHERE site = ?", (self._site,))
-        return {str(url): str(links).split("\n") if links else [] for url, links in rows}
-
-    def upsert(self, url: str, chunks: list[tuple[str, str, str]], links: list[str]) -> None:
-        """One page, whole or not at all."""
+    def upsert(self, url: str, chunks: list[tuple[str, str, str]]) -> None:
+        """One page, whole or not at all. Twice is the same as once: a step may be interrupted after it."""
         with self._held():
             self._connection.execute("DELETE FROM chunks WHERE url = ?", (url,))
             self._connection.executemany(
                 "INSERT INTO chunks VALUES (?, ?, ?, ?)", [(id_, url, text, vector) for id_, text, vector in chunks]
-            )
-            self._connection.execute(
-                "INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", (url, self._site, "\n".join(links))
             )
 
     def close(self) -> None:
@@ -109,42 +101,46 @@ def embed(text: str) -> list[float]:
     return [round(value / length, 4) for value in vector]
 
 
+async def take_in(client: httpx2.AsyncClient, store: Index, site: str, url: str) -> list[str]:
+    """Reads, embeds and stores one page. Returns the links of the same site."""
+    answer = await client.get(url)
+    if answer.status_code >= 500:
+        answer.raise_for_status()  # the site is in trouble: fail, and let a retry go on from here
+    if answer.status_code != 200 or "html" not in answer.headers.get("content-type", ""):
+        return []
+    page = Page(answer.text)
+    chunks = [
+        (hashlib.sha256(f"{url}#{number}".encode()).hexdigest(), text, repr(embed(text)))
+        for number, text in enumerate(chunked(page.words))
+    ]
+    store.upsert(url, chunks)
+    return [link for raw in page.links if _is_inside(site, link := urldefrag(urljoin(url, raw))[0])]
+
+
 @app.job(timeout="1h", retries=3)
 async def ingest(ctx: Context, site: str, index: str) -> dict[str, Any]:
     """Crawls a site and keeps its text in an index."""
     store = Index(index, site, ctx.fence)
     try:
-        done = store.done_pages()
-        if done:
-            ctx.log(f"{len(done)} pages are there already; going on from them")
-        waiting = [site, *(link for links in done.values() for link in links)]
-        seen = set(done)
+        waiting, seen = [site], set[str]()
         async with httpx2.AsyncClient(timeout=30) as client:
             while waiting and len(seen) < PAGES_MAX:
                 url = waiting.pop(0)
                 if url in seen:
                     continue
                 seen.add(url)
-                ctx.checkpoint()
-                answer = await client.get(url)
-                if answer.status_code >= 500:
-                    answer.raise_for_status()  # the site is in trouble: fail, and let a retry go on from here
-                if answer.status_code != 200 or "html" not in answer.headers.get("content-type", ""):
-                    ctx.log(f"left out {url}: {answer.status_code}")
-                    continue
-                page = Page(answer.text)
-                links = [link for raw in page.links if _is_inside(site, link := urldefrag(urljoin(url, raw))[0])]
-                chunks = [
-                    (hashlib.sha256(f"{url}#{number}".encode()).hexdigest(), text, repr(embed(text)))
-                    for number, text in enumerate(chunked(page.words))
-                ]
-                store.upsert(url, chunks, links)
+                links = await ctx.step(step_name(url), take_in, client, store, site, url)
                 waiting += [link for link in links if link not in seen]
                 known = len(seen) + len(set(waiting) - seen)
                 ctx.progress(len(seen) / known, url)
-        return {"pages": len(seen), "resumed_from": len(done)}
+        return {"pages": len(seen)}
     finally:
         store.close()
+
+
+def step_name(url: str) -> str:
+    """The page's own name: the same on every attempt, wherever in the crawl it comes."""
+    return url if len(url) <= 190 else f"{url[:150]}… {hashlib.sha256(url.encode()).hexdigest()[:16]}"
 
 
 def _is_inside(site: str, url: str) -> bool:

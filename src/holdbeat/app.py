@@ -17,6 +17,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from holdbeat.actors import by_program, this_program
 from holdbeat.app_store import AppStore
 from holdbeat.client.slot_loan import SlotLoan
 from holdbeat.domain.duration import Duration, duration_s
@@ -135,11 +136,11 @@ class App(AppStore):
 
     async def signal(self, job_id: str, name: str, payload: Any = None) -> None:
         """Sends a signal to the chain of a job, for its handler's `ctx.wait_for`. An ended chain is a Conflict."""
-        await self.store.write(send_signal, job_id, name, payload)
+        await self.store.write(by_program, send_signal, job_id, name, payload, this_program())
 
     def signal_sync(self, job_id: str, name: str, payload: Any = None) -> None:
         """`signal` for programs without an event loop."""
-        self.store.write_sync(send_signal, job_id, name, payload)
+        self.store.write_sync(by_program, send_signal, job_id, name, payload, this_program())
 
     async def enqueue(self, target: Target, /, **params: Any) -> JobHandle:
         """Stores one job. When this returns, the job is committed and will run."""
@@ -237,12 +238,12 @@ class App(AppStore):
     async def template(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:
         """Makes or changes the template with this name. `fields` are those of a JobTemplate, such as default_params."""
         refuse_connection(self._options, "A template")
-        return await self.store.write(save_template, name, self.type_name(target), fields)
+        return await self.store.write(by_program, save_template, name, self.type_name(target), fields)
 
     def template_sync(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:
         """`template` for programs without an event loop."""
         refuse_connection(self._options, "A template")
-        return self.store.write_sync(save_template, name, self.type_name(target), fields)
+        return self.store.write_sync(by_program, save_template, name, self.type_name(target), fields)
 
     async def schedule(self, name: str, target: Target, /, *, every: Duration | None = None, **fields: Any) -> Schedule:
         """Makes the schedule with this name, or changes it to these fields.
@@ -250,11 +251,11 @@ class App(AppStore):
         The same declaration again changes nothing. A field that an operator has changed is set back if it is declared.
         Pass `cron` or `every`, and other fields of a Schedule: `params`, `timezone`, `adaptive`, `overlap`, …
         """
-        return await self.store.write(save_named_schedule, name, self._scheduled(target, every, fields))
+        return await self.store.write(by_program, save_named_schedule, name, self._scheduled(target, every, fields))
 
     def schedule_sync(self, name: str, target: Target, /, *, every: Duration | None = None, **fields: Any) -> Schedule:
         """`schedule` for programs without an event loop."""
-        return self.store.write_sync(save_named_schedule, name, self._scheduled(target, every, fields))
+        return self.store.write_sync(by_program, save_named_schedule, name, self._scheduled(target, every, fields))
 
     def _scheduled(self, target: Target, every: Duration | None, fields: dict[str, Any]) -> dict[str, Any]:
         refuse_connection(self._options, "A schedule")

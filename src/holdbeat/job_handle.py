@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 
+from holdbeat.actors import by_program
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.job import Job
 from holdbeat.store.adapter import PersistenceAdapter
@@ -72,12 +73,12 @@ class JobHandle:
 
         A job that waits never runs; the handler of one that runs is told to end. Raises Conflict if it has ended.
         """
-        self.job = await self._store.write(cancel_job, self.id, reason)
+        self.job = await self._store.write(by_program, cancel_job, self.id, reason)
         return self.job
 
     def cancel_sync(self, reason: str | None = None) -> Job:
         """`cancel` for programs without an event loop."""
-        self.job = self._store.write_sync(cancel_job, self.id, reason)
+        self.job = self._store.write_sync(by_program, cancel_job, self.id, reason)
         return self.job
 
 

@@ -185,11 +185,11 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
         # A store that was upgraded still takes what running handlers have to say; other refused stores do not.
         if error.code != NEWER_SCHEMA:
             grace_s = 0.0
-            supervisor.hurry()
+            supervisor.end_grace()
 
     def on_signal() -> None:
         if ends.is_set():
-            supervisor.hurry()
+            supervisor.end_grace()
         ends.set()
 
     supervisor.on_refused = on_refused

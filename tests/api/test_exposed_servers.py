@@ -72,7 +72,7 @@ def test_a_worker_of_a_server_beyond_loopback_calls_no_private_address(serve: Se
 
 
 @pytest.mark.rule("SEC-04")
-def test_a_worker_of_a_server_on_loopback_calls_its_neighbours(serve: Serve, target: Receiver) -> None:
+def test_a_worker_of_a_server_on_loopback_calls_other_hosts_of_its_network(serve: Serve, target: Receiver) -> None:
     server = serve(has_worker=False)
     assert run_http_job(server.settings.store, target.url).status is JobStatus.COMPLETED
 

@@ -94,34 +94,31 @@ def work_while_limits_change(number: int, start: float, url: str, slots: int) ->
     return shift
 
 
-def work_until_started(
-    number: int, start: float, url: str, enough: int, types: Sequence[str]
-) -> list[tuple[str, str, float]]:
-    """Claims and completes until enough jobs of every type and partition have started.
+@dataclass
+class Start:
+    type: str
+    partition: str
+    leased_at: float
+    """By the store's clock."""
+    began_at: float
+    """By the clock of the process, when its handler could begin."""
 
-    Returns type, partition and instant of the start on the store's clock of each job.
-    """
+
+def start_until_empty(number: int, start: float, url: str, types: Sequence[str]) -> list[Start]:
+    """Claims and completes until nothing is left, and tells what it started."""
     store = open_at(url, concurrency="unlimited")
     starts = []
     wait_for(start)
-    fewest = """
-        SELECT min(started) FROM (
-            SELECT sum(CASE WHEN status = 'QUEUED' THEN 0 ELSE 1 END) AS started FROM jobs GROUP BY type, partition
-        ) AS counts
-    """
-    while True:
+    while rows(store, "SELECT 1 FROM jobs WHERE status = 'QUEUED' LIMIT 1"):
         claims = store.write_sync(claim, Vacancy(f"w{number}", range(4), (), types))
+        began_at = time.time()
         starts += [
-            (taken.lease.type, taken.job.partition, taken.lease.acquired_at.timestamp())
+            Start(taken.lease.type, taken.job.partition, taken.lease.acquired_at.timestamp(), began_at)
             for taken in claims
             if taken.job
         ]
         if claims:
             store.write_sync(settle, [settlement(taken, Outcome.completed()) for taken in claims])
-        elif rows(store, fewest)[0][0] >= enough:
-            break
-        else:
-            time.sleep(0.002)
     store.close()
     return starts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,23 @@ def asks(ctx: SyncContext) -> list[Any]:
 
 async def asks_async(ctx: Context) -> list[Any]:
     return [await ctx.ask("Send it?", choices=["yes", "no"]), await ctx.ask("How many?", schema={"type": "integer"})]
+
+
+def _fail_when_told(path: str) -> str:
+    """Fails once the file exists."""
+    for _ in range(3000):
+        if Path(path).exists():
+            break
+        time.sleep(0.01)
+    raise RuntimeError("told to fail")
+
+
+def held_step(ctx: SyncContext, path: str) -> str:
+    """A step, and one that lasts until the file exists."""
+    ctx.step("first", str, 1)
+    return ctx.step("held", _fail_when_told, path)
+
+
+async def held_step_async(ctx: Context, path: str) -> str:
+    await ctx.step("first", str, 1)
+    return await ctx.step("held", _fail_when_told, path)

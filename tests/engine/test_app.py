@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
@@ -15,11 +16,12 @@ import pytest
 from pydantic import BaseModel
 
 from holdbeat import App, Context, PermanentFailure, Skip
+from holdbeat.actors import this_program
 from holdbeat.app import DirectFailed
 from holdbeat.domain.errors import Conflict, Invalid, Unavailable
 from holdbeat.domain.job import JobStatus
 from holdbeat.store.queue.groups import load_group
-from tests.engine.acting import Outage
+from tests.engine.acting import Outage, rows
 
 pytestmark = pytest.mark.asyncio
 
@@ -438,4 +440,21 @@ async def test_params_may_be_what_the_handler_takes(store_url: str) -> None:
     assert got == [expected, expected]
     with pytest.raises(Invalid, match=r"params\.colour\.x is .*, which JSON cannot carry"):
         await app.enqueue(typed, **{**given, "colour": {"x": object()}})
+    app.close()
+
+
+@pytest.mark.rule("AUD-01")
+async def test_what_a_program_does_is_on_record_under_its_name(store_url: str) -> None:
+    app = make_app(store_url)
+    first, second = [await app.enqueue("add", a=1), app.enqueue_sync("add", a=1)]
+    await app.signal(first.id, "go", 1)
+    app.signal_sync(first.id, "go", 2)
+    await first.cancel("no")
+    second.cancel_sync("no")
+    await app.schedule("s", "add", every="1h", params={"a": 1})
+    events = rows(app.store, "SELECT name, data FROM events ORDER BY id")
+    acts = [(name, json.loads(data) if isinstance(data, str) else data) for name, data in events]
+    mine = [name for name, data in acts if data.get("actor") == this_program()]
+    assert mine == ["job.queued"] * 2 + ["signal.sent"] * 2 + ["job.cancelled"] * 2 + ["schedule.changed"]
+    assert {data["sent_by"] for name, data in acts if name == "signal.sent"} == {this_program()}
     app.close()

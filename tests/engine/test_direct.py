@@ -273,10 +273,10 @@ async def test_a_request_whose_withdrawal_could_not_be_written_is_withdrawn_as_s
                 await gone
             with pytest.raises(Unavailable):
                 await direct.step()
-            assert direct._owed
+            assert direct._to_withdraw
         monkeypatch.undo()
         await direct.step()
-        assert direct._owed == {}
+        assert direct._to_withdraw == {}
         gate.set()
         await until(lambda: not dispatcher.running)
         await on_stage.drain()
@@ -297,7 +297,7 @@ async def test_a_request_whose_withdrawal_is_owed_is_not_kept_from_expiring(stor
         ids = [row[0] for row in rows(app.store, "SELECT id FROM direct_reservations ORDER BY id")]
         clock.advance(5)
         await until(lambda: len(direct._waiting) == 2)
-        direct._owed[ids[0]] = "the client went away"
+        direct._to_withdraw[ids[0]] = "the client went away"
         store, extended = app.store, []
 
         async def write(verb: Any, *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""ScheduleTrigger: every due time once, never early, whatever the clocks and the neighbours do."""
+"""ScheduleTrigger: every due time once, never early, whatever the clocks and other processes do."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ class Holdbeat:
                 stderr=log,
             )
         until("the server answers", lambda: self._address() is not None)
-        self.client = Client(self._address() or "")
+        self.address = self._address() or ""
+        self.client = Client(self.address)
 
     def _address(self) -> str | None:
         text = self._log.read_text()

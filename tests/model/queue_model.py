@@ -38,6 +38,23 @@ class ModelJob:
     retried_by: str | None = None
     permanently_failed: bool = False
     reason: str | None = None
+    root_id: str = ""
+    waiting: bool = False
+    """Whether its handler waits for something that has no time of its own."""
+    waits_for: tuple[str, int] | None = None
+    """The signal that its handler waits for: its name and number."""
+    after: tuple[str, ...] = ()
+    """The first jobs of the chains that it depends on."""
+    on_upstream: str = "cancel"
+    met: dict[str, JobStatus] = field(default_factory=dict)
+    blocked: bool = False
+    unique_key: str | None = None
+    unique_while: str | None = None
+
+    @property
+    def holds_key(self) -> bool:
+        is_running = self.status is JobStatus.RUNNING and self.unique_while == "unfinished"
+        return self.unique_key is not None and (self.status is JobStatus.QUEUED or is_running)
 
     @staticmethod
     def of(job: Job) -> ModelJob:
@@ -54,6 +71,9 @@ class ModelJob:
             job.sequence,
             job.partition,
             job.weight,
+            root_id=job.id,
+            unique_key=job.unique_key,
+            unique_while=job.unique_while,
         )
 
 
@@ -71,6 +91,8 @@ class QueueModel:
     groups: dict[str, ModelGroup] = field(default_factory=dict)
     throttles: dict[tuple[str, str, str], datetime] = field(default_factory=dict)
     """Until when nothing starts: by limit, type and partition."""
+    signals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many signals a chain has: by its first job and their name."""
 
     # --- what may run -------------------------------------------------------------------------------------
 
@@ -83,7 +105,7 @@ class QueueModel:
             job
             for job in sorted(self.jobs.values(), key=lambda j: (-j.priority, j.position, j.created_at, j.id))
             if job.status is JobStatus.QUEUED
-            and not job.gated
+            and not (job.gated or job.waiting or job.blocked)
             and (job.not_before is None or job.not_before <= now)
             and job.type in types
             and not self._is_full_for_all(job, used)
@@ -136,12 +158,16 @@ class QueueModel:
     # --- how it ends --------------------------------------------------------------------------------------
 
     def settled(self, job_id: str, outcome: Outcome, now: datetime) -> tuple[bool, datetime | None]:
-        """Ends a run; whether a retry must follow, and when it may start."""
+        """Ends a run; whether a retry or a continuation must follow, and when it may start."""
         job = self.jobs[job_id]
         job.leased = False
         if job.status is JobStatus.CANCELLED:
             return False, None
         job.status = JobStatus(outcome.status.value)
+        if outcome.status is RunStatus.CONTINUED:
+            [wait] = outcome.waits
+            is_over = wait.name is not None and self.signals[job.root_id, wait.name] >= wait.number
+            return True, None if is_over else wait.ends_at(now)
         if outcome.status is not RunStatus.FAILED:
             return False, None
         kind = outcome.error_kind or ErrorKind.ERROR
@@ -159,10 +185,11 @@ class QueueModel:
         job.permanently_failed = True
         return False, None
 
-    def retried(self, job_id: str, retry_id: str, not_before: datetime | None, now: datetime) -> None:
+    def retried(self, job_id: str, retry_id: str, not_before: datetime | None, now: datetime, outcome: Outcome) -> None:
+        """The job that follows one that failed or continued stands in its place, with its key if that is free."""
         job = self.jobs[job_id]
         job.retried_by = retry_id
-        self.jobs[retry_id] = ModelJob(
+        retry = ModelJob(
             retry_id,
             job.type,
             job.resource,
@@ -176,7 +203,54 @@ class QueueModel:
             job.partition,
             job.weight,
             counted=job.counted,
+            root_id=job.root_id,
         )
+        if job.unique_key is not None and self.holder_of(job.unique_key) is None:
+            retry.unique_key, retry.unique_while = job.unique_key, job.unique_while
+        for wait in outcome.waits:
+            if wait.name is not None and self.signals[job.root_id, wait.name] < wait.number:
+                retry.waits_for = (wait.name, wait.number)
+                retry.waiting = not_before is None
+        self.jobs[retry_id] = retry
+
+    def holder_of(self, unique_key: str) -> ModelJob | None:
+        return next((job for job in self.jobs.values() if job.unique_key == unique_key and job.holds_key), None)
+
+    def signalled(self, job_id: str, name: str) -> int | None:
+        """The number of a signal to the chain of a job; None if nobody is left to take it."""
+        tip = self.tip(job_id)
+        if tip.status.is_terminal:
+            return None
+        self.signals[tip.root_id, name] += 1
+        number = self.signals[tip.root_id, name]
+        if tip.status is JobStatus.QUEUED and tip.waits_for == (name, number):
+            tip.waiting, tip.waits_for, tip.not_before = False, None, None
+        return number
+
+    # --- dependencies -------------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Lets the ends of chains open, cancel or skip what depends on them, until nothing more follows."""
+        is_settled = False
+        while not is_settled:
+            is_settled = True
+            for job in self.jobs.values():
+                if job.status is not JobStatus.QUEUED or not job.blocked:
+                    continue
+                job.met |= {root_id: end for root_id in job.after if (end := self._end_of(root_id)) is not None}
+                is_broken = any(end is not JobStatus.COMPLETED for end in job.met.values())
+                if is_broken and job.on_upstream != "run":
+                    job.status = JobStatus.SKIPPED if job.on_upstream == "skip" else JobStatus.CANCELLED
+                    job.ran = job.on_upstream == "skip"
+                    is_settled = False
+                elif len(job.met) == len(job.after):
+                    job.blocked = False
+
+    def _end_of(self, root_id: str) -> JobStatus | None:
+        """How a chain ended, if it has, and nothing of it runs any more."""
+        tip = self.tip(root_id)
+        is_over = tip.status.is_terminal and not tip.leased
+        return tip.status if is_over and (tip.status is not JobStatus.FAILED or tip.permanently_failed) else None
 
     def tip(self, job_id: str) -> ModelJob:
         job = self.jobs[job_id]

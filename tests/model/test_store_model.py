@@ -25,8 +25,13 @@ from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.limit import Limit, Limits
 from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.domain.submission import Submission
+from holdbeat.domain.waits import Wait, WaitKind
+from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.jobs.cancel import cancel_group
+from holdbeat.store.jobs.submit import submit
 from holdbeat.store.limits.changes import declare_limits, set_limit
+from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.settle_and_claim import turn
 from tests.conformance.acts import (
@@ -49,7 +54,9 @@ PARTITIONED = Limit("each customer", type="b", slots=2, per_partition=True)
 SLOTS = {"default": 3, "gpu": 1, PARTITIONED.name: 2}
 """What the limits that an operator changes have at the beginning."""
 TYPES = ("a", "b")
-TABLES = ("jobs", "job_runs", "leases", "job_groups", "events", "throttles")
+TABLES = (
+    "jobs", "job_runs", "leases", "job_groups", "events", "throttles", "steps", "signals", "dependencies",
+)  # fmt: skip
 OUTCOMES = st.sampled_from(
     [
         Outcome.completed({"ok": True}),
@@ -61,6 +68,12 @@ OUTCOMES = st.sampled_from(
             if kind not in (ErrorKind.CANCELLED, ErrorKind.THROTTLED)
         ],
         Outcome.throttled("come back later", 7),
+        Outcome.continued((Wait(WaitKind.SLEEP, "$sleep", None, 20.0),)),
+        *[
+            Outcome.continued((Wait(WaitKind.SIGNAL, f"$signal:go#{number}", None, timeout_s, "go", number),))
+            for number in (1, 2)
+            for timeout_s in (None, 20.0)
+        ],
     ]
 )
 REQUESTS = st.builds(
@@ -99,6 +112,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def begin(self) -> None:
         for table in TABLES:
             change(self.store, f"DELETE FROM {table}")
+        self.store.write_sync(announce, [AnnouncedType(name) for name in TYPES])
         self.store.write_sync(declare_limits, ConcurrencyPolicy.parse(POLICY).limits(), [PARTITIONED], by="w")
         for name, slots in SLOTS.items():
             self.store.write_sync(set_limit, name, {"slots": slots})
@@ -127,6 +141,60 @@ class StoreAgainstModel(RuleBasedStateMachine):
         for job in jobs:
             self.model.jobs[job.id] = ModelJob.of(job)
             self.model.jobs[job.id].gated = mode is GroupMode.SEQUENTIAL and job.sequence != 0
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(data=st.data(), on_upstream=st.sampled_from(["cancel", "skip", "run"]), attempts=st.sampled_from([0, 1]))
+    def submit_a_dependent(self, data: st.DataObject, on_upstream: str, attempts: int) -> None:
+        """A job that waits for one or two others, which may be anywhere in their chains, or have ended."""
+        named = data.draw(st.lists(st.sampled_from(sorted(self.model.jobs)), min_size=1, max_size=2))
+        roots = {self.model.jobs[job_id].root_id: job_id for job_id in named}
+        request = {
+            "type": "a",
+            "after": [{"job_id": job_id} for job_id in roots.values()],
+            "on_upstream": on_upstream,
+            "retry_policy": {"max_attempts": attempts},
+        }
+        job = self.store.write_sync(submit, [Submission.read(request)]).jobs[0]
+        self.model.jobs[job.id] = dependent = ModelJob.of(job)
+        dependent.after, dependent.on_upstream, dependent.blocked = tuple(roots), on_upstream, True
+        self.model.follow()
+
+    @rule(
+        key=st.sampled_from(["k", "l"]),
+        unique_while=st.sampled_from(["queued", "unfinished"]),
+        on_duplicate=st.sampled_from(["return", "refuse"]),
+        attempts=st.sampled_from([0, 3]),
+    )
+    def submit_a_unique_job(self, key: str, unique_while: str, on_duplicate: str, attempts: int) -> None:
+        holder = self.model.holder_of(key)
+        request = {
+            "type": "b",
+            "unique_key": key,
+            "unique_while": unique_while,
+            "on_duplicate": on_duplicate,
+            "retry_policy": {"max_attempts": attempts},
+        }
+        submission = Submission.read(request)
+        if holder is not None and on_duplicate == "refuse":
+            with pytest.raises(Conflict):
+                self.store.write_sync(submit, [submission])
+            return
+        job = self.store.write_sync(submit, [submission]).jobs[0]
+        if holder is not None:
+            assert job.id == holder.id
+        else:
+            self.model.jobs[job.id] = ModelJob.of(job)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(data=st.data())
+    def send_a_signal(self, data: st.DataObject) -> None:
+        job_id = data.draw(st.sampled_from(sorted(self.model.jobs)))
+        number = self.model.signalled(job_id, "go")
+        if number is None:
+            with pytest.raises(Conflict):
+                self.store.write_sync(send_signal, job_id, "go")
+        else:
+            assert self.store.write_sync(send_signal, job_id, "go").number == number
 
     @rule(slots=st.integers(1, 4), types=st.sampled_from([TYPES, ("a",)]))
     def claim(self, slots: int, types: tuple[str, ...]) -> None:
@@ -168,8 +236,12 @@ class StoreAgainstModel(RuleBasedStateMachine):
         found = look(self.store, job_id)
         assert (found.retried_by is not None) is retry
         if found.retried_by:
-            self.model.retried(job_id, found.retried_by, not_before, self.clock.now())
-        self.model.step(self.model.jobs[job_id].group_id)
+            self.model.retried(job_id, found.retried_by, not_before, self.clock.now(), outcome)
+        self._follow(self.model.jobs[job_id].group_id)
+
+    def _follow(self, group_id: str | None) -> None:
+        self.model.step(group_id)
+        self.model.follow()
 
     @precondition(lambda self: self.spent)
     @rule(data=st.data(), outcome=OUTCOMES)
@@ -190,7 +262,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         assert cancel(self.store, job_id).id == tip.id
         self.model.cancelled(tip, "cancelled by request")
         if at_once:
-            self.model.step(tip.group_id)
+            self._follow(tip.group_id)
 
     @precondition(lambda self: self.model.groups)
     @rule(data=st.data())
@@ -207,7 +279,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         for job in unfinished:
             self.model.cancelled(job, "group cancelled")
         if any_queued:
-            self.model.step(group_id)
+            self._follow(group_id)
 
     @rule(name=st.sampled_from(sorted(SLOTS)), slots=st.integers(0, 4))
     def set_a_limit(self, name: str, slots: int) -> None:
@@ -224,11 +296,17 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def store_and_model_agree(self) -> None:
-        found = rows(self.store, "SELECT id, status, retried_by, permanently_failed, priority, position FROM jobs")
-        assert {row[0]: (row[1], row[2], bool(row[3]), row[4], row[5]) for row in found} == {
-            job.id: (job.status, job.retried_by, job.permanently_failed, job.priority, job.position)
+        found = rows(
+            self.store,
+            "SELECT id, status, retried_by, permanently_failed, priority, position, root_id, unique_key FROM jobs",
+        )
+        assert {row[0]: (row[1], row[2], bool(row[3]), row[4], row[5], row[6] or row[0], row[7]) for row in found} == {
+            job.id: (
+                job.status, job.retried_by, job.permanently_failed, job.priority, job.position, job.root_id,
+                job.unique_key,
+            )
             for job in self.model.jobs.values()
-        }
+        }  # fmt: skip
         groups = rows(self.store, "SELECT id, status, finished_at IS NOT NULL FROM job_groups")
         assert {row[0]: (row[1], bool(row[2])) for row in groups} == {
             group_id: (group.status, group.status.is_terminal) for group_id, group in self.model.groups.items()
@@ -278,6 +356,11 @@ class StoreAgainstModel(RuleBasedStateMachine):
     "LIM-04",
     "LIM-06",
     "LIM-09",
+    "WAIT-01",
+    "WAIT-03",
+    "DEP-01",
+    "DEP-02",
+    "QUE-08",
 )
 def test_whatever_happens_the_store_says_what_the_model_says(open_store: OpenStore, campaign: str) -> None:
     run_state_machine_as_test(

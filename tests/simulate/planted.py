@@ -12,7 +12,7 @@ from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.heartbeat import Heartbeat
 from holdbeat.store.firing import fire_due
 from holdbeat.store.jobs import end_runs
-from holdbeat.store.running import settle
+from holdbeat.store.running import candidates, settle
 from holdbeat.store.schedules.occurrences import insert_occurrences
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -65,8 +65,8 @@ def loses_a_retry() -> Patch:
     """One failure in twenty is given up although it has retries left."""
     decide = RetryController.decide
 
-    def wrong(job: Any, kind: Any, counted_failures: int, now: Any) -> RetryVerdict:
-        verdict = decide(job, kind, counted_failures, now)
+    def wrong(job: Any, *args: Any, **options: Any) -> RetryVerdict:
+        verdict = decide(job, *args, **options)
         if verdict.retry and spread_of(job.id) < 0.05:
             return RetryVerdict(False, None, "lost")
         return verdict
@@ -99,6 +99,12 @@ def fires_twice() -> Iterator[None]:
         yield
 
 
+def claims_out_of_order() -> Patch:
+    """Of the jobs of a lane that are ready the newest is taken first."""
+    newest_first = candidates._READ_LANE.replace("position, created_at, id", "position DESC, created_at DESC, id DESC")
+    return mock.patch.object(candidates, "_READ_LANE", newest_first)
+
+
 BUGS: dict[str, Callable[[], Patch]] = {
     "take away the fence": no_fence,
     "go on without a lease": no_stop,
@@ -107,4 +113,5 @@ BUGS: dict[str, Callable[[], Patch]] = {
     "lose a retry": loses_a_retry,
     "count attempts wrongly": counts_wrongly,
     "let two triggers fire": fires_twice,
+    "claim out of order": claims_out_of_order,
 }

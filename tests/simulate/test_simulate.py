@@ -24,6 +24,7 @@ QUICKLY_FOUND = {
     "forget a wake": 3,
     "lose a retry": 1,
     "count attempts wrongly": 1,
+    "claim out of order": 1,
 }
 """Bugs that the first seeds show, each with the seed to try first; `make simulate-planted` finds them all."""
 

@@ -17,6 +17,7 @@ from unittest import mock
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.ids import IdSource
+from holdbeat.domain.limit import Limits
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.engine import dispatcher, report_flush, schedule_trigger, supervisor
 from holdbeat.engine.heartbeat import Heartbeat
@@ -32,6 +33,7 @@ from holdbeat.torture.checker import History, Violation, check
 from holdbeat.torture.record import read_tables
 from tests.simulate.handlers import make_app
 from tests.simulate.loop import Owner, VirtualLoop
+from tests.simulate.model_judge import judged_claims
 from tests.simulate.operator import Operator
 from tests.simulate.plan import Item, Plan
 from tests.simulate.store import Database, InlineStore
@@ -181,6 +183,8 @@ class World:
         self.requests: list[dict[str, Any]] = []
         self.received: list[dict[str, Any]] = []
         self.timetables: list[dict[str, Any]] = []
+        self.unlike_model: list[str] = []
+        """Claims that the model of the queue would have made otherwise."""
         self._tasks: set[Any] = set()
 
     def stamp(self) -> float:
@@ -217,6 +221,7 @@ class World:
             self.history = self._history()
             self.loop.is_over = True
         violations = check(self.history)
+        violations += [Violation("order", "queue", text) for text in self.unlike_model]
         return violations + [Violation("error", "loop", text) for text in self.loop.errors]
 
     def digest(self) -> str:
@@ -242,6 +247,7 @@ class World:
             mock.patch.object(dispatcher, "POLL_S", POLL_S),
             mock.patch.object(schedule_trigger, "POLL_S", POLL_S),
             mock.patch.object(report_flush, "POLL_S", POLL_S),
+            judged_claims(Limits(SETTINGS.declared_limits), self.unlike_model.append),
             mock.patch.object(secrets, "token_hex", lambda size=32: source.randbytes(size).hex()),
             mock.patch.object(secrets, "token_bytes", lambda size=32: source.randbytes(size)),
             mock.patch.object(secrets, "token_urlsafe", lambda size=32: source.randbytes(size).hex()),

@@ -73,7 +73,7 @@ def _questions_table(items: list[Any]) -> Any:
 @JSON
 @reaching
 def steps(backend: Backend, job_id: str, as_json: bool) -> None:
-    """List the steps that a JOB's chain has kept, in order."""
+    """List the steps that a JOB's chain has kept, in order, and those in which it is."""
     show(backend.list_steps(job_id), lambda page: [_steps_table(page["items"])], as_json=as_json)
 
 
@@ -82,9 +82,14 @@ def _steps_table(items: list[Any]) -> Any:
         return "The chain has kept no steps."
     rows = [
         (
-            step["name"], step["started_at"], f"{step['duration_s']:.3g} s", str(step["size"]),
-            (step["value"] if step["is_cut"] else dumps(step["value"]))[:60],
+            step["name"], step["started_at"],
+            *(("not ended", "", "") if step["duration_s"] is None else _kept(step)),
         )
         for step in items
     ]  # fmt: skip
     return table(("step", "started", "took", "bytes", "value"), rows)
+
+
+def _kept(step: Any) -> tuple[str, str, str]:
+    value = step["value"] if step["is_cut"] else dumps(step["value"])
+    return f"{step['duration_s']:.3g} s", str(step["size"]), value[:60]

@@ -55,18 +55,30 @@ def _since(job: Mapping[str, Any]) -> str:
 
 
 def progress_of(job: Mapping[str, Any]) -> str:
-    """What the handler reported last: a percentage, a message, both or nothing."""
+    """What the handler reported last: a percentage, a message or both, or else the step in which it is."""
     reported = job["progress"]
     if reported is None:
-        return ""
+        return f"in {_open_steps(job)}" if job["open_steps"] else ""
     amount = "" if reported["fraction"] is None else f"{reported['fraction']:.0%}"
     return f"{amount} {shown(reported['message'])}".strip()
+
+
+def _open_steps(job: Mapping[str, Any]) -> str:
+    """The steps in which its handler is, and since when."""
+    return ", ".join(f"{shown(step['name'])} since {instant(step['started_at'])}" for step in job["open_steps"])
+
+
+def _wait(wait: Mapping[str, Any]) -> str:
+    """What a chain waits for, in a line."""
+    what = wait.get("name") or wait.get("job_id") or wait.get("question_id") or ""
+    until = f"until {instant(wait['until'])}" if wait["until"] else ""
+    return " ".join(part for part in (wait["kind"], shown(what), until) if part)
 
 
 def _note(job: Mapping[str, Any]) -> str:
     """The one thing that a reader of a list would ask next."""
     run = job["run"]
-    if job["status"] == "RUNNING" and job["progress"] is not None:
+    if job["status"] == "RUNNING" and (job["progress"] is not None or job["open_steps"]):
         return progress_of(job)
     if job["status"] == "CANCELLED":
         return shown(job["cancel_reason"])
@@ -80,12 +92,16 @@ def _note(job: Mapping[str, Any]) -> str:
 
 def job_fields(job: Mapping[str, Any]) -> Drawn:
     run = job["run"] or {}
-    hidden = ("run", "position", "retry_policy", "progress", "permanently_failed")
+    hidden = ("run", "position", "retry_policy", "progress", "open_steps", "permanently_failed")
     lines = {name: value for name, value in job.items() if name not in hidden}
     if not job["is_detached"]:
         del lines["is_detached"]
     if job["permanently_failed"]:
         lines["permanently_failed"] = True
+    if job["waits_for"] is not None:
+        lines["waits_for"] = _wait(job["waits_for"])
+    if job["open_steps"]:
+        lines["open_steps"] = _open_steps(job)
     if job["progress"] is not None:
         lines["progress"] = progress_of(job)
     for name in ("id", "exit_code", "error_kind", "error", "result"):

@@ -23,7 +23,7 @@ _REPAIRS = {
     "expire_reservation": "direct request that nobody waits for",
     "step_group": "group that could not move",
     "replan_orphan": "adaptive schedule without a plan",
-    "bury_worker": "worker that died",
+    "stop_dead_worker": "worker that died",
 }
 
 

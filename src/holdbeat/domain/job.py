@@ -13,6 +13,7 @@ from typing import Any
 from holdbeat.domain.dependencies import Edge, Upstream
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.run import JobRun
+from holdbeat.domain.steps import OpenStep
 
 SHELL = "shell"
 """The job type that runs a command; only an admin may make such jobs (SEC-05)."""
@@ -194,6 +195,8 @@ class Job:
     """Filled in where a reader asked for it."""
     manual_retries: tuple[str, ...] = ()
     progress: dict[str, Any] | None = None
+    open_steps: tuple[OpenStep, ...] = ()
+    """The steps in which its handler is; of one that failed, those in which it was."""
     after: tuple[Edge, ...] = ()
     """What its chain depends on."""
 

@@ -38,6 +38,14 @@ def numbered(name: str, number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenStep:
+    """A step that a handler has begun and that is not kept yet."""
+
+    name: str
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """A step that is kept."""
 

@@ -109,6 +109,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "attempt": job.attempt,
         "manual_retries": list(job.manual_retries),
         "progress": job.progress,
+        "open_steps": [{"name": step.name, "started_at": _time(step.started_at)} for step in job.open_steps],
         "partition": job.partition or None,
         "weight": job.weight,
         "affinity": job.affinity or None,

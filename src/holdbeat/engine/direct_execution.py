@@ -2,7 +2,7 @@
 
 Guards DEC-004 and LIM-12: a direct request is a row that any worker can serve, so the waiting process and the working
 one need not be the same; a borrowed slot is such a row without a worker. Whatever happens to the client, the
-reservation is given back: if the store cannot take that just now, it is owed and tried again, and meanwhile nothing
+reservation is given back: if the store cannot take that just now, that is tried again, and meanwhile nothing
 keeps the reservation from expiring.
 """
 
@@ -40,7 +40,7 @@ EXTEND_S = 5.0
 """How often the reservations of waiting clients are extended: soon enough to outlive a jump of the wall clock."""
 UNOWNED_S = 4 * EXTEND_S
 """How long a reservation stands in line for a process that the store does not know, unless it is extended."""
-OWED_S = 0.5
+WITHDRAW_RETRY_S = 0.5
 """How often it is tried to withdraw a request whose client is gone, until that is written."""
 
 
@@ -107,15 +107,15 @@ class DirectExecutionHandler(Service):
         self.let_go: Callable[[str], None] = lambda lease_id: None
         """Called when a slot is not held here any more."""
         self._is_closed = False
-        self._owed: dict[str, str] = {}
+        self._to_withdraw: dict[str, str] = {}
         """Reservations whose clients are gone and whose withdrawal is not written yet, and why."""
 
     async def step(self) -> int:
-        """Withdraws what is owed, and extends the reservations of this process while their clients wait."""
+        """Withdraws requests whose clients are gone, and extends those whose clients wait here."""
         try:
-            await self._pay()
+            await self._withdraw_pending()
         finally:
-            if waiting := self._waiting - self._owed.keys():
+            if waiting := self._waiting - self._to_withdraw.keys():
                 await self.store.write(extend, waiting, self._reservation_s)
         return len(self._waiting)
 
@@ -137,7 +137,7 @@ class DirectExecutionHandler(Service):
             self._line_emptied.clear()
             await self._line_emptied.wait()
         with contextlib.suppress(Exception):
-            await self._pay()
+            await self._withdraw_pending()
 
     async def request(
         self,
@@ -234,7 +234,7 @@ class DirectExecutionHandler(Service):
                 await self.store.write(release_slot, reservation_id, slot.outcome, slot.error, slot.error_kind)
         except Exception as error:
             log.warning("a held slot could not be given back yet: %s", error)
-            self._owed[reservation_id] = slot.error or "the request has ended"
+            self._to_withdraw[reservation_id] = slot.error or "the request has ended"
             self.wake()
         finally:
             self.let_go(reservation_id)
@@ -296,22 +296,22 @@ class DirectExecutionHandler(Service):
             reservation = await reserving
         except Exception:
             return  # the client gets the error, and there is nothing to give back
-        self._owed[reservation.id] = why
+        self._to_withdraw[reservation.id] = why
         try:
-            await self._pay()
+            await self._withdraw_pending()
         except Exception as error:
             log.warning("a reservation without a client could not be withdrawn yet: %s", error)
             self.wake()
 
-    async def _pay(self) -> None:
+    async def _withdraw_pending(self) -> None:
         """Withdraws every request whose client is gone; one that has ended by itself needs no more."""
         try:
-            for reservation_id, why in list(self._owed.items()):
+            for reservation_id, why in list(self._to_withdraw.items()):
                 with contextlib.suppress(Conflict, NotFound):
                     await self.store.write(withdraw, reservation_id, why)
-                self._owed.pop(reservation_id, None)
+                self._to_withdraw.pop(reservation_id, None)
         finally:
-            self.interval_s = min(OWED_S, self._extend_s) if self._owed else self._extend_s
+            self.interval_s = min(WITHDRAW_RETRY_S, self._extend_s) if self._to_withdraw else self._extend_s
 
     async def _wait(self, reservation: Reservation, patience_s: float, until: float, woken: asyncio.Event) -> None:
         """Waits for a change; gives up if it still has no slot when the patience is over."""

@@ -103,9 +103,8 @@ class Executor:
             outcome = stop.verdict(outcome)
         context.finish_output()
         log_failure(context, outcome)
-        if not reports.any_made:
-            return outcome
-        artifacts = await reports.finish()
+        artifacts = await reports.finish() if reports.any_made else None
+        reports.close()
         return replace(outcome, artifacts=artifacts) if artifacts else outcome
 
     def _time_is_up(self, claim: Claim, stop: StopSignal) -> None:

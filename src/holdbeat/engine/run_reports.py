@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.lease import Lease
+from holdbeat.engine.open_steps import OpenSteps
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.artifact_files import make_private
@@ -30,6 +31,7 @@ from holdbeat.store.running.run_output import (
     ProgressEntry,
     append_logs,
     list_artifacts,
+    note_open_steps,
     progress,
     replace_artifact,
 )
@@ -56,6 +58,7 @@ class RunReports:
         self._lock = threading.Lock()
         self._logs: list[LogEntry] = []
         self._progress: dict[str, ProgressEntry] = {}
+        self.open_steps = OpenSteps()
         self._writing = asyncio.Lock()
         self.has_chunks = False
         """Whether something that a handler emitted waits to be written."""
@@ -81,32 +84,43 @@ class RunReports:
         if is_first:
             self.on_first()
 
+    def note_step(self, lease: Lease, name: str, started_at: datetime | None) -> None:
+        is_first = self.is_empty
+        self.open_steps.note(lease, name, started_at)
+        if is_first and not self.is_empty:
+            self.on_first()
+
     @property
     def is_empty(self) -> bool:
-        return not self._logs and not self._progress
+        return not self._logs and not self._progress and self.open_steps.is_empty
 
-    async def flush(self) -> int:
-        """Writes what was collected; what could not be written is kept for the next time."""
+    async def flush(self, *, ended: Lease | None = None) -> int:
+        """Writes what was collected, of a run that has ended all; what could not be written is kept for the next
+        time."""
         async with self._writing:
-            logs, steps = self._take_collected()
+            logs, reported = self._take_collected()
+            steps = self.open_steps.take(self.store.clock.now(), ended=ended)
             try:
+                if reported:
+                    await self.store.write(progress, list(reported.values()))
                 if steps:
-                    await self.store.write(progress, list(steps.values()))
+                    self.open_steps.forget(await self.store.write(note_open_steps, steps))
                 if logs:
                     await self.store.write(append_logs, logs)
             except Exception as error:
                 if not isinstance(error, self.store.faults_of_data):
+                    self.open_steps.put_back(steps)
                     with self._lock:
                         self._logs = logs + self._logs
-                        self._progress = {**steps, **self._progress}
+                        self._progress = {**reported, **self._progress}
                 raise
-            return len(logs) + len(steps)
+            return len(logs) + len(reported) + len(steps)
 
     def flush_sync(self) -> None:
         """`flush` from a thread, for the end of a process whose event loop is blocked."""
-        logs, steps = self._take_collected()
-        if steps:
-            self.store.write_sync(progress, list(steps.values()))
+        logs, reported = self._take_collected()
+        if reported:
+            self.store.write_sync(progress, list(reported.values()))
         if logs:
             self.store.write_sync(append_logs, logs)
 
@@ -114,8 +128,8 @@ class RunReports:
         with self._lock:
             logs, self._logs = self._logs, []
             self.has_chunks = False
-            steps, self._progress = self._progress, {}
-        return logs, steps
+            reported, self._progress = self._progress, {}
+        return logs, reported
 
 
 class OneRunReports:
@@ -137,6 +151,9 @@ class OneRunReports:
         self._has_reported = True
         lease = self._lease
         self._all.add_progress(ProgressEntry(lease.id, lease.worker_id, lease.fence, fraction, message, self._now()))
+
+    def step(self, name: str, started_at: datetime | None) -> None:
+        self._all.note_step(self._lease, name, started_at)
 
     def log(self, stream: str, text: str) -> None:
         lease = self._lease
@@ -222,17 +239,21 @@ class OneRunReports:
 
     @property
     def any_made(self) -> bool:
-        """Whether the run reported anything: most do not."""
-        return self._has_reported or bool(self._artifacts)
+        """Whether the run reported anything that is to be kept: most do not."""
+        return self._has_reported or bool(self._artifacts) or self._all.open_steps.has_open(self._lease)
 
     async def finish(self) -> dict[str, Any]:
         """Writes what the run still has to report, and returns its artifacts."""
-        if self._has_reported:
+        if self._has_reported or self._all.open_steps.has_open(self._lease):
             try:
-                await self._all.flush()
+                await self._all.flush(ended=self._lease)
             except Exception as error:
                 log.warning("the last lines of run %s are still to be written: %s", self._lease.id, error)
         return self._artifacts
+
+    def close(self) -> None:
+        """The run has ended, and reports nothing any more."""
+        self._all.open_steps.forget([self._lease.id])
 
 
 def _lease_lost(sentence: str) -> Invalid:

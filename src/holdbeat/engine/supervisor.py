@@ -115,7 +115,7 @@ class Supervisor:
             service.worker = self.worker
         self.on_refused: Callable[[StoreRefused], None] = lambda error: None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._hurry = asyncio.Event()
+        self._grace_ended = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self.is_stopping = False
         self._end_capture: Callable[[], None] = lambda: None
@@ -176,9 +176,9 @@ class Supervisor:
 
     # --- stop --------------------------------------------------------------------------------------------
 
-    def hurry(self) -> None:
+    def end_grace(self) -> None:
         """Ends the grace of a shutdown under way."""
-        self._hurry.set()
+        self._grace_ended.set()
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Shuts down as CON-003 says; returns once everything this process held is given back."""
@@ -218,19 +218,19 @@ class Supervisor:
     async def _drained(self, within_s: float) -> bool:
         """Waits until all work has ended and is settled; False if the time is over or the grace was ended first."""
         draining = asyncio.ensure_future(self.dispatcher.drained())
-        hurrying = asyncio.ensure_future(self._hurry.wait())
+        ending = asyncio.ensure_future(self._grace_ended.wait())
         try:
-            await asyncio.wait({draining, hurrying}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({draining, ending}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
             return draining.done()
         finally:
-            for waiting in (draining, hurrying):
+            for waiting in (draining, ending):
                 waiting.cancel()
-            await asyncio.gather(draining, hurrying, return_exceptions=True)
+            await asyncio.gather(draining, ending, return_exceptions=True)
 
     async def _interrupt(self) -> None:
         """Asks what still runs to end, waits its grace, and settles the rest as interrupted."""
         grace_s = self.dispatcher.running.longest_cancel_grace_s
-        self._hurry.clear()
+        self._grace_ended.clear()
         self.dispatcher.running.tell_all(StopReason.INTERRUPTED)
         if not await self._drained(grace_s + KILL_MARGIN_S):
             held = self.dispatcher.running.entries()
@@ -241,7 +241,7 @@ class Supervisor:
                         ErrorKind.INTERRUPTED, "Interrupted by a shutdown; the handler did not end in time."
                     ),
                 )
-            self._hurry.clear()
+            self._grace_ended.clear()
             # What is left without anything held has been offered to the store for the whole grace.
             if self.dispatcher.owes and not await self._drained(SETTLE_TIMEOUT_S if held else STORE_TIMEOUT_S):
                 log.error("results could not be settled before the end; recovery will find them")

@@ -26,10 +26,10 @@ from holdbeat.store.recovery.recover import (
     BorrowedSlot,
     SilentLease,
     borrowed_slots,
-    bury_worker,
     end_silent_worker,
     find_trouble,
     recovery_units,
+    stop_dead_worker,
 )
 from holdbeat.store.running.reservations import late_reservations
 
@@ -162,7 +162,7 @@ class ZombieRecovery(Service):
             try:
                 if await self.store.write(verb, *arguments):
                     repaired += verb not in (end_silent_worker, expire_jobs)  # which repair nothing
-                    if verb is bury_worker:
+                    if verb is stop_dead_worker:
                         still_there.discard(str(arguments[0]))
             except (StoreRefused, Unavailable):
                 raise

@@ -82,11 +82,14 @@ class Cancelled(BaseException):
 class Reports(Protocol):
     """Where a Context sends what the handler says. Methods may be called from any thread, and return soon.
 
-    `progress` and `log` never raise: a report that cannot be kept must not fail the work. `artifact` raises,
+    `progress`, `step` and `log` never raise: a report that cannot be kept must not fail the work. `artifact` raises,
     because a file that was not kept is a failure of the work.
     """
 
     def progress(self, fraction: float | None, message: str | None) -> None: ...
+
+    def step(self, name: str, started_at: datetime | None) -> None:
+        """A step has begun, or it is over: kept, or followed by another after it failed."""
 
     def log(self, stream: str, text: str) -> None:
         """A piece of text, usually whole lines, of `stdout`, `stderr` or `log`."""
@@ -222,6 +225,10 @@ class Context(StepCalls, WaitCalls, ChildCalls, QuestionCalls):
             fraction = None if math.isnan(fraction) else min(1.0, max(0.0, fraction))
         text = None if message is None else storable_text(str(message), 500)
         _attempt(lambda: self._reports.progress(fraction, text))
+
+    def report_step(self, name: str, started_at: datetime | None) -> None:
+        """Reports that a step has begun, or that it is over."""
+        _attempt(lambda: self._reports.step(storable_text(name, 220), started_at))
 
     def log(self, *parts: object) -> None:
         """Adds a line to the log of the run, as print does."""

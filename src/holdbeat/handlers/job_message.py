@@ -9,7 +9,7 @@ from typing import Any
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.job import Hold, Job, JobStatus, RetryPolicy
 
-_LEFT_OUT = ("run", "manual_retries", "progress", "after")
+_LEFT_OUT = ("run", "manual_retries", "progress", "open_steps", "after")
 """What a reader fills in; a handler has no use for it."""
 
 

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from holdbeat.domain.clock import from_iso
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.params import storable_text
 from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
@@ -195,6 +196,9 @@ class _Talk:
         match message["kind"]:
             case "progress":
                 self._ctx.progress(message["fraction"], message["message"])
+            case "step":
+                started_at = message["started_at"]
+                self._ctx.report_step(message["name"], None if started_at is None else from_iso(started_at))
             case "record":
                 self._ctx.write_log("log", message["text"])
                 log_output(self._ctx, message["name"], message["text"], message["level"])

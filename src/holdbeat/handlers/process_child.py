@@ -220,6 +220,11 @@ class _Pipe:
     def progress(self, fraction: float | None, message: str | None) -> None:
         self.send({"kind": "progress", "fraction": fraction, "message": message})
 
+    def step(self, name: str, started_at: datetime | None) -> None:
+        from holdbeat.domain.clock import iso
+
+        self.send({"kind": "step", "name": name, "started_at": started_at and iso(started_at)})
+
     def log(self, stream: str, text: str) -> None:
         self.send({"kind": "log", "stream": stream, "text": text})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdbeat.domain.clock import Clock
@@ -29,6 +30,9 @@ class StepState:
     def checkpoint(self) -> None:
         raise NotImplementedError
 
+    def report_step(self, name: str, started_at: datetime | None) -> None:
+        raise NotImplementedError
+
     @property
     def _steps(self) -> Steps:
         """Made at the first step: a run without steps pays nothing for them."""
@@ -38,7 +42,8 @@ class StepState:
         from holdbeat.handlers.steps import Steps as Kept
 
         is_first = self.job is None or self.job.retry_of is None
-        made: Steps = self.__dict__.setdefault("_steps_of_run", Kept(self._keeper, self._clock, is_first=is_first))
+        steps = Kept(self._keeper, self._clock, self.report_step, is_first=is_first)
+        made: Steps = self.__dict__.setdefault("_steps_of_run", steps)
         return made
 
 

@@ -10,7 +10,8 @@ import asyncio
 import inspect
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -67,11 +68,16 @@ class StepOptions:
 class Steps:
     """The steps of one run. Every thread and task of the handler may use it."""
 
-    def __init__(self, keeper: Keeper | None, clock: Clock, *, is_first: bool) -> None:
+    def __init__(
+        self, keeper: Keeper | None, clock: Clock, report: Callable[[str, datetime | None], None], *, is_first: bool
+    ) -> None:
         """Without a keeper, as in a direct request, steps run and are not kept. The first job of a chain has no kept
-        steps, so they are not read."""
+        steps, so they are not read. `report` is told which steps begin, and when they are over."""
         self._keeper = keeper
         self._clock = clock
+        self._report = report
+        self._failed: set[str] = set()
+        """The steps that raised, and were reported as begun last: the run may be about to fail in them."""
         self._kept: dict[str, str] | None = {} if is_first or keeper is None else None
         self._lock = threading.Lock()
         self._open: set[str] = set()
@@ -167,13 +173,13 @@ class Steps:
                 return json.loads(kept[key])
             if options.timeout_s is not None:
                 raise _no_timeout(name)
-            began = self._clock.now()
-            started = self._clock.monotonic()
-            value = as_json(self._repeated(call, options, wait), "step", MAX_STEP_BYTES)
             if self._keeper is None:
-                return value
-            took_s = self._clock.monotonic() - started
-            return self._known(key, value, self._keeper.ask(_keep(key, value, began, took_s)))
+                return as_json(self._repeated(call, options, wait), "step", MAX_STEP_BYTES)
+            with self._reported(key) as began:
+                started = self._clock.monotonic()
+                value = as_json(self._repeated(call, options, wait), "step", MAX_STEP_BYTES)
+                took_s = self._clock.monotonic() - started
+                return self._known(key, value, self._keeper.ask(_keep(key, value, began, took_s)))
         finally:
             self.end(name)
 
@@ -199,15 +205,32 @@ class Steps:
                 return json.loads(kept[key])
             if options.timeout_s is not None and not is_async:
                 raise _no_timeout(name)
-            began = self._clock.now()
-            started = self._clock.monotonic()
-            value = as_json(await _repeated_async(name, call, options, is_async), "step", MAX_STEP_BYTES)
             if self._keeper is None:
-                return value
-            took_s = self._clock.monotonic() - started
-            return self._known(key, value, await self._keeper.ask_async(_keep(key, value, began, took_s)))
+                return as_json(await _repeated_async(name, call, options, is_async), "step", MAX_STEP_BYTES)
+            with self._reported(key) as began:
+                started = self._clock.monotonic()
+                value = as_json(await _repeated_async(name, call, options, is_async), "step", MAX_STEP_BYTES)
+                took_s = self._clock.monotonic() - started
+                return self._known(key, value, await self._keeper.ask_async(_keep(key, value, began, took_s)))
         finally:
             self.end(name)
+
+    @contextmanager
+    def _reported(self, key: str) -> Iterator[datetime]:
+        """Reports that a step is open while it is. One that raised stays open until the handler begins another."""
+        with self._lock:
+            failed, self._failed = self._failed, set()
+        for name in failed:
+            self._report(name, None)
+        began = self._clock.now()
+        self._report(key, began)
+        try:
+            yield began
+        except BaseException:
+            with self._lock:
+                self._failed.add(key)
+            raise
+        self._report(key, None)
 
     def _known(self, key: str, value: Any, earlier: str | None) -> Any:
         """The value that the store keeps: None stands for the one that was sent."""

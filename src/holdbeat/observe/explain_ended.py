@@ -10,9 +10,11 @@ from typing import Any
 
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.run import NEVER_RETRIED_KINDS, ErrorKind
-from holdbeat.observe.explain_running import last_step_reasons, lease_reasons
+from holdbeat.observe.explain_running import lease_reasons, step_reasons
+from holdbeat.observe.wait_words import wait_words
 from holdbeat.observe.wording import answer, listed, moment, reason, sentence, span
 from holdbeat.store.reads.chains import chain_of, manual_retry_of, status_and_delay
+from holdbeat.store.reads.jobs import load_jobs
 from holdbeat.store.transaction import Transaction
 
 _KINDS = {
@@ -21,7 +23,7 @@ _KINDS = {
     ErrorKind.TIMEOUT: "its time ran out",
     ErrorKind.CRASH: "its worker process died",
     ErrorKind.LOST: "its worker fell silent and the lease ran out",
-    ErrorKind.INTERRUPTED: "its worker was shut down",
+    ErrorKind.INTERRUPTED: "it was interrupted",
     ErrorKind.CANCELLED: "it was cancelled",
     ErrorKind.REJECTED: "it failed permanently",
     ErrorKind.THROTTLED: "who it called asked to be called later",
@@ -34,14 +36,13 @@ def explain_ended(tx: Transaction, job: Job) -> dict[str, Any]:
         case JobStatus.COMPLETED:
             reasons = [_completed(tx, job)]
         case JobStatus.FAILED:
-            reasons = [_failed(tx, job), _what_followed(tx, job), *last_step_reasons(tx, job)]
+            reasons = [_failed(tx, job), _what_followed(tx, job), *step_reasons(tx, job)]
         case JobStatus.SKIPPED:
             why = (job.run.error if job.run else None) or job.cancel_reason or "no reason was given"
             detail = f"It was skipped at {_end(tx, job)}: {sentence(why)}"
             reasons = [reason("skipped", detail, why=why, at=job.finished_at), *_broken_upstreams(job)]
         case JobStatus.CONTINUED:
-            detail = f"It ended at {_end(tx, job)} because its handler waits, which goes on as job {job.continued_by}."
-            reasons = [reason("continued", detail, job_id=job.continued_by, at=job.finished_at)]
+            reasons = [_continued(tx, job)]
         case _:
             reasons = _cancelled(tx, job)
     summary = " ".join(entry["detail"] for entry in reasons)
@@ -60,6 +61,17 @@ def _took(job: Job) -> str:
     if run is None or run.finished_at is None or run.worker_id is None:
         return ""
     return f" after {span((run.finished_at - run.started_at).total_seconds())} on {run.worker_id}"
+
+
+def _continued(tx: Transaction, job: Job) -> dict[str, Any]:
+    """What the handler waited for when it ended this run, and the job in which it goes on."""
+    following = load_jobs(tx, [job.continued_by]) if job.continued_by else []
+    waits = (following[0].waits or []) if following else []
+    is_waiting = bool(following) and following[0].waits_for is not None
+    words = wait_words(tx, waits) if waits else "waits"
+    then = "It goes on" if is_waiting else "The wait is over, and it went on"
+    detail = f"It ended at {_end(tx, job)} because its handler {words}. {then} as job {job.continued_by}."
+    return reason("continued", detail, job_id=job.continued_by, at=job.finished_at, waits=waits)
 
 
 def _completed(tx: Transaction, job: Job) -> dict[str, Any]:
@@ -167,7 +179,7 @@ def chain_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
     if len(links) > 1:
         place = next(number for number, link in enumerate(links, 1) if link["job_id"] == job.id)
         detail = (
-            f"It is attempt {place} of {len(links)} so far in the chain of job {links[0]['job_id']}; the newest is job "
+            f"It is job {place} of {len(links)} so far in the chain of job {links[0]['job_id']}; the newest is job "
             f"{links[-1]['job_id']}, which is {links[-1]['status']}."
         )
         reasons.append(reason("chain", detail, jobs=links))

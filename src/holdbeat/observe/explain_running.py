@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from holdbeat.domain.job import Job
-from holdbeat.observe.wording import answer, moment, reason, span
+from holdbeat.domain.clock import iso
+from holdbeat.domain.job import Job, JobStatus
+from holdbeat.observe.wording import answer, listed, moment, reason, span
 from holdbeat.store.reads.steps import last_step
 from holdbeat.store.transaction import Transaction
 
@@ -34,24 +35,32 @@ def explain_running(tx: Transaction, job: Job) -> dict[str, Any]:
             reason("progress", detail, fraction=job.progress.get("fraction"), message=job.progress.get("message"))
         )
         summary += f" {detail}"
-    last = last_step_reasons(tx, job)
-    reasons += last
-    summary = " ".join([summary, *(entry["detail"] for entry in last)])
+    steps = step_reasons(tx, job)
+    reasons += steps
+    summary = " ".join([summary, *(entry["detail"] for entry in steps)])
     if job.timeout_s is not None:
         reasons.append(_deadline(tx, job))
     troubles = [entry["detail"] for entry in reasons if entry["code"] in ("overdue", "lease_expired", "no_lease")]
     return answer(job.status, " ".join([summary, *troubles]), reasons)
 
 
-def last_step_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
-    """The last step that the chain has kept, if it has kept any."""
-    step = last_step(tx, job.chain_id)
-    if step is None:
-        return []
-    name, kept_at = step
-    return [
-        reason("last_step", f"The last step done is {name!r}, at {moment(kept_at, tx.now)}.", step=name, at=kept_at)
-    ]
+def step_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
+    """The steps in which the handler is, or was when it failed, and the last one that the chain has kept."""
+    reasons = []
+    if job.open_steps:
+        names = listed(f"{step.name!r} since {moment(step.started_at, tx.now)}" for step in job.open_steps)
+        steps = "step" if len(job.open_steps) == 1 else "steps"
+        is_in = "It is in" if job.status is JobStatus.RUNNING else "It did not get to the end of"
+        facts = [{"name": step.name, "started_at": iso(step.started_at)} for step in job.open_steps]
+        first = job.open_steps[0]
+        detail = f"{is_in} the {steps} {names}."
+        reasons.append(reason("open_step", detail, step=first.name, since=first.started_at, steps=facts))
+    last = last_step(tx, job.chain_id)
+    if last is not None:
+        name, kept_at = last
+        detail = f"The last step done is {name!r}, at {moment(kept_at, tx.now)}."
+        reasons.append(reason("last_step", detail, step=name, at=kept_at))
+    return reasons
 
 
 def lease_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:

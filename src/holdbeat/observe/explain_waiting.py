@@ -11,14 +11,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdbeat.domain.clock import from_iso
 from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.worker import Worker
 from holdbeat.observe.explain_limits import passed_by, rate_limited, refused_by_policy, resource_full, throttled
 from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words
-from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason, sentence
+from holdbeat.observe.wait_words import wait_words
+from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
 from holdbeat.store.reads.estimates import (
@@ -31,7 +31,6 @@ from holdbeat.store.reads.estimates import (
 from holdbeat.store.reads.graph import nodes_of
 from holdbeat.store.reads.lease_holders import Holder, holders_of_pool, holders_on_workers
 from holdbeat.store.reads.predecessors import Predecessor, unfinished_job_of_schedule, unfinished_member
-from holdbeat.store.reads.questions import read_questions
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 
@@ -92,25 +91,10 @@ def _delayed(tx: Transaction, job: Job) -> list[Reason]:
 
 
 def _waiting(tx: Transaction, job: Job) -> list[Reason]:
-    wait = job.waits_for or {}
-    until = None if wait.get("until") is None else from_iso(wait["until"])
-    match wait.get("kind"):
-        case "sleep":
-            assert until is not None
-            detail = f"Its handler sleeps until {moment(until, tx.now)} and holds no slot meanwhile."
-        case "signal":
-            limit = "without a limit" if until is None else f"until {moment(until, tx.now)} at the latest"
-            detail = f"Its handler waits for the signal {wait['name']!r}, {limit}."
-        case "child":
-            detail = f"Its handler waits for the end of its child, job {wait['job_id']}, and holds no slot meanwhile."
-        case "question":
-            asked = read_questions(tx, [wait["question_id"]])
-            text = f": {sentence(asked[0].question)}" if asked else "."
-            detail = f"Its handler waits for the answer to the question {wait['question_id']}{text}"
-        case _:
-            detail = "Its handler waits."
-    facts = {key: value for key, value in wait.items() if key not in ("kind", "until")}
-    return [reason(Blocker.WAITING, detail, kind=wait.get("kind"), until=until, **facts)]
+    waits = job.waits or []
+    first = waits[0] if waits else {"kind": None, "until": None}
+    detail = f"Its handler {wait_words(tx, waits)}, and holds no slot meanwhile."
+    return [reason(Blocker.WAITING, detail, **first, waits=waits)]
 
 
 def _group_predecessor(tx: Transaction, job: Job) -> list[Reason]:

@@ -15,7 +15,8 @@ from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.questions import open_questions
 
 if TYPE_CHECKING:
-    from holdbeat.domain.steps import Step
+    from holdbeat.domain.job import Job
+    from holdbeat.domain.steps import OpenStep, Step
     from holdbeat.store.reads.graph import Graph
     from holdbeat.store.transaction import Transaction
 
@@ -25,9 +26,10 @@ VALUE_MAX = 2000
 
 @reads
 def list_steps(tx: Transaction, context: OperationContext, job_id: str) -> Any:
-    """List the steps that a job's chain has kept, in order; long values are cut."""
+    """List the steps that a job's chain has kept, in order, long values cut, and those in which the job is."""
     job = load_job(tx, job_id_of(tx, job_id))
-    return {"items": [_step_json(step) for step in steps.list_steps(tx, job.chain_id)]}
+    kept = [_step_json(step) for step in steps.list_steps(tx, job.chain_id)]
+    return {"items": kept + [_open_step_json(step, job) for step in job.open_steps]}
 
 
 @reads
@@ -81,6 +83,19 @@ def send_signal(tx: Transaction, context: OperationContext, job_id: str, name: s
     """Send a signal to a job's chain; it stays there until a handler waits for it."""
     signal = signals.send_signal(tx, job_id_of(tx, job_id), name, payload, context.caller)
     return {"job_id": signal.job_id, "name": signal.name, "number": signal.number, "sent_at": iso(signal.sent_at)}
+
+
+def _open_step_json(step: OpenStep, job: Job) -> dict[str, Any]:
+    assert job.run is not None
+    return {
+        "name": step.name,
+        "value": None,
+        "is_cut": False,
+        "started_at": iso(step.started_at),
+        "duration_s": None,
+        "size": None,
+        "run_id": job.run.id,
+    }
 
 
 def _step_json(step: Step) -> dict[str, Any]:

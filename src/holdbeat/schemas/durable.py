@@ -17,13 +17,18 @@ class Signal(TypedDict):
     sent_at: Instant
 
 
+class OpenStep(TypedDict):
+    name: str
+    started_at: Instant
+
+
 class Step(TypedDict):
     name: str
     value: Any
     is_cut: Annotated[bool, Keywords({"description": "whether the value is too long to be shown whole"})]
     started_at: Instant
-    duration_s: float
-    size: int
+    duration_s: Annotated[float | None, Keywords({"description": "null: it has not ended"})]
+    size: int | None
     run_id: Id
 
 

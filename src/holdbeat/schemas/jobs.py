@@ -23,6 +23,7 @@ from holdbeat.schemas.base import (
     request,
 )
 from holdbeat.schemas.dependencies import OnUpstream, Upstream, UpstreamRequest
+from holdbeat.schemas.durable import OpenStep
 
 JobStatus = Literal["QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED"]
 TERMINAL: frozenset[str] = frozenset({"COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED"})
@@ -248,6 +249,7 @@ class Job(TypedDict):
     attempt: int
     manual_retries: list[Id]
     progress: Progress | None
+    open_steps: Annotated[list[OpenStep], Keywords({"description": "where its handler is, or was when it failed"})]
     partition: str | None
     weight: int
     affinity: str | None

@@ -21,7 +21,7 @@ from holdbeat.store.webhooks.subscriptions import create_webhook
 from holdbeat.torture.checker import CHECKS, History, Violation, check
 from holdbeat.torture.handlers import CONCURRENCY, LIMITS, torture_app
 from holdbeat.torture.operator import Operator
-from holdbeat.torture.processes import Crew
+from holdbeat.torture.processes import CANNOT_START, Crew
 from holdbeat.torture.receiver import Receiver
 from holdbeat.torture.record import history_of
 
@@ -225,10 +225,12 @@ class Campaign:
         worker = self.choice.choice(self.crew.workers)
 
         def is_registered(tx: Transaction) -> bool:
-            return tx.one("SELECT id FROM workers WHERE pid = :pid", pid=worker.popen.pid) is not None
+            live = "SELECT id FROM workers WHERE pid = :pid AND stopped_at IS NULL"
+            return tx.one(live, pid=worker.popen.pid) is not None
 
         # One that is still loading its modules has no say in how a signal ends it.
-        expected = (0,) if self.app.store.read_sync(is_registered) else (0, -signal.SIGTERM)
+        # One that is registered may still be starting when the database goes away.
+        expected = (0, CANNOT_START) if self.app.store.read_sync(is_registered) else (0, CANNOT_START, -signal.SIGTERM)
         code = self.crew.shut_down(worker)
         if code not in expected:
             self.crew.unexpected.append(f"{worker.name} was told to end and ended with {code}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import secrets
 import sys
 import threading
 import time
@@ -34,13 +35,14 @@ def _end_with_parent() -> None:
 
 def _make_requests(app: App) -> None:
     choice = random.Random()
+    process = secrets.token_hex(4)  # the system gives the pid of a dead process to another one
     number = 0
     while True:
         time.sleep(choice.uniform(0.5, 1.5) * REQUEST_EVERY_S)
         if app._supervisor is None or app._supervisor._loop is None:
             continue
         number += 1
-        token = f"{os.getpid()}-{number}"
+        token = f"{process}-{number}"
         note("asked", token=token)
         try:
             app.direct_sync(choice.choice(["work", "alone"]), wait_s=5, seconds=0.02, token=token)

@@ -113,13 +113,13 @@ def race(rounds: int, one: Callable[[int], object], other: Callable[[int], objec
 @pytest.mark.parametrize("ending", ["complete", "fail"])
 def test_cancel_against_settle_leaves_one_end_a_thousand_times(open_store: OpenStore, ending: str) -> None:
     rounds = ROUNDS // 2
-    store, neighbour = open_store(), open_store()
+    store, second_store = open_store(), open_store()
     jobs = enqueue_all(store, [NewJob("a") for _ in range(rounds)])
     claims = claim_all(store)
     settle_it: Callable[[PersistenceAdapter, Claim], object] = complete if ending == "complete" else fail
     said = race(
         rounds,
-        lambda n: settle_it(neighbour, claims[n]),
+        lambda n: settle_it(second_store, claims[n]),
         lambda n: cancel(store, jobs[n].id).id,
     )
     ends: Counter[str] = Counter()
@@ -148,11 +148,11 @@ def test_cancel_against_settle_leaves_one_end_a_thousand_times(open_store: OpenS
 @pytest.mark.rule("CAN-01")
 def test_cancel_against_claim_either_never_runs_or_runs_and_is_told(open_store: OpenStore) -> None:
     rounds = 200
-    store, neighbour = open_store(), open_store()
+    store, second_store = open_store(), open_store()
     jobs: list[str] = []
 
     def claim_it(number: int) -> list[str]:
-        return ids_of(claim_some(neighbour, 1, first_slot=number))
+        return ids_of(claim_some(second_store, 1, first_slot=number))
 
     def cancel_it(number: int) -> str:
         return str(cancel(store, jobs[number]).status)

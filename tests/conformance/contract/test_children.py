@@ -9,7 +9,8 @@ import pytest
 
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import Hold, Job
+from holdbeat.domain.group import GroupMode, OnFailure
+from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import Outcome
 from holdbeat.domain.submission import Submission
@@ -37,6 +38,8 @@ from tests.conformance.acts import (
     ids_of,
     job_of_claim,
     look,
+    look_at_group,
+    make_group,
     settle_as,
     settlement,
 )
@@ -115,6 +118,43 @@ def test_cancelling_a_job_cancels_its_unfinished_descendants_but_not_detached_on
     with pytest.raises(LeaseGone):
         child_of(store, taken, "$child:4")
     assert count(store, "jobs") == 5
+
+
+@pytest.mark.rule("WAIT-07")
+@pytest.mark.parametrize(("on_failure", "status"), [(OnFailure.STOP, "CANCELLED"), (OnFailure.SKIP, "SKIPPED")])
+def test_a_parent_that_its_group_ends_takes_its_children_with_it(
+    store: PersistenceAdapter, on_failure: OnFailure, status: str
+) -> None:
+    once = RetryPolicy(max_attempts=0)
+    members = [NewJob("noop", retry_policy=once), NewJob("noop", retry_policy=once)]
+    group, jobs = make_group(store, GroupMode.PARALLEL, on_failure, members)
+    parent, failing = claim_all(store)
+    queued, detached = (
+        child_of(store, parent, "$child:1", delay_s=1000),
+        child_of(store, parent, "$child:2", detached=True, delay_s=1000),
+    )
+    running_id = child_of(store, parent, "$child:3")
+    running = claim_one(store, worker="v")
+    settle_as(store, parent, Outcome.continued((Wait(WaitKind.SLEEP, "$sleep", None, 600.0),)))
+    report = Submission.read({"type": "noop", "after": [{"job_id": queued}], "on_upstream": "run"})
+    dependent = store.write_sync(submit, [report]).jobs[0]
+    fail(store, failing)
+    assert tip(store, jobs[0].id).status == status
+    assert [look(store, each).status for each in (queued, running_id, detached)] == ["CANCELLED", "CANCELLED", "QUEUED"]
+    assert look(store, running_id).cancel_reason == "parent cancelled"
+    assert look(store, dependent.id).hold is Hold.READY
+    assert look_at_group(store, group.id)[0].status == "PARTIAL"
+    complete(store, running)
+    assert look(store, running_id).status == "CANCELLED"
+
+
+@pytest.mark.rule("WAIT-07")
+@pytest.mark.parametrize("end", [complete, fail])
+def test_a_parent_that_ends_by_itself_leaves_its_children(store: PersistenceAdapter, end: Any) -> None:
+    taken = start(store, retry_policy={"max_attempts": 0})
+    child_id = child_of(store, taken)
+    end(store, taken)
+    assert look(store, child_id).status == "QUEUED"
 
 
 @pytest.mark.rule("WAIT-07")

@@ -36,10 +36,10 @@ def keyed(key: str, request: str = "h", **fields: Any) -> NewJob:
 
 @pytest.mark.rule("QUE-01")
 def test_a_hundred_callers_with_one_key_get_one_job(open_store: OpenStore) -> None:
-    store, neighbour = open_store(), open_store()
+    store, second_store = open_store(), open_store()
 
     def call(number: int) -> str:
-        return enqueue_all((store, neighbour)[number % 2], [keyed("key")])[0].id
+        return enqueue_all((store, second_store)[number % 2], [keyed("key")])[0].id
 
     said = together([partial(call, number) for number in range(100)])
     assert len(set(map(str, said))) == 1

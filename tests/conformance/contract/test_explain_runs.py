@@ -10,10 +10,23 @@ import pytest
 from holdbeat.domain.clock import ManualClock, iso
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import RetryPolicy
-from holdbeat.domain.run import ErrorKind
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.manual_retry import retry_job
-from tests.conformance.acts import cancel, change, claim_one, complete, enqueue_one, fail, look, make_group, skip
+from holdbeat.store.reads.chains import tip_of
+from tests.conformance.acts import (
+    cancel,
+    change,
+    claim_one,
+    complete,
+    enqueue_one,
+    fail,
+    look,
+    make_group,
+    settle_as,
+    skip,
+)
 from tests.conformance.contract.test_explain import codes, explained, only, work
 
 
@@ -93,7 +106,7 @@ def test_a_failed_job_names_cause_retry_and_chain(store: PersistenceAdapter, clo
     assert [link["job_id"] for link in only(answer, "chain")["jobs"]] == [root.id, retry_id]
     waiting = explained(store, str(retry_id))
     assert "retry of a failed job" in only(waiting, "delayed")["detail"]
-    assert "attempt 2 of 2" in only(waiting, "chain")["detail"]
+    assert "job 2 of 2" in only(waiting, "chain")["detail"]
 
 
 @pytest.mark.rule("DEC-007")
@@ -164,3 +177,31 @@ def test_no_explanation_shows_params(store: PersistenceAdapter) -> None:
     fail(store, taken)
     texts.append(repr(explained(store, job.id)))
     assert not any("sesame" in text for text in texts)
+
+
+@pytest.mark.rule("STEP-05", "WAIT-01")
+def test_a_chain_says_what_its_handler_waits_for_at_each_stop(store: PersistenceAdapter, clock: ManualClock) -> None:
+    first = enqueue_one(store)
+    claim_one(store, worker="other")
+    at_ten = clock.now() + timedelta(seconds=600)
+    stops = [
+        (Wait(WaitKind.SLEEP, "$sleep", None, 600.0), f"sleeps until {iso(at_ten)} (in 10 min)"),
+        (
+            Wait(WaitKind.SIGNAL, "$signal:go", None, 600.0, "go", 1),
+            f"waits for the signal 'go', until {iso(at_ten)} (in 10 min) at the latest",
+        ),
+        (Wait(WaitKind.SIGNAL, "$signal:late", None, None, "late", 1), "waits for the signal 'late', without a limit"),
+        (Wait(WaitKind.CHILD, "$child:x", None, None, first.id), f"waits for the end of its child, job {first.id}"),
+        (Wait(WaitKind.QUESTION, "$ask:x", None, None, first.id), f"waits for the answer to the question {first.id}"),
+    ]
+    for wait, words in stops:
+        job = enqueue_one(store)
+        settle_as(store, claim_one(store), Outcome.continued((wait,)))
+        following = store.read_sync(tip_of, job.id)
+        assert f"Its handler {words}, and holds no slot meanwhile." in explained(store, following)["summary"]
+        assert f"because its handler {words}. It goes on as job {following}." in explained(store, job.id)["summary"]
+    both = enqueue_one(store)
+    settle_as(store, claim_one(store), Outcome.continued((stops[0][0], stops[2][0])))
+    answer = explained(store, store.read_sync(tip_of, both.id))
+    assert f"waits for the first of 2: it {stops[0][1]} and {stops[2][1]}" in answer["summary"]
+    assert [wait["kind"] for wait in only(answer, "waiting")["waits"]] == ["sleep", "signal"]

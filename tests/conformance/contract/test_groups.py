@@ -226,11 +226,11 @@ def test_members_keep_their_own_delay_priority_and_resource_and_others_run_betwe
 
 @pytest.mark.rule("INV-006", "RET-03")
 def test_members_that_end_at_the_same_instant_end_the_group_once(open_store: OpenStore) -> None:
-    store, neighbour = open_store(), open_store()
+    store, second_store = open_store(), open_store()
     for _ in range(25):
         group, _ = make_group(store, PARALLEL, STOP, 2)
         one, other = claim_some(store, 2)
-        said = together([partial(complete, store, one), partial(complete, neighbour, other)])
+        said = together([partial(complete, store, one), partial(complete, second_store, other)])
         assert said == ["accepted", "accepted"]
         assert statuses(store, group.id) == ("COMPLETED", ["COMPLETED", "COMPLETED"])
     assert len(events_of(store, "group.finished")) == 25
@@ -242,10 +242,10 @@ def test_members_that_end_at_the_same_instant_end_the_group_once(open_store: Ope
 def test_a_member_that_is_being_claimed_is_not_ended_by_the_failure_of_another(
     open_store: OpenStore, on_failure: OnFailure
 ) -> None:
-    store, neighbour = open_store("unlimited"), open_store("unlimited")
+    store, second_store = open_store("unlimited"), open_store("unlimited")
     group, _ = make_group(store, PARALLEL, on_failure, once(2))
     failing = claim_one(store)
-    with HeldOpen(neighbour, claim, Vacancy("another", [0], (), ["noop"])) as claiming:
+    with HeldOpen(second_store, claim, Vacancy("another", [0], (), ["noop"])) as claiming:
         failed = in_background(lambda: fail(store, failing))
         with pytest.raises(TimeoutError):
             failed.result(0.3)
@@ -261,13 +261,13 @@ def test_a_member_that_is_being_claimed_is_not_ended_by_the_failure_of_another(
 def test_a_group_cancelled_in_the_midst_of_claims_and_failures_leaves_nothing_behind(
     open_store: OpenStore, clock: ManualClock, mode: GroupMode
 ) -> None:
-    store, neighbour = open_store("unlimited"), open_store("unlimited")
+    store, second_store = open_store("unlimited"), open_store("unlimited")
 
     def work(number: int) -> int:
         done = 0
         for attempt in range(4):
-            for taken in claim_some(neighbour, 2, worker=f"w{number}-{attempt}"):
-                fail(neighbour, taken, ErrorKind.INTERRUPTED)
+            for taken in claim_some(second_store, 2, worker=f"w{number}-{attempt}"):
+                fail(second_store, taken, ErrorKind.INTERRUPTED)
                 done += 1
         return done
 

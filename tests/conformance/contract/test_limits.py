@@ -54,12 +54,12 @@ def test_each_policy_gives_out_exactly_its_slots(
 
 @pytest.mark.rule("DEC-011")
 def test_out_of_the_box_one_job_per_resource_runs_at_a_time_over_all_workers(open_store: OpenStore) -> None:
-    store, neighbour = open_store("resources:default=1,http=16"), open_store("resources:default=1,http=16")
+    store, second_store = open_store("resources:default=1,http=16"), open_store("resources:default=1,http=16")
     first, second = enqueue_all(store, [NewJob("a"), NewJob("a")])
     (running,) = claim_some(store, 5, worker="one")
-    assert claim_some(neighbour, 5, worker="two") == []
+    assert claim_some(second_store, 5, worker="two") == []
     complete(store, running)
-    assert ids_of(claim_some(neighbour, 5, worker="two")) == [second.id]
+    assert ids_of(claim_some(second_store, 5, worker="two")) == [second.id]
     assert look(store, first.id).status == "COMPLETED"
 
 

@@ -11,6 +11,7 @@ from holdbeat.domain.job import PREEMPTIBLE, PREEMPTS, Job, NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim, LeaseTerms
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.worker import Worker, WorkerKind
+from holdbeat.observe.explain import explain_job
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.queue.pauses import pause
 from holdbeat.store.running.preemption import preempt, preempted_leases, wants_to_preempt
@@ -67,6 +68,8 @@ def test_a_preemptible_run_is_interrupted_and_goes_on_in_its_place_without_a_cou
     assert look(store, later[0].id).status == "QUEUED"
     ((job_id, run_id, _, _),) = events_of(store, "job.preempted")
     assert (job_id, run_id) == (batch.job.id, batch.lease.id)
+    summary = store.read_sync(explain_job, batch.job.id)["summary"]
+    assert "because it was interrupted (" in summary and "shut down" not in summary
 
 
 @pytest.mark.parametrize(

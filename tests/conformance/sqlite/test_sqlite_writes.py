@@ -52,7 +52,7 @@ def test_every_connection_writes_ahead_and_waits_for_the_disk(path: Path) -> Non
 
 @pytest.mark.rule("DEC-008")
 def test_a_caller_interrupted_in_the_middle_stores_nothing_and_holds_nobody_up(path: Path) -> None:
-    store, neighbour = opened(path), opened(path)
+    store, second_store = opened(path), opened(path)
     job = enqueue_one(store)
     before = count(store, "jobs")
 
@@ -62,12 +62,12 @@ def test_a_caller_interrupted_in_the_middle_stores_nothing_and_holds_nobody_up(p
 
     with pytest.raises(KeyboardInterrupt):
         store.write_sync(interrupted)
-    enqueue_one(neighbour)
+    enqueue_one(second_store)
     enqueue_one(store)
     assert rows(store, "SELECT priority FROM jobs WHERE id = :id", id=job.id) == [(0,)]
     assert count(store, "jobs") == before + 2
     store.close()
-    neighbour.close()
+    second_store.close()
 
 
 class GivenAway:

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdbeat.domain import events
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.jobs.end_runs import apply_consequences, lock_groups_and_schedules
+from holdbeat.store.queue.cancelled import mark_cancelled
 from holdbeat.store.reads.chains import tip_of
-from holdbeat.store.reads.children import descendants_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
-from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
 LONGEST_REASON = 500
-PARENT_CANCELLED = "parent cancelled"
 
 
 def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:
@@ -58,52 +55,16 @@ def check_reason(reason: str | None) -> None:
 
 
 def cancel_jobs(tx: Transaction, jobs: Sequence[Job], reason: str | None) -> None:
-    """Cancels unfinished jobs, which the caller has locked, and writes what follows for those that never ran."""
+    """Cancels unfinished jobs, which the caller has locked, with what their handlers have made, and writes what follows
+    for those that do not run."""
     if not jobs:
         return
-    why = reason or "cancelled by request"
+    # The first job of a chain that has not started has no children.
+    parents = [job.chain_id for job in jobs if job.status is JobStatus.RUNNING or job.root_id is not None]
     outbox = Outbox(tx)
-    tx.execute(
-        "UPDATE jobs SET status = 'CANCELLED', finished_at = :now, cancel_requested_at = :now, cancel_reason = :reason "
-        "WHERE id IN :ids",
-        ids=[job.id for job in jobs],
-        now=tx.now,
-        reason=why,
-    )
-    running = [job.id for job in jobs if job.status is JobStatus.RUNNING]
-    leases = tx.rows("SELECT job_id, id, worker_id FROM leases WHERE job_id IN :ids", ids=running) if running else []
-    holders = {job_id: {"run_id": run_id, "worker_id": worker_id} for job_id, run_id, worker_id in leases}
-    at_once = []
-    for job in jobs:
-        ids = {"job_id": job.id, "group_id": job.group_id, "schedule_id": job.schedule_id}
-        if job.status is JobStatus.RUNNING:
-            tx.record(events.CANCEL_REQUESTED, **ids, **holders.get(job.id, {}), reason=why)
-            tx.wake(Topic.CANCEL)
-        else:
-            at_once.append(job)
-        tx.record(events.JOB_CANCELLED, **ids, reason=why)
-        outbox.tell_job("job.cancelled", job.id, job.webhook_url)
-        job.status = JobStatus.CANCELLED
-        job.finished_at = job.cancel_requested_at = tx.now
-        job.cancel_reason = why
-    apply_consequences(tx, at_once, outbox)
+    at_once = mark_cancelled(tx, jobs, reason or "cancelled by request", outbox)
+    apply_consequences(tx, at_once, outbox, stopped=parents)
     outbox.write()
-    _cancel_descendants(tx, jobs)
-
-
-def _cancel_descendants(tx: Transaction, parents: Sequence[Job]) -> None:
-    """Cancels what the handlers of these jobs have made and is unfinished, with all below it (WAIT-07)."""
-    pending = descendants_of(tx, [job.chain_id for job in parents])
-    if not pending:
-        return
-    jobs: list[Job] = []
-    while pending:
-        rows = tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=pending)
-        locked = [job_of(tx, row) for row in rows]
-        jobs += [job for job in locked if not job.status.is_terminal]
-        # One that failed while this waited for its lock has left its place to its retry.
-        pending = [job.retried_by for job in locked if job.retried_by is not None]
-    cancel_jobs(tx, jobs, PARENT_CANCELLED)
 
 
 def cancel_group(tx: Transaction, group_id: str, reason: str | None = None) -> None:

@@ -235,7 +235,9 @@ def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
     return failures_in_chain(tx, job.id, sorted(COUNTED_KINDS), job.retry_policy.max_attempts + 1)
 
 
-def apply_consequences(tx: Transaction, jobs: Sequence[Job], outbox: Outbox) -> None:
-    """What follows for groups, schedules and dependents from the end of these jobs."""
+def apply_consequences(tx: Transaction, jobs: Sequence[Job], outbox: Outbox, *, stopped: Iterable[str] = ()) -> None:
+    """What follows for groups, schedules and dependents from the end of these jobs, and for the children of the chains
+    that were stopped."""
     awaited = {job.id: job.status for job in jobs if job.is_awaited and job.retried_by is None}
-    follow(tx, awaited, {job.group_id for job in jobs}, [job for job in jobs if job.schedule_id], outbox)
+    scheduled = [job for job in jobs if job.schedule_id]
+    follow(tx, awaited, {job.group_id for job in jobs}, scheduled, outbox, stopped=stopped)

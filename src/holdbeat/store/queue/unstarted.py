@@ -21,24 +21,26 @@ class EndedJob:
     is_awaited: bool
     group_id: str | None
     schedule_id: str | None
+    root_id: str | None
+    """Of a later job of its chain: an earlier one has run, and may have children."""
 
 
 def cancel_unstarted(tx: Transaction, ids: Sequence[str], reason: str, outbox: Outbox, **facts: Any) -> list[EndedJob]:
     """Cancels QUEUED jobs, which the caller has locked. `facts` go into their Events."""
     rows = tx.rows(
         "UPDATE jobs SET status = 'CANCELLED', finished_at = :now, cancel_requested_at = :now, cancel_reason = :reason "
-        "WHERE id IN :ids RETURNING id, is_awaited, group_id, schedule_id, webhook_url",
+        "WHERE id IN :ids RETURNING id, is_awaited, group_id, schedule_id, root_id, webhook_url",
         ids=ids,
         now=tx.now,
         reason=reason,
     )
     ended = []
-    for job_id, is_awaited, group_id, schedule_id, webhook_url in sorted(rows, key=lambda row: str(row[0])):
+    for job_id, is_awaited, group_id, schedule_id, root_id, webhook_url in sorted(rows, key=lambda row: str(row[0])):
         tx.record(
             events.JOB_CANCELLED, job_id=job_id, group_id=group_id, schedule_id=schedule_id, reason=reason, **facts
         )
         outbox.tell_job("job.cancelled", job_id, webhook_url)
-        ended.append(EndedJob(job_id, JobStatus.CANCELLED, bool(is_awaited), group_id, schedule_id))
+        ended.append(EndedJob(job_id, JobStatus.CANCELLED, bool(is_awaited), group_id, schedule_id, root_id))
     return ended
 
 
@@ -47,7 +49,7 @@ def skip_unstarted(tx: Transaction, ids: Sequence[str], reason: str, outbox: Out
     rows = tx.rows(
         "UPDATE jobs SET status = 'SKIPPED', started_at = :now, finished_at = :now, cancel_reason = :reason "
         "WHERE id IN :ids "
-        "RETURNING id, type, resource, template_id, params, webhook_url, is_awaited, group_id, schedule_id",
+        "RETURNING id, type, resource, template_id, params, webhook_url, is_awaited, group_id, schedule_id, root_id",
         ids=ids,
         now=tx.now,
         reason=reason,
@@ -65,11 +67,13 @@ def skip_unstarted(tx: Transaction, ids: Sequence[str], reason: str, outbox: Out
         ],
     )  # fmt: skip
     ended = []
-    for (job_id, *_, webhook_url, is_awaited, group_id, schedule_id), run_id in zip(rows, run_ids, strict=True):
+    for (job_id, *_, webhook_url, is_awaited, group_id, schedule_id, root_id), run_id in zip(
+        rows, run_ids, strict=True
+    ):
         tx.record(
             events.RUN_ENDED, job_id=job_id, run_id=run_id, group_id=group_id, schedule_id=schedule_id,
             status="SKIPPED", reason=reason, **facts,
         )  # fmt: skip
         outbox.tell_job("job.run.skipped", job_id, webhook_url)
-        ended.append(EndedJob(job_id, JobStatus.SKIPPED, bool(is_awaited), group_id, schedule_id))
+        ended.append(EndedJob(job_id, JobStatus.SKIPPED, bool(is_awaited), group_id, schedule_id, root_id))
     return ended

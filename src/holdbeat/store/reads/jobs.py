@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 
+from holdbeat.domain.clock import from_iso
 from holdbeat.domain.errors import NotFound
-from holdbeat.domain.job import Job
+from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.run import JobRun
+from holdbeat.domain.steps import OpenStep
 from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of, short_run_columns, short_run_of
 from holdbeat.store.reads.upstreams import edges_of
 from holdbeat.store.transaction import Transaction
@@ -52,10 +55,16 @@ def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None =
             job.worker_id = worker_id
             job.heartbeat_at = tx.time(heartbeat_at)
             job.lease_expires_at = tx.time(expires_at)
-        for run_id, fraction, message in tx.rows(
-            "SELECT run_id, fraction, message FROM progress WHERE run_id IN :ids", ids=list(runs)
+        steps: dict[str, str] = {}
+        for run_id, fraction, message, open_steps in tx.rows(
+            "SELECT run_id, fraction, message, steps FROM progress WHERE run_id IN :ids", ids=list(runs)
         ):
-            runs[run_id].progress = {"fraction": fraction, "message": message}
+            if open_steps is None or fraction is not None or message is not None:
+                runs[run_id].progress = {"fraction": fraction, "message": message}
+            if open_steps is not None and runs[run_id].status in (JobStatus.RUNNING, JobStatus.FAILED):
+                steps[run_id] = open_steps
+        if steps:
+            _fill_open_steps(tx, runs, steps)
     for retry_of, retry_id in tx.rows(
         "SELECT retry_of, id FROM jobs WHERE retry_kind = 'manual' AND retry_of IN :ids ORDER BY id", ids=ids
     ):
@@ -66,6 +75,22 @@ def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None =
         edges = edges_of(tx, [job.chain_id for job in dependents])
         for job in dependents:
             job.after = tuple(edges.get(job.chain_id, ()))
+
+
+def _fill_open_steps(tx: Transaction, jobs: Mapping[str, Job], noted: Mapping[str, str]) -> None:
+    """Fills in the steps in which runs are. What was noted is a little old: a step that is kept by now has ended."""
+    kept = tx.rows(
+        "SELECT root_id, name FROM steps WHERE root_id IN :ids", ids=sorted({jobs[run_id].chain_id for run_id in noted})
+    )
+    ended = {(root_id, name) for root_id, name in kept}
+    for run_id, text in noted.items():
+        job = jobs[run_id]
+        entries = json.loads(text) if isinstance(text, str) else text
+        job.open_steps = tuple(
+            OpenStep(entry["name"], from_iso(entry["started_at"]))
+            for entry in entries
+            if (job.chain_id, entry["name"]) not in ended
+        )
 
 
 def load_run(tx: Transaction, run_id: str) -> JobRun:

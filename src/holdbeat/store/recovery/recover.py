@@ -110,7 +110,7 @@ def find_trouble(
         + (_abandoned_cancels(tx) if thorough else []),
         has_expired=has_expired(tx),
         undecided=_ids(tx, f"SELECT id FROM jobs WHERE {_undecided(tx)} ORDER BY id"),
-        reservations=_forsaken_reservations(tx, terms, dead),
+        reservations=_abandoned_reservations(tx, terms, dead),
         groups=_stuck_groups(tx) if thorough else [],
         schedules=orphaned_schedules(tx),
         workers=_ids(
@@ -142,12 +142,12 @@ def recovery_units(trouble: Trouble) -> list[RecoveryUnit]:
     ]
     units += [(step_group, (group_id,)) for group_id in trouble.groups]
     units += [(replan_orphan, (schedule_id,)) for schedule_id in trouble.schedules]
-    units += [(bury_worker, (worker_id,)) for worker_id in trouble.workers]
+    units += [(stop_dead_worker, (worker_id,)) for worker_id in trouble.workers]
     units += [(end_silent_worker, (worker_id, trouble.terms)) for worker_id in trouble.silent_workers]
     return units
 
 
-def bury_worker(tx: Transaction, worker_id: str) -> bool:
+def stop_dead_worker(tx: Transaction, worker_id: str) -> bool:
     """Writes down that a worker is dead, once nothing is left of it that recovery still has to find by its death."""
     return not _has_work(tx, worker_id) and stop_worker(tx, worker_id, "its process died")
 
@@ -215,7 +215,7 @@ def _abandoned_cancels(tx: Transaction) -> list[str]:
     )
 
 
-def _forsaken_reservations(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> list[str]:
+def _abandoned_reservations(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> list[str]:
     rows = tx.rows(
         "SELECT r.id, r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at, r.kind "
         "FROM direct_reservations AS r INDEXED BY direct_reservations_active "

@@ -53,9 +53,9 @@ def close_execution(tx: Transaction, job: Job, kind: ErrorKind, error: str, work
     run_id = run.id if run is not None else _make_run(tx, job, worker_id)
     if job.status in (JobStatus.RUNNING, JobStatus.CANCELLED):
         outcome = Outcome.failed(kind, error)
-        company = (job.webhook_url, job.group_id, job.schedule_id)
+        links = (job.webhook_url, job.group_id, job.schedule_id)
         ending = Ending(
-            run_id, worker_id, outcome, job.id, job.status, job.cancel_reason, *company, job, is_awaited=job.is_awaited
+            run_id, worker_id, outcome, job.id, job.status, job.cancel_reason, *links, job, is_awaited=job.is_awaited
         )
         end_runs(tx, [ending])
         return "its run was closed"

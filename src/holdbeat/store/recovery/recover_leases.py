@@ -42,7 +42,7 @@ def recover_lease(tx: Transaction, lease_id: str, kind: ErrorKind, heartbeat_at:
         return False
     if kind is ErrorKind.LOST and not terms.is_lost(lease.expires_at, tx.now):
         return False
-    error = _epitaph(lease, kind)
+    error = _error_text(lease, kind)
     tx.record(
         events.ZOMBIE_FOUND,
         job_id=lease.job_id,
@@ -78,7 +78,7 @@ def recover_lease(tx: Transaction, lease_id: str, kind: ErrorKind, heartbeat_at:
     return True
 
 
-def _epitaph(lease: Lease, kind: ErrorKind) -> str:
+def _error_text(lease: Lease, kind: ErrorKind) -> str:
     what = "died" if kind is ErrorKind.CRASH else f"fell silent and its lease ran out at {iso(lease.expires_at)}"
     return f"Crash recovery: the worker {lease.worker_id} {what}; its last heartbeat was at {iso(lease.heartbeat_at)}"
 

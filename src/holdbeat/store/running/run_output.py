@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
+from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import NotFound, TooLarge
+from holdbeat.domain.params import dumps
+from holdbeat.domain.steps import OpenStep
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -39,6 +42,17 @@ class ProgressEntry:
     fence: int
     fraction: float | None
     message: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStepsEntry:
+    """The steps in which the handler of a run is now."""
+
+    lease_id: str
+    worker_id: str
+    fence: int
+    steps: Sequence[OpenStep]
     at: datetime
 
 
@@ -99,6 +113,24 @@ def progress(tx: Transaction, entries: Sequence[ProgressEntry]) -> set[str]:
             "ON CONFLICT (run_id) DO UPDATE SET fraction = excluded.fraction, message = excluded.message, "
             "updated_at = excluded.updated_at",
             entries=[(e.lease_id, e.fraction, e.message, e.at) for _, e in sorted(newest.items())],
+        )
+        tx.wake(Topic.PROGRESS)
+    return stale
+
+
+def note_open_steps(tx: Transaction, entries: Sequence[OpenStepsEntry]) -> set[str]:
+    """Notes in which steps runs are. Returns the ids of leases that are gone."""
+    accepted, stale = _sort_out(tx, entries)
+    if accepted:
+        rows = [
+            (e.lease_id, dumps([{"name": step.name, "started_at": iso(step.started_at)} for step in e.steps]), e.at)
+            for _, e in sorted({entry.lease_id: entry for entry in accepted}.items())
+        ]
+        tx.execute(
+            "INSERT INTO progress (run_id, steps, updated_at) SELECT e.run_id, e.steps, e.updated_at "
+            "FROM rows(:entries; run_id text, steps json, updated_at time) AS e WHERE 1 = 1 "
+            "ON CONFLICT (run_id) DO UPDATE SET steps = excluded.steps, updated_at = excluded.updated_at",
+            entries=rows,
         )
         tx.wake(Topic.PROGRESS)
     return stale

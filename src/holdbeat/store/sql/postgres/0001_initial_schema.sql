@@ -482,6 +482,8 @@ CREATE TABLE progress (
     run_id text COLLATE "C" PRIMARY KEY NOT NULL,
     fraction double precision,
     message text COLLATE "C",
+    -- The steps in which its handler is.
+    steps json,
     updated_at timestamptz NOT NULL
 );
 

@@ -557,6 +557,8 @@ CREATE TABLE progress (
     run_id TEXT PRIMARY KEY NOT NULL,
     fraction REAL,
     message TEXT,
+    -- The steps in which its handler is.
+    steps TEXT,
     updated_at TEXT NOT NULL
 ) WITHOUT ROWID;
 
