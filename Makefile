@@ -14,7 +14,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve quick test coverage check format generate save-store verify rules docs release bench \
+.PHONY: help pictures setup serve quick test coverage check format generate save-store verify rules docs release bench \
     bench-time bench-api bench-peers bench-horizon crash crash-points chaos fuzz simulate simulate-planted soak \
     constraints clean bench-flat bench-steps
 .DELETE_ON_ERROR:
@@ -148,6 +148,10 @@ fuzz: setup ## send generated requests to a server on each store and count its a
 
 soak: setup ## run for a long time under load and look for what grows
 	$(BIN)/python -m benchmarks.soak $(ARGS)
+
+pictures: setup ## draw the pictures of the README anew (docs/*.png)
+	@tools/ensure_chromium.sh >/dev/null
+	$(BIN)/python -m tests.web.picture
 
 constraints: setup ## resolve the versions in constraints.txt anew
 	@test -x $(BIN)/uv || { echo "This needs uv: $(BIN)/python -m pip install uv"; exit 1; }

@@ -153,12 +153,12 @@ class App(AppStore):
     async def enqueue_many(self, calls: Sequence[PendingJob]) -> list[JobHandle]:
         """Stores several jobs in one transaction: all or none."""
         store, enqueued = await self._submit(calls, submit)
-        return [JobHandle(store, job) for job in enqueued.jobs]
+        return [JobHandle(store, job) for job in enqueued.handed_out()]
 
     def enqueue_many_sync(self, calls: Sequence[PendingJob]) -> list[JobHandle]:
         """`enqueue_many` for programs without an event loop."""
         store, enqueued = self._submit_sync(calls, submit)
-        return [JobHandle(store, job) for job in enqueued.jobs]
+        return [JobHandle(store, job) for job in enqueued.handed_out()]
 
     async def _submit(
         self, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any

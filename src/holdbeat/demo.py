@@ -37,6 +37,7 @@ SUBJECTS = ("a fox", "the sea", "an old clock", "two rivers", "a lighthouse", "t
 FLAKY_EVERY = 4
 """The demo's own page fails once in so many calls."""
 DESK_S = 6.0
+SENTENCE = "Chapter {number}: once there was {prompt}, and nobody who passed by knew how the day would end."
 STORIES_WAITING = 6
 """So many stories wait for the gpu after each visit of the editor: enough to reorder, and never more."""
 
@@ -54,7 +55,9 @@ def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | N
                 await asyncio.sleep(seconds * pace / len(steps) / 5)
         ctx.progress(1.0, "done")
 
+    _add_stories(app, work, pace)
     _add_work(app, work, rng)
+    _add_durable_work(app, work, pace)
     _add_editor(app, rng)
     return app
 
@@ -62,19 +65,28 @@ def make_app(settings: Settings, *, pace: float = 1.0, chance: random.Random | N
 Work = Callable[[Context, float, list[str]], Awaitable[None]]
 
 
-def _add_work(app: App, work: Work, rng: random.Random) -> None:
+def _add_stories(app: App, work: Work, pace: float) -> None:
     @app.job(resource="gpu", timeout="10m", retries=2, title="Story: {prompt}")
     async def story(ctx: Context, prompt: str, chapters: int = 4) -> dict[str, Any]:
         """Write a story, chapter by chapter. Takes the only gpu."""
-        await work(ctx, 3.0 * chapters, [f"chapter {number + 1} of {chapters}" for number in range(chapters)])
+        for number in range(chapters):
+            ctx.log(f"chapter {number + 1} of {chapters}")
+            words = SENTENCE.format(prompt=prompt, number=number + 1).split(" ")
+            for place, word in enumerate(words):
+                ctx.progress((number + place / len(words)) / chapters, f"chapter {number + 1} of {chapters}")
+                ctx.emit(word + (" " if place < len(words) - 1 else "\n"))
+                await asyncio.sleep(3.0 * pace / len(words))
+        ctx.progress(1.0, "done")
         return {"title": f"The tale of {prompt}", "words": 900 * chapters}
 
-    @app.job(resource="gpu")
+    @app.job(resource="gpu", title="Title for {prompt}")
     async def title(ctx: Context, prompt: str) -> str:
         """Find a title: short, made for direct requests."""
         await work(ctx, 1.2, ["thinking"])
         return f"What {prompt} knew"
 
+
+def _add_work(app: App, work: Work, rng: random.Random) -> None:
     @app.job(title="Crawl {site}")
     async def crawl(ctx: Context, site: str) -> dict[str, Any]:
         """Fetch the pages of a site."""
@@ -105,6 +117,32 @@ def _add_work(app: App, work: Work, rng: random.Random) -> None:
                 raise PermanentFailure(f"the books of {month} do not balance: 3.50 are missing")
             case 1:
                 raise Skip(f"{month} is closed already")
+
+
+def _add_durable_work(app: App, work: Work, pace: float) -> None:
+    @app.job(title="Book: {subject}")
+    async def book(ctx: Context, subject: str, ask: bool = True) -> dict[str, Any]:
+        """Plan, draft and print a book. Its steps are kept; a person decides whether it is printed."""
+
+        async def written(seconds: float, pages: int) -> int:
+            await asyncio.sleep(seconds * pace)
+            return pages
+
+        outline = await ctx.step("outline", written, 0.4, 2)
+        draft = await ctx.step("draft", written, 1.6, 48)
+        pictures = await ctx.step("pictures", written, 0.8, 6)
+        answer = (
+            await ctx.ask(f"Print the book about {subject}?", choices=["print it", "not yet"]) if ask else "print it"
+        )
+        if answer != "print it":
+            raise Skip(f"the answer was: {answer}")
+        return {"subject": subject, "pages": outline + draft + await ctx.step("print", written, 0.5, pictures)}
+
+    @app.job(title="Review {what}")
+    async def review(ctx: Context, what: str) -> str:
+        """Read what the jobs before it have made."""
+        await work(ctx, 1.0, ["read", "compare"])
+        return f"{what} is complete"
 
 
 def _add_editor(app: App, rng: random.Random) -> None:
@@ -147,6 +185,11 @@ def fill(app: App, page_url: str) -> None:
         name="publish the handbook",
         mode="sequential",
     )
+    book = app.call("book", subject="lighthouses", ask=False)
+    pages = [app.call("embed", site=f"archive-{number}.example") for number in (1, 2)]
+    check = app.with_options(after=[book, *pages]).call("review", what="the archive")
+    then = app.with_options(after=[check]).call("newsletter", issue=7)
+    app.enqueue_many_sync([app.call("book", subject="paper boats"), book, *pages, check, then])
     store = app.store
     store.write_sync(
         create_schedule, {"name": "editor at the desk", "interval_s": DESK_S, "type": "editor", "overlap": "skip"}

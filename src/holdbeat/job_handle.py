@@ -11,6 +11,7 @@ from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.job import Job
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.cancel import cancel_job
+from holdbeat.store.queue.enqueue import NewlyStored
 from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.topics import Topic
@@ -25,10 +26,21 @@ ENDS = frozenset({Topic.SLOTS, Topic.CANCEL, Topic.EVENTS, Topic.REFUSED})
 class JobHandle:
     """A Job that was enqueued: its snapshot, and how to wait for its end or to cancel it."""
 
-    def __init__(self, store: PersistenceAdapter, job: Job) -> None:
+    def __init__(self, store: PersistenceAdapter, job: Job | NewlyStored) -> None:
         self._store = store
-        self.job = job
+        self._job = job
         self.id = job.id
+
+    @property
+    def job(self) -> Job:
+        """The job as this handle last saw it."""
+        if not isinstance(self._job, Job):
+            self._job = self._job.as_job()
+        return self._job
+
+    @job.setter
+    def job(self, job: Job) -> None:
+        self._job = job
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.id} {self.job.type} {self.job.status}>"

@@ -9,13 +9,14 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from holdbeat.actors import this_program
+from holdbeat.domain.alike import AlikeSubmissions
 from holdbeat.domain.clock import iso
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import JobGroup
 from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.schema import near_matches
-from holdbeat.domain.submission import Submission
+from holdbeat.domain.submission import Submission, check_params
 from holdbeat.store.tracing import current_traceparent
 
 E = TypeVar("E", bound=StrEnum)
@@ -70,12 +71,25 @@ def _plain(value: Any) -> Any:
     return value.as_dict() if isinstance(value, RetryPolicy) else value
 
 
-def submissions_of(calls: Sequence[PendingJob]) -> list[Submission]:
+def submissions_of(calls: Sequence[PendingJob]) -> Sequence[Submission]:
     """PendingJobs that are stored together as checked requests; they may name each other in `after`."""
+    if len(calls) > 1 and _are_alike(calls):
+        return AlikeSubmissions(
+            _submission(calls[0], {}, is_named=False), [check_params(dict(call.params)) for call in calls]
+        )
     refs = {id(call): f"call {number}" for number, call in enumerate(calls)}
     # Only a call that another one names gets a ref: it is part of the request that an idempotency key stands for.
     named = {id(upstream) for call in calls for upstream in _named(call.options.get("after"))}
     return [_submission(call, refs, is_named=id(call) in named) for call in calls]
+
+
+def _are_alike(calls: Sequence[PendingJob]) -> bool:
+    """Whether calls differ in their params alone: as calls of one App do, which share its options."""
+    first = calls[0]
+    type_, template, options = first.type, first.template, first.options
+    if "after" in options or options.get("key") is not None:
+        return False
+    return all(call.options is options and call.type == type_ and call.template == template for call in calls)
 
 
 def _named(after: Any) -> Iterable[Any]:

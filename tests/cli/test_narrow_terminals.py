@@ -70,6 +70,7 @@ def look() -> dict[str, Any]:
     slots = {"slots": 2, "used": 2, "waiting": 7, "oldest_wait_s": 3.5}
     counts = dict.fromkeys(STATUSES, 12)
     return {
+        "at": "2026-11-16T05:01:32.000Z",
         "stats": {"jobs": {**counts, "total": 72}, "resources": {f"gpu-{n}": slots for n in range(6)}, "schedules": 40},
         "running": [job(n, status="RUNNING") for n in range(12)],
         "queue": {"items": [job(n, status="QUEUED") for n in range(10)], "paused": []},
@@ -97,7 +98,7 @@ def test_top_shows_every_section_on_24_lines_of_any_width(width: int) -> None:
     ):  # fmt: skip
         at = lines.index(title)
         assert row in lines[at + 2], "a header, then at least one row"
-    assert "05:01:02Z" in lines[lines.index("RUNNING") + 2], "since when it runs"
+    assert "30 s" in lines[lines.index("RUNNING") + 2], "for how long it runs"
     assert "finished" not in lines[lines.index("RUNNING") + 1]
     more = [line for line in lines if line.startswith("… ")]
     assert len(more) == 5 and all(line.endswith(" more") for line in more)
@@ -117,8 +118,8 @@ def test_top_lists_direct_requests_while_there_are_some() -> None:
     what = {"type": "story", "title": "story about a fox", "client": "anna", "resource": "gpu"}
     one = {"id": "r", "status": "ACTIVE", "outcome": None, **what, **instants}
     lines = drawn(fitted_screen({**look(), "direct": [one]}, "sqlite:///holdbeat.db", 120, 40), 120, 40)
-    assert "story" in lines[lines.index("RESERVATIONS") + 2]
-    assert "RESERVATIONS" not in drawn(fitted_screen(look(), "sqlite:///holdbeat.db", 120, 40), 120, 40)
+    assert "story" in lines[lines.index("DIRECT REQUESTS") + 2]
+    assert "DIRECT REQUESTS" not in drawn(fitted_screen(look(), "sqlite:///holdbeat.db", 120, 40), 120, 40)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])

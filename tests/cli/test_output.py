@@ -21,13 +21,14 @@ def test_help_lists_the_verbs_in_sections(tmp_path: Path) -> None:
     lines = Command(tmp_path)("--help").lines
     assert [title for title in SECTIONS if f"{title}:" in lines] == [
         "Run",
+        "Now",
         "Work",
-        "Schedules",
+        "Time",
         "System",
         "Store",
         "Other",
     ]
-    work = lines[lines.index("Work:") : lines.index("Schedules:")]
+    work = lines[lines.index("Work:") : lines.index("Time:")]
     assert any(line.startswith("  submit ") for line in work)
 
 
@@ -54,8 +55,8 @@ def test_top_lists_direct_requests(server: Server) -> None:
         while "ACTIVE" not in server.command("reservations", "--status", "ACTIVE").out:
             assert waiting.poll() is None
         lines = server.command("top", "--once").lines
-        section = lines[lines.index("RESERVATIONS") : lines.index("WORKERS")]
-        assert any("slow" in line and "ACTIVE" in line for line in section)
+        section = lines[lines.index("DIRECT REQUESTS") : lines.index("WORKERS")]
+        assert any("slow" in line and ("RUNNING" in line or "QUEUED" in line) for line in section)
     finally:
         waiting.terminate()
         waiting.communicate(timeout=60)

@@ -280,7 +280,7 @@ def test_direct_requests_are_listed_explained_and_cancelled_alike_from_store_and
         for words in (["reservations", "show", answered], ["reservations", "--status", "RELEASED", "--json"]):
             assert holdbeat(*words).out == holdbeat(*words, *at).out
         for where in ((), at):
-            assert "ended COMPLETED" in holdbeat("explain", answered, *where).out
+            assert "completed at" in holdbeat("explain", answered, *where).out
         listed = holdbeat("reservations", *at).out
         assert answered in listed and "COMPLETED" in listed and "has its slot" in listed
         why = [holdbeat("explain", last, *where, "--json").json for where in ((), at)]

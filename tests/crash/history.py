@@ -27,6 +27,7 @@ def judge(store: PersistenceAdapter, diary: Path, me: str) -> list[Violation]:
         *_lost(with_reading, entries),
         *_doubles(with_reading, entries),
         *_left_over(store, me),
+        *_steps(entries),
         *_retries(store),
         *_outbox(store),
         # Retention takes due times away by their own age, before or after their jobs.
@@ -66,7 +67,8 @@ class _Record:
         )
 
     def root(self, job_id: str) -> str:
-        while (job := self.jobs.get(job_id)) and job["retry_kind"] == "auto" and job["retry_of"] in self.jobs:
+        following = ("auto", "continue")
+        while (job := self.jobs.get(job_id)) and job["retry_kind"] in following and job["retry_of"] in self.jobs:
             job_id = job["retry_of"]
         return job_id
 
@@ -123,11 +125,21 @@ def _doubles(record: _Record, entries: list[Entry]) -> Iterator[Violation]:
     for root, runs in chains.items():
         for earlier in runs[:-1]:
             run = record.runs[earlier]
-            if run["status"] != "FAILED" or run["error_kind"] is None:
+            if run["status"] != "CONTINUED" and (run["status"] != "FAILED" or run["error_kind"] is None):
                 yield Violation(f"double: {root} was tried again although run {earlier} is {run['status']}")
     # 0 is the fence of runs that were never executed: skipped with their group.
     fences = Counter(run["fence"] for run in record.runs.values() if run["fence"])
     yield from (Violation(f"double: fence {fence} was given out twice") for fence, n in fences.items() if n > 1)
+
+
+def _steps(entries: list[Entry]) -> Iterator[Violation]:
+    """A step whose value a handler has seen is not called again (STEP-01)."""
+    kept = set()
+    for entry in entries:
+        if entry["kind"] == "kept":
+            kept.add((entry["chain"], entry["step"]))
+        elif entry["kind"] == "called" and (entry["chain"], entry["step"]) in kept:
+            yield Violation(f"double: the step {entry['step']!r} of {entry['chain']} was called after it was kept")
 
 
 _LEFT_OVER = {
@@ -191,7 +203,7 @@ def _outbox(store: PersistenceAdapter) -> Iterator[Violation]:
     for job_id, status, run_status in jobs:
         if status == "CANCELLED":
             event = "job.cancelled"
-        elif run_status is not None:
+        elif run_status is not None and run_status != "CONTINUED":
             event = _EVENTS[run_status]
         else:
             continue

@@ -17,12 +17,14 @@ from typing import Any
 
 from holdbeat import App, Context, PermanentFailure, Skip
 from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import Job, RetryPolicy
 from holdbeat.domain.webhook import judge_attempt
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.stop import StopReason
 from holdbeat.job_handle import JobHandle
+from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.running.workers import stop_worker
@@ -95,6 +97,29 @@ def make_app(diary: Diary, gate: asyncio.Event) -> App:
         begun(ctx, name)
         await gate.wait()
 
+    @app.job(retries=RetryPolicy(max_attempts=9, base_delay_s=10))
+    async def durable(ctx: Context, name: str) -> list[str]:
+        begun(ctx, name)
+        assert ctx.job is not None
+        chain = ctx.job.chain_id
+
+        async def kept(step: str) -> str:
+            def call() -> str:
+                diary.write("called", chain=chain, step=step)
+                return step
+
+            value = await ctx.step(step, call)
+            diary.write("kept", chain=chain, step=step)
+            return value
+
+        first = await kept("before")
+        await ctx.sleep(60)
+        await ctx.wait_for("go")
+        child = await ctx.run("work", name=f"{name}-child")
+        last = await kept("after")
+        diary.write("ended", run=ctx.run_id)
+        return [first, child, last]
+
     return app
 
 
@@ -119,6 +144,25 @@ class Life:
         calls = [self.app.call(type_, name=f"{name}-{number}") for number, type_ in enumerate(types)]
         group, members = await self.app.group(calls, name=name, mode=mode, on_failure=on_failure)
         self.diary.write("grouped", group=group.id, jobs=[member.id for member in members])
+
+    async def submit_graph(self) -> None:
+        """One that two depend on, one of which is skipped: what depends on that is cancelled, or runs all the same."""
+        self.diary.write("grouping", name="graph")
+        top = self.app.call("work", name="top")
+        left = self.app.with_options(after=[top]).call("stumble", name="left")
+        right = self.app.with_options(after=[top]).call("doomed", name="skip")
+        report = self.app.with_options(after=[left, right], on_upstream="run").call("work", name="report")
+        unwanted = self.app.with_options(after=[right]).call("work", name="unwanted")
+        handles = await self.app.enqueue_many([top, left, right, report, unwanted])
+        self.diary.write("grouped", group=None, jobs=[handle.id for handle in handles])
+
+    async def work_durably(self) -> None:
+        """A chain with steps, a sleep, a wait and a child."""
+        chain = await self.submit("durable", "durable")
+        await self.stage.drain()
+        await self.stage.advance(60)
+        await self.act("signal", send_signal, chain.id, "go")
+        await self.stage.drain()
 
     async def act(self, name: str, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.diary.write("doing", name=name)
@@ -166,6 +210,8 @@ class Life:
         await self.stage.drain()
         await self.stage.advance(10)
         await self.stage.advance(10)
+        await self.submit_graph()
+        await self.work_durably()
         unwanted = await self.submit("work", "cancelled-in-queue", delay=3600)
         await self.act("cancel-queued", cancel_job, unwanted.id, "not needed")
         self.diary.write("cancelled", job=unwanted.id)
@@ -231,6 +277,11 @@ async def come_after(url: str, folder: Path, birth: datetime = AFTERLIFE) -> Non
             if entry["kind"] == "submitting" and entry["key"] not in answered:
                 answered.add(entry["key"])
                 await life.submit(entry["type"], entry["key"], **entry["options"])
+        for entry in Diary.read(folder / "diary"):
+            if entry["kind"] == "submitted" and entry["key"] == "durable":
+                # Once more does no harm: a signal that no wait takes stays where it is.
+                with contextlib.suppress(Conflict, NotFound):
+                    await life.act("signal", send_signal, entry["job"], "go")
         await life.store.write(_forget_schedules)
         await life.stage.drain()
         for _ in range(4):

@@ -47,7 +47,7 @@ def run_campaign(engine: str, points: int, parts: int, server: PostgresServer | 
 
 @pytest.mark.rule(
     "DEC-008", "REC-01", "REC-02", "REC-03", "RET-03", "LEASE-01", "INV-002", "INV-006", "DEC-009", "TIME-02", "OPS-06",
-    "QUE-01", "DEC-001", "DIR-02", "GRP-01", "CAN-04", "QUE-07",
+    "QUE-01", "DEC-001", "DIR-02", "GRP-01", "CAN-04", "QUE-07", "STEP-01", "WAIT-01", "WAIT-06", "DEP-01", "DEP-02",
 )  # fmt: skip
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 @pytest.mark.timeout(3600)
@@ -90,5 +90,8 @@ async def test_the_judge_notices_a_lost_job_a_silent_double_and_a_missing_retry(
 
         await life.store.write(spoil)
         life.diary.write("begun", run="unknown", fence=99, job="unknown", name="x")
-        kinds = {sentence.partition(":")[0] for sentence in judge(life.store, diary, me)}
-    assert kinds == {"lost", "double", "broken"}
+        for kind in ("called", "kept", "called"):
+            life.diary.write(kind, chain="unknown", step="crawl")
+        sentences = judge(life.store, diary, me)
+    assert {sentence.partition(":")[0] for sentence in sentences} == {"lost", "double", "broken"}
+    assert [sentence for sentence in sentences if "was called after it was kept" in sentence]

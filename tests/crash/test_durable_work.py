@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 
+from holdbeat.observe.explain import explain_job
+from holdbeat.store.reads.chains import tip_of
 from tests.crash.durable_jobs import app as durable_app
 from tests.crash.processes import Field, eventually, field
 from tests.engine.acting import rows, value
 
 PLACES = ("start", "crawled", "embedded", "slept", "approved", "published")
+LAST_STEPS = {"crawled": "crawl", "embedded": "embed", "slept": "embed", "approved": "embed", "published": "publish"}
 SETTINGS: dict[str, Any] = {"lease_s": 2, "heartbeat_s": 0.4, "grace_s": 0.5, "recover_s": 0.3, "suspend_s": 0.05}
+
+
+def explained(ground: Field, job_id: str) -> str:
+    """What `explain` says of the last job of a chain."""
+    explanation = ground.store.read_sync(lambda tx: explain_job(tx, tip_of(tx, job_id)))
+    return str(explanation["summary"])
 
 
 def live(ground: Field) -> None:
@@ -28,10 +37,13 @@ def live(ground: Field) -> None:
                                                   "AND waits IS NOT NULL AND not_before IS NOT NULL"))  # fmt: skip
             assert value(ground.store, "SELECT count(*) FROM leases") == 0
             worker.kill()
+            assert "waits for the signal 'approved', until" in explained(ground, handle.id)
             ground.app.signal_sync(handle.id, "approved", {"by": "ann"})
             worker = ground.start(program_app="tests.crash.durable_jobs:app", **SETTINGS)
         eventually(lambda: len(ground.noted("hangs")) == number, said=worker.said)  # noqa: B023
         worker.kill()
+        done = LAST_STEPS.get(place)
+        assert done is None or f"The last step done is {done!r}" in explained(ground, handle.id)
     ground.start(program_app="tests.crash.durable_jobs:app", **SETTINGS)
     job = handle.wait_sync(60)
     assert job.run is not None

@@ -6,6 +6,7 @@ import threading
 from functools import partial
 from typing import Any
 
+from holdbeat.client import Client
 from tests.api.serving import FAR, eventually, open_gate
 from tests.operations.world import (
     LATER_GROUP,
@@ -46,6 +47,37 @@ def cases() -> list[tuple[str, Call]]:
         *_webhooks(),
         *_direct(),
         *_system(),
+        *_keys(),
+    ]
+
+
+def _keys() -> list[tuple[str, Call]]:
+    """The last calls: from the first key on the server asks for one."""
+
+    def create(world: World) -> Any:
+        key = world.backend.create_key("first", scope="admin", expires_s=3600)
+        if isinstance(world.backend, Client):
+            world.backend.close()
+            world.backend = Client(world.backend.url, key=key["key"])
+        return {**key, "prefix": key["prefix"][:3], "key": key["key"][:3]}
+
+    def listed(world: World) -> Any:
+        keys = world.backend.list_keys()["items"]
+        return [{**key, "prefix": key["prefix"][:3], "last_used_at": None} for key in keys]
+
+    def revoked(world: World) -> Any:
+        second = world.backend.create_key("second", scope="read")
+        answer = world.backend.revoke_key(second["id"])
+        return {**answer, "prefix": answer["prefix"][:3]}
+
+    return [
+        ("create_key", ask("create_key", "")),
+        ("create_key", ask("create_key", "mine", scope="root")),
+        ("create_key", ask("create_key", "mine", expires_s=-1)),
+        ("create_key", create),
+        ("revoke_key", revoked),
+        ("revoke_key", ask("revoke_key", UNKNOWN)),
+        ("list_keys", listed),
     ]
 
 

@@ -48,6 +48,7 @@ CANNOT_BE_REFUSED = frozenset(
     {
         "stats",
         "list_limits",
+        "list_keys",
         "list_attention",
         "list_questions",
         "webhook_secret",
@@ -65,13 +66,13 @@ CANNOT_BE_ANSWERED = frozenset({"redeliver"})
 def worlds(new_store_url: Any) -> Iterator[tuple[World, World]]:
     over_http = Served(new_store_url(), allow_shell=True)
     beside = Served(new_store_url(), allow_shell=True)
-    client = Client(over_http.url)
+    over = World(Client(over_http.url))
     store = open_store(beside.settings.store, beside.store.terms, create=False)
     local = LocalBackend(store, beside.settings)
     try:
-        yield World(client), World(cast("Client", local))
+        yield over, World(cast("Client", local))
     finally:
-        client.close()
+        over.backend.close()
         local.close()
         over_http.stop()
         beside.stop()

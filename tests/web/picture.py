@@ -1,4 +1,4 @@
-"""Draws docs/dashboard.png: `python -m tests.web.picture`.
+"""Draws the pictures of the README: `make pictures`.
 
 The work of the demo on a store with an hour behind it. The hour is made by the same verbs, with the clock in hand.
 """
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,9 +28,16 @@ from tests.api.serving import eventually
 from tests.conformance.acts import claim_some, complete, enqueue_all, fail, job_of_claim, open_at, skip
 from tests.web.conftest import FLAGS, ROOT, chromium
 
-TARGET = ROOT / "docs" / "dashboard.png"
+DOCS = ROOT / "docs"
+WARM_S = 26
+"""So long the server works before it is drawn: something runs, waits, has ended and asks."""
 KINDS = ("crawl", "embed", "newsletter", "story")
 MOODY = "ConnectionError: 421 4.7.0 the mail server asked us to come back later"
+
+
+def _job(dice: random.Random, again: RetryPolicy) -> NewJob:
+    kind = dice.choice(KINDS)
+    return NewJob(kind, retry_policy=again, title=f"{kind.capitalize()} site-{dice.randint(1, 9)}.example")
 
 
 def live_through_an_hour(url: str) -> None:
@@ -40,7 +48,7 @@ def live_through_an_hour(url: str) -> None:
     for minute in range(59):
         wave = 6 + round(5 * math.sin(minute / 7)) + dice.randint(0, 4)
         again = RetryPolicy(max_attempts=9, base_delay_s=0)
-        enqueue_all(store, [NewJob(dice.choice(KINDS), retry_policy=again) for _ in range(wave)])
+        enqueue_all(store, [_job(dice, again) for _ in range(wave)])
         left = 58.0
         while claims := claim_some(store, dice.randint(2, 5), worker="studio", types=KINDS):
             spent = min(left / 2, dice.uniform(2, 3 + wave))
@@ -78,19 +86,31 @@ def draw() -> None:
         address = f"http://127.0.0.1:{port}"
         try:
             eventually(lambda: _answers(address), 60)
+            time.sleep(WARM_S)
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
                 # A larger page on 1280 by 800 points, so that the charts are in the picture too.
                 page = browser.new_page(
                     viewport={"width": 1500, "height": 938}, device_scale_factor=1280 / 1500, color_scheme="light"
                 )
-                page.goto(address)
-                page.wait_for_timeout(26_000)
-                page.screenshot(path=str(TARGET))
+                for name, path in _pages(address).items():
+                    page.goto(f"{address}{path}")
+                    page.wait_for_timeout(800)
+                    page.screenshot(path=str(DOCS / f"{name}.png"))
                 browser.close()
         finally:
             server.send_signal(signal.SIGINT)
             server.wait(20)
+
+
+def _pages(address: str) -> dict[str, str]:
+    """What is drawn: the name of the file, and the page."""
+    jobs = httpx2.get(f"{address}/api/jobs", params={"type": "review"}, trust_env=False).json()["items"]
+    return {
+        "dashboard": "/",
+        "timeline": "/ui/timeline?zoom=15m",
+        "job": f"/ui/jobs/{jobs[0]['id']}",
+    }
 
 
 def _answers(address: str) -> bool:

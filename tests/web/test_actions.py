@@ -207,10 +207,12 @@ def test_an_endpoint_takes_a_hint_and_a_test_call(served: Served, page: Page) ->
 
 def test_a_direct_request_shows_what_it_waited_ran_and_returned(served: Served, page: Page) -> None:
     page.goto(f"{served.url}/ui/direct?type=echo")
-    page.get_by_label("Params").fill('{"x": 41, "text": "<i>hello</i>"}')
+    page.locator("#p-echo-x").fill("41")
+    page.locator("#p-echo-text").fill("<i>hello</i>")
     page.get_by_role("button", name="Run now").click()
     expect(page.locator("[data-answer]")).to_contain_text("COMPLETED: waited")
     expect(page.locator("[data-answer] pre")).to_contain_text('"<i>hello</i>"')
+    page.get_by_label("JSON", exact=True).check()
     page.get_by_label("Params").fill("{not json")
     page.get_by_role("button", name="Run now").click()
     expect(page.locator("[data-answer] .notice")).to_contain_text("not JSON")
@@ -218,7 +220,7 @@ def test_a_direct_request_shows_what_it_waited_ran_and_returned(served: Served, 
 
 def test_a_direct_request_that_fails_says_why(served: Served, page: Page, complaints: list[str]) -> None:
     page.goto(f"{served.url}/ui/direct?type=fail")
-    page.get_by_label("Params").fill('{"message": "the lamp is broken"}')
+    page.locator("#p-fail-message").fill("the lamp is broken")
     page.get_by_role("button", name="Run now").click()
     expect(page.locator("[data-answer] .notice")).to_contain_text("the lamp is broken")
     # The browser itself notes every answer that is not a success.
@@ -228,7 +230,7 @@ def test_a_direct_request_that_fails_says_why(served: Served, page: Page, compla
 
 def test_work_can_be_put_in_the_queue_from_the_same_form(served: Served, page: Page) -> None:
     page.goto(f"{served.url}/ui/direct?type=echo")
-    page.get_by_label("Params").fill('{"x": 7}')
+    page.locator("#p-echo-x").fill("7")
     page.get_by_role("button", name="Submit as a job").click()
     page.wait_for_url("**/ui/jobs/*")
     expect(page.locator("#result")).to_contain_text('"x": 7')

@@ -34,7 +34,7 @@ def test_those_who_wait_are_shown_in_order_with_the_words_of_the_explanation(ser
         expect(shown.nth(0)).to_have_id(f"line-{first}")
         expect(shown.nth(1)).to_contain_text("waits for the next slot")
         shown.nth(1).get_by_role("link").click()
-        page.wait_for_url("**/ui/direct#line")
+        page.wait_for_url(f"**/ui/reservations/{second}")
         for path in ("/ui/timeline", "/ui/direct"):
             page.goto(served.url + path)
             rows = page.locator("#line tbody tr")

@@ -26,10 +26,10 @@ def test_the_page_shows_who_uses_a_limit_and_a_change_holds_at_once(served: Serv
     expect(row).to_contain_text("1 of 1")
     expect(row.get_by_role("link", name="1", exact=True)).to_be_visible()
     row.get_by_role("button", name="Change studio…").click()
-    expect(page.get_by_label("Slots")).to_have_value("1")
-    page.get_by_label("Slots").fill("2")
-    page.get_by_label("Starts").fill("60")
-    page.get_by_label("in seconds").fill("60")
+    expect(page.locator("#limit-dialog").get_by_label("Slots")).to_have_value("1")
+    page.locator("#limit-dialog").get_by_label("Slots").fill("2")
+    page.locator("#limit-dialog").get_by_label("Starts").fill("60")
+    page.locator("#limit-dialog").get_by_label("in seconds").fill("60")
     page.get_by_role("button", name="Set", exact=True).click()
     expect(row).to_contain_text("of 2")
     expect(row).to_contain_text("60 in 60 s")
@@ -37,7 +37,7 @@ def test_the_page_shows_who_uses_a_limit_and_a_change_holds_at_once(served: Serv
     assert limit_of(served, "studio")["rate"] == {"count": 60, "per_s": 60, "burst": 0}
     for gate in gates:
         open_gate(gate)
-    row.get_by_role("button", name="Reset").click()
+    row.get_by_role("button", name="Remove").click()
     eventually(lambda: "studio" not in [each["name"] for each in served.client.get("/api/limits").json()["items"]])
 
 

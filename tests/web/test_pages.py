@@ -196,7 +196,7 @@ def test_every_page_can_be_reached_by_keys(served: Served, page: Page) -> None:
     page.keyboard.press("q")
     page.wait_for_url("**/ui/queue")
     page.keyboard.press("?")
-    expect(page.get_by_role("heading", name="Keys")).to_be_visible()
+    expect(page.get_by_role("heading", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
     page.keyboard.press("Tab")
     skip = page.get_by_text("Skip to content")

@@ -18,11 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdbeat.api import legacy
 from holdbeat.api.access import AccessMiddleware
 from holdbeat.api.context import ApiContext
-from holdbeat.api.docs_page import STYLE, docs_html
+from holdbeat.api.docs_files import SCRIPT, STYLE
+from holdbeat.api.docs_page import docs_html
 from holdbeat.api.gates import gate_proxies
 from holdbeat.api.openapi import openapi_document
 from holdbeat.api.problem import answer, problem, wrong_method
-from holdbeat.api.routers import artifacts, direct, health, jobs, limits, login, logs, schedules, system, webhooks
+from holdbeat.api.routers import artifacts, direct, health, jobs, keys, limits, login, logs, schedules, system, webhooks
 from holdbeat.api.routes import Routes, Serve, TaggedRoute, router_route
 from holdbeat.domain.errors import SettingsError
 from holdbeat.schemas.system import BareParams, DirectAnswer, MappedDirectRequest
@@ -55,6 +56,7 @@ class Api(Starlette):
             Route("/openapi.json", self._openapi_json),
             Route("/docs", self._docs),
             Route("/docs/style.css", _docs_style),
+            Route("/docs/try.js", _docs_script),
         ]
         self.access = AccessMiddleware(self.inside, context, direct_paths)
 
@@ -82,11 +84,16 @@ class Api(Starlette):
         return answer(self.openapi)
 
     async def _docs(self, request: Request) -> Response:
-        return Response(docs_html(self.openapi), media_type="text/html")
+        theme = request.cookies.get("holdbeat_theme")
+        return Response(docs_html(self.openapi, theme if theme in ("light", "dark") else None), media_type="text/html")
 
 
 async def _docs_style(request: Request) -> Response:
     return Response(STYLE, media_type="text/css")
+
+
+async def _docs_script(request: Request) -> Response:
+    return Response(SCRIPT, media_type="text/javascript")
 
 
 def create_api(context: ApiContext) -> Api:
@@ -99,6 +106,7 @@ def _all_routes(context: ApiContext) -> list[Routes]:
         jobs.job_routes,
         logs.routes,
         jobs.queue_routes,
+        keys.routes,
         limits.routes,
         jobs.run_routes,
         artifacts.routes,

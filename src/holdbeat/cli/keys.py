@@ -13,8 +13,8 @@ import click
 from holdbeat.cli.options import JSON, ListingGroup, example, on_store
 from holdbeat.cli.output import instant, print_json, say, say_what_next, table
 from holdbeat.domain.bounds import check_line
-from holdbeat.domain.clock import iso
 from holdbeat.domain.duration import duration_s
+from holdbeat.operations.keys import key_json
 
 
 @click.group(cls=ListingGroup, epilog=example("holdbeat keys create --name dashboard --scope read"))
@@ -38,7 +38,7 @@ def create(settings: Any, store: Any, name: str | None, scope: str, expires: str
     owner = check_line(name or scope, "name", 200)
     made = store.write_sync(create_api_key, owner, Scope(scope), key, life_s=life_s)
     if as_json:
-        print_json({**_key_json(made), "key": key})
+        print_json({**key_json(made), "key": key})
         return
     click.echo(key)
     click.echo("Keep it: it is not shown again. Hand it to clients as HOLDBEAT_KEY or with --key.", err=True)
@@ -51,7 +51,7 @@ def list_keys(settings: Any, store: Any, as_json: bool) -> None:
     """List all keys by their first characters, revoked ones included."""
     from holdbeat.store.access.api_keys import list_api_keys
 
-    items = [_key_json(key) for key in store.read_sync(list_api_keys)]
+    items = [key_json(key) for key in store.read_sync(list_api_keys)]
     if as_json:
         print_json({"items": items, "next_cursor": None})
         return
@@ -86,21 +86,8 @@ def revoke(settings: Any, store: Any, key_id: str, as_json: bool) -> None:
     """Revoke a key at once."""
     from holdbeat.store.access.api_keys import revoke_api_key
 
-    revoked = _key_json(store.write_sync(revoke_api_key, key_id))
+    revoked = key_json(store.write_sync(revoke_api_key, key_id))
     if as_json:
         print_json(revoked)
     else:
         say(f"{revoked['id']} ({revoked['prefix']}…) is revoked.")
-
-
-def _key_json(key: Any) -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "name": key.name,
-        "prefix": key.prefix,
-        "scope": key.scope,
-        "created_at": iso(key.created_at),
-        "last_used_at": None if key.last_used_at is None else iso(key.last_used_at),
-        "expires_at": None if key.expires_at is None else iso(key.expires_at),
-        "revoked_at": None if key.revoked_at is None else iso(key.revoked_at),
-    }

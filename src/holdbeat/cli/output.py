@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -106,6 +106,8 @@ class Table:
     has_header: bool = True
     leaves: Sequence[str] = LEFT_OUT
     """Columns that a narrow terminal does without, the first to go first."""
+    styles: Mapping[str, str] = field(default_factory=dict)
+    """Colours of columns by their names, for terminals."""
 
     def fitted(self, width: int, *, in_one_line: bool = False) -> Table:
         """The same for a terminal of this width: no cell but the last of a row is ever folded.
@@ -144,7 +146,8 @@ class Table:
             return row[index] if may_fold else _cut(row[index], lengths[index], self.columns[index].endswith("id"))
 
         rows = [[cell(row, index) for index in kept] for row in self.rows]
-        return Table([_cut(self.columns[index], lengths[index]) for index in kept], rows, self.whole, self.has_header)
+        return Table([_cut(self.columns[index], lengths[index]) for index in kept], rows, self.whole, self.has_header,
+                     styles=self.styles)  # fmt: skip
 
 
 def _shortened(lengths: list[int], kept: Sequence[int], is_whole: Sequence[bool], width: int) -> list[int]:
@@ -238,7 +241,8 @@ def rich_form(drawn: Drawn) -> RenderableType:
     for index, name in enumerate(drawn.columns):
         is_name = not drawn.has_header and index == 0
         is_last = index == len(drawn.columns) - 1
-        made.add_column(name, no_wrap=not is_last, overflow="fold", style="bold" if is_name else "")
+        style = "bold" if is_name else drawn.styles.get(name, "")
+        made.add_column(name, no_wrap=not is_last, overflow="fold", style=style)
     for row in drawn.rows:
         made.add_row(*[Text(cell, style=COLOURS.get(cell, "")) for cell in row])
     return made

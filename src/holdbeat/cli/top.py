@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.job_tables import queue_table, running_table
 from holdbeat.cli.limits import limits_table
 from holdbeat.cli.options import JSON, example, reaching
-from holdbeat.cli.output import Drawn, console, print_json, rich_form, say
-from holdbeat.cli.reservations import reservations_table
-from holdbeat.cli.schedule_verbs import schedules_table
-from holdbeat.cli.system import resources_table, workers_table
+from holdbeat.cli.output import COLOURS, Drawn, console, print_json, rich_form, say
+from holdbeat.cli.system import resources_table
+from holdbeat.cli.top_tables import direct_table, queue_table, running_table, schedules_table, workers_table
+from holdbeat.domain.clock import SystemClock, from_iso, iso
 from holdbeat.domain.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -31,13 +30,42 @@ DIRECT_SHOWN = 10
 SCHEDULES_SHOWN = 8
 
 
+KEYS = "q quit   space hold   + faster   - slower   w workers   n next runs   l limits"
+FASTEST_S, SLOWEST_S = 0.25, 60.0
+_QUIT = ("q", "Q", "\x03", "\x1b")
+_FOLDED = {"w": "WORKERS", "n": "NEXT RUNS", "l": "LIMITS"}
+
+
+@dataclasses.dataclass(slots=True)
+class View:
+    """What the keys have changed: how often it is drawn, whether it is held, which sections are hidden."""
+
+    every_s: float = 1.0
+    is_held: bool = False
+    hidden: set[str] = dataclasses.field(default_factory=set)
+
+    def press(self, key: str) -> None:
+        if key == " ":
+            self.is_held = not self.is_held
+        elif key in ("+", "="):
+            self.every_s = max(FASTEST_S, self.every_s / 2)
+        elif key == "-":
+            self.every_s = min(SLOWEST_S, self.every_s * 2)
+        elif key.lower() in _FOLDED:
+            self.hidden ^= {_FOLDED[key.lower()]}
+
+
 @click.command(epilog=example("holdbeat top", "holdbeat top --server http://127.0.0.1:7450"))
 @click.option("--every", type=click.FloatRange(0.1, 60), default=1.0, help="Seconds between updates (1).")
 @click.option("--once", is_flag=True, help="Print it once and exit.")
 @JSON
 @reaching
 def top(backend: Backend, every: float, once: bool, as_json: bool) -> None:
-    """Show slots, queue, direct requests, workers and schedules, live; q or Ctrl-C ends it."""
+    """Show slots, queue, direct requests, workers and schedules, live.
+
+    Keys: q quits, space holds the picture, + and - change how often it is drawn, w, n and l hide and show workers,
+    next runs and limits. Ids are short: every verb takes the end of an id.
+    """
     if as_json:
         print_json(_look(backend))
         return
@@ -47,18 +75,23 @@ def top(backend: Backend, every: float, once: bool, as_json: bool) -> None:
     from rich.live import Live
 
     to = console()
+    view = View(every)
+    look = _look(backend)
 
     def screen() -> Group:
-        return fitted_screen(_look(backend), backend.url, to.width, to.height)
+        return fitted_screen(look, backend.url, to.width, to.height, view)
 
     with contextlib.suppress(KeyboardInterrupt), _keys() as pressed, Live(screen(), console=to, screen=True) as live:
-        while pressed(every) not in ("q", "Q", "\x03"):
+        while (key := pressed(view.every_s)) not in _QUIT:
+            view.press(key)
             with contextlib.suppress(Unavailable):
-                live.update(screen())
+                look = look if view.is_held else _look(backend)
+            live.update(screen(), refresh=True)
 
 
 def _look(backend: Backend) -> dict[str, Any]:
     return {
+        "at": iso(SystemClock().now()),
         "stats": backend.stats(),
         "running": backend.list_jobs(status=["RUNNING"], limit=RUNNING_SHOWN)["items"],
         "queue": backend.get_queue(limit=QUEUE_SHOWN),
@@ -81,25 +114,37 @@ def _counts(look: dict[str, Any]) -> str:
     return "   ".join(f"{name} {amount}" for name, amount in look["stats"]["jobs"].items())
 
 
+def _coloured_counts(look: dict[str, Any], width: int) -> Text:
+    """The counts, each in the colour of its status."""
+    from rich.text import Text
+
+    line = Text()
+    for name, amount in look["stats"]["jobs"].items():
+        line.append(f"{name} ", style="dim").append(f"{amount}   ", style=f"bold {COLOURS.get(name, '')}".strip())
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
 def _sections(look: dict[str, Any]) -> list[tuple[str, list[Drawn], int]]:
     """Each with its title, what is drawn, and how many there are: lists are read in parts."""
     stats = look["stats"]
+    now = from_iso(look["at"])
     # Where work waits comes first, because that is what a short screen must show.
     slots = sorted(stats["resources"].items(), key=lambda item: (-item[1]["waiting"], -item[1]["used"], item[0]))
     # Most of the time there is no direct request, and then no line is spent on them.
     direct = look["direct"]
-    direct_section = [("RESERVATIONS", [reservations_table(direct)], len(direct))] if direct else []
+    direct_section = [("DIRECT REQUESTS", [direct_table(direct, now)], len(direct))] if direct else []
     # Limits by resource alone stand among the slots already.
     limits = [limit for limit in look["limits"] if _is_told(limit)]
     limit_section = [("LIMITS", [limits_table(limits)], len(limits))] if limits else []
     return [
         ("SLOTS", [resources_table(dict(slots))], len(slots)),
         *limit_section,
-        ("RUNNING", [running_table(look["running"])], stats["jobs"].get("RUNNING", 0)),
-        ("QUEUE", queue_table(look["queue"]), stats["jobs"].get("QUEUED", 0)),
+        ("RUNNING", [running_table(look["running"], now)], stats["jobs"].get("RUNNING", 0)),
+        ("QUEUE", queue_table(look["queue"], now), stats["jobs"].get("QUEUED", 0)),
         *direct_section,
-        ("WORKERS", [workers_table(look["workers"])], len(look["workers"])),
-        ("NEXT RUNS", [schedules_table(look["schedules"])], stats["schedules"]),
+        ("WORKERS", [workers_table(look["workers"], now)], len(look["workers"])),
+        ("NEXT RUNS", [schedules_table(look["schedules"], now)], stats["schedules"]),
     ]
 
 
@@ -115,26 +160,28 @@ def _parts(look: dict[str, Any], url: str) -> list[Drawn]:
     return parts
 
 
-def fitted_screen(look: dict[str, Any], url: str, width: int, height: int) -> Group:
+def fitted_screen(look: dict[str, Any], url: str, width: int, height: int, view: View | None = None) -> Group:
     """One screen on which every section is seen: lists that are too long for it end in how many more there are."""
     from rich.console import Group
     from rich.text import Text
 
-    sections = _sections(look)
-    # A title to each section, and a header to each that has rows; pauses stand above the queue.
-    lines = 2 + sum(len(drawn) + (1 if _rows(drawn) else 0) for _, drawn, _ in sections)
+    view = view or View()
+    sections = [section for section in _sections(look) if section[0] not in view.hidden]
+    # A title to each section, and a header to each that has rows; pauses stand above the queue; the keys at the foot.
+    lines = 3 + sum(len(drawn) + (1 if _rows(drawn) else 0) for _, drawn, _ in sections)
     room = _shared(height - lines, [(_rows(drawn), total) for _, drawn, total in sections])
     taken = sum(
         min(_rows(drawn) + (total > _rows(drawn)), lines_given)
         for (_, drawn, total), lines_given in zip(sections, room, strict=True)
     )
     is_airy = lines + taken + len(sections) <= height
-    parts: list[RenderableType] = [_line(f"holdbeat   {url}", width), _line(_counts(look), width)]
+    pace = "held" if view.is_held else f"every {view.every_s:g} s"
+    parts: list[RenderableType] = [_line(f"holdbeat   {url}   {pace}", width), _coloured_counts(look, width)]
     for (title, drawn, total), lines_given in zip(sections, room, strict=True):
         if is_airy:
             parts.append(Text(""))
         rows = _rows(drawn)
-        parts.append(Text(title if rows else f"{title}  none", style="bold"))
+        parts.append(Text(title, style="bold blue") if rows else Text(f"{title}  none", style="dim"))
         for part in drawn:
             if isinstance(part, str):
                 parts.append(_line(part, width))
@@ -144,7 +191,9 @@ def fitted_screen(look: dict[str, Any], url: str, width: int, height: int) -> Gr
                 parts.append(rich_form(cut.fitted(width, in_one_line=True)))
                 if max(rows, total) > rows_shown:
                     parts.append(Text(f"… {max(rows, total) - rows_shown} more", style="dim"))
-    return Group(*parts)
+    keys = _line(KEYS, width)
+    keys.stylize("dim")
+    return Group(*parts, keys)
 
 
 def _rows(drawn: list[Drawn]) -> int:

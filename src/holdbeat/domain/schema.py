@@ -89,6 +89,8 @@ def _fits_at_a_glance(schema: Schema, value: Any) -> bool:
 
 def matches(schema: Schema, value: Any, *, root: Schema | None = None) -> bool:
     """Whether the value fits; `root` holds the `$defs` when `schema` is a part of a larger one."""
+    if root is None and _fits_at_a_glance(schema, value):
+        return True
     try:
         return _Validation(root if root is not None else schema).fits(schema, value)
     except (RecursionError, _TooMuch):

@@ -103,6 +103,8 @@ def _short_form(params: Mapping[str, Any]) -> str:
 
 def _value(name: str, value: Any, longest: int) -> str:
     """One param in a few characters; of a list or an object only its size."""
+    if type(value) is int:
+        return str(value)[:longest]
     if isinstance(value, str) and value and _SECRET_NAME.search(name):
         return REDACTED
     if isinstance(value, str):

@@ -59,6 +59,8 @@ def as_params(value: Any, depth: int = 0) -> Any:
     """Params as a program gives them, in their plain forms; what has none is left for the check to refuse."""
     if value is None or type(value) in _PLAIN:
         return value
+    if type(value) is dict and _PLAIN.issuperset(map(type, value.values())):
+        return value.copy()
     value = simpler(value)
     if depth > MAX_DEPTH:
         return value

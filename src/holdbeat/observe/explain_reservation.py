@@ -26,6 +26,16 @@ from holdbeat.store.running.reservations import (
 from holdbeat.store.running.run_output import read_progress
 from holdbeat.store.transaction import Transaction
 
+_ENDS: dict[ReservationOutcome | ReservationStatus, str] = {
+    ReservationOutcome.COMPLETED: "It completed",
+    ReservationOutcome.FAILED: "It failed",
+    ReservationOutcome.SKIPPED: "It was skipped",
+    ReservationOutcome.CANCELLED: "It was cancelled",
+    ReservationStatus.RELEASED: "It was released",
+    ReservationStatus.EXPIRED: "It expired",
+    ReservationStatus.ACTIVE: "It ended",
+}
+
 
 def explain_reservation(tx: Transaction, reservation_id: str) -> dict[str, Any]:
     """Why a reservation waits, holds its slot, or how it ended; in the same form as a job's explanation."""
@@ -148,7 +158,7 @@ def _ended(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
     reasons = [
         reason(
             str(outcome).lower(),
-            f"It ended {outcome} at {when}{f': {sentence(reservation.error)}' if reservation.error else '.'}",
+            f"{_ENDS[outcome]} at {when}{f': {sentence(reservation.error)}' if reservation.error else '.'}",
             at=reservation.finished_at,
             error=reservation.error,
             error_kind=reservation.error_kind,

@@ -34,6 +34,7 @@ MODULES = {
         "create_webhook", "list_webhooks", "get_webhook", "update_webhook", "delete_webhook", "rotate_webhook",
         "webhook_secret", "rotate_webhook_secret", "list_deliveries", "get_delivery", "redeliver",
     ),
+    "keys": ("list_keys", "create_key", "revoke_key"),
     "attention": ("list_attention", "mark_attention_seen"),
     "system": ("stats", "workers", "job_types", "list_events", "search_events"),
 }  # fmt: skip

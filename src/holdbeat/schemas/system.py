@@ -119,6 +119,35 @@ class ReservationDetail(Reservation):
     error_kind: str | None
 
 
+# --- API keys -----------------------------------------------------------------------------------------------
+
+KeyScope = Literal["read", "write", "admin"]
+
+
+@request(name="deploy", scope="write", expires_s=2_592_000)
+class KeyRequest(TypedDict):
+    """Whose key it is, and what it may do."""
+
+    name: Annotated[str, Keywords({"minLength": 1, "maxLength": 200})]
+    scope: NotRequired[Annotated[KeyScope, Keywords({"default": "write"})]]
+    expires_s: NotRequired[Annotated[float | None, Keywords({"description": "After so long it is refused; never."})]]
+
+
+class ApiKey(TypedDict):
+    id: Id
+    name: str
+    prefix: Annotated[str, Keywords({"description": "Its first characters, to tell keys apart."})]
+    scope: KeyScope
+    created_at: Instant
+    last_used_at: Annotated[Instant | None, Keywords({"description": "To the minute."})]
+    expires_at: Instant | None
+    revoked_at: Instant | None
+
+
+class NewApiKey(ApiKey):
+    key: Annotated[str, Keywords({"description": "The key itself. It is shown this once."})]
+
+
 # --- webhooks -----------------------------------------------------------------------------------------------
 
 WebhookEvent = Literal[

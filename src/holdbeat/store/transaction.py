@@ -88,6 +88,10 @@ class Transaction(ABC):
         """Inserts many rows in one go. Columns that are None in every row are left to their defaults."""
 
     @abstractmethod
+    def insert_columns(self, table: str, shared: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:
+        """`insert` for rows of which these columns are known to be one value each, and only the others differ."""
+
+    @abstractmethod
     def time(self, value: Any) -> datetime | None:
         """An instant as the engine returned it, as a datetime."""
 
@@ -119,10 +123,10 @@ class Transaction(ABC):
     def next_positions(self, counts: Mapping[int, int]) -> dict[int, list[int]]:
         """For each priority, that many fresh positions at its end."""
 
-    def expect_position(self, priority: int) -> None:  # noqa: B027
-        """Says that one position of this priority will probably be needed, so that it can come with something else.
+    def expect_positions(self, counts: Mapping[int, int]) -> None:  # noqa: B027
+        """Says how many positions of each priority will probably be needed, so that they can come with something else.
 
-        A wrong guess costs an unused position, nothing else.
+        A wrong guess costs unused positions, nothing else.
         """
 
     @abstractmethod

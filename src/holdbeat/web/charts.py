@@ -227,7 +227,9 @@ def _is_free(lane: Sequence[Span], span: Span, now: datetime) -> bool:
 def time_ticks(since: datetime, now: datetime, zone: ZoneInfo) -> list[dict[str, Any]]:
     """About six round instants of a stretch of time."""
     length_s = (now - since).total_seconds()
-    step_s = next((s for s in (20, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400) if length_s / s <= 7), 21600)
+    step_s = next(
+        (s for s in (1, 2, 5, 10, 20, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400) if length_s / s <= 7), 21600
+    )
     at = since.replace(minute=0, second=0, microsecond=0) if step_s >= 3600 else since.replace(second=0, microsecond=0)
     at -= timedelta(minutes=at.minute % max(1, step_s // 60)) if step_s < 3600 else timedelta(0)
     ticks = []

@@ -7,8 +7,8 @@ from typing import Any
 
 from holdbeat.store.reads.graph import Graph, Node
 
-COLUMN, ROW = 230, 60
-WIDTH, HEIGHT = 190, 44
+COLUMN, ROW = 260, 60
+WIDTH, HEIGHT = 212, 44
 _TITLE_MAX = 24
 DRAWN_MAX = 60
 """More nodes than this are no picture any more."""
@@ -50,6 +50,7 @@ def drawn_graph(graph: Graph) -> dict[str, Any] | None:
         ],
         "width": (max(columns.values()) + 1) * COLUMN - (COLUMN - WIDTH),
         "height": max(rows.values()) * ROW - (ROW - HEIGHT),
+        "box_width": WIDTH,
         "is_cut": graph.is_cut,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from holdbeat.domain.errors import Invalid
@@ -32,7 +33,7 @@ from holdbeat.web.charts import step_bars
 from holdbeat.web.event_sentences import sentences
 from holdbeat.web.forms import offered_types
 from holdbeat.web.graph import DRAWN_MAX, drawn_graph
-from holdbeat.web.request import Ask
+from holdbeat.web.request import LONGEST, Ask
 
 JOB_FILTERS = (
     "status", "type", "resource", "schedule_id", "group_id", "template_id", "parent_id", "label", "priority",
@@ -146,6 +147,7 @@ def read_group(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "group": {**group_json(group, []), "is_terminal": group.status.is_terminal},
         "chains": chains,
         "failed": sum(1 for chain in chains.values() if chain[-1]["status"] == "FAILED"),
+        "done": sum(1 for chain in chains.values() if chain[-1]["finished_at"]),
         "is_cut": len(jobs) > SHOWN_MEMBERS,
     }
 
@@ -155,6 +157,7 @@ def read_direct(tx: Transaction, ask: Ask) -> dict[str, Any]:
     return {
         "types": offered_types(tx),
         "chosen": ask.text("type"),
+        "params": _params_again(ask.text("params")),
         "line": line,
         "in_line": waiting,
         "recent": [reservation_json(item) for item in list_reservations(tx, limit=20).items if not item.waits],
@@ -162,11 +165,27 @@ def read_direct(tx: Transaction, ask: Ask) -> dict[str, Any]:
     }
 
 
+def _params_again(text: str | None) -> str | None:
+    """The params in the address of the page, for the form; None if they are no JSON object."""
+    try:
+        params = json.loads(text) if text else None
+    except ValueError:
+        return None
+    return json.dumps(params, indent=2) if isinstance(params, dict) else None
+
+
+def _params_link(params: Any) -> str | None:
+    """The params of a request as the address of the form carries them; None if they are secret or too long for one."""
+    text = json.dumps(params, separators=(",", ":"))
+    return text if isinstance(params, dict) and REDACTED not in text and len(text) <= LONGEST else None
+
+
 def read_reservation(tx: Transaction, ask: Ask) -> dict[str, Any]:
     reservation = reservation_with_estimate(tx, ask.id("reservation"))
     return {
         "title": reservation["title"],
         "reservation": reservation,
+        "again": _params_link(reservation["params"]),
         "why": explain_reservation(tx, reservation["id"]),
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.usage import usage
+from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.reads.affinity import affinity_counts
 from holdbeat.store.reads.limit_figures import limit_figures
 from holdbeat.store.reads.needs_attention import SlotHolder, occupants
@@ -40,6 +41,8 @@ def read_limits(tx: Transaction, ask: Ask) -> dict[str, Any]:
     ]
     return {
         "limits": rows,
+        "resources": sorted(limits.resources),
+        "types": [job_type.name for job_type in list_types(tx)],
         "affinities": affinity_counts(tx),
         "holders_shown": HOLDERS_SHOWN,
         "partitions_shown": PARTITIONS_SHOWN,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
@@ -21,7 +21,7 @@ from holdbeat.store.reads.list_jobs import list_runs
 from holdbeat.store.reads.needs_attention import next_schedules, occupants
 from holdbeat.store.reads.questions import open_questions
 from holdbeat.store.reads.stats import resource_stats
-from holdbeat.store.reads.timeline import MINUTE, Minute, minutes_since, spans_since
+from holdbeat.store.reads.timeline import MINUTE, Minute, Span, minutes_since, spans_since
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.web import charts
@@ -141,8 +141,13 @@ def _link(item: AttentionItem) -> str:
 
 
 def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    chosen = ask.text("zoom")
     by_worker = ask.text("by") == "worker"
+    window = _window(ask)
+    if window is not None:
+        since, until = window
+        spans, is_cut = spans_since(tx, since, until)
+        return _timeline(tx, ask, spans, is_cut, since, until, None, by_worker=by_worker)
+    chosen = ask.text("zoom")
     zoom = chosen if chosen in ZOOMS else "15m"
     since = tx.now - timedelta(seconds=ZOOMS[zoom][1])
     spans, is_cut = spans_since(tx, since)
@@ -150,8 +155,25 @@ def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
     if chosen not in ZOOMS and spans and all(span.started_at >= shortest for span in spans):
         # Whoever has just begun would look at an empty picture with a thin line at its end.
         zoom, since = "2m", shortest
-    workers = {worker.id: worker for worker in live_workers(tx)}
-    drawn = charts.lanes(spans, since, tx.now, ask.zone, by_worker=by_worker)
+    return _timeline(tx, ask, spans, is_cut, since, tx.now, zoom, by_worker=by_worker)
+
+
+def _window(ask: Ask) -> tuple[datetime, datetime] | None:
+    """The stretch of time in the address, in milliseconds since 1970; None to follow what happens now."""
+    bounds = [ask.text("from") or "", ask.text("to") or ""]
+    if not all(text.isascii() and text.isdigit() and len(text) == 13 for text in bounds):
+        return None
+    since, until = (datetime.fromtimestamp(int(text) / 1000, UTC) for text in bounds)
+    return (since, until) if timedelta(milliseconds=100) <= until - since <= timedelta(days=1) else None
+
+
+def _timeline(
+    tx: Transaction, ask: Ask, spans: list[Span], is_cut: bool, since: datetime, until: datetime,
+    zoom: str | None, *, by_worker: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What the page draws of a stretch of time; without a zoom it is in the past, and stands still."""
+    drawn = charts.lanes(spans, since, until, ask.zone, by_worker=by_worker)
+    length = until - since
     line, waiting = direct_line(tx, LINE_SHOWN)
     return {
         "line": line,
@@ -159,12 +181,20 @@ def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "zoom": zoom,
         "zooms": {name: words for name, (words, _) in ZOOMS.items()},
         "since": since,
+        "until": until,
+        "earlier": _window_link(ask, since - length, since),
+        "later": _window_link(ask, until, until + length) if until + length < tx.now else None,
         "lanes": drawn,
-        "ticks": charts.time_ticks(since, tx.now, ask.zone),
+        "ticks": charts.time_ticks(since, until, ask.zone),
         "is_cut": is_cut,
         "shown": len(spans),
         "directs": sum(span.is_direct for span in spans),
-        "live": set(workers),
+        "live": {worker.id for worker in live_workers(tx)},
         "by_worker": by_worker,
         "resources": listed(sorted({span.resource for span in spans})) if spans else "",
     }
+
+
+def _window_link(ask: Ask, since: datetime, until: datetime) -> str:
+    bounds = {name: str(round(at.timestamp() * 1000)) for name, at in (("from", since), ("to", until))}
+    return ask.link_with("/ui/timeline", zoom=None, **bounds)

@@ -59,6 +59,7 @@ PAGES = (
     Page("/ui/jobs/new", "new_job.html", "New job", "jobs", forms.read_new_job),
     Page("/ui/jobs/{id}", "job.html", "Job", "jobs", jobs.read_job),
     Page("/ui/groups", "groups.html", "Groups", "groups", jobs.read_groups),
+    Page("/ui/groups/new", "new_group.html", "New group", "groups", forms.read_new_job),
     Page("/ui/groups/{id}", "group.html", "Group", "groups", jobs.read_group),
     Page("/ui/direct", "direct.html", "Direct request", "direct", jobs.read_direct),
     Page("/ui/reservations/{id}", "reservation.html", "Reservation", "direct", jobs.read_reservation),
@@ -75,6 +76,8 @@ PAGES = (
     Page("/ui/events", "events.html", "Events", "events", system.read_events),
     Page("/ui/workers", "workers.html", "Workers", "workers", system.read_workers),
     Page("/ui/limits", "limits.html", "Limits", "limits", limits.read_limits),
+    Page("/ui/keys", "keys.html", "API keys", "keys", system.read_keys),
+    Page("/ui/keys/new", "new_key.html", "New API key", "keys", system.read_new_key),
     Page("/ui/settings", "settings.html", "Settings", "settings", system.read_settings),
 )
 

@@ -7,10 +7,12 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
+from holdbeat.domain.api_key import Scope
 from holdbeat.domain.events import Event
 from holdbeat.domain.secret_text import without_secrets
 from holdbeat.domain.views import delivery_json, event_json, webhook_json
 from holdbeat.domain.webhook import DeliveryStatus
+from holdbeat.store.access.api_keys import list_api_keys
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.event_log import newest_events
@@ -27,6 +29,11 @@ EVENTS_SHOWN = 100
 EVENTS_AT_ONCE = 500
 EVENTS_LOOKED_AT = 20_000
 """A search looks through so many events before it offers to go on."""
+SCOPES = {
+    Scope.READ: "sees everything, changes nothing",
+    Scope.WRITE: "submits, cancels, pauses, changes",
+    Scope.ADMIN: "also runs shell jobs and manages keys",
+}
 EVENT_KINDS = {"decisions": "Decisions", "problems": "Problems", "all": "Everything"}
 
 
@@ -102,6 +109,16 @@ def read_webhooks(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "status": chosen,
         "statuses": list(DeliveryStatus),
     }
+
+
+def read_keys(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    """All keys for who may manage them; for others only that it takes another key."""
+    is_admin = ask.scope.covers(Scope.ADMIN)
+    return {"is_admin": is_admin, "keys": list_api_keys(tx) if is_admin else [], "scopes": SCOPES}
+
+
+def read_new_key(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    return {"is_admin": ask.scope.covers(Scope.ADMIN), "scopes": SCOPES}
 
 
 def read_settings(tx: Transaction, ask: Ask) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def test_explain_and_timeline_show_borrowed_slots(store: PersistenceAdapter, clo
     assert [(span.type, span.worker_id, span.finished_at is None) for span in spans] == [
         ("slot/default", None, False), ("slot/default", None, True),
     ]  # fmt: skip
-    assert "ended COMPLETED" in store.read_sync(explain_reservation, held.id)["summary"]
+    assert "completed at" in store.read_sync(explain_reservation, held.id)["summary"]
     another = borrow(store)
     estimate = store.read_sync(explain_reservation, another.id)["estimated_start"]
     assert estimate is not None, "how long slots of this resource were held says when the next is free"

@@ -212,3 +212,14 @@ def test_a_connection_without_an_open_transaction_is_refused(open_store: OpenSto
     with pytest.raises(HoldbeatError):
         store.joined(object())
     caller.connection.close()
+
+
+@pytest.mark.rule("QUE-02", "DEP-01")
+def test_jobs_that_others_wait_for_and_jobs_that_nobody_waits_for_are_stored_in_one_batch(
+    open_store: OpenStore,
+) -> None:
+    store = open_store()
+    flags = [(True, False), (False, False), (False, True)]
+    jobs = enqueue_all(store, [NewJob("a", is_awaited=awaited, is_detached=detached) for awaited, detached in flags])
+    stored = [look(store, job.id) for job in jobs]
+    assert [(job.is_awaited, job.is_detached) for job in stored] == flags

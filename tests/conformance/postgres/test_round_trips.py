@@ -10,6 +10,8 @@ from holdbeat.domain.submission import Submission
 from holdbeat.store.jobs.submit import submit
 from holdbeat.store.postgres.transaction import PostgresTransaction
 from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.running.claim import Vacancy
+from holdbeat.store.running.settle_and_claim import turn
 from tests.conformance.acts import open_at
 
 
@@ -37,4 +39,31 @@ def test_a_single_submission_asks_one_question_before_it_writes_in_its_callers_t
     assert (urgent.priority, urgent.position) == (7, 100)
     (last,) = store.write_sync(submit, [Submission(type="a")]).jobs
     assert last.position > job.position
+    store.close()
+
+
+@pytest.mark.rule("INV-004", "LEASE-01")
+def test_a_claim_that_fills_some_of_its_slots_asks_three_questions_before_it_writes(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_at(postgres_url)
+    store.write_sync(announce, [AnnouncedType("a")])
+    assert store.write_sync(turn, [], Vacancy("worker", [0], (), ["a"])).claims == []
+    store.write_sync(submit, [Submission(type="a"), Submission(type="a", delay_s=60)])
+    asked: list[int] = []
+    synchronise = PostgresTransaction._synchronise
+
+    def counted(tx: PostgresTransaction) -> None:
+        asked.append(threading.get_ident())
+        synchronise(tx)
+
+    monkeypatch.setattr(PostgresTransaction, "_synchronise", counted)
+    done = store.write_sync(turn, [], Vacancy("worker", range(8), (), ["a"]))
+    # What there is to do, how many slots of the limits are taken, the job itself. The first answer names the first
+    # delayed job, too.
+    assert asked.count(threading.get_ident()) == 3
+    assert len(done.claims) == 1
+    delayed = store.read_sync(lambda tx: tx.one("SELECT not_before FROM jobs WHERE hold = 1"))
+    assert delayed is not None
+    assert done.next_ready_at == delayed[0]
     store.close()

@@ -15,6 +15,7 @@ from holdbeat.schemas.base import Items, JsonObject, Page
 from holdbeat.schemas.jobs import Explanation, LogLine
 from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
+    ApiKey,
     AttentionItem,
     BorrowedSlot,
     Chunk,
@@ -22,6 +23,7 @@ from holdbeat.schemas.system import (
     DirectAnswer,
     Event,
     JobType,
+    NewApiKey,
     Reservation,
     ReservationDetail,
     Stats,
@@ -268,6 +270,24 @@ class AsyncClient(AsyncJobs):
         """Takes back what was set: what settings declare holds again; without such, no item is left."""
         limits: Items[Limit] = await self.call("DELETE", f"/api/limits/{segment(name)}")
         return limits
+
+    async def list_keys(self) -> Items[ApiKey]:
+        """Lists all API keys by their first characters, revoked ones included; needs the scope admin."""
+        keys: Items[ApiKey] = await self.call("GET", "/api/keys")
+        return keys
+
+    async def create_key(self, name: str, *, scope: str = "write", expires_s: float | None = None) -> NewApiKey:
+        """Creates an API key and answers it, this once; needs the scope admin, or a server without keys."""
+        body: dict[str, Any] = {"name": name, "scope": scope}
+        if expires_s is not None:
+            body["expires_s"] = expires_s
+        key: NewApiKey = await self.call("POST", "/api/keys", body=body)
+        return key
+
+    async def revoke_key(self, key_id: str) -> ApiKey:
+        """Revokes an API key at once; needs the scope admin."""
+        key: ApiKey = await self.call("DELETE", f"/api/keys/{segment(key_id)}")
+        return key
 
     async def workers(
         self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None

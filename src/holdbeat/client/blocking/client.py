@@ -16,6 +16,7 @@ from holdbeat.schemas.base import Items, JsonObject, Page
 from holdbeat.schemas.jobs import Explanation, LogLine
 from holdbeat.schemas.limits import Limit
 from holdbeat.schemas.system import (
+    ApiKey,
     AttentionItem,
     BorrowedSlot,
     Chunk,
@@ -23,6 +24,7 @@ from holdbeat.schemas.system import (
     DirectAnswer,
     Event,
     JobType,
+    NewApiKey,
     Reservation,
     ReservationDetail,
     Stats,
@@ -261,6 +263,24 @@ class Client(Jobs):
         """Takes back what was set: what settings declare holds again; without such, no item is left."""
         limits: Items[Limit] = self.call("DELETE", f"/api/limits/{segment(name)}")
         return limits
+
+    def list_keys(self) -> Items[ApiKey]:
+        """Lists all API keys by their first characters, revoked ones included; needs the scope admin."""
+        keys: Items[ApiKey] = self.call("GET", "/api/keys")
+        return keys
+
+    def create_key(self, name: str, *, scope: str = "write", expires_s: float | None = None) -> NewApiKey:
+        """Creates an API key and answers it, this once; needs the scope admin, or a server without keys."""
+        body: dict[str, Any] = {"name": name, "scope": scope}
+        if expires_s is not None:
+            body["expires_s"] = expires_s
+        key: NewApiKey = self.call("POST", "/api/keys", body=body)
+        return key
+
+    def revoke_key(self, key_id: str) -> ApiKey:
+        """Revokes an API key at once; needs the scope admin."""
+        key: ApiKey = self.call("DELETE", f"/api/keys/{segment(key_id)}")
+        return key
 
     def workers(self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None) -> Page[Worker]:
         """Lists workers that are alive; with `all` also those that have stopped."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from holdbeat.domain import events
 from holdbeat.domain.api_key import SHOWN, ApiKey, Scope, hash_of
 from holdbeat.domain.errors import NotFound
 from holdbeat.store.topics import Topic
@@ -16,7 +17,9 @@ USE_NOTED_S = 60.0
 """How exactly the last use of a key is known; noting every use would be a write for every request."""
 
 
-def create_api_key(tx: Transaction, name: str, scope: Scope, key: str, *, life_s: float | None = None) -> ApiKey:
+def create_api_key(
+    tx: Transaction, name: str, scope: Scope, key: str, *, life_s: float | None = None, by: str | None = None
+) -> ApiKey:
     """Stores the hash of a key that the caller made and will show once; it expires after `life_s`, if that is given."""
     expires_at = None if life_s is None else tx.now + timedelta(seconds=life_s)
     made = ApiKey(tx.new_id(), name, key[:SHOWN], hash_of(key), scope, tx.now, expires_at=expires_at)
@@ -25,6 +28,7 @@ def create_api_key(tx: Transaction, name: str, scope: Scope, key: str, *, life_s
         ("id", "name", "prefix", "hash", "scope", "created_at", "expires_at"),
         [(made.id, name, made.prefix, made.hash, scope, tx.now, expires_at)],
     )
+    tx.record(events.KEY_CREATED, key_id=made.id, key_name=name, scope=scope.value, by=by)
     tx.wake(Topic.API_KEYS)
     return made
 
@@ -34,14 +38,18 @@ def list_api_keys(tx: Transaction) -> list[ApiKey]:
     return [_key_of(tx, row) for row in tx.rows(f"SELECT {_KEY} FROM api_keys ORDER BY id")]
 
 
-def revoke_api_key(tx: Transaction, key_id: str) -> ApiKey:
+def revoke_api_key(tx: Transaction, key_id: str, *, by: str | None = None) -> ApiKey:
     """Ends a key at once; to revoke it again changes nothing."""
-    tx.execute("UPDATE api_keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL", id=key_id, now=tx.now)
     row = tx.one(f"SELECT {_KEY} FROM api_keys WHERE id = :id", id=key_id)
     if row is None:
         raise NotFound(f"There is no API key {key_id}.", key_id=key_id)
-    tx.wake(Topic.API_KEYS)
-    return _key_of(tx, row)
+    key = _key_of(tx, row)
+    if key.revoked_at is None:
+        tx.execute("UPDATE api_keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL", id=key_id, now=tx.now)
+        key.revoked_at = tx.now
+        tx.record(events.KEY_REVOKED, key_id=key_id, key_name=key.name, by=by)
+        tx.wake(Topic.API_KEYS)
+    return key
 
 
 def any_key_exists(tx: Transaction) -> bool:

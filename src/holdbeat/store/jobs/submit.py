@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from holdbeat.domain.alike import AlikeSubmissions, kinds
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.dependencies import OnUpstream, Upstream
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
@@ -30,13 +31,17 @@ def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[E
     Refusals name the job of a batch that they are about. What is stored is what `enqueue` stores.
     """
     preparation = Preparation(tx)
-    preparation.expect([submission for batch in batches for submission in batch])
+    preparation.expect(batches)
     results: list[Enqueued | Exception] = []
     good: list[Sequence[NewJob]] = []
     places: list[int] = []
     for index, batch in enumerate(batches):
         try:
-            jobs = preparation.prepare_batch(batch)
+            jobs: Sequence[NewJob] | None = None
+            if isinstance(batch, AlikeSubmissions):
+                jobs = preparation.prepare_alike(batch)
+            if jobs is None:
+                jobs = preparation.prepare_batch(batch)
         except HoldbeatError as refusal:
             results.append(refusal)
             continue
@@ -54,7 +59,7 @@ def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[E
 
 def _store(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqueued | Exception]:
     """Stores batches; those with unique keys one after the other, so that each sees what the one before has stored."""
-    is_plain = [not any(job.unique_key for job in batch) for batch in batches]
+    is_plain = [not any(job.unique_key for job in kinds(batch)) for batch in batches]
     if all(is_plain):
         return enqueue.many(tx, batches)
     others = [batch for batch, plain in zip(batches, is_plain, strict=True) if plain]
@@ -72,7 +77,7 @@ def _without_unknown_upstreams(
     tx: Transaction, batches: list[Sequence[NewJob]], places: list[int], results: list[Enqueued | Exception]
 ) -> tuple[list[Sequence[NewJob]], list[int]]:
     """The batches that name only what exists; the others are refused."""
-    if not any(job.after for batch in batches for job in batch):
+    if not any(job.after for batch in batches for job in kinds(batch)):
         return batches, places
     known = known_upstreams(tx, (job for batch in batches for job in batch))
     good: list[tuple[Sequence[NewJob], int]] = []
@@ -91,7 +96,7 @@ def _link(tx: Transaction, batches: Sequence[Sequence[NewJob]], stored: Sequence
     links: dict[str, NewEdges] = {}
     changed: list[Enqueued] = []
     for batch, result in zip(batches, stored, strict=True):
-        if isinstance(result, Enqueued) and any(job.after for job in batch):
+        if isinstance(result, Enqueued) and any(job.after for job in kinds(batch)):
             links |= {edges.job_id: edges for edges in _edges(batch, result.jobs, result.known)}
             changed.append(result)
     if links:

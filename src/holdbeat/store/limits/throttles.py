@@ -16,8 +16,6 @@ from holdbeat.domain.throttle import Throttle, throttle_of
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.transaction import Transaction
 
-IS_THROTTLED = "EXISTS (SELECT 1 FROM throttles WHERE until > :now_s)"
-
 
 class Throttled(NamedTuple):
     """Work that was told to come back later."""

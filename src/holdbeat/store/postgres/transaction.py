@@ -91,8 +91,9 @@ class PostgresTransaction(Transaction):
         """Takes the clock and the id of the transaction from the answer to OPENING. That is sent together with the
         first statement, and read when an answer is waited for."""
         self._opening: psycopg.Cursor[Row] | None = None
-        self._expected_priority: int | None = None
-        """The priority for which the answer to the opening brings a position, too."""
+        self._expected: Mapping[int, int] = {}
+        """How many positions of each priority come with the answer to the opening."""
+        self._drawn: dict[int, psycopg.Cursor[Row]] = {}
         self._positions: dict[int, list[int]] = {}
         """Positions that came with the opening and are not used yet."""
 
@@ -104,9 +105,11 @@ class PostgresTransaction(Transaction):
 
     def _open(self) -> None:
         if self._begun is not None and self._opening is None:
-            expected = self._expected_priority
-            text = OPENING if expected is None else f"{OPENING}, nextval('positions_{expected:d}')"
+            single = next(iter(self._expected), None) if list(self._expected.values()) == [1] else None
+            text = OPENING if single is None else f"{OPENING}, nextval('positions_{single:d}')"
             self._opening = self._send(text, None)
+            if single is None:
+                self._drawn = self._draw_positions(self._expected)
 
     def _run(self, text: str, params: dict[str, Any]) -> psycopg.Cursor[Row]:
         statement = for_postgres(text)
@@ -150,8 +153,12 @@ class PostgresTransaction(Transaction):
             row = self._opening.fetchone()
             assert row is not None
             self._now = self._begun(row)
-            if self._expected_priority is not None:
-                self._positions[self._expected_priority] = [row[2]]
+            if len(row) > 2:
+                self._positions = {priority: [row[2]] for priority in self._expected}
+            else:
+                self._positions = {
+                    priority: [place for (place,) in cursor.fetchall()] for priority, cursor in self._drawn.items()
+                }
 
     def execute(self, sql: str, /, **params: Any) -> None:
         self._run(sql, params)
@@ -161,29 +168,27 @@ class PostgresTransaction(Transaction):
             for row in rows:
                 self._insert_one(table, columns, row)
             return
-        types = self._types[table]
-        names: list[str] = []
-        chosen: list[str] = []
-        varied: list[str] = []
-        params: dict[str, Any] = {}
+        shared: dict[str, Any] = {}
+        varied: dict[str, Sequence[Any]] = {}
         for name, values in zip(columns, zip(*rows, strict=True), strict=True):
             first = values[0]
-            same = values.count(first) == len(values)
-            if same and first is None:
-                continue
-            names.append(name)
-            if same and varied:
-                chosen.append(f"%({name})s::{types[name]}")
-                params[name] = _plain(first)
+            # Some column must say how many rows there are.
+            if values.count(first) == len(values) and (varied or first is None):
+                shared[name] = first
             else:
-                chosen.append(name)
-                varied.append(name)
-                params[name] = array(values)
-        source = ""
-        if varied:
-            arrays = ", ".join(f"%({name})s::{types[name]}[]" for name in varied)
-            source = f" FROM unnest({arrays}) AS given({', '.join(varied)})"
-        self._execute(f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(chosen)}{source}", params)
+                varied[name] = values
+        self.insert_columns(table, shared, varied)
+
+    def insert_columns(self, table: str, shared: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:
+        types = self._types[table]
+        fixed = {name: _plain(value) for name, value in shared.items() if value is not None}
+        chosen = [*varied, *(f"%({name})s::{types[name]}" for name in fixed)]
+        arrays = ", ".join([f"%({name})s::{types[name]}[]" for name in varied])
+        self._execute(
+            f"INSERT INTO {table} ({', '.join([*varied, *fixed])}) SELECT {', '.join(chosen)} "
+            f"FROM unnest({arrays}) AS given({', '.join(varied)})",
+            fixed | {name: array(values) for name, values in varied.items()},
+        )
 
     def _insert_one(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> None:
         names = tuple([name for name, value in zip(columns, row, strict=True) if value is not None])
@@ -213,9 +218,9 @@ class PostgresTransaction(Transaction):
             places.setdefault(priority, []).extend([row[0] for row in sent.fetchall()])
         return places
 
-    def expect_position(self, priority: int) -> None:
-        if self._opening is None:
-            self._expected_priority = priority
+    def expect_positions(self, counts: Mapping[int, int]) -> None:
+        if self._opening is None and self._begun is not None:
+            self._expected = counts
 
     def _draw_positions(self, counts: Mapping[int, int]) -> dict[int, psycopg.Cursor[Row]]:
         drawn = {}

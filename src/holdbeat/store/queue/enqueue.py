@@ -6,13 +6,15 @@ Guards QUE-01 and QUE-02: one key, one job; a batch is stored whole or not at al
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from datetime import datetime
 from functools import lru_cache
 from itertools import islice
-from operator import itemgetter
+from typing import Any
 
 from holdbeat.domain import events
+from holdbeat.domain.alike import AlikeJobs, kinds
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, PREEMPTS, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
@@ -55,8 +57,18 @@ _job_of = copier(
 """The Job that a NewJob has become."""
 
 
-_given_by_store = itemgetter(*map(_COLUMNS.index, ("id", "position", "created_at", "hold")))
-"""What of a row the NewJob does not know."""
+_Stored = tuple[str, int, datetime, Hold]
+"""What the store gives to a job: its id, position, created_at and hold."""
+
+_FLAGS = tuple(map(_COLUMNS.index, ("is_awaited", "is_detached")))
+
+
+def _with_flags(row: Row) -> Row:
+    """The row with its flags written out. A None leaves a column to its default only if all rows of a batch have it."""
+    values = list(row)
+    for index in _FLAGS:
+        values[index] = bool(values[index])
+    return tuple(values)
 
 
 @lru_cache(maxsize=1024)
@@ -65,8 +77,22 @@ def _data_of(type_: str, actor: str | None) -> str:
     return dumps({"type": type_} if actor is None else {"type": type_, "actor": actor})
 
 
-def _job(request: NewJob, row: Row) -> Job:
-    return _job_of(request, JobStatus.QUEUED, *_given_by_store(row))
+def _job(request: NewJob, stored: _Stored) -> Job:
+    return _job_of(request, JobStatus.QUEUED, *stored)
+
+
+class NewlyStored:
+    """A Job that was just stored, and is made when somebody looks at it: it has fifty fields."""
+
+    __slots__ = ("_batch", "_number", "id")
+
+    def __init__(self, batch: Enqueued, number: int, job_id: str) -> None:
+        self._batch = batch
+        self._number = number
+        self.id = job_id
+
+    def as_job(self) -> Job:
+        return self._batch.job_at(self._number)
 
 
 class Enqueued:
@@ -75,20 +101,30 @@ class Enqueued:
     New ones are made into Jobs by whoever looks at them, not by the writer, for whom others wait.
     """
 
-    __slots__ = ("_jobs", "_requests", "_rows", "known")
+    __slots__ = ("_jobs", "_requests", "_stored", "known")
 
-    def __init__(self, requests: Sequence[NewJob] = (), rows: Sequence[Row] = ()) -> None:
+    def __init__(self, requests: Sequence[NewJob] = (), stored: Sequence[_Stored] = ()) -> None:
         self._jobs: list[Job] | None = None
         self._requests = requests
-        self._rows = rows
+        self._stored = stored
         self.known: set[str] = set()
         """Ids of jobs that an idempotency key found again."""
 
     @property
     def jobs(self) -> list[Job]:
         if self._jobs is None:
-            self._jobs = [_job(request, row) for request, row in zip(self._requests, self._rows, strict=True)]
+            self._jobs = [_job(request, stored) for request, stored in zip(self._requests, self._stored, strict=True)]
         return self._jobs
+
+    def job_at(self, number: int) -> Job:
+        """One of the Jobs."""
+        return _job(self._requests[number], self._stored[number])
+
+    def handed_out(self) -> Sequence[Job | NewlyStored]:
+        """One for each Job, for whoever may never look at most of them."""
+        if self._jobs is not None:
+            return self._jobs
+        return [NewlyStored(self, number, stored[0]) for number, stored in enumerate(self._stored)]
 
     @property
     def any_new(self) -> bool:
@@ -103,9 +139,11 @@ def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqu
     - Each Job stands at the end of its priority, in the order of the batch (DEC-005).
     - Jobs whose `not_before` lies ahead, or whose gate is closed, are not ready.
     """
-    if not any(request.idempotency_key for batch in batches for request in batch):
-        rows = iter(_insert(tx, [request for batch in batches for request in batch]))
-        return [Enqueued(batch, list(islice(rows, len(batch)))) for batch in batches]
+    if len(batches) == 1 and isinstance(batches[0], AlikeJobs):
+        return [Enqueued(batches[0], _insert_alike(tx, batches[0]))]
+    if not any(request.idempotency_key for batch in batches for request in kinds(batch)):
+        stored = iter(_insert(tx, [request for batch in batches for request in batch]))
+        return [Enqueued(batch, list(islice(stored, len(batch)))) for batch in batches]
     held = _holders_of_keys(tx, batches)
     results: list[Enqueued | Exception] = []
     fresh: list[NewJob] = []
@@ -114,8 +152,8 @@ def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqu
             results.append(_sort_out(batch, held, fresh))
         except Conflict as refusal:
             results.append(refusal)
-    stored = iter(insert_jobs(tx, fresh))
-    by_request = {id(request): job for request, job in zip(fresh, stored, strict=True)}
+    new_jobs = insert_jobs(tx, fresh)
+    by_request = {id(request): job for request, job in zip(fresh, new_jobs, strict=True)}
     for batch, result in zip(batches, results, strict=True):
         if isinstance(result, Enqueued):
             made_here = {by_request[id(request)].id for request in batch if id(request) in by_request}
@@ -173,41 +211,79 @@ def _sort_out(
 
 def insert_jobs(tx: Transaction, requests: Sequence[NewJob], *, kind: str = events.JOB_QUEUED) -> list[Job]:
     """Writes Jobs as they are asked for, without looking at keys. Other verbs make retries and fires with it."""
-    return [_job(request, row) for request, row in zip(requests, _insert(tx, requests, kind), strict=True)]
+    return [_job(request, stored) for request, stored in zip(requests, _insert(tx, requests, kind), strict=True)]
 
 
-def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_QUEUED) -> list[Row]:
+def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_QUEUED) -> list[_Stored]:
     if not requests:
         return []
     counts = Counter([request.priority for request in requests if request.position is None])
-    if any(not 0 <= priority <= PRIORITY_MAX for priority in counts):
-        raise Invalid(f"A priority lies between 0 and {PRIORITY_MAX}.", code="out_of_range", field="priority")
-    places = {priority: iter(positions) for priority, positions in tx.next_positions(counts).items()} if counts else {}
+    places = _positions(tx, counts)
     rows: list[Row] = []
+    stored: list[_Stored] = []
     now = tx.now
     labelled: list[tuple[str, dict[str, str]]] = []
-    is_ready = False
     ages = tx.terms.aging_s > 0
     record = tx.events.append
     for job_id, request in zip(tx.new_ids(len(requests)), requests, strict=True):
-        priority, not_before = request.priority, request.not_before
-        hold = request.hold
-        if not hold:
-            hold = Hold.DELAYED if not_before is not None and not_before > now else Hold.READY
-        is_ready = is_ready or hold is Hold.READY
+        priority = request.priority
+        hold = _hold_of(request, now)
         position = request.position
         if position is None:
             position = next(places[priority])
         ages_at = counted_from(tx, priority, hold) if ages else None
         rows.append(_row_of(request, job_id, position, now, hold, priority, ages_at))
+        stored.append((job_id, position, now, hold))
         if request.labels:
             labelled.append((job_id, request.labels))
         data = _data_of(request.type, request.actor or tx.actor)
         record((kind, now, job_id, None, None, request.group_id, request.schedule_id, data))
+    if any(request.is_awaited or request.is_detached for request in requests):
+        rows = [_with_flags(row) for row in rows]
     tx.insert("jobs", _COLUMNS, rows)
+    _after_insert(tx, requests, labelled, is_ready=any(hold is Hold.READY for *_, hold in stored))
+    return stored
+
+
+def _insert_alike(tx: Transaction, batch: AlikeJobs) -> list[_Stored]:
+    """`_insert` for jobs that are alike: column by column, without a row for each."""
+    model, now = batch.model, tx.now
+    hold = _hold_of(model, now)
+    positions = list(islice(_positions(tx, {model.priority: len(batch)})[model.priority], len(batch)))
+    job_ids = tx.new_ids(len(batch))
+    ages_at = counted_from(tx, model.priority, hold) if tx.terms.aging_s > 0 else None
+    shared = dict(zip(_COLUMNS, _row_of(model, "", 0, now, hold, model.priority, ages_at), strict=True))
+    varied: dict[str, Sequence[Any]] = {
+        "id": job_ids, "position": positions, "params": [dumps(params) for params in batch.params],
+        "title": batch.titles,
+    }  # fmt: skip
+    tx.insert_columns("jobs", {name: value for name, value in shared.items() if name not in varied}, varied)
+    data = _data_of(model.type, model.actor or tx.actor)
+    tx.events += [(events.JOB_QUEUED, now, job_id, None, None, None, None, data) for job_id in job_ids]
+    labelled = [(job_id, model.labels) for job_id in job_ids] if model.labels else []
+    _after_insert(tx, [model], labelled, is_ready=hold is Hold.READY)
+    return [(job_id, position, now, hold) for job_id, position in zip(job_ids, positions, strict=True)]
+
+
+def _positions(tx: Transaction, counts: Mapping[int, int]) -> dict[int, Iterator[int]]:
+    """Fresh positions at the end of each priority."""
+    if any(not 0 <= priority <= PRIORITY_MAX for priority in counts):
+        raise Invalid(f"A priority lies between 0 and {PRIORITY_MAX}.", code="out_of_range", field="priority")
+    return {priority: iter(positions) for priority, positions in tx.next_positions(counts).items()} if counts else {}
+
+
+def _hold_of(request: NewJob, now: datetime) -> Hold:
+    """Why a new job is not ready, if it is not."""
+    if request.hold:
+        return request.hold
+    return Hold.DELAYED if request.not_before is not None and request.not_before > now else Hold.READY
+
+
+def _after_insert(
+    tx: Transaction, requests: Sequence[NewJob], labelled: list[tuple[str, dict[str, str]]], *, is_ready: bool
+) -> None:
     if any(request.preemption >= PREEMPTS for request in requests):
         tx.wake(Topic.PREEMPT)
     if labelled:
         add_labels(tx, labelled)
     tx.wake(Topic.READY if is_ready else Topic.DELAYED)
-    return rows

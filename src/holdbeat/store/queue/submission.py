@@ -6,14 +6,17 @@ snapshot (INV-005). A batch is prepared whole before any of it is stored (QUE-02
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from holdbeat.domain.alike import AlikeJobs, AlikeSubmissions, kinds
 from holdbeat.domain.dependencies import check_refs
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.params import check_json
 from holdbeat.domain.redaction import refuse_marks, refuse_other_server
+from holdbeat.domain.schema import matches
 from holdbeat.domain.submission import Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.title import job_title
@@ -32,13 +35,19 @@ class Preparation:
         self._catalogue = Catalogue(tx)
         self._templates: dict[str, JobTemplate | None] = {}
 
-    def expect(self, submissions: Sequence[Submission]) -> None:
+    def expect(self, batches: Sequence[Sequence[Submission]]) -> None:
         """Reads at once what many submissions will need."""
-        if len(submissions) == 1 and submissions[0].template is None:
-            priority = submissions[0].own.get("priority", 0)
-            if type(priority) is int and 0 <= priority <= PRIORITY_MAX:
-                self._tx.expect_position(priority)
-        self._catalogue.prefetch(s.type for s in submissions if s.type is not None)
+        counts: Counter[int] = Counter()
+        types: set[str] = set()
+        for batch in batches:
+            for submission in kinds(batch):
+                if submission.type is not None:
+                    types.add(submission.type)
+                priority = submission.own.get("priority", 0)
+                if submission.template is None and type(priority) is int and 0 <= priority <= PRIORITY_MAX:
+                    counts[priority] += len(batch) if isinstance(batch, AlikeSubmissions) else 1
+        self._tx.expect_positions(counts)
+        self._catalogue.prefetch(types)
 
     def prepare(self, submission: Submission) -> NewJob:
         """The whole snapshot of one submission, or the reason why it is refused."""
@@ -72,6 +81,33 @@ class Preparation:
             check_json(new.params, field="params")
         self._catalogue.check_params(type_.name, new.params)
         return new
+
+    def prepare_alike(self, batch: AlikeSubmissions) -> AlikeJobs | None:
+        """`prepare_batch` for requests that are alike; None if they have to be looked at one by one.
+
+        That is so where their type takes more than itself from the params, and where one of them is refused.
+        """
+        submission = batch.model
+        type_ = None if submission.type is None else self._catalogue.find(submission.type)
+        if type_ is None or type_.name == "http" or submission.template is not None:
+            return None
+        defaults, schema = type_.defaults, type_.schema
+        if defaults.get("partition_by") or defaults.get("affinity_by"):
+            return None
+        params = batch.params
+        if defaults.get("params"):
+            params = [{**defaults["params"], **own} for own in params]
+        if schema and not all(matches(schema, values) for values in params):
+            return None
+        title, pattern = submission.own.get("title"), defaults.get("title")
+        titles = [job_title(type_.name, values, title=title, pattern=pattern, schema=schema) for values in params]
+        with submit_span(batch) as trace:
+            try:
+                model = merged(submission, type_.name, [defaults], self._tx.now)
+            except HoldbeatError:
+                return None
+            model.trace = trace or model.trace
+        return AlikeJobs(model, params, titles)
 
     def prepare_batch(self, batch: Sequence[Submission]) -> list[NewJob]:
         """The snapshots of jobs that are submitted together, within a span of theirs. Every new job passes here.

@@ -19,6 +19,7 @@ MOST_SPANS = 2000
 MOST_SAMPLED = 3000
 """Waits are measured on about so many runs, evenly spread."""
 MINUTE = timedelta(minutes=1)
+LATEST_END = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +58,36 @@ class Minute:
     """A sample of the waits, from when the work could have run to its start."""
 
 
-def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) -> tuple[list[Span], bool]:
+def spans_since(
+    tx: Transaction, since: datetime, until: datetime | None = None, *, limit: int = MOST_SPANS
+) -> tuple[list[Span], bool]:
     """Runs and direct requests that were in execution at some time after `since`, and whether some are left out.
 
-    The newest ends are kept; what still executes is always there.
+    The newest ends are kept; what still executes is always there. With `until` only those that began before it, and of
+    these the ones that ended at most LATEST_END later: further ends would be read through for the sake of a few.
     """
+    latest = None if until is None else until + LATEST_END
+    window = "" if until is None else "AND r.finished_at < :latest AND {start} < :until "
+    bounds: dict[str, Any] = {"since": since} if until is None else {"since": since, "until": until, "latest": latest}
     columns = "r.id, r.job_id, r.type, r.resource, r.worker_id, r.slot, r.started_at, r.finished_at, r.status"
     rows: list[Row] = []
     for type_ in ended_types(tx):
         rows += tx.rows(
             f"SELECT {columns}, r.error_kind, j.title FROM job_runs r LEFT JOIN jobs j ON j.id = r.job_id "
             "WHERE r.type = :type AND r.finished_at IS NOT NULL "
-            "AND r.finished_at > :since AND r.worker_id IS NOT NULL ORDER BY r.finished_at DESC LIMIT :limit",
+            f"AND r.finished_at > :since {window.format(start='r.started_at')}AND r.worker_id IS NOT NULL "
+            "ORDER BY r.finished_at DESC LIMIT :limit",
             type=type_,
-            since=since,
             limit=limit + 1,
+            **bounds,
         )
     rows += tx.rows(
         "SELECT r.id, NULL, r.type, r.resource, r.worker_id, l.slot, r.granted_at, r.finished_at, r.outcome, "
         "r.error_kind, r.title FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
-        "WHERE r.finished_at IS NOT NULL AND r.finished_at > :since AND r.granted_at IS NOT NULL "
-        "ORDER BY r.finished_at DESC LIMIT :limit",
-        since=since,
+        f"WHERE r.finished_at IS NOT NULL AND r.finished_at > :since {window.format(start='r.granted_at')}"
+        "AND r.granted_at IS NOT NULL ORDER BY r.finished_at DESC LIMIT :limit",
         limit=limit + 1,
+        **bounds,
     )
     ended = sorted((_span(tx, row) for row in rows), key=lambda span: span.finished_at or tx.now)
     is_cut = len(ended) > limit
@@ -93,6 +101,8 @@ def spans_since(tx: Transaction, since: datetime, *, limit: int = MOST_SPANS) ->
             limit=limit,
         )
     ]
+    if until is not None:
+        running = [span for span in running if span.started_at < until]
     live = {span.id for span in running}
     return [span for span in ended[-limit:] if span.id not in live] + running, is_cut
 

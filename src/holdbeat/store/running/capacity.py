@@ -17,11 +17,11 @@ from holdbeat.store.reads.rows import RESERVATION, reservation_of
 from holdbeat.store.running.vacancy import FreeSlots, Vacancy
 from holdbeat.store.transaction import Transaction
 
-WAITING = "FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now"
+WAITING = "FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL"
 
 
 def waiting_reservations(tx: Transaction) -> list[Reservation]:
-    rows = tx.rows(f"SELECT {RESERVATION} {WAITING} ORDER BY requested_at, id", now=tx.now)
+    rows = tx.rows(f"SELECT {RESERVATION} {WAITING} AND expires_at > :now ORDER BY requested_at, id", now=tx.now)
     return [reservation_of(tx, row) for row in rows]
 
 

@@ -33,8 +33,8 @@ NOBODY = Vacancy("", ())
 @dataclass(slots=True)
 class Filled:
     claims: list[Claim]
-    next_start_at: datetime | None = None
-    """When a rate permits the next start of a job that waits for it alone; None if none does."""
+    next_ready_at: datetime | None = None
+    """When the first delayed job will be ready, or a rate permits the next start of a job that waits for it alone."""
 
 
 def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
@@ -57,7 +57,7 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     seen = outlook(tx, vacancy)
     limits, lanes = seen.limits, seen.lanes
     if not lanes and not seen.waiting:
-        return Filled([])
+        return Filled([], seen.next_delayed_at)
     waiting = seen.waiting
     if tx.terms.direct_burst and waiting and not vacancy.types:
         waiting = _without_queue_turns(tx, limits, waiting)
@@ -85,7 +85,8 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     if tx.terms.direct_burst and (claims or served):
         started = [(claim.lease.resource, claim.lease.type) for claim in claims if claim.job is not None]
         keep_streaks(tx, limits, [_kind(reservation) for reservation, _ in served], started)
-    return Filled(claims, _next_start(tx, capacity, lanes, waiting))
+    instants = [seen.next_delayed_at, _next_start(tx, capacity, lanes, waiting)]
+    return Filled(claims, min((at for at in instants if at is not None), default=None))
 
 
 def _without_queue_turns(tx: Transaction, limits: Limits, waiting: list[Reservation]) -> list[Reservation]:

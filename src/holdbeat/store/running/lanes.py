@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.jobs.expiry import EXPIRING, expire_jobs
 from holdbeat.store.limits.in_force import VERSION, limits_of_version
-from holdbeat.store.limits.throttles import IS_THROTTLED
 from holdbeat.store.pausing import EVERYTHING, wait_for_pauses
 from holdbeat.store.queue.ageing import AT_ONCE, apply_ageing
 from holdbeat.store.reads.workers import live_workers
@@ -33,16 +33,17 @@ _HEAVY = (
     "(SELECT min(resource) FROM jobs INDEXED BY jobs_heavy WHERE status = 'QUEUED' AND hold = 0 AND weight > 1) "
     "IS NOT NULL"
 )
+_NEXT_DELAYED = f"SELECT min(not_before) {_DELAYED}"
 _SIGNS = (
-    f"SELECT (SELECT min(not_before) {_DELAYED}) <= :now, "
-    f"EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}, {IS_THROTTLED}, {_HEAVY}, "
-    f"(SELECT min(expires_at) {EXPIRING}) <= :now"
+    f"SELECT ({_NEXT_DELAYED}), EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}, "
+    f"(SELECT max(until) FROM throttles), {_HEAVY}, (SELECT min(expires_at) {EXPIRING})"
 )
 """The version of the limits, and whether there is anything besides ready jobs. Mostly there is not, and a claim need
 not look closer.
 
-The first delayed job is asked for by its order, not by a comparison: PostgreSQL takes a third of the jobs to be earlier
-than an instant that it does not know, and would read the whole table to find one."""
+Nothing here is compared with the time, so on PostgreSQL it is asked together with the time. The first delayed job is
+asked for by its order: PostgreSQL takes a third of the jobs to be earlier than an instant that it does not know, and
+would read the whole table to find one."""
 
 _READY = "FROM jobs INDEXED BY jobs_ready WHERE status = 'QUEUED' AND hold = 0"
 _LAST = "ORDER BY resource DESC, type DESC LIMIT 1"
@@ -83,26 +84,29 @@ class Outlook:
     """Whether anything is."""
     has_heavy: bool = False
     """Whether a ready job weighs more than one slot."""
+    next_delayed_at: datetime | None = None
+    """When the first delayed job will be ready."""
 
 
 def outlook(tx: Transaction, vacancy: Vacancy) -> Outlook:
     """What there is to do for a worker, found without reading jobs."""
     apply_ageing(tx)
     wait_for_pauses(tx)
-    signs, rows = tx.all_rows((_SIGNS, {"now": tx.now, "now_s": tx.now.timestamp()}), (_LANES[tx.dialect], {}))
-    ripe, paused, waiting, version, is_throttled, has_heavy, has_expired = signs[0]
+    signs, rows = tx.all_rows((_SIGNS, {}), (_LANES[tx.dialect], {}))
+    not_before, paused, waiting, version, throttled_until, has_heavy, expires_at = signs[0]
     limits = limits_of_version(tx, version)
-    if has_expired:
+    if expires_at is not None and tx.instant(expires_at) <= tx.now:
         expire_jobs(tx)
         rows = tx.rows(_LANES[tx.dialect])
-    if ripe:
+    if not_before is not None and tx.instant(not_before) <= tx.now:
         promote(tx)
         apply_ageing(tx)
-        rows = tx.rows(_LANES[tx.dialect])
+        rows, ((not_before,),) = tx.all_rows((_LANES[tx.dialect], {}), (_NEXT_DELAYED, {}))
     pauses = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")} if paused else set()
     lanes = _served((Lane(resource, type_) for resource, type_ in rows), pauses, vacancy)
     reservations = waiting_reservations(tx) if waiting else []
-    return Outlook(limits, lanes, reservations, bool(is_throttled), bool(has_heavy))
+    is_throttled = throttled_until is not None and throttled_until > tx.now.timestamp()
+    return Outlook(limits, lanes, reservations, is_throttled, bool(has_heavy), tx.time(not_before))
 
 
 def lanes_with_workers(tx: Transaction) -> list[Lane]:

@@ -17,8 +17,7 @@ class Turn:
     settled: list[Settled]
     claims: list[Claim]
     next_ready_at: datetime | None = None
-    """When the first delayed job will be ready, or a rate permits the next start; only looked up if the vacancy was not
-    filled."""
+    """When the first delayed job will be ready, or a rate permits the next start; None if the vacancy was filled."""
 
 
 def turn(tx: Transaction, settlements: Sequence[Settlement], vacancy: Vacancy | None) -> Turn:
@@ -33,7 +32,4 @@ def turn(tx: Transaction, settlements: Sequence[Settlement], vacancy: Vacancy | 
     claims = filled.claims
     if len(claims) >= len(vacancy.slots):
         return Turn(settled, claims)
-    row = tx.one("SELECT min(not_before) FROM jobs INDEXED BY jobs_delayed WHERE status = 'QUEUED' AND hold = 1")
-    ready_at = tx.time(row[0]) if row and row[0] is not None else None
-    instants = [at for at in (ready_at, filled.next_start_at) if at is not None]
-    return Turn(settled, claims, min(instants, default=None))
+    return Turn(settled, claims, filled.next_ready_at)

@@ -20,6 +20,11 @@ _written = lru_cache(maxsize=8192)(iso)
 """The rows of one batch share a few instants; reading and writing each of them anew was a fifth of a claim."""
 
 
+def _bound(value: Any) -> Any:
+    """A value in the form in which SQLite keeps it."""
+    return _written(value) if isinstance(value, datetime) else value
+
+
 def _as_json(value: Any) -> Any:
     if isinstance(value, datetime):
         return _written(value)
@@ -89,33 +94,35 @@ class SqliteTransaction(Transaction):
             for row in rows:
                 self._insert_one(table, columns, row)
             return
-        fixed: dict[str, Any] = {}
+        shared: dict[str, Any] = {}
         varied: dict[str, Sequence[Any]] = {}
-        count = len(rows)
         for name, column in zip(columns, zip(*rows, strict=True), strict=True):
             first = column[0]
-            if first == column[-1] and column.count(first) == count:
-                if first is not None:
-                    fixed[name] = _written(first) if isinstance(first, datetime) else first
-            elif isinstance(first or next(value for value in column if value is not None), datetime):
-                varied[name] = [None if value is None else _written(value) for value in column]
+            if first == column[-1] and column.count(first) == len(rows) and (varied or first is None):
+                shared[name] = first
             else:
                 varied[name] = column
-        shared, names, width = tuple(fixed), tuple(varied), len(varied)
+        self.insert_columns(table, shared, varied)
+
+    def insert_columns(self, table: str, shared: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:
+        fixed = {name: _bound(value) for name, value in shared.items() if value is not None}
+        names, width = tuple(varied), len(varied)
+        count = len(varied[names[0]])
         values: list[Any] = [None] * (count * width)
-        for number, column_values in enumerate(varied.values()):
-            values[number::width] = column_values
+        for number, column in enumerate(varied.values()):
+            known = column[0] if column[0] is not None else next((v for v in column if v is not None), None)
+            values[number::width] = [_bound(value) for value in column] if isinstance(known, datetime) else column
         done = 0
         for size in _CHUNKS:
             while count - done >= size:
-                text = _insertion(table, shared, names, size)
+                text = _insertion(table, tuple(fixed), names, size)
                 self.connection.execute(text, (*fixed.values(), *values[done * width : (done + size) * width]))
                 done += size
 
     def _insert_one(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> None:
         """A single row has no columns to compare; looking at them as columns took a fifth of a single enqueue."""
         names = tuple([name for name, value in zip(columns, row, strict=True) if value is not None])
-        values = [_written(value) if isinstance(value, datetime) else value for value in row if value is not None]
+        values = [_bound(value) for value in row if value is not None]
         self.connection.execute(_insertion(table, names, (), 1), values)
 
     def time(self, value: Any) -> datetime | None:

@@ -73,7 +73,11 @@ function bodyOf(form) {
   const numbers = new Set((form.dataset.numbers || "").split(" "));
   const body = {};
   for (const field of form.elements) {
-    if (!field.name || field.value.trim() === "") continue;
+    if (!field.name || field.name === form.dataset.names || field.value.trim() === "") continue;
+    if (field.type === "checkbox") {
+      if (field.checked) body[field.name] = true;
+      continue;
+    }
     let value = field.value;
     if (numbers.has(field.name)) value = Number(field.value);
     else if (form.dataset.json === field.name) value = jsonOrText(field.value);
@@ -101,7 +105,9 @@ async function act(form) {
   const buttons = form.querySelectorAll("button");
   buttons.forEach((each) => { each.disabled = true; });
   try {
-    const answer = await call(form.dataset.method, form.dataset.act, bodyOf(form));
+    // The name of a thing that is created stands in its address.
+    const name = form.dataset.names ? encodeURIComponent(form.elements[form.dataset.names].value.trim()) : "";
+    const answer = await call(form.dataset.method, form.dataset.act + name, bodyOf(form));
     toast(form.dataset.done || "Done", false, reverse ? () => undo(reverse) : null);
     form.closest("dialog")?.close();
     if (form.dataset.then) { leave(form.dataset.then, form.dataset.done); return; }

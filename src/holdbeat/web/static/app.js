@@ -1,5 +1,6 @@
 // The pages work by themselves; this keeps them fresh and makes their buttons act.
 import { startActions } from "./actions.js";
+import { startBulk } from "./bulk.js";
 import { startDirect } from "./direct.js";
 import { startLists } from "./filters.js";
 import { startHint } from "./hint.js";
@@ -7,8 +8,10 @@ import { startKeys } from "./keys.js";
 import { startLive } from "./live.js";
 import { startLog, startOutput } from "./log.js";
 import { startMake } from "./make.js";
+import { startNotify } from "./notify.js";
 import { startQueue } from "./queue.js";
 import { startTheme } from "./theme.js";
+import { startTimeline } from "./timeline.js";
 import { startTimes } from "./times.js";
 import { startZone } from "./zone.js";
 
@@ -21,7 +24,10 @@ startDirect();
 startLog();
 startOutput();
 startLists();
+startBulk();
+startNotify();
 startMake();
 startHint();
+startTimeline();
 startKeys();
 startLive();

@@ -1,5 +1,6 @@
 // The form of direct requests: runs one, counts while it waits, shows what came of it.
-import { call, toast } from "./actions.js";
+import { call } from "./actions.js";
+import { bodyOf, forgetAll, refuse } from "./make.js";
 import { span } from "./times.js";
 
 function element(name, words, kind = "") {
@@ -9,21 +10,12 @@ function element(name, words, kind = "") {
   return made;
 }
 
-function paramsOf(form) {
-  const text = form.elements.params.value.trim();
-  try {
-    return text ? JSON.parse(text) : {};
-  } catch (error) {
-    throw new Error(`Params are not JSON: ${error.message}`);
-  }
-}
-
 async function* events(url, body, signal) {
   const headers = { "content-type": "application/json", accept: "text/event-stream" };
   const response = await fetch(url, { method: "POST", headers, body: JSON.stringify(body), signal });
   if (!response.ok) {
     const problem = await response.json().catch(() => null);
-    throw new Error((problem && problem.detail) || `The server answered ${response.status}.`);
+    throw Object.assign(new Error((problem && problem.detail) || `The server answered ${response.status}.`), { answer: problem });
   }
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -58,12 +50,10 @@ export function startDirect() {
   const run = form.querySelector("[data-run]");
   let abort = null;
 
-  form.elements.type.addEventListener("change", () => {
-    form.elements.params.value = form.elements.type.selectedOptions[0].dataset.example;
-  });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (abort) return;
+    forgetAll(form);
     abort = new AbortController();
     run.disabled = true;
     stop.hidden = false;
@@ -74,10 +64,8 @@ export function startDirect() {
     let doing = "asked";
     const counting = setInterval(() => { state.textContent = `${doing}, ${span((performance.now() - began) / 1000)}`; }, 250);
     try {
-      const body = { params: paramsOf(form) };
-      if (form.elements.wait_s.value) body.wait_s = Number(form.elements.wait_s.value);
-      const type = encodeURIComponent(form.elements.type.value);
-      for await (const [name, data] of events(`/api/direct/${type}`, body, abort.signal)) {
+      const { type, ...body } = bodyOf(form);
+      for await (const [name, data] of events(`/api/direct/${encodeURIComponent(type)}`, body, abort.signal)) {
         if (name === "waiting") doing = data.place > 1 ? `waiting for a slot, number ${data.place} in line` : "waiting for the next slot";
         if (name === "granted") doing = "running";
         if (name === "progress") doing = `running${data.fraction === null ? "" : ` ${Math.round(data.fraction * 100)} %`}${data.message ? `, ${data.message}` : ""}`;
@@ -86,8 +74,9 @@ export function startDirect() {
         if (name === "result") show(place, data, output);
       }
     } catch (error) {
-      const words = error.name === "AbortError" ? "You gave up; the request was cancelled." : error.message;
+      const words = error.name === "AbortError" ? "You cancelled the request." : error.message;
       place.replaceChildren(element("p", words, "notice bad"));
+      if (error.answer?.field) refuse(form, error);
     } finally {
       clearInterval(counting);
       abort = null;
@@ -98,10 +87,12 @@ export function startDirect() {
   stop?.addEventListener("click", () => abort?.abort());
   form.querySelector("[data-enqueue]")?.addEventListener("click", async () => {
     try {
-      const job = await call("POST", "/api/jobs", { type: form.elements.type.value, params: paramsOf(form) });
+      forgetAll(form);
+      const { wait_s: ignored, ...body } = bodyOf(form);
+      const job = await call("POST", "/api/jobs", body);
       location.assign(`/ui/jobs/${job.id}`);
     } catch (error) {
-      toast(error.message, true);
+      refuse(form, error);
     }
   });
 }

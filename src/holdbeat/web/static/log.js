@@ -10,7 +10,7 @@ export function startLog() {
   let count = 0;
   const nothing = document.createElement("div");
   nothing.className = "nothing";
-  nothing.textContent = "Nothing has been logged yet.";
+  nothing.textContent = "No log lines yet.";
   place.append(nothing);
   const source = new EventSource(`${place.dataset.log}/logs?follow=true`);
   source.onopen = () => { state.textContent = "following"; };
@@ -34,7 +34,7 @@ export function startLog() {
   source.addEventListener("end", () => {
     source.close();
     state.textContent = "complete";
-    if (!count) nothing.textContent = "It logged nothing.";
+    if (!count) nothing.textContent = "No log lines.";
   });
   addEventListener("pagehide", () => source.close());
 }

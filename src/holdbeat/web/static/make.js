@@ -49,8 +49,21 @@ function paramsOf(form) {
   return params;
 }
 
+// The jobs of a group: one for each row.
+function rowsOf(form) {
+  return [...form.querySelectorAll("[data-job-row]")].map((row, index) => {
+    const params = row.querySelector("[data-row=params]").value.trim();
+    try {
+      return { type: row.querySelector("[data-row=type]").value, params: params ? JSON.parse(params) : {} };
+    } catch (error) {
+      throw new NotJson("jobs", `The params of job ${index + 1} are not JSON: ${error.message}`);
+    }
+  });
+}
+
 export function bodyOf(form) {
   const body = {};
+  if (form.querySelector("[data-rows]")) body.jobs = rowsOf(form);
   const params = paramsOf(form);
   if (Object.keys(params).length) body.params = params;
   for (const field of form.elements) {
@@ -59,6 +72,8 @@ export function bodyOf(form) {
       if (field.checked) body[field.name] = true;
     } else if (field.dataset.kind === "list") {
       if (field.checked) (body[field.name] ??= []).push(field.value);
+    } else if (field.dataset.kind === "one") {
+      if (field.checked) body[field.name] = field.value;
     } else if (field.name === "what") {
       const [kind, ...name] = field.value.split(":");
       body[kind] = name.join(":");
@@ -115,6 +130,8 @@ function show(answer, section, form) {
 
 async function make(form) {
   const answer = await call("POST", form.dataset.make, bodyOf(form));
+  // The first key of a server closes it: whoever made that key stays logged in with it.
+  if (form.dataset.logsIn !== undefined) await call("POST", "/login", { key: answer.key });
   if (form.dataset.shows) {
     show(answer, document.getElementById(form.dataset.shows), form);
     toast(form.dataset.done);
@@ -161,8 +178,8 @@ async function send(form, sending) {
 
 function startChoices(form) {
   const choose = () => {
-    const chosen = form.querySelector("[data-chooses]:checked");
-    for (const each of form.querySelectorAll("[data-choice]")) each.hidden = each.dataset.choice !== chosen.value;
+    const chosen = new Set([...form.querySelectorAll("[data-chooses]:checked")].map((radio) => radio.value));
+    for (const place of form.querySelectorAll("[data-choice]")) place.hidden = !chosen.has(place.dataset.choice);
   };
   if (!form.querySelector("[data-chooses]")) return;
   form.addEventListener("change", choose);
@@ -191,6 +208,21 @@ function startTypes(form) {
   };
   what.addEventListener("change", describe);
   describe();
+}
+
+function startRows(form) {
+  const place = form.querySelector("[data-rows]");
+  if (!place) return;
+  form.addEventListener("click", (event) => {
+    if (event.target.closest("[data-add-row]")) place.append(form.querySelector("template").content.cloneNode(true));
+    const remove = event.target.closest("[data-remove-row]");
+    if (remove && place.children.length > 1) remove.closest("[data-job-row]").remove();
+  });
+  form.addEventListener("change", (event) => {
+    if (event.target.dataset.row !== "type") return;
+    const params = event.target.closest("[data-job-row]").querySelector("[data-row=params]");
+    params.value = event.target.selectedOptions[0].dataset.example;
+  });
 }
 
 // Whoever goes from the form to JSON takes along what is typed.
@@ -278,12 +310,14 @@ async function tryCall(form, button) {
 }
 
 export function startMake() {
-  for (const form of document.querySelectorAll("[data-make], [data-change]")) {
+  for (const form of document.querySelectorAll("[data-make], [data-change], [data-direct]")) {
     startChoices(form);
     startExceptions(form);
     startTypes(form);
     startWriting(form);
+    if (form.dataset.direct !== undefined) continue;
     startPreview(form);
+    startRows(form);
     const before = form.dataset.change ? bodyOf(form) : null;
     form.addEventListener("submit", (event) => {
       event.preventDefault();

@@ -1,0 +1,75 @@
+"""Operations on API keys: list, create, revoke. All of them need the scope admin."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from holdbeat.domain.api_key import KEY_BYTES, ApiKey, Scope, new_key
+from holdbeat.domain.bounds import check_line
+from holdbeat.domain.clock import iso
+from holdbeat.domain.duration import duration_s
+from holdbeat.operations import checks
+from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.store.access import api_keys
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdbeat.store.transaction import Transaction
+
+NAME_MAX = 200
+
+
+@reads
+def list_keys(tx: Transaction, context: OperationContext) -> Any:
+    """List all API keys by their first characters, revoked ones included. It needs a key with the scope admin."""
+    _check_admin(context, "Listing keys")
+    return {"items": [key_json(key) for key in api_keys.list_api_keys(tx)]}
+
+
+@writes
+def create_key(
+    tx: Transaction, context: OperationContext, name: str, *, scope: str = "write", expires_s: float | None = None
+) -> Any:
+    """Create an API key and show it, this once. It needs a key with the scope admin, or a server without keys."""
+    _check_admin(context, "Creating a key")
+    key = new_key(secrets.token_bytes(KEY_BYTES))
+    made = api_keys.create_api_key(
+        tx,
+        check_line(name, "name", NAME_MAX),
+        checks.check_choice(Scope, scope, "scope"),
+        key,
+        life_s=None if expires_s is None else duration_s(expires_s, field="expires_s"),
+        by=context.caller,
+    )
+    return {**key_json(made), "key": key}
+
+
+@writes
+def revoke_key(tx: Transaction, context: OperationContext, key_id: str) -> Any:
+    """Revoke an API key at once. It needs a key with the scope admin."""
+    _check_admin(context, "Revoking a key")
+    return key_json(api_keys.revoke_api_key(tx, checks.existing_id(key_id, "API key"), by=context.caller))
+
+
+def key_json(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "prefix": key.prefix,
+        "scope": key.scope.value,
+        "created_at": iso(key.created_at),
+        "last_used_at": _instant(key.last_used_at),
+        "expires_at": _instant(key.expires_at),
+        "revoked_at": _instant(key.revoked_at),
+    }
+
+
+def _instant(at: datetime | None) -> str | None:
+    return None if at is None else iso(at)
+
+
+def _check_admin(context: OperationContext, what: str) -> None:
+    if not context.is_admin:
+        raise checks.needs_admin(what)

@@ -1,0 +1,98 @@
+"""Batches whose jobs differ in their params alone are stored as columns; what is stored is what single jobs store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdbeat.app import App
+from holdbeat.domain.alike import AlikeSubmissions
+from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.errors import Invalid
+from holdbeat.pending_job import submissions_of
+from holdbeat.settings import Settings
+from tests.conformance.acts import count, rows
+
+_OF_EACH_JOB = "id, position"
+_COLUMNS = (
+    "type, params, priority, resource, retry_policy, timeout_s, cancel_grace_s, not_before, webhook_url, labels, "
+    "created_at, hold, effective_priority, ages_at, attempt, trace, partition, title, is_awaited, unique_key, "
+    "expires_at, weight, affinity, preemption"
+)
+
+
+@pytest.fixture
+def app(store_url: str, clock: ManualClock) -> Iterator[App]:
+    app = App(settings=Settings().with_changes(store=store_url, aging_s=60), clock=clock)
+
+    @app.job(title="Send {to}", labels={"team": "mail"}, priority=7)
+    async def mail(to: str, copies: int = 1) -> None: ...
+
+    @app.job(partition="customer", affinity="model")
+    async def render(customer: str, model: str = "small") -> None: ...
+
+    yield app
+    app.close()
+
+
+PARAMS: list[dict[str, Any]] = [{"to": 'a"\\b'}, {"to": "ü,{}", "copies": 2}, {"to": ""}, {"to": "password=x"}]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"delay": 60, "labels": {"a": "1", "b": "2"}, "timeout": 5, "cancel_grace": None},
+    {"priority": 3, "title": "one title", "retries": 2, "expires_in": 90, "weight": 2, "preempt": True},
+]
+
+
+@pytest.mark.rule("QUE-02")
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_batch_stores_what_its_jobs_would_store_one_by_one(app: App, options: dict[str, Any]) -> None:
+    caller = app.with_options(**options)
+    calls = [caller.call("mail", **params) for params in PARAMS]
+    assert isinstance(submissions_of(calls), AlikeSubmissions)
+    singles = [caller.enqueue_many_sync([call])[0] for call in calls]
+    batch = caller.enqueue_many_sync(calls)
+    stored = rows(app.store, f"SELECT {_COLUMNS} FROM jobs ORDER BY {_OF_EACH_JOB}")
+    assert stored[: len(singles)] == stored[len(singles) :]
+    labelled = rows(app.store, "SELECT job_id, label FROM job_labels ORDER BY 1, 2")
+    for single, member in zip(singles, batch, strict=True):
+        assert [label for job_id, label in labelled if job_id == single.id] == [
+            label for job_id, label in labelled if job_id == member.id
+        ]
+        twin = single.job
+        twin.id, twin.position = member.job.id, member.job.position
+        assert member.job == twin
+    places = [handle.job.position for handle in batch]
+    assert places == sorted(set(places))
+
+
+@pytest.mark.rule("QUE-02")
+def test_a_batch_whose_type_takes_more_from_the_params_is_looked_at_job_by_job(app: App) -> None:
+    app.enqueue_many_sync([app.call("render", customer=name, model=f"m-{name}") for name in ("a", "b")])
+    assert rows(app.store, "SELECT partition, affinity FROM jobs ORDER BY position") == [("a", "m-a"), ("b", "m-b")]
+
+
+@pytest.mark.rule("QUE-02")
+@pytest.mark.parametrize(
+    ("calls", "field"),
+    [
+        ([{"to": "x"}, {"to": 5}], "jobs[1].params.to"),
+        ([{"to": "x"}, {"copies": 1}], "jobs[1].params.to"),
+    ],
+)
+def test_one_wrong_job_of_a_batch_is_named_and_nothing_is_stored(
+    app: App, calls: list[dict[str, Any]], field: str
+) -> None:
+    with pytest.raises(Invalid) as refusal:
+        app.enqueue_many_sync([app.call("mail", **params) for params in calls])
+    assert refusal.value.field == field
+    assert count(app.store, "jobs") == 0
+
+
+def test_calls_with_other_options_or_types_are_not_alike(app: App) -> None:
+    first = app.call("mail", to="x")
+    for other in (app.call("render", customer="x"), app.with_options(priority=1).call("mail", to="x")):
+        assert not isinstance(submissions_of([first, other]), AlikeSubmissions)
+    keyed = app.with_options(key="one")
+    assert not isinstance(submissions_of([keyed.call("mail", to=to) for to in "ab"]), AlikeSubmissions)

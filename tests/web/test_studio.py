@@ -1,0 +1,244 @@
+"""What people do in the dashboard with several rows at once, keys, groups, limits and times, and axe on every page.
+
+One server and one browser for all of it.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.api.serving import Served, eventually, open_gate, unique
+from tests.web.conftest import Complaints, serve_at
+from tests.web.things import made, paths_of_everything
+
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
+FINDINGS = """async (options) => (await axe.run(document, { resultTypes: ["violations"], ...options }))
+  .violations.map((found) => `${found.id}: ${found.nodes[0].html.slice(0, 160)}`)"""
+STRUCTURE = {"rules": {"color-contrast": {"enabled": False}}}
+COLOURS = {"runOnly": ["color-contrast"]}
+
+
+def _schedules(served: Served, label: str, count: int) -> list[str]:
+    body = {"type": "anything", "interval_s": 86_400, "labels": {"team": label}}
+    return [
+        made(served.client.post("/api/schedules", json=body | {"name": f"{label} {number}"}))["id"]
+        for number in range(count)
+    ]
+
+
+@pytest.mark.rule("UI-02", "AUD-01")
+def test_schedules_found_by_label_are_paused_together_and_the_pause_is_undone(served: Served, page: Page) -> None:
+    label = unique("team")
+    ids = _schedules(served, label, 3)
+
+    def paused() -> list[bool]:
+        return [served.client.get(f"/api/schedules/{id_}").json()["paused_until"] is not None for id_ in ids]
+
+    page.goto(f"{served.url}/ui/schedules?q={label}")
+    expect(page.locator("#schedules tbody tr")).to_have_count(3)
+    page.get_by_label("Select all rows").check()
+    bar = page.get_by_role("region", name="Selected rows")
+    expect(bar).to_contain_text("3 selected")
+    bar.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.locator(".toast")).to_contain_text("Paused 3")
+    assert all(paused())
+    page.locator(".toast").get_by_role("button", name="Undo").click()
+    eventually(lambda: not any(paused()))
+    page.goto(f"{served.url}/ui/events?q={label}")
+    expect(page.locator("#events")).to_contain_text("by a caller without a key")
+
+
+@pytest.mark.rule("UI-02")
+def test_picked_jobs_are_cancelled_only_after_a_question(served: Served, page: Page) -> None:
+    label = unique("batch")
+    ids = [served.submit("anything", {}, delay_s=3600, title=f"{label} {number}")["id"] for number in range(3)]
+    page.goto(f"{served.url}/ui/jobs?q={label}")
+    for id_ in ids[:2]:
+        page.locator(f"#j-{id_}").get_by_role("checkbox").check()
+    page.get_by_role("button", name="Cancel…", exact=True).click()
+    dialog = page.locator("#bulk-dialog")
+    expect(dialog).to_contain_text("Cancel 2 jobs?")
+    assert served.job(ids[0])["status"] == "QUEUED"
+    dialog.get_by_role("button", name="Cancel", exact=True).click()
+    eventually(lambda: [served.job(id_)["status"] for id_ in ids] == ["CANCELLED", "CANCELLED", "QUEUED"])
+
+
+def test_a_group_is_submitted_from_rows_of_types_and_params(served: Served, page: Page) -> None:
+    page.goto(f"{served.url}/ui/groups")
+    page.get_by_role("link", name="New group").click()
+    name = unique("group")
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Order").select_option("parallel")
+    page.get_by_role("button", name="Add a job").click()
+    rows = page.locator("[data-job-row]")
+    expect(rows).to_have_count(3)
+    rows.nth(2).get_by_role("button", name="Remove").click()
+    for number in (0, 1):
+        rows.nth(number).get_by_label("Type").select_option("echo")
+        rows.nth(number).get_by_label("Params").fill(f'{{"x": {number}}}')
+    rows.nth(1).get_by_label("Params").fill("{")
+    page.get_by_role("button", name="Submit group").click()
+    expect(page.locator("[data-field=jobs] .field-error")).to_contain_text("job 2 are not JSON")
+    rows.nth(1).get_by_label("Params").fill('{"x": 1}')
+    page.get_by_role("button", name="Submit group").click()
+    page.wait_for_url("**/ui/groups/01*")
+    expect(page.locator("#members")).to_contain_text("2 of 2 ended")
+    expect(page.locator("h1")).to_contain_text(name)
+
+
+@pytest.mark.rule("LIM-04")
+def test_a_limit_is_created_and_removed(served: Served, page: Page) -> None:
+    page.goto(f"{served.url}/ui/limits")
+    page.get_by_role("button", name="New limit").click()
+    dialog = page.locator("#new-limit-dialog")
+    dialog.get_by_label("Name").fill("printer jobs")
+    dialog.get_by_label("Resource").fill("printer")
+    dialog.get_by_label("Slots").fill("3")
+    dialog.get_by_label("for each partition").check()
+    dialog.get_by_role("button", name="Create limit").click()
+    row = page.locator("#limit-printer-jobs")
+    expect(row).to_contain_text("3 each")
+    limits = {limit["name"]: limit for limit in served.client.get("/api/limits").json()["items"]}
+    limit = limits["printer jobs"]
+    assert (limit["resource"], limit["slots"], limit["per_partition"]) == ("printer", 3, True)
+    row.get_by_role("button", name="Remove").click()
+    expect(row).to_have_count(0)
+
+
+def test_the_timeline_zooms_into_what_is_dragged_over_and_goes_back_to_now(served: Served, page: Page) -> None:
+    served.run_job("echo")
+    page.goto(f"{served.url}/ui/timeline?zoom=2m")
+    box = page.locator("svg.timeline").first.bounding_box()
+    assert box is not None
+    y = box["y"] + 12
+    page.mouse.move(box["x"] + box["width"] * 0.8, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.99, y, steps=4)
+    page.mouse.up()
+    page.wait_for_url("**/ui/timeline?from=*&to=*")
+    since, until = (int(text) for text in page.locator("#lanes").get_attribute("data-range").split())  # type: ignore[union-attr]
+    assert 15_000 < until - since < 40_000
+    page.get_by_role("link", name="Earlier").click()
+    expect(page.locator("#told")).to_contain_text("Nothing ran from")
+    page.get_by_role("link", name="Later").click()
+    page.get_by_role("link", name="Back to now").click()
+    expect(page.locator("#told")).to_contain_text("in the last")
+
+
+def test_the_end_of_a_watched_job_is_notified_on_any_page(served: Served, browser: Browser) -> None:
+    gate = unique("gate")
+    job = served.submit("hold", {"gate": gate}, title="long story")
+    context = browser.new_context()
+    # What a person would see is kept instead of drawn: a browser without a screen has no place for it.
+    context.add_init_script(
+        "window.told = []; window.Notification = class { constructor(words) { told.push(words); } "
+        "static permission = 'granted'; static requestPermission() { return Promise.resolve('granted'); } };"
+    )
+    try:
+        page = context.new_page()
+        page.goto(f"{served.url}/ui/jobs/{job['id']}")
+        page.get_by_role("button", name="Notify me").click()
+        expect(page.get_by_role("button", name="Watching")).to_have_attribute("aria-pressed", "true")
+        page.goto(f"{served.url}/ui/settings")
+        open_gate(gate)
+        expect(page.locator(".toast")).to_contain_text("long story: completed")
+        assert page.evaluate("told") == ["long story: completed"]
+        page.goto(f"{served.url}/ui/jobs/{job['id']}")
+        expect(page.get_by_role("button", name="Notify me")).to_have_count(0)
+    finally:
+        open_gate(gate)
+        context.close()
+
+
+def _one_of_each_page(served: Served) -> list[str]:
+    """A page of every template: those that differ only in what they show come once."""
+    paths = paths_of_everything(served)
+    jobs = [path for path in paths if path.startswith("/ui/jobs/01")]
+    others = [path for path in paths if path not in jobs and "?" not in path]
+    reservation = served.client.get("/api/reservations", params={"limit": 1}).json()["items"][0]["id"]
+    asking = served.submit("asks", {})["id"]
+    eventually(lambda: served.job(asking)["status"] == "CONTINUED")
+    others += ["/docs", "/ui/keys", "/ui/keys/new", "/ui/groups/new", f"/ui/reservations/{reservation}"]
+    # A failed one, one that depends on others, one with steps, one that asks.
+    return [*others, jobs[1], jobs[4], f"/ui/jobs/{served.run_job('stepped')['id']}", f"/ui/jobs/{asking}"]
+
+
+@pytest.mark.rule("API-01")
+def test_an_operation_is_tried_out_on_the_page_of_the_api(served: Served, page: Page) -> None:
+    page.goto(f"{served.url}/docs")
+    entry = page.locator("details", has=page.locator("form[data-method=post][data-path='/api/jobs']"))
+    entry.locator("summary").click()
+    entry.locator("textarea").fill('{"type": "echo", "params": {"x": 5}}')
+    entry.get_by_role("button", name="Send POST").click()
+    expect(entry.locator("[data-state]")).to_contain_text("201 Created")
+    expect(entry.locator("form pre")).to_contain_text('"type": "echo"')
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.rule("UI-02")
+def test_axe_finds_nothing_on_any_page_and_none_is_too_wide_for_a_phone(served: Served, page: Page) -> None:
+    findings = {}
+    for path in _one_of_each_page(served):
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.goto(served.url + path)
+        page.evaluate(AXE)
+        wrong = page.evaluate(FINDINGS, STRUCTURE)
+        # Colours are dear to check, and test_contrast checks all of them by their numbers: here on a few pages.
+        for scheme in ("light", "dark") if path in ("/", "/ui/timeline", "/ui/jobs", "/docs") else ():
+            page.emulate_media(color_scheme=scheme)
+            wrong += page.evaluate(FINDINGS, COLOURS)
+        page.set_viewport_size({"width": 390, "height": 800})
+        if page.evaluate("document.documentElement.scrollWidth - innerWidth") > 0:
+            wrong.append("too wide for a phone")
+        if wrong:
+            findings[path] = wrong
+    assert findings == {}
+
+
+@pytest.mark.rule("SEC-02", "AUD-01")
+def test_the_first_key_is_made_shown_once_and_revoked_in_the_dashboard(
+    browser: Browser, complaints: Complaints, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    server = serve_at(f"sqlite:///{tmp_path_factory.mktemp('keys') / 'holdbeat.db'}", has_worker=False)
+    context = browser.new_context()
+    page = context.new_page()
+    try:
+        page.goto(f"{server.url}/ui/keys")
+        expect(page.locator("main")).to_contain_text("No keys yet.")
+        page.get_by_role("link", name="New API key").click()
+        page.get_by_label("Name").fill("anna")
+        page.get_by_role("button", name="Create key").click()
+        expect(page.locator("[data-shown=key]")).to_contain_text("hb_")
+        secret = page.locator("[data-shown=key]").inner_text()
+        with server.new_client(secret) as admin:
+            assert admin.get("/api/keys").json()["items"][0]["name"] == "anna"
+            assert server.client.get("/api/keys").status_code == 401
+            # Whoever made the first key is logged in with it, and sees it no more.
+            page.get_by_role("link", name="Back to API keys").click()
+            expect(page.locator("#keys")).to_contain_text("anna")
+            assert secret not in page.content()
+            page.get_by_role("link", name="New API key").click()
+            page.get_by_label("Name").fill("deploy")
+            page.get_by_label("read", exact=False).first.check()
+            page.get_by_role("button", name="Create key").click()
+            expect(page.locator("[data-shown=key]")).to_contain_text("hb_")
+            second = page.locator("[data-shown=key]").inner_text()
+            page.get_by_role("link", name="Back to API keys").click()
+            page.get_by_role("button", name="Revoke deploy…").click()
+            page.locator("#revoke-dialog").get_by_role("button", name="Revoke").click()
+            expect(page.locator("#keys")).to_contain_text("Revoked")
+            with server.new_client(second) as late:
+                eventually(lambda: late.get("/api/jobs").status_code == 401)
+            page.goto(f"{server.url}/ui/events?q=deploy")
+            expect(page.locator("#events")).to_contain_text("The key deploy was revoked by anna")
+            reader = made(admin.post("/api/keys", json={"name": "looker", "scope": "read"}))["key"]
+        with server.new_client(reader) as reading:
+            answer = reading.get("/ui/keys", headers={"accept": "text/html"})
+            assert "admin key" in answer.text
+            assert "deploy" not in answer.text
+    finally:
+        context.close()
+        server.stop()
