@@ -51,7 +51,7 @@ quick: setup ## what to run at every save: lint, types, domain tests, store test
 
 test: setup ## run all tests, on SQLite and PostgreSQL (TESTS=path, ARGS="more options", JOBS=n)
 	@tools/ensure_chromium.sh >/dev/null
-	$(BIN)/python -m pytest -n $(JOBS) $(TESTS) $(ARGS)
+	tools/test_in_memory.sh $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS) $(ARGS)
 
 # Coverage of what the domain tests and the tests of the store on SQLite reach in their own process.
 coverage: setup ## measure which lines the domain tests and the store tests on SQLite run (htmlcov/index.html)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.running.settle import settle
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import ids_of, open_at, rows, settlement
+from tests.process_context import CONTEXT
 
 T = TypeVar("T")
 PROCESSES = 8
@@ -27,7 +27,7 @@ class Crew:
     """Eight processes that are up and wait for something to do."""
 
     def __init__(self) -> None:
-        self._pool = ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn"))
+        self._pool = ProcessPoolExecutor(PROCESSES, mp_context=CONTEXT)
         list(self._pool.map(time.sleep, [0.1] * PROCESSES))
 
     def all_at_once(self, act: Callable[..., T], *arguments: Any, processes: int = PROCESSES) -> list[T]:

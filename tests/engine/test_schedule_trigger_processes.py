@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -18,10 +17,9 @@ from tests.conformance.acts import OpenStore, claim_all, complete, count, rows
 from tests.conformance.schedule_acts import assert_each_due_time_once, fire, make, make_adaptive, seen
 from tests.engine.fatal_statement import act_until_killed
 from tests.engine.rival_triggers import fire_through
+from tests.process_context import CONTEXT
 
 MOST_STATEMENTS = 40
-_servers = multiprocessing.get_context("forkserver")
-_servers.set_forkserver_preload(["tests.engine.fatal_statement", "tests.engine.rival_triggers"])
 
 
 @pytest.fixture
@@ -42,7 +40,7 @@ def killed_at_every_statement(
     """Runs the act again and again, killed one statement later each time, until it lives; returns how often it died."""
     for number in range(1, MOST_STATEMENTS):
         prepare()
-        process = _servers.Process(target=act_until_killed, args=(url, iso(clock.now()), act, number))
+        process = CONTEXT.Process(target=act_until_killed, args=(url, iso(clock.now()), act, number))
         process.start()
         process.join(60)
         assert process.exitcode in (0, -signal.SIGKILL)
@@ -143,7 +141,7 @@ def test_trigger_processes_side_by_side_fire_each_due_time_once(
     for number in range(80):
         make(store, f"s{number}", interval_s=60, overlap="allow" if number % 2 else "queue_one")
     instants = [iso(clock.advance(60)) for _ in range(5)]
-    rivals = [_servers.Process(target=fire_through, args=(open_store.url, instants)) for _ in range(processes)]
+    rivals = [CONTEXT.Process(target=fire_through, args=(open_store.url, instants)) for _ in range(processes)]
     for rival in rivals:
         rival.start()
     for rival in rivals:

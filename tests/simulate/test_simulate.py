@@ -18,11 +18,15 @@ from tests.simulate.simulate import run_plan, run_seed, shortest
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(1, 9)
-QUICKLY_FOUND = (
-    "go on without a lease", "settle twice", "forget a wake", "lose a retry", "count attempts wrongly",
-    "claim out of order",
-)  # fmt: skip
-"""Bugs that the first seeds show; `make simulate-planted` finds them all."""
+QUICKLY_FOUND = {
+    "go on without a lease": 5,
+    "settle twice": 4,
+    "forget a wake": 3,
+    "lose a retry": 1,
+    "count attempts wrongly": 1,
+    "claim out of order": 1,
+}
+"""Bugs that the first seeds show, each with the seed to try first; `make simulate-planted` finds them all."""
 
 
 @pytest.mark.rule(
@@ -56,10 +60,10 @@ def test_the_same_seed_gives_the_same_history_byte_for_byte() -> None:
 
 
 @pytest.mark.rule("TOR-03")
-@pytest.mark.parametrize("name", QUICKLY_FOUND)
-def test_a_planted_bug_is_found(name: str) -> None:
+@pytest.mark.parametrize(("name", "likely"), QUICKLY_FOUND.items())
+def test_a_planted_bug_is_found(name: str, likely: int) -> None:
     with BUGS[name]():
-        assert any(run_seed(seed, 1.0).violations for seed in range(1, 20))
+        assert any(run_seed(seed, 1.0).violations for seed in (likely, *range(1, 20)))
 
 
 @pytest.mark.rule("TOR-03")

@@ -339,7 +339,12 @@ def test_two_last_ends_at_the_same_instant_open_the_dependent_once_a_thousand_ti
 ) -> None:
     other = open_store()
     for _ in range(4):
-        trios = [send(store, {"ref": "a"}, {"ref": "b"}, {"after": [{"ref": "a"}, {"ref": "b"}]}) for _ in range(250)]
+        requests: list[dict[str, Any]] = []
+        for number in range(250):
+            names = {"ref": f"a{number}"}, {"ref": f"b{number}"}
+            requests += [*names, {"after": [*names]}]
+        jobs = send(store, *requests)
+        trios = [jobs[start : start + 3] for start in range(0, len(jobs), 3)]
         claims = claims_by_job(store)
         for first, second, _ in trios:
             acts = [partial(complete, store, claims[first.id]), partial(complete, other, claims[second.id])]

@@ -11,7 +11,7 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict, HoldbeatError, NotFound
 from holdbeat.domain.group import GroupMode, OnFailure
-from holdbeat.domain.job import Hold, Job, RetryPolicy
+from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import Outcome
 from holdbeat.domain.waits import Wait, WaitKind
@@ -32,6 +32,7 @@ from tests.conformance.acts import (
     claim_some,
     complete,
     count,
+    enqueue_all,
     enqueue_one,
     events_of,
     fail,
@@ -273,7 +274,7 @@ def test_signal_and_wait_race_a_thousand_times_and_no_signal_is_lost(
 ) -> None:
     other = open_store()
     rounds = 1000
-    jobs = [enqueue_one(store) for _ in range(rounds)]
+    jobs = enqueue_all(store, [NewJob("noop")] * rounds)
     claims: dict[str, Claim] = {}
     for first_slot in range(0, rounds, 100):
         for taken in claim_some(store, 100, first_slot=first_slot):
