@@ -34,7 +34,10 @@ from tests.postgres import PostgresServer
 
 ANSWER_S = 20.0
 ROOT = Path(__file__).parents[2]
-LEFT_OUT = ("/api/events", "/api/jobs/{id}/logs", "/api/endpoints/{id}/test", "/api/queue/pause", "/api/keys")
+LEFT_OUT = (
+    "/api/events", "/api/jobs/{id}/logs", "/api/jobs/{id}/chunks", "/api/reservations/{id}/logs",
+    "/api/reservations/{id}/chunks", "/api/endpoints/{id}/test", "/api/queue/pause", "/api/keys",
+)  # fmt: skip
 """Streams that end when their client goes, calls of others, and what would stop the worker or lock the fuzz out."""
 WAITING = ("/api/direct/{type}", "/api/reservations")
 """Here 504 is the answer to who waited for a slot in vain, which schemathesis takes for a fault."""
