@@ -30,6 +30,8 @@ from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 DISK_MB = 64
+SUBMISSION_KB = 16
+"""What a submission leaves on the disk with its runs and events; a long campaign needs room for all of it."""
 JUMP_MAX_S = 10.0
 Told = Callable[[str], None]
 
@@ -56,11 +58,11 @@ def shifted_clock(folder: Path) -> Iterator[tuple[dict[str, str], Fault]]:
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path, told: Told) -> Iterator[tuple[Path, dict[str, Fault]]]:
+def small_disk(folder: Path, told: Told, size_mb: int) -> Iterator[tuple[Path, dict[str, Fault]]]:
     """A disk of its own that can be filled; where none may be mounted, the folder, and no such fault."""
     mount = folder / "disk"
     mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(mount)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(mount)]
     try:
         mounted = subprocess.run(command, capture_output=True, text=True, check=False)
         refusal = mounted.stderr.strip() if mounted.returncode else ""
@@ -90,8 +92,9 @@ def small_disk(folder: Path, told: Told) -> Iterator[tuple[Path, dict[str, Fault
         subprocess.run(["umount", "--lazy", str(mount)], check=False)
 
 
-def on_sqlite(terms: Callable[..., Terms], folder: Path, told: Told) -> Verdict:
-    with shifted_clock(folder) as (environment, jump), small_disk(folder, told) as (disk, disk_faults):
+def on_sqlite(terms: Callable[..., Terms], folder: Path, told: Told, submissions: float) -> Verdict:
+    size_mb = DISK_MB + int(submissions * SUBMISSION_KB / 1024)
+    with shifted_clock(folder) as (environment, jump), small_disk(folder, told, size_mb) as (disk, disk_faults):
         faults: dict[str, Fault] = {"clock jumped": jump, **disk_faults}
         store = f"sqlite:///{disk / 'chaos.db'}"
         return Campaign(
@@ -102,7 +105,7 @@ def on_sqlite(terms: Callable[..., Terms], folder: Path, told: Told) -> Verdict:
         ).run()  # fmt: skip
 
 
-def on_postgres(terms: Callable[..., Terms], folder: Path, told: Told) -> Verdict:
+def on_postgres(terms: Callable[..., Terms], folder: Path, told: Told, submissions: float) -> Verdict:
     with PostgresServer() as server:
         url = server.create_database()
         proxy = FaultProxy(url)
@@ -137,7 +140,7 @@ def run(engine: str, seconds: float, seed: int, told: Told, rate: float = 20.0, 
         before = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = str(ROOT)
         try:
-            return ENGINES[engine](terms, Path(place), told)
+            return ENGINES[engine](terms, Path(place), told, rate * seconds)
         finally:
             if before is None:
                 del os.environ["PYTHONPATH"]
