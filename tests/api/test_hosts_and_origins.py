@@ -87,7 +87,7 @@ def test_every_answer_carries_the_headers_that_keep_browsers_safe(served: Served
     assert "referrer-policy" in answer.headers
     assert not any(name.startswith("access-control-") for name in answer.headers)
     if answer.headers["content-type"].startswith("text/html"):
-        assert "<script" not in answer.text
+        assert re.sub(r'<script type="module" src="/[a-z/.]+"></script>', "", answer.text).count("<script") == 0
 
 
 @pytest.mark.rule("API-01")

@@ -19,7 +19,7 @@ FIELDS = {
     "finished_at", "cancel_requested_at", "cancel_reason", "worker_id", "heartbeat_at", "lease_expires_at", "run",
     "attempt", "manual_retries", "progress", "title", "partition", "root_id", "continued_by", "waits_for",
     "after", "on_upstream", "unique_key", "unique_while", "expires_at", "parent_id",
-    "is_detached", "weight", "affinity", "preempt", "preemptible",
+    "is_detached", "weight", "affinity", "preempt", "preemptible", "open_steps",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -23,7 +24,10 @@ BROKEN = dataclasses.replace(
 )
 
 
-def test_a_run_measures_every_contestant_and_names_the_reason_of_one_that_fails() -> None:
+def test_a_run_measures_every_contestant_and_names_the_reason_of_one_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/var/tmp")  # on a disk, wherever the tests keep their files
     report = run([who.RAW_SQLITE, BROKEN, who.HOLDBEAT_SQLITE, who.RAW_POSTGRES, who.TWO_WORKERS], FEW)
     entries = report["contestants"]
     assert "no such queue" in entries["broken"]["errors"][0]

@@ -130,7 +130,7 @@ class KeyRequest(TypedDict):
 
     name: Annotated[str, Keywords({"minLength": 1, "maxLength": 200})]
     scope: NotRequired[Annotated[KeyScope, Keywords({"default": "write"})]]
-    expires_s: NotRequired[Annotated[float | None, Keywords({"description": "After so long it is refused; never."})]]
+    expires_s: NotRequired[Annotated[float | None, Keywords({"description": "seconds until it expires; null: never"})]]
 
 
 class ApiKey(TypedDict):
