@@ -11,7 +11,7 @@ from holdbeat.store.limits.changes import declare_limits
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.transaction import Transaction
-from tests.conformance.acts import OpenStore, complete, enqueue_all
+from tests.conformance.acts import OpenStore, change, complete, enqueue_all
 
 FEW, MANY = 50, 10_000
 KINDS = {
@@ -79,6 +79,23 @@ def test_ten_thousand_partitions_cost_a_claim_as_much_as_fifty(open_store: OpenS
         empty(store)
     few, many = costs
     assert many <= 1.5 * few, costs
+
+
+@pytest.mark.rule("INV-004", "LIM-07")
+@pytest.mark.parametrize("kind", [*KINDS, "no limit"])
+def test_statistics_of_an_empty_queue_do_not_make_claims_read_the_queue_that_comes(
+    open_store: OpenStore, kind: str
+) -> None:
+    store = open_store("unlimited")
+    if kind in KINDS:
+        store.write_sync(declare_limits, (), [KINDS[kind]], by="w")
+    fill(store, FEW)
+    empty(store)
+    change(store, "ANALYZE")
+    fill(store, MANY)
+    claims, count = store.write_sync(_claim_and_count, Vacancy("w", range(2), types=("a",)))
+    assert len(claims) == 2
+    assert count < MANY
 
 
 @pytest.mark.rule("LIM-07", "LIM-01")

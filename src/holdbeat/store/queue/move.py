@@ -29,7 +29,7 @@ Key = tuple[int, Any, str]
 _ROWS_AT_ONCE = 20_000
 """So that renumbering a million jobs is many statements, none of which takes too long for its time limit."""
 
-_QUEUED = "FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED' AND priority = :priority"
+_QUEUED = "FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED' AND priority >= 0 AND priority = :priority"
 _RUNNING = "FROM jobs INDEXED BY jobs_running WHERE status = 'RUNNING' AND priority = :priority"
 
 

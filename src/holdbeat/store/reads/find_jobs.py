@@ -135,6 +135,8 @@ def counts_by_status(tx: Transaction) -> dict[str, int]:
     counts = {}
     for status in ("", "RUNNING", "QUEUED", "FAILED", "SKIPPED", "CANCELLED"):
         where = f"WHERE status = '{status}'" if status else ""
+        if status == "QUEUED":
+            where += " AND priority >= 0"
         if status in ("FAILED", "SKIPPED", "CANCELLED"):
             where += " AND status IN ('FAILED', 'SKIPPED', 'CANCELLED')"
         row = tx.one(

@@ -135,6 +135,8 @@ def _status(conditions: Conditions, statuses: Sequence[str]) -> None:
     # Written out, not bound: both planners match partial indexes by the text of the condition.
     if len(statuses) == 1:
         conditions.add(f"j.status = '{statuses[0]}'")
+        if statuses[0] == "QUEUED":
+            conditions.add("j.priority >= 0")  # without this jobs_queue is not used
     else:
         conditions.add(f"j.status IN ({', '.join(repr(str(status)) for status in statuses)})")
     if all(status in _OUTCOMES for status in statuses):

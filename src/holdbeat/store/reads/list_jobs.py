@@ -205,7 +205,7 @@ def _pinned(tx: Transaction, conditions: Conditions) -> str:
         if conditions.parts[0] == "j.status = 'QUEUED'":
             row = tx.one(
                 "SELECT count(*) FROM "
-                "(SELECT 1 FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED' LIMIT :few) AS f",
+                "(SELECT 1 FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED' AND priority >= 0 LIMIT :few) AS f",
                 few=_FEW + 1,
             )
             if row is not None and row[0] <= _FEW:

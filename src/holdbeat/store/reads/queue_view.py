@@ -69,7 +69,7 @@ def _place(tx: Transaction, key: list[Any]) -> _Place:
     return _Place(priority, position, check_instant(created_at, "cursor"), job_id)
 
 
-_FROM = f"SELECT {JOB} FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED'"
+_FROM = f"SELECT {JOB} FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED' AND priority >= 0"
 
 
 def _rest_of_priority(tx: Transaction, resource: str | None, place: _Place, count: int) -> list[Row]:

@@ -60,12 +60,12 @@ def _job_counts(tx: Transaction) -> tuple[dict[str, int], int]:
         "SELECT status, count(*) FROM jobs WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED') GROUP BY status"
     ):
         counts[status] = int(amount)
-    for status, index in (
-        (JobStatus.QUEUED, "jobs_queue"),
-        (JobStatus.RUNNING, "jobs_running"),
-        (JobStatus.CONTINUED, "jobs_continued"),
+    for status, index, more in (
+        (JobStatus.QUEUED, "jobs_queue", "AND priority >= 0"),
+        (JobStatus.RUNNING, "jobs_running", ""),
+        (JobStatus.CONTINUED, "jobs_continued", ""),
     ):
-        counts[status] = _count(tx, f"jobs INDEXED BY {index} WHERE status = '{status}'")
+        counts[status] = _count(tx, f"jobs INDEXED BY {index} WHERE status = '{status}' {more}")
     total = _count(tx, "jobs")
     counts[JobStatus.COMPLETED] = total - sum(counts.values())
     return {**counts, "total": total}, total

@@ -72,7 +72,9 @@ CREATE INDEX jobs_turns ON jobs (resource, type, effective_priority DESC, partit
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
 -- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
 CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold = 0 AND effective_priority < 100;
-CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED';
+-- Only for statements that say `priority >= 0`, which is always true. After an ANALYZE of an empty queue PostgreSQL takes
+-- all these indexes for empty and would read the whole queue from this one, where a claim needs the order of jobs_ready.
+CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED' AND priority >= 0;
 CREATE INDEX jobs_running ON jobs (priority, position) WHERE status = 'RUNNING';
 CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED');
 CREATE INDEX jobs_undecided ON jobs (id) WHERE status = 'FAILED' AND retried_by IS NULL AND NOT permanently_failed;
