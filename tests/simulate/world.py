@@ -19,7 +19,7 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.worker import Worker, WorkerKind
-from holdbeat.engine import dispatcher, report_flush, schedule_trigger, supervisor
+from holdbeat.engine import dispatcher, report_flush, schedule_trigger, supervisor, zombie_recovery
 from holdbeat.engine.heartbeat import Heartbeat
 from holdbeat.engine.schedule_trigger import ScheduleTrigger
 from holdbeat.engine.supervisor import Supervisor
@@ -56,6 +56,10 @@ SETTLE_S = 300.0
 PATIENCE_S = 12 * 3600.0
 THAW_S = 0.001
 """After a freeze a handler hears at the same instant of the loop that its lease is gone; stamps differ a little."""
+
+
+async def _nothing_to_kill(*_: Any, **__: Any) -> int:
+    return 0
 
 
 class SimulatedHeartbeat(Heartbeat):
@@ -247,6 +251,8 @@ class World:
             mock.patch.object(dispatcher, "POLL_S", POLL_S),
             mock.patch.object(schedule_trigger, "POLL_S", POLL_S),
             mock.patch.object(report_flush, "POLL_S", POLL_S),
+            # Runs leave no processes on this machine; to look for them takes a thread, and real time.
+            mock.patch.object(zombie_recovery, "in_own_thread", _nothing_to_kill),
             judged_claims(Limits(SETTINGS.declared_limits), self.unlike_model.append),
             mock.patch.object(secrets, "token_hex", lambda size=32: source.randbytes(size).hex()),
             mock.patch.object(secrets, "token_bytes", lambda size=32: source.randbytes(size)),
