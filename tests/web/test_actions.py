@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 
 from tests.api.serving import Served, eventually, open_gate, unique
 from tests.web.conftest import Complaints
@@ -71,6 +71,23 @@ def test_rows_of_the_queue_move_by_keys(served: Served, page: Page) -> None:
     expect(page.locator(f"#q-{ids[1]}")).to_be_focused()
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/ui/jobs/{ids[1]}")
+
+
+@pytest.mark.rule("DEC-005")
+def test_a_page_that_was_asked_for_before_a_move_does_not_undo_it(served: Served, page: Page) -> None:
+    ids = _queued(served, 3, priority=18)
+    page.goto(f"{served.url}/ui/queue")
+    old: list[tuple[Route, APIResponse]] = []
+    with page.expect_request("**/ui/queue"):
+        page.route("**/ui/queue", lambda route: old.append((route, route.fetch())), times=1)
+    page.locator(f"#q-{ids[0]}").focus()
+    page.keyboard.press("Alt+ArrowDown")
+    expect(page.locator(".toast")).to_contain_text("Moved")
+    ((route, response),) = old
+    route.fulfill(response=response)
+    page.wait_for_timeout(100)
+    shown = page.locator("tr[data-priority='18'][data-job]")
+    assert [shown.nth(place).get_attribute("id") for place in range(2)] == [f"q-{ids[1]}", f"q-{ids[0]}"]
 
 
 @pytest.mark.rule("DEC-005")

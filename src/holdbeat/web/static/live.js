@@ -10,8 +10,9 @@ let isFetching = false;
 let isWanted = false;
 let lastCost = 0;
 let holds = 0;
+let holdsBegun = 0;
 
-export function hold() { holds += 1; }
+export function hold() { holds += 1; holdsBegun += 1; }
 export function release() { holds -= 1; if (isWanted) refreshSoon(); }
 
 function show(state, words) {
@@ -39,12 +40,14 @@ export async function refresh() {
   isWanted = false;
   isFetching = true;
   const began = performance.now();
+  const holdsBefore = holdsBegun;
   try {
     const response = await fetch(location.href, { headers: { accept: "text/html" } });
     if (response.redirected && new URL(response.url).pathname === "/login") { location.assign(response.url); return; }
     if (!response.ok && response.status >= 500) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    if (holds > 0) { isWanted = true; return; }
+    // What was asked for before the reader moved something would undo it, also if that has ended meanwhile.
+    if (holds > 0 || holdsBegun !== holdsBefore) { isWanted = true; return; }
     for (const region of document.querySelectorAll("[data-live]")) {
       const fresh = page.getElementById(region.id);
       if (fresh) morph(region, fresh);
