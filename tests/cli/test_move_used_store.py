@@ -6,7 +6,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from holdbeat.domain.errors import StoreDown
 from holdbeat.store.access.api_keys import list_api_keys, touch_api_keys
 from holdbeat.store.maintenance.move_artifacts import Artifacts
 from holdbeat.store.maintenance.move_store import move_store
+from tests.api.serving import eventually
 from tests.cli.command import Command
 from tests.conformance.acts import enqueue_one, open_at
 from tests.conformance.lived_rows import OF_EACH_ENGINE, PAUSED, assert_same, rows_of_database, rows_of_file
@@ -122,11 +122,8 @@ def finish_the_rest(there: Command) -> None:
     assert number(there.store, LEFT) > 15
     worker = there.start("worker", "lived:app", "--log-level", "error", stdin=subprocess.DEVNULL, env=SHORT_LEASES)
     try:
-        until = time.monotonic() + 120
-        while number(there.store, LEFT):
-            assert worker.poll() is None, worker.communicate()
-            assert time.monotonic() < until, f"{number(there.store, LEFT)} jobs are left"
-            time.sleep(0.2)
+        eventually(lambda: number(there.store, LEFT) == 0 or worker.poll() is not None, 120)
+        assert worker.poll() is None, worker.communicate()
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=60)
