@@ -249,6 +249,13 @@ def test_a_server_asks_for_a_key_once_there_is_one(tmp_path: Path) -> None:
         assert "not known" in unknown and "--key" in unknown and "hb_x" not in unknown
         holdbeat("jobs", "--server", server.url, "--key", key["key"])
         assert "scope" in holdbeat("submit", "story", "--server", server.url, "--key", key["key"], code=1).err
+        assert "admin" in holdbeat("keys", "list", "--server", server.url, "--key", key["key"], code=1).err
+        admin = holdbeat("keys", "create", "--scope", "admin").out.strip()
+        at = ("--server", server.url, "--key", admin)
+        created = holdbeat("keys", "create", "--name", "deploy", "--expires", "1h", "--json", *at).json
+        assert holdbeat("keys", "list", "--json", *at).json == holdbeat("keys", "list", "--json").json
+        assert holdbeat("keys", "revoke", created["id"], "--json", *at).json["revoked_at"]
+        holdbeat("jobs", "--server", server.url, "--key", created["key"], code=1)
     finally:
         server.stop()
 
