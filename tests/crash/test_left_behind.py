@@ -116,7 +116,7 @@ def test_a_watcher_that_dies_is_replaced_and_told_of_all_runs(tmp_path: Path) ->
         eventually(lambda: not is_alive(watcher))
     finally:
         worker.kill()
-        worker.wait()
+        worker.communicate()
         for sleeper in sleepers:
             sleeper.kill()
             sleeper.wait()
