@@ -57,7 +57,7 @@ def serving(folder: Path) -> Iterator[httpx2.Client]:
 
 
 @pytest.mark.rule("LEASE-02", "API-05")
-def test_the_api_answers_and_the_lease_lives_while_a_handler_blocks_the_loop(tmp_path: Path) -> None:
+def test_the_api_answers_and_the_lease_is_renewed_while_a_handler_blocks_the_loop(tmp_path: Path) -> None:
     with serving(tmp_path) as client:
         gate = tmp_path / "gate"
         os.mkfifo(gate)

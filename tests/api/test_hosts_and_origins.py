@@ -1,4 +1,4 @@
-"""Names, sites and slow clients: what the doors see of a request besides its key."""
+"""Host names, origins and slow clients: what a server checks of a request besides its key."""
 
 from __future__ import annotations
 

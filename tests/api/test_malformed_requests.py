@@ -1,4 +1,4 @@
-"""What never reaches the doors is answered as they would."""
+"""Malformed requests, which the HTTP parser refuses, are answered in the form of every other refusal."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def submit_as_admin(server: Served, type_: str = "echo", **params: Any) -> dict[
 
 
 @pytest.mark.rule("SEC-02")
-def test_a_revoked_key_hears_nothing_more_on_the_stream_that_it_opened(locked: Served) -> None:
+def test_a_revoked_key_gets_no_more_events_on_the_stream_that_it_opened(locked: Served) -> None:
     key = locked.add_key(Scope.READ, unique("listener"))
     with locked.new_client(key) as own, own.stream("GET", "/api/events") as stream:
         lines = begin(stream)

@@ -101,7 +101,7 @@ def test_who_is_cut_off_before_the_first_event_misses_nothing(served: Served) ->
 
 
 @pytest.mark.rule("API-04")
-def test_the_client_hears_what_happened_while_it_was_cut_off_before_the_first_event(served: Served) -> None:
+def test_the_client_gets_the_events_it_missed_when_it_was_disconnected_before_the_first_one(served: Served) -> None:
     """The line to the server is cut by a relay right after the stream's beginning, and a job ends meanwhile."""
     jobs: list[dict[str, Any]] = []
 

@@ -61,7 +61,7 @@ def postgres(postgres_url: str) -> Iterator[str]:
 
 
 @pytest.mark.rule("MOV-01", "DEC-008")
-def test_a_store_that_has_lived_moves_whole_and_its_work_goes_on(sqlite: Command, postgres: str) -> None:
+def test_a_used_store_moves_whole_and_its_work_goes_on(sqlite: Command, postgres: str) -> None:
     assert number(postgres, "SELECT count(*) FROM pg_roles WHERE rolname = current_user AND rolsuper") == 0
     before = rows_of_file(path_of(sqlite))
     answer = sqlite("move-store", postgres)
@@ -192,7 +192,7 @@ def test_a_change_that_leaves_no_event_between_two_parts_of_a_move_is_moved_too(
 
 
 @pytest.mark.rule("MOV-01", "OPS-02")
-def test_a_backup_of_a_store_that_has_lived_is_restored_whole(sqlite: Command) -> None:
+def test_a_backup_of_a_used_store_is_restored_whole(sqlite: Command) -> None:
     before = rows_of_file(path_of(sqlite))
     sqlite("backup", "copy.db")
     restored = sqlite.folder / "restored.db"

@@ -109,7 +109,7 @@ def test_a_refusal_is_the_server_s_own_sentence_and_code(server: Server) -> None
     assert (again.status, again.code, again.detail) == (error.status, error.code, error.detail)
 
 
-def test_waiting_ends_when_patience_does_and_the_job_goes_on(server: Server) -> None:
+def test_waiting_ends_at_its_timeout_and_the_job_goes_on(server: Server) -> None:
     with Client(server.url) as client:
         job = client.submit("slow")
         with pytest.raises(TimeoutError):

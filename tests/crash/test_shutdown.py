@@ -50,7 +50,7 @@ def test_a_long_job_is_interrupted_and_tried_again_at_once_without_being_counted
 
 
 @pytest.mark.rule("CON-003")
-def test_a_second_signal_ends_the_patience_even_of_handlers_that_ignore_it(ground: Field) -> None:
+def test_a_second_signal_ends_the_grace_even_of_handlers_that_ignore_it(ground: Field) -> None:
     process = ground.start(shutdown_grace_s=600)
     options = ground.app.with_options(cancel_grace=0.3, retries=0)
     unsubscribe = options.enqueue_sync("unsubscribe", diary=ground.diary)

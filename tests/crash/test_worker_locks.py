@@ -85,7 +85,9 @@ os._exit(9)
 
 
 @pytest.mark.rule("LEASE-05")
-def test_a_sign_of_life_outlasts_those_who_read_it_and_ends_with_its_process_whoever_was_forked(tmp_path: Path) -> None:
+def test_a_worker_lock_stays_when_its_file_is_read_and_ends_with_its_process_whatever_was_forked(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "holdbeat.db"
     for_child, ours = os.pipe()
     living = subprocess.Popen(

@@ -44,7 +44,7 @@ def test_a_key_is_made_of_enough_randomness_or_refused() -> None:
 
 
 @pytest.mark.rule("SEC-02")
-def test_neither_the_hash_nor_the_printed_record_tells_the_key() -> None:
+def test_neither_the_hash_nor_the_printed_record_holds_the_key() -> None:
     key = new_key(bytes(range(KEY_BYTES)))
     assert key[SHOWN:] not in hash_of(key)
     assert hash_of(key) != hash_of(key[:-1])

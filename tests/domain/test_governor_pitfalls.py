@@ -84,7 +84,7 @@ def test_a_cron_slot_that_was_begun_early_does_not_run_again() -> None:
 
 
 @pytest.mark.rule("GOV-04")
-def test_a_run_now_hint_runs_once_and_not_for_its_whole_life() -> None:
+def test_a_run_now_hint_runs_once_and_not_until_it_expires() -> None:
     eager = with_hint(probe(interval_s=60), NOW, next_run_at=NOW).schedule
     assert starts_within(eager, 130) == [0, 60, 120]
 

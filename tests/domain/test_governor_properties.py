@@ -141,7 +141,7 @@ def test_the_winner_is_the_one_that_the_hints_leave(inputs: PlanInputs) -> None:
 
 @pytest.mark.rule("GOV-02")
 @given(inputs_of_any_plan())
-def test_a_dead_hint_is_no_candidate_and_a_dying_one_asks_for_another_look(inputs: PlanInputs) -> None:
+def test_an_expired_hint_is_no_candidate_and_the_plan_is_made_again_when_one_expires(inputs: PlanInputs) -> None:
     schedule = inputs.schedule
     planned = plan(inputs, NOW)
     names = {candidate["name"] for candidate in planned.decision["candidates"]}

@@ -1,4 +1,4 @@
-"""Positions: a place between two neighbours, or the news that none is left."""
+"""Positions: a number between two others, or the answer that none is left."""
 
 from __future__ import annotations
 

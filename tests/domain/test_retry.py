@@ -67,7 +67,7 @@ def test_no_delay_is_longer_than_the_cap_whatever_the_jitter(policy: RetryPolicy
 
 
 @pytest.mark.rule("RET-01")
-def test_a_herd_at_the_cap_is_spread_below_it() -> None:
+def test_jitter_spreads_delays_at_the_maximum_below_it() -> None:
     policy = RetryPolicy(base_delay_s=10, max_delay_s=60, jitter=0.5)
     assert [delay_s(policy, 0, spread=spread) for spread in (0, 0.5)] == [10, 12.5]
     assert [delay_s(policy, 9, spread=spread) for spread in (0, 0.5)] == [40, 50]

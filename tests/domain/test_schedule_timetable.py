@@ -99,7 +99,7 @@ def test_jitter_is_the_same_every_time_and_never_early_nor_beyond_its_bound(
 
 
 @pytest.mark.rule("TIME-05")
-def test_jitter_spreads_a_herd_over_its_whole_width() -> None:
+def test_jitter_spreads_many_schedules_evenly_over_its_width() -> None:
     seconds = [(jittered(f"schedule-{n}", NOW, 60) - NOW).total_seconds() for n in range(6000)]
     buckets = [sum(low <= at < low + 10 for at in seconds) for low in range(0, 60, 10)]
     assert min(buckets) > 800 and max(buckets) < 1200

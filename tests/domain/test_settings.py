@@ -97,7 +97,7 @@ def test_a_command_that_a_shell_job_runs_may_call_holdbeat() -> None:
     assert load(run_id="r", job_id="j", fence="7", attempt="1") == Settings()
 
 
-def test_lists_maps_and_truths_are_read_from_text_and_from_toml(tmp_path: Path) -> None:
+def test_lists_maps_and_booleans_are_read_from_text_and_from_toml(tmp_path: Path) -> None:
     from_text = load(
         outbound_allow="10.0.0.1, example.org", direct_routes="/a=story,/b=other", allow_shell="yes", legacy_api="0"
     )

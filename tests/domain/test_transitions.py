@@ -36,7 +36,7 @@ def test_every_event_in_every_state_is_a_known_step_or_a_refusal(status: JobStat
 
 
 @pytest.mark.rule("DEC-006")
-def test_nothing_ever_goes_back_to_queued_and_no_end_has_a_way_out() -> None:
+def test_no_transition_leads_back_to_queued_or_out_of_a_terminal_state() -> None:
     assert JobStatus.QUEUED not in TRANSITIONS.values()
     assert not {status for status, _ in TRANSITIONS} & set(TERMINAL)
 

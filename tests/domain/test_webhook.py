@@ -279,7 +279,7 @@ def test_a_probe_that_fails_closes_the_host_again_and_a_lost_one_does_not_block_
 
 
 @pytest.mark.rule("WEB-03")
-def test_a_success_in_between_forgets_the_failures() -> None:
+def test_a_success_in_between_resets_the_failures() -> None:
     breaker = CircuitBreaker()
     failing(breaker, 4)
     breaker.record("a:443", failed=False, now=NOW)

@@ -159,7 +159,7 @@ async def test_a_direct_request_returns_its_result_and_leaves_no_job(store_url: 
 
 
 @pytest.mark.rule("QUE-03")
-async def test_a_job_lives_and_dies_with_the_callers_own_transaction(store_url: str) -> None:
+async def test_a_job_is_committed_and_rolled_back_with_the_callers_own_transaction(store_url: str) -> None:
     app = make_app(store_url)
     app.store.read_sync(lambda tx: None)
 

@@ -35,7 +35,7 @@ def cancel_from_elsewhere(url: str, job_id: str) -> float:
 
 
 @pytest.mark.rule("CAN-01", "CAN-02", "CAN-04")
-async def test_an_async_handler_hears_of_a_cancel_at_its_await_within_a_second(store_url: str) -> None:
+async def test_an_async_handler_is_cancelled_at_its_await_within_a_second(store_url: str) -> None:
     app = App(store_url, **SETTINGS)
     waiting = asyncio.Event()
     heard: list[float] = []

@@ -96,7 +96,9 @@ async def test_who_waits_too_long_is_told_and_leaves_the_line(store_url: str, tm
 
 @pytest.mark.rule("DIR-03")
 @pytest.mark.parametrize("moment", ["while it is written", "in line", "while it is served"])
-async def test_a_client_that_goes_away_takes_its_request_with_it(store_url: str, tmp_path: Path, moment: str) -> None:
+async def test_the_request_of_a_client_that_disconnects_is_released(
+    store_url: str, tmp_path: Path, moment: str
+) -> None:
     gate = asyncio.Event()
     order: list[str] = []
     app = noting(order, gate)

@@ -94,7 +94,7 @@ async def test_the_partition_comes_from_the_param_and_the_worker_looks_again_whe
 
 
 @pytest.mark.rule("LIM-01", "LIM-02", "CAP-02")
-async def test_two_workers_with_different_settings_show_one_truth_and_obey_it(store_url: str) -> None:
+async def test_two_workers_with_different_settings_show_and_obey_the_same_limit(store_url: str) -> None:
     first = make_app(store_url, concurrency="resources:gpu=3")
     second = make_app(store_url, concurrency="resources:gpu=1")
     async with first.running(), second.running():

@@ -55,7 +55,7 @@ async def fully(recovery: ZombieRecovery, clock: ManualClock) -> int:
 
 
 @pytest.mark.rule("REC-01", "REC-03", "REC-04")
-async def test_silent_work_ends_lost_with_its_retry_and_the_queue_keeps_its_order(
+async def test_a_run_without_heartbeats_ends_lost_with_its_retry_and_the_queue_keeps_its_order(
     store: PersistenceAdapter, clock: ManualClock
 ) -> None:
     ids = claimed(store, 3)

@@ -362,7 +362,7 @@ def test_several_triggers_at_once_fire_each_due_time_once(
 
 
 @pytest.mark.rule("TIME-04", "GOV-08")
-def test_a_running_trigger_fires_at_the_instant_and_hears_of_changes_at_once(open_store: OpenStore) -> None:
+def test_a_running_trigger_fires_at_the_instant_and_is_woken_by_changes(open_store: OpenStore) -> None:
     store = open_store(clock=SystemClock())
     far = make_adaptive(store, "far", interval_s=3600)
 

@@ -149,7 +149,7 @@ def test_the_grace_can_be_shortened_and_never_lengthened() -> None:
     assert (stop.reason, stop.grace_s) == (StopReason.CANCELLED, 0)
 
 
-def test_subscribers_hear_of_every_change_and_of_what_happened_before() -> None:
+def test_subscribers_are_called_for_every_change_and_for_one_before_they_came() -> None:
     stop, heard = StopSignal(), []
     unsubscribe = stop.subscribe(lambda: heard.append("early"))
     stop.set("cancelled", grace_s=10)

@@ -47,7 +47,7 @@ RAISED: list[tuple[Callable[..., Any], str]] = [
 @pytest.mark.rule("EXE-02")
 @pytest.mark.parametrize("wrap", [as_coroutine, lambda function: function], ids=["task", "thread"])
 @pytest.mark.parametrize(("function", "text"), RAISED)
-async def test_whatever_it_raises_or_returns_fails_the_run_and_the_worker_lives_on(
+async def test_whatever_it_raises_or_returns_fails_the_run_and_the_worker_goes_on(
     function: Callable[..., Any], text: str, wrap: Callable[[Any], Any]
 ) -> None:
     outcome = await on_stage(wrap(function)).run()

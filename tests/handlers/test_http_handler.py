@@ -246,6 +246,6 @@ def test_defaults_are_filled_in_and_headers_stay_out_of_sight() -> None:
     assert HttpParams("http://example.com/").headers == {}
 
 
-def test_a_failure_survives_the_way_between_processes() -> None:
+def test_a_failure_can_be_sent_between_processes() -> None:
     copy = pickle.loads(pickle.dumps(HttpFailure("HTTP 500", "error", {"status_code": 500})))
     assert (copy.message, copy.kind, copy.result) == ("HTTP 500", "error", {"status_code": 500})

@@ -193,7 +193,7 @@ async def test_a_redirect_is_an_answer_and_nobody_goes_there(status: str) -> Non
 
 
 @pytest.mark.asyncio
-async def test_cookies_do_not_travel_from_one_call_to_the_next() -> None:
+async def test_cookies_are_not_sent_from_one_call_to_the_next() -> None:
     async with serving(http(b"", None, "200 OK", "Set-Cookie: session=secret")) as server:
         outbound = Outbound(LOCAL)
         for _ in range(2):

@@ -149,7 +149,7 @@ async def test_nothing_is_called_after_the_end() -> None:
     assert server.requests == []
 
 
-def test_a_failure_survives_the_way_between_processes() -> None:
+def test_a_failure_can_be_sent_between_processes() -> None:
     copy = pickle.loads(pickle.dumps(OutboundFailure("why", "tls")))
     assert (copy.reason, copy.kind) == ("why", "tls")
 

@@ -299,7 +299,7 @@ async def test_the_next_job_is_clean_and_the_worker_keeps_its_descriptors() -> N
 
 
 @pytest.mark.rule("EXE-02")
-async def test_a_worker_out_of_descriptors_fails_the_run_and_lives_on() -> None:
+async def test_a_worker_out_of_descriptors_fails_the_run_and_goes_on() -> None:
     stage = on_stage(bad.raises_skip, "process")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 2, hard))

@@ -37,7 +37,7 @@ def sample(text: str, name: str, **labels: str) -> float:
     )
 
 
-def test_a_worker_with_a_metrics_port_tells_what_it_did(store_url: str, tmp_path: Path) -> None:
+def test_a_worker_with_a_metrics_port_serves_its_metrics(store_url: str, tmp_path: Path) -> None:
     holdbeat = Command(tmp_path, store_url)
     announce(store_url)
     for _ in range(2):

@@ -67,7 +67,7 @@ def test_a_planted_bug_is_found(name: str, likely: int) -> None:
 
 
 @pytest.mark.rule("TOR-03")
-def test_a_failing_seed_is_told_in_few_words() -> None:
+def test_a_failing_seed_is_reduced_to_a_few_lines() -> None:
     with BUGS["count attempts wrongly"]():
         seed = next(seed for seed in range(1, 20) if run_seed(seed, 1.0).violations)
         text = shortest(seed, 1.0)

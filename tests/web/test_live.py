@@ -75,7 +75,7 @@ def test_a_page_that_lost_the_server_says_so_and_comes_back(
     complaints.clear()
 
 
-def test_artifacts_can_be_taken_away(served: Served, page: Page) -> None:
+def test_artifacts_can_be_downloaded(served: Served, page: Page) -> None:
     job = served.run_job("draw")
     page.goto(f"{served.url}/ui/jobs/{job['id']}")
     with page.expect_download() as taken:

@@ -68,7 +68,7 @@ def test_no_page_scrolls_sideways_on_a_phone(served: Served, browser: Browser, c
 
 
 @pytest.mark.rule("SEC-03")
-def test_names_that_mean_harm_are_shown_as_they_are_and_do_nothing(served: Served, page: Page) -> None:
+def test_names_with_markup_and_scripts_are_shown_as_text(served: Served, page: Page) -> None:
     paths = paths_of_everything(served, " ".join(NAUGHTY[:4])[:150])
     for naughty in NAUGHTY:
         job = served.run_job("fail", {"message": naughty}, labels={"about": naughty})

@@ -208,7 +208,7 @@ def test_a_reader_who_starts_now_gets_only_what_comes(store: PersistenceAdapter)
 
 
 @pytest.mark.rule("OPS-04")
-def test_events_of_a_job_tell_its_story_in_order(store: PersistenceAdapter, clock: ManualClock) -> None:
+def test_events_of_a_job_are_read_in_order(store: PersistenceAdapter, clock: ManualClock) -> None:
     job = enqueue_one(store)
     enqueue_one(store)
     clock.advance(1)

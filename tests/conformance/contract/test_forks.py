@@ -65,7 +65,7 @@ def ids(app: App) -> set[str]:
 
 
 @pytest.mark.rule("DEC-008", "OPS-06")
-def test_what_a_forked_child_stores_outlives_its_parents_goodbye(app: App) -> None:
+def test_what_a_forked_child_stores_is_kept_after_its_parent_closed_the_store(app: App) -> None:
     app.enqueue_sync("noop")
 
     def store_three() -> str:

@@ -75,7 +75,7 @@ def test_cancelled_work_that_still_runs_keeps_its_slot(open_store: OpenStore) ->
 
 
 @pytest.mark.rule("CON-002")
-def test_a_lowered_limit_takes_nothing_away_and_gives_nothing_out(open_store: OpenStore) -> None:
+def test_a_lowered_limit_ends_no_run_and_starts_none_until_enough_have_ended(open_store: OpenStore) -> None:
     enqueue_all(open_store(), [NewJob("a", resource="gpu") for _ in range(5)])
     running = claim_some(open_store("resources:gpu=3"), 3)
     lower = open_store("resources:gpu=2")
@@ -87,7 +87,7 @@ def test_a_lowered_limit_takes_nothing_away_and_gives_nothing_out(open_store: Op
 
 
 @pytest.mark.rule("INV-003")
-def test_http_calls_use_a_lane_of_their_own(store: PersistenceAdapter) -> None:
+def test_http_calls_use_slots_of_their_own(store: PersistenceAdapter) -> None:
     jobs = enqueue_all(store, [NewJob("a"), NewJob("http", resource="http"), NewJob("http", resource="http")])
     (busy,) = claim_some(store, 1)
     assert ids_of([busy]) == [jobs[0].id]

@@ -368,7 +368,7 @@ def test_a_worker_that_serves_other_resources_or_stops_is_none_for_the_job(store
 
 
 @pytest.mark.rule("INV-003", "INV-004")
-def test_a_job_whose_workers_have_their_hands_full_says_so(store: PersistenceAdapter) -> None:
+def test_a_job_whose_workers_have_no_free_slot_says_so(store: PersistenceAdapter) -> None:
     hire(store, slots=1)
     enqueue_one(store)
     claim_one(store, worker="live")

@@ -160,7 +160,7 @@ def test_what_is_enqueued_after_a_move_to_the_bottom_stands_behind_it(store: Per
 
 
 @pytest.mark.rule("DEC-005")
-def test_equal_neighbours_are_told_apart_by_a_move_between_them(store: PersistenceAdapter) -> None:
+def test_a_move_between_jobs_of_equal_position_gives_them_an_order(store: PersistenceAdapter) -> None:
     a, b, c, d = line_up(store, 4)
     change(store, "UPDATE jobs SET position = 500 WHERE id IN :ids", ids=[a, b, c])
     store.write_sync(move_job, d, before=b)

@@ -274,7 +274,7 @@ def test_old_chains_that_must_stay_are_looked_at_once_in_a_pass(store: Persisten
 
 
 @pytest.mark.rule("QUE-07")
-def test_the_walk_goes_on_where_another_process_left_it(store: PersistenceAdapter, clock: ManualClock) -> None:
+def test_retention_goes_on_where_another_process_stopped(store: PersistenceAdapter, clock: ManualClock) -> None:
     enqueue_all(store, [NewJob("noop") for _ in range(10)])
     for taken in claim_all(store):
         complete(store, taken)

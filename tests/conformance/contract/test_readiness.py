@@ -38,7 +38,7 @@ def test_a_server_that_can_work_is_ready(store: PersistenceAdapter) -> None:
     assert found == dict.fromkeys(("ready", "server", "store", "trigger", "dispatcher"), True)
 
 
-def test_a_closed_store_is_not_ready_and_gives_nothing_away(open_store: OpenStore) -> None:
+def test_a_closed_store_is_not_ready_and_says_nothing_about_itself(open_store: OpenStore) -> None:
     store = open_store()
     store.close()
     answer = asyncio.run(Readiness(store).probe())

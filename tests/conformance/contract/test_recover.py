@@ -78,7 +78,9 @@ def test_a_dead_workers_run_ends_crashed_and_is_retried(store: PersistenceAdapte
 
 
 @pytest.mark.rule("REC-01", "LEASE-01")
-def test_a_silent_workers_run_is_lost_only_beyond_grace(store: PersistenceAdapter, clock: ManualClock) -> None:
+def test_the_run_of_a_worker_without_heartbeats_is_lost_only_after_the_grace(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
     job = enqueue_one(store)
     claim_one(store, terms=TERMS)
     clock.advance(TERMS.lease_s + TERMS.grace_s)

@@ -302,7 +302,7 @@ def test_an_endpoint_that_cannot_be_called_is_refused(store: PersistenceAdapter,
     assert count(store, "schedules") == 0
 
 
-def test_endpoints_and_schedules_are_found_each_by_its_own_door(store: PersistenceAdapter) -> None:
+def test_a_schedule_is_not_found_as_an_endpoint(store: PersistenceAdapter) -> None:
     make(store)
     endpoint = make_endpoint(store)
     assert store.read_sync(get_endpoint, "e") == endpoint

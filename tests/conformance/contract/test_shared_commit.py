@@ -88,7 +88,7 @@ def test_a_request_that_cannot_be_stored_fails_alone(store: PersistenceAdapter) 
 
 
 @pytest.mark.rule("DEC-008")
-def test_a_verb_that_raises_leaves_nothing_while_its_neighbours_are_stored(store: PersistenceAdapter) -> None:
+def test_a_verb_that_raises_stores_nothing_while_others_of_its_batch_are_stored(store: PersistenceAdapter) -> None:
     job = enqueue_one(store)
 
     def write_and_raise(tx: Transaction) -> None:

@@ -92,7 +92,7 @@ def test_a_moved_job_without_room_in_its_partition_holds_up_nobody(open_store: O
     assert job_of_claim(second).partition == "y"
 
 
-def test_who_was_away_has_saved_up_nothing(open_store: OpenStore) -> None:
+def test_a_partition_without_jobs_saves_up_no_turns(open_store: OpenStore) -> None:
     store = fair_store(open_store, 1, {"x": 2})
     enqueue_all(store, jobs_of({"y": 30}))
     served(store, 10)

@@ -13,7 +13,7 @@ from tests.conformance.lived_store import make_lived_store
 
 
 @pytest.mark.rule("DEC-008")
-def test_a_store_that_has_lived_is_the_same_after_a_restart(store_url: str, engine: str, tmp_path: Path) -> None:
+def test_a_used_store_is_the_same_after_a_restart(store_url: str, engine: str, tmp_path: Path) -> None:
     make_lived_store(store_url, tmp_path / "artifacts")
 
     def rows() -> Rows:

@@ -256,7 +256,7 @@ def test_no_receiver_fills_the_batch(store: PersistenceAdapter, clock: ManualClo
 
 
 @pytest.mark.rule("WEB-03")
-def test_the_host_of_a_url_is_told_without_fail() -> None:
+def test_the_host_of_a_url_that_cannot_be_read_is_empty() -> None:
     assert host_of("https://A.Example/x?y") == "a.example:443"
     assert host_of("http://a.example:8080/") == "a.example:8080"
     assert host_of("http://u:p@[::1]/") == "::1:80"
@@ -343,7 +343,7 @@ def test_410_of_a_plain_url_fails_that_delivery_alone(store: PersistenceAdapter,
 
 
 @pytest.mark.rule("DEC-009")
-def test_who_lost_his_lock_says_nothing_but_that_a_message_arrived(
+def test_a_sender_that_lost_its_lock_records_only_that_a_message_arrived(
     store: PersistenceAdapter, clock: ManualClock
 ) -> None:
     finish_jobs(store, URL)

@@ -117,7 +117,7 @@ def test_a_beat_touches_no_table_but_workers_and_leases(store: PersistenceAdapte
 
 
 @pytest.mark.rule("CAN-02")
-def test_a_worker_hears_of_cancelled_jobs_and_direct_requests(store: PersistenceAdapter) -> None:
+def test_a_worker_reads_the_cancelled_jobs_and_direct_requests_that_it_runs(store: PersistenceAdapter) -> None:
     introduce(store, "owner")
     asked = ask_directly(store)
     enqueue_all(store, [NewJob("noop"), NewJob("noop")])
@@ -135,7 +135,7 @@ def test_a_worker_hears_of_cancelled_jobs_and_direct_requests(store: Persistence
 
 
 @pytest.mark.rule("QUE-06", "DIR-06")
-def test_a_worker_is_live_until_its_beats_stay_away(store: PersistenceAdapter, clock: ManualClock) -> None:
+def test_a_worker_is_live_until_its_heartbeats_stop(store: PersistenceAdapter, clock: ManualClock) -> None:
     introduce(store, "one", types=("noop", "a"), slots=3, http_slots=2, resources=("gpu",), version="1.0")
     assert store.read_sync(has_live_worker_for, "a", "gpu")
     assert not store.read_sync(has_live_worker_for, "b", "gpu")
@@ -213,7 +213,7 @@ def test_a_worker_that_has_no_place_for_the_work_does_not_count_as_one_for_it(
 
 
 @pytest.mark.rule("LEASE-01", "REC-01")
-def test_what_a_silent_worker_held_is_recovered_soon_after_the_limit_of_its_run(
+def test_the_run_of_a_worker_without_heartbeats_is_recovered_soon_after_the_limit_of_the_run(
     store: PersistenceAdapter, clock: ManualClock
 ) -> None:
     limited = enqueue_one(store, timeout_s=60, cancel_grace_s=10)

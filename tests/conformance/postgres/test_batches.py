@@ -1,4 +1,4 @@
-"""Calls that keep company share the next transaction of their kind, and are never held up by one that is stuck."""
+"""Calls that wait at the same time share the next transaction of their kind; one that is stuck delays no other kind."""
 
 from __future__ import annotations
 

@@ -46,9 +46,7 @@ def copy(tmp_path: Path) -> str:
 
 @pytest.mark.rule("OPS-02")
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_a_store_that_comes_to_life_during_a_restore_is_not_overwritten(
-    tmp_path: Path, copy: str, is_closed: bool
-) -> None:
+def test_a_store_that_is_opened_during_a_restore_is_not_overwritten(tmp_path: Path, copy: str, is_closed: bool) -> None:
     target = tmp_path / "holdbeat.db"
     live: list[SqliteStore] = []
 

@@ -156,7 +156,7 @@ def test_a_signal_handler_that_interrupts_a_write_of_its_thread_is_refused_and_d
 
 
 @pytest.mark.rule("DEC-008")
-def test_a_waiting_caller_writes_with_its_own_hand_unless_somebody_writes(path: Path) -> None:
+def test_a_waiting_caller_writes_in_its_own_thread_unless_somebody_writes(path: Path) -> None:
     store = opened(path)
 
     def who(tx: Transaction) -> str:
