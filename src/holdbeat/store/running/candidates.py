@@ -8,9 +8,11 @@ from typing import NamedTuple
 from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits
 from holdbeat.store.limits.policies import PolicyView, work_of
+from holdbeat.store.limits.rates import rates_of
 from holdbeat.store.reads.rows import JOB, JOB_FIELDS
+from holdbeat.store.running.lane_walk import PARTITION, PLACE, WEIGHT, locked, next_part
 from holdbeat.store.running.lanes import Lane
-from holdbeat.store.running.partitions import PLACE, WINDOW, first_by_partition
+from holdbeat.store.running.partitions import WINDOW, first_by_partition
 from holdbeat.store.running.preference import Preference, prefer, tell_preferred
 from holdbeat.store.running.turns import fair_pool, first_by_turn, keep_turns
 from holdbeat.store.running.vacancy import FreeSlots, Vacancy
@@ -150,6 +152,8 @@ class Choice:
         chosen = self._taken(places)
         for lane_turns in turns:
             keep_turns(tx, lane_turns, chosen.keys())
+        if not chosen and self._view is not None:
+            chosen = self._permitted_behind(self._view, shares)
         if not chosen:
             return _NO_ONE
         tell_preferred(tx, self.vacancy, [preferred[job_id] for job_id in chosen if job_id in preferred])
@@ -159,6 +163,21 @@ class Choice:
             Candidate(rows[job_id], slot, fence if has_fences else None) for job_id, (slot, fence) in chosen.items()
         ]
         return Chosen(candidates, is_running=False)
+
+    def _permitted_behind(self, view: PolicyView, shares: list[_Share]) -> dict[str, tuple[int, int | None]]:
+        """Jobs behind the first ones of their lanes, none of which the policy permitted."""
+        for resource, type_, _, heaviest in shares:
+            rows = [row for row in next_part(self.tx, resource, type_, WINDOW) if row[WEIGHT] <= heaviest]
+            permitted = [row for row in rows if view.permits(work_of(row))]
+            rated = [pool.key for pool in self.limits.covering(resource, type_) if pool.limit.rate is not None]
+            if rated and permitted:
+                partitions = {row[PARTITION] for row in permitted}
+                self.capacity.learn_rates(rates_of(self.tx, rated, partitions))
+            able = [row for row in permitted if self.capacity.free_for_jobs(resource, type_, row[PARTITION]) != 0]
+            ids = [row[3] for row in able[:WINDOW]]
+            if chosen := self._taken([(*row, None) for row in locked(self.tx, ids)]):
+                return chosen
+        return {}
 
     @staticmethod
     def _permitted(view: PolicyView, place: Row) -> bool:

@@ -8,6 +8,7 @@ A job that somebody moved to the top goes first. Each start costs a seek in an i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -15,11 +16,21 @@ from itertools import islice
 from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits, Pool
 from holdbeat.store.limits.rates import rates_of
-from holdbeat.store.running.partitions import PARTITION, PLACE, PUT_FIRST, WEIGHT, WINDOW, first_of_lane
+from holdbeat.store.running.lane_walk import (
+    DEPTH,
+    PART,
+    PARTITION,
+    PLACE,
+    PUT_FIRST,
+    WEIGHT,
+    first_of_lane,
+    unnamed_behind,
+)
+from holdbeat.store.running.partitions import PARTITIONS_MAX, WINDOW
 from holdbeat.store.transaction import Row, Transaction
 
-VISITED_MAX = 256
-"""So many partitions are visited in one claim; if none of them has room, the next claim goes on behind them."""
+VISITED = (16, 256, PARTITIONS_MAX)
+"""So many partitions are visited, more if none of them has room; behind the last of these the next claim goes on."""
 
 READ_MAX = 4096
 """About so many jobs are read in one claim."""
@@ -49,11 +60,14 @@ _PARTITIONS = {
         " SELECT partition FROM turn LIMIT :count"
     ),
 }
-_JOBS = f"SELECT {PLACE} {_LEVEL} AND partition = {{partition}} ORDER BY position, created_at, id LIMIT :rounds"
+_JOBS = (
+    f"SELECT {PLACE} {_LEVEL} AND partition = {{partition}} AND weight <= :heaviest "
+    "ORDER BY position, created_at, id LIMIT :rounds"
+)
 _JOBS_OF_ONE = _JOBS.format(partition=":partition")
 _JOBS_OF_ALL = (
-    "SELECT c.* FROM rows(:partitions; partition text) AS given, "
-    f"LATERAL ({_JOBS.format(partition='given.partition')} FOR UPDATE SKIP LOCKED) AS c"
+    "SELECT c.* FROM rows(:partitions; partition text) AS able, "
+    f"LATERAL ({_JOBS.format(partition='able.partition')} FOR UPDATE SKIP LOCKED) AS c"
 )
 
 
@@ -101,18 +115,22 @@ def first_by_turn(
         if pool.limit.per_partition and pool.limit.rate is not None
     }
     window = first_of_lane(tx, resource, type_, WINDOW)
-    first = [row for row in window if row[PUT_FIRST] and capacity.free_for_jobs(resource, type_, row[PARTITION]) != 0]
-    unnamed = [row for row in window if not row[PARTITION] and not row[PUT_FIRST]]
+    if rated and any(row[PUT_FIRST] for row in window):
+        capacity.learn_rates(rates_of(tx, rated, {row[PARTITION] for row in window if row[PUT_FIRST]}))
+    first = _put_first(turns, capacity, window)
+    unnamed = _unnamed(tx, window, PART, places)
     below = 101
     while len(turns.rows) < places:
         highest = tx.one(_PRIORITY, below=below, **lane)
-        priority = max([-1 if highest is None else highest[0], *(row[0] for row in window if row[0] < below)])
+        levels = [row[0] for row in (*window, *unnamed) if row[0] < below]
+        priority = max([-1 if highest is None else highest[0], *levels])
         if priority < 0:
             break
         below = priority
         turns.rows += [row for row in first if row[0] == priority]
         has_unnamed = any(row[0] == priority for row in unnamed)
-        for most in (max(16, 2 * places), VISITED_MAX):
+        for most in VISITED:
+            most = max(most, 2 * places)
             partitions = _in_turn(tx, turns, {**lane, "priority": priority}, has_unnamed, most)
             if rated:
                 capacity.learn_rates(rates_of(tx, rated, partitions))
@@ -123,13 +141,37 @@ def first_by_turn(
         turns.visited = partitions[-1] if partitions and not able else turns.visited
         able = able[: places + 1]
         rounds = max(1, min(places, READ_MAX // max(1, len(able))))
-        queues = _jobs(tx, able, priority, lane, rounds)
+        queues = _jobs(tx, turns, able, {**lane, "priority": priority, "rounds": rounds})
         queues[""] = [row for row in unnamed if row[0] == priority]
         turns.rows += _merged(turns, able, queues, room)
-        if rounds < places and any(len(queues.get(each, ())) == rounds for each in able):
+        if rounds < places and any(len(queues.get(partition, ())) == rounds for partition in able):
             break  # there are more of this priority than were read: the next claim has them
+    if not turns.rows and capacity.free_for_jobs(resource, type_, "") != 0:
+        turns.rows += _unnamed(tx, window, DEPTH, places)
     del turns.rows[places:]
     return turns
+
+
+def _put_first(turns: Turns, capacity: Capacity, window: list[Row]) -> list[Row]:
+    """The jobs that somebody moved to the top and that have room, as many of each partition as have it."""
+    taken: Counter[str] = Counter()
+    rows = []
+    for row in window:
+        if row[PUT_FIRST] and row[WEIGHT] <= turns.heaviest:
+            partition = row[PARTITION]
+            free = capacity.free_for_jobs(row[4], row[5], partition)
+            if free is None or free > taken[partition]:
+                taken[partition] += 1
+                rows.append(row)
+    return rows
+
+
+def _unnamed(tx: Transaction, window: list[Row], depth: int, places: int) -> list[Row]:
+    """Jobs without a partition: those among the first of the lane, or some of those behind them."""
+    unnamed = [row for row in window if not row[PARTITION]]
+    if unnamed or len(window) < WINDOW:
+        return unnamed
+    return unnamed_behind(tx, window[-1], depth, places)
 
 
 def _merged(
@@ -137,19 +179,20 @@ def _merged(
 ) -> Iterator[Row]:
     """The jobs of partitions in the order of their turns: as many of each as it weighs, then of the next."""
     left = {}
-    for each in partitions:
-        free = room[each]
-        rows = [row for row in queues.get(each, ()) if not row[PUT_FIRST] and row[WEIGHT] <= turns.heaviest]
-        left[each] = iter(rows if free is None else rows[:free])
+    before = {row[3] for row in turns.rows}
+    for partition in partitions:
+        free = room[partition]
+        rows = [row for row in queues.get(partition, ()) if row[3] not in before and row[WEIGHT] <= turns.heaviest]
+        left[partition] = iter(rows if free is None else rows[:free])
     if turns.goes_on and turns.last in left:
         yield from islice(left[turns.last], turns.weight(turns.last) - turns.taken)
-        partitions = [*(each for each in partitions if each != turns.last), turns.last]
+        partitions = [*(partition for partition in partitions if partition != turns.last), turns.last]
     while left:
-        for each in partitions:
-            for _ in range(turns.weight(each)):
-                row = next(left[each], None) if each in left else None
+        for partition in partitions:
+            for _ in range(turns.weight(partition)):
+                row = next(left[partition], None) if partition in left else None
                 if row is None:
-                    left.pop(each, None)
+                    left.pop(partition, None)
                     break
                 yield row
 
@@ -164,14 +207,12 @@ def _in_turn(tx: Transaction, turns: Turns, level: dict[str, object], has_unname
     if last and len(partitions) < most:
         wrapped = tx.rows(sql, after="", count=most - len(partitions), **level)
         partitions += [row[0] for row in wrapped if row[0] <= last]
-    return [last, *(each for each in partitions if each != last)] if turns.goes_on else partitions
+    return [last, *(partition for partition in partitions if partition != last)] if turns.goes_on else partitions
 
 
-def _jobs(
-    tx: Transaction, partitions: list[str], priority: int, lane: dict[str, str], rounds: int
-) -> dict[str, list[Row]]:
-    """The first jobs of each of these partitions."""
-    level = {**lane, "priority": priority, "rounds": rounds}
+def _jobs(tx: Transaction, turns: Turns, partitions: list[str], level: dict[str, object]) -> dict[str, list[Row]]:
+    """The first jobs of each of these partitions that could have room ever."""
+    level["heaviest"] = turns.heaviest
     if tx.dialect == "sqlite":
         return {partition: tx.rows(_JOBS_OF_ONE, partition=partition, **level) for partition in partitions if partition}
     jobs: dict[str, list[Row]] = {}
