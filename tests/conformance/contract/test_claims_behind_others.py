@@ -106,7 +106,7 @@ def test_jobs_without_a_partition_have_their_turn_behind_a_long_queue(open_store
     enqueue_all(store, [job_of("flood") for _ in range(AHEAD)])
     unnamed = enqueue_all(store, [job_of() for _ in range(3)])
     started = []
-    for _ in range(12):
+    for _ in range(20):
         (run,) = claim_some(store, 1)
         started += ids_of([run])
         complete(store, run)

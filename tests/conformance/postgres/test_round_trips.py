@@ -6,9 +6,13 @@ import threading
 
 import pytest
 
+from holdbeat.domain.job import NewJob
+from holdbeat.domain.limit import Limit
 from holdbeat.domain.submission import Submission
 from holdbeat.store.jobs.submit import submit
+from holdbeat.store.limits.changes import declare_limits
 from holdbeat.store.postgres.transaction import PostgresTransaction
+from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.settle_and_claim import turn
@@ -66,4 +70,29 @@ def test_a_claim_that_fills_some_of_its_slots_asks_three_questions_before_it_wri
     delayed = store.read_sync(lambda tx: tx.one("SELECT not_before FROM jobs WHERE hold = 1"))
     assert delayed is not None
     assert done.next_ready_at == delayed[0]
+    store.close()
+
+
+@pytest.mark.rule("LIM-07", "INV-004")
+def test_a_claim_of_a_fair_lane_asks_two_questions_more_however_many_partitions_there_are(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_at(postgres_url, concurrency="unlimited")
+    store.write_sync(declare_limits, (), [Limit("api", resource="api", slots=9, fair=True)], by="w")
+    store.write_sync(enqueue, [NewJob("a", resource="api", partition=f"p{number:03}") for number in range(500)])
+    asked: list[int] = []
+    synchronise = PostgresTransaction._synchronise
+
+    def counted(tx: PostgresTransaction) -> None:
+        asked.append(threading.get_ident())
+        synchronise(tx)
+
+    monkeypatch.setattr(PostgresTransaction, "_synchronise", counted)
+    for slot in range(4):
+        asked.clear()
+        done = store.write_sync(turn, [], Vacancy("worker", [slot], (), ["a"]))
+        assert len(done.claims) == 1
+        # Beside what there is to do and how many slots are taken: whose turn it is, the first jobs of those, and the
+        # job itself with its fence. The first claim reads the limits, too.
+        assert asked.count(threading.get_ident()) == 5 + (slot == 0)
     store.close()

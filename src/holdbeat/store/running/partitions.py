@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits
 from holdbeat.store.limits.rates import rates_of
-from holdbeat.store.running.lane_walk import DEPTH, PARTITION, WEIGHT, first_of_lane, locked, unnamed_behind
+from holdbeat.store.running.lane_walk import DEPTH, PARTITION, WEIGHT, first_of_lane, locked, unnamed, unnamed_queries
 from holdbeat.store.transaction import Row, Transaction
 
 WINDOW = 64
 """So many jobs are looked at before partitions are sought one by one."""
+_FEW = 4
+"""So many are looked at first: mostly they are enough, and PostgreSQL writes to each that it locks."""
 PARTITIONS_MAX = 5000
 """So many partitions are sought at the most, those of higher priority first."""
 
@@ -73,11 +75,11 @@ def first_by_partition(
                 chosen.append(row)
         return chosen
 
-    count = max(WINDOW, 2 * places)
-    rows = first_of_lane(tx, resource, type_, count)
-    chosen = with_room(rows)
-    if len(chosen) >= places or len(rows) < count:
-        return chosen
+    for count in (max(_FEW, 2 * places), max(WINDOW, 2 * places)):
+        rows = first_of_lane(tx, resource, type_, count)
+        chosen = with_room(rows)
+        if len(chosen) >= places or len(rows) < count:
+            return chosen
     heads = tx.rows(_HEADS[tx.dialect], resource=resource, type=type_, count=PARTITIONS_MAX, heaviest=heaviest)
     known = {row[3] for row in rows}
     if rated:
@@ -89,6 +91,7 @@ def first_by_partition(
     ]
     further = locked(tx, ids)
     if all(row[PARTITION] for row in rows) and capacity.free_for_jobs(resource, type_, "") != 0:
-        unnamed = unnamed_behind(tx, rows[-1], DEPTH, places)
-        further = sorted([*further, *unnamed], key=lambda row: (-row[0], *row[1:4]))
+        answers = tx.all_rows(*unnamed_queries(tx, resource, type_, DEPTH))
+        others = unnamed(tx, resource, type_, DEPTH, answers)[:places]
+        further = sorted([*further, *locked(tx, [row[3] for row in others])], key=lambda row: (-row[0], *row[1:4]))
     return with_room([*chosen, *further])
