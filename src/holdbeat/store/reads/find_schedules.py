@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdbeat.domain.schedule import Schedule
-from holdbeat.store.reads.find_jobs import like
-from holdbeat.store.reads.job_filter import Conditions
+from holdbeat.store.reads.find_jobs import label_column, like, like_label
+from holdbeat.store.reads.job_filter import Conditions, label_parts
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.transaction import Transaction
 
@@ -47,11 +47,24 @@ class PastRun:
 
 def add_text(tx: Transaction, conditions: Conditions, text: str) -> None:
     """Only schedules with this text in name, type, labels, id or, of endpoints, URL."""
-    plain = "" if tx.dialect == "sqlite" else "::text"
     url = "json_extract(endpoint, '$.url')" if tx.dialect == "sqlite" else "(endpoint ->> 'url')"
-    columns = ("name", "coalesce(type, '')", f"coalesce(labels{plain}, '')", "id", f"coalesce({url}, '')")
+    columns = ("name", "coalesce(type, '')", "id", f"coalesce({url}, '')")
     parts = [f"lower({column}) LIKE :like ESCAPE '!'" for column in columns]
-    conditions.add(f"({' OR '.join(parts)})", like=like(text))
+    parts.append(f"coalesce({label_column(tx, 'labels')}, '') LIKE :label ESCAPE '!'")
+    conditions.add(f"({' OR '.join(parts)})", like=like(text), label=like_label(text))
+
+
+def add_label(tx: Transaction, conditions: Conditions, text: str) -> None:
+    """Only schedules with this label, written as name=value."""
+    key, value = label_parts(text)
+    names = {"label_key": key, "label_value": value}
+    if tx.dialect == "sqlite":
+        # The operator ->> would read some names as paths into the object.
+        conditions.add(
+            "EXISTS (SELECT 1 FROM json_each(labels) AS l WHERE l.key = :label_key AND l.value = :label_value)", **names
+        )
+    else:
+        conditions.add("labels ->> :label_key::text = :label_value", **names)
 
 
 def find_schedules(
