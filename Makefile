@@ -16,7 +16,7 @@ READY := .venv/.ready
 .DEFAULT_GOAL := help
 .PHONY: help pictures setup serve quick test coverage check format generate save-store verify rules docs release bench \
     bench-time bench-api bench-peers bench-horizon crash crash-points chaos fuzz simulate simulate-planted soak \
-    constraints clean bench-flat bench-steps
+    constraints clean bench-flat bench-steps bench-pages screens
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -118,6 +118,9 @@ bench-flat: setup ## measure claims, enqueues, lists and the overview beside a m
 bench-steps: setup ## measure steps beside single commits, alone and of 64 handlers, and fan-out and fan-in of 10,000
 	$(BIN)/python -m benchmarks.store --part steps $(ARGS)
 
+bench-pages: setup ## measure every page and its API calls beside a million jobs, on both stores (ARGS=--quick)
+	$(BIN)/python -m benchmarks.pages $(ARGS)
+
 bench-horizon: setup ## measure what a snapshot that stays open costs claims on PostgreSQL
 	$(BIN)/python -m benchmarks.horizon $(ARGS)
 
@@ -152,6 +155,10 @@ soak: setup ## run for a long time under load and look for what grows
 pictures: setup ## draw the pictures of the README anew (docs/*.png)
 	@tools/ensure_chromium.sh >/dev/null
 	$(BIN)/python -m tests.web.picture
+
+screens: setup ## draw every page in three sizes and both themes (test-artifacts/screens)
+	@tools/ensure_chromium.sh >/dev/null
+	$(BIN)/python -m tests.web.screens $(ARGS)
 
 constraints: setup ## resolve the versions in constraints.txt anew
 	@test -x $(BIN)/uv || { echo "This needs uv: $(BIN)/python -m pip install uv"; exit 1; }

@@ -139,7 +139,11 @@ def ids_by_part(tx: Transaction, part: str) -> list[str]:
 
 
 def counts_by_status(tx: Transaction) -> dict[str, int]:
-    """How many jobs are in each state that is rare, and in all; each up to COUNTED + 1."""
+    """How many jobs are in each rare state, and in all, up to COUNTED + 1; of many as they were shortly before."""
+    return tx.terms.counts.get("by_status", lambda: _counts_by_status(tx))
+
+
+def _counts_by_status(tx: Transaction) -> tuple[dict[str, int], int]:
     pinned = {"QUEUED": "INDEXED BY jobs_queue", "RUNNING": "INDEXED BY jobs_running"}
     counts = {}
     for status in ("", "RUNNING", "QUEUED", "FAILED", "SKIPPED", "CANCELLED"):
@@ -153,4 +157,4 @@ def counts_by_status(tx: Transaction) -> dict[str, int]:
             most=COUNTED + 1,
         )
         counts[status] = int(row[0]) if row else 0
-    return counts
+    return counts, sum(counts.values())
