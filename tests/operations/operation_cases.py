@@ -433,6 +433,10 @@ def _direct() -> list[tuple[str, Call]]:
             "get_reservation_chunks",
             lambda world: world.backend.get_reservation_chunks(world.known["direct"]["reservation_id"]),
         ),
+        (
+            "follow_reservation_chunks",
+            lambda world: list(world.backend.follow_reservation_chunks(world.known["direct"]["reservation_id"])),
+        ),
         ("get_reservation_logs", ask("get_reservation_logs", UNKNOWN)),
         ("get_reservation_chunks", ask("get_reservation_chunks", NO_SUCH)),
         ("cancel_reservation", lambda world: world.backend.cancel_reservation(world.known["direct"]["reservation_id"])),
