@@ -145,7 +145,7 @@ def addresses(served: Served) -> list[str]:
     paths += ["/ui/jobs?q=job+99", "/ui/jobs?type=echo", "/ui/timeline?zoom=24h", "/ui/events?show=all"]
     paths += ["/ui/schedules?sort=next", "/ui/schedules?q=team%3Dshop", "/ui/schedules?state=failing"]
     paths += ["/ui/endpoints?sort=last", "/ui/groups?name=group+9", "/ui/webhooks?status=FAILED"]
-    paths += ["/api/jobs", "/api/jobs?status=FAILED", "/api/queue", "/api/stats", "/api/attention", "/api/events"]
+    paths += ["/api/jobs", "/api/jobs?status=FAILED", "/api/queue", "/api/stats", "/api/attention", "/api/events/search"]
     paths += ["/api/schedules", "/api/endpoints?failing=true", "/api/schedules?order=next_run", "/api/job-runs"]
     return [*paths, "/api/job-groups", "/api/deliveries", "/api/workers", "/api/limits", "/metrics"]
 
@@ -210,12 +210,9 @@ def main(argv: list[str] | None = None) -> int:
             urls = {extent: f"sqlite:///{Path(folder) / f'{extent.jobs}.db'}" for extent in (few, many)}
             figures.append(measure("sqlite", urls, few, many))
     if options.store in (None, "postgres"):
-        server = PostgresServer()
-        try:
+        with PostgresServer() as server:
             urls = {extent: server.create_database() for extent in (few, many)}
             figures.append(measure("postgres", urls, few, many))
-        finally:
-            server.stop()
     for figure in figures:
         print(json.dumps(figure))
     return 1 if any(figure["slow_ms"] for figure in figures) else 0

@@ -87,7 +87,7 @@ def draw() -> None:
         server = subprocess.Popen([sys.executable, "-m", "tests.web.picture", url, str(port)])
         address = f"http://127.0.0.1:{port}"
         try:
-            eventually(lambda: _answers(address), 60)
+            eventually(lambda: answers(address), 60)
             time.sleep(WARM_S)
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
@@ -115,7 +115,7 @@ def _pages(address: str) -> dict[str, str]:
     }
 
 
-def _answers(address: str) -> bool:
+def answers(address: str) -> bool:
     try:
         return httpx2.get(f"{address}/healthz", trust_env=False).status_code == 200
     except httpx2.TransportError:
