@@ -145,7 +145,14 @@ def addresses(served: Served) -> list[str]:
     paths += ["/ui/jobs?q=job+99", "/ui/jobs?type=echo", "/ui/timeline?zoom=24h", "/ui/events?show=all"]
     paths += ["/ui/schedules?sort=next", "/ui/schedules?q=team%3Dshop", "/ui/schedules?state=failing"]
     paths += ["/ui/endpoints?sort=last", "/ui/groups?name=group+9", "/ui/webhooks?status=FAILED"]
-    paths += ["/api/jobs", "/api/jobs?status=FAILED", "/api/queue", "/api/stats", "/api/attention", "/api/events/search"]
+    paths += [
+        "/api/jobs",
+        "/api/jobs?status=FAILED",
+        "/api/queue",
+        "/api/stats",
+        "/api/attention",
+        "/api/events/search",
+    ]
     paths += ["/api/schedules", "/api/endpoints?failing=true", "/api/schedules?order=next_run", "/api/job-runs"]
     return [*paths, "/api/job-groups", "/api/deliveries", "/api/workers", "/api/limits", "/metrics"]
 

@@ -97,8 +97,8 @@ def _more(app: Any, page_url: str) -> None:
 def _lively(address: str) -> None:
     """Limits, pauses, failed webhooks, direct requests, and keys of nobody: what the demo alone does not have."""
     with httpx2.Client(base_url=address, timeout=60, trust_env=False) as client:
-        client.put("/api/limits/api.openai", json={"slots": 3, "rate": {"count": 100, "per_s": 60}})
-        client.put("/api/limits/tenant", json={"slots": 2, "each": "tenant"})
+        client.put("/api/limits/api.openai", json={"resource": "mail", "slots": 3, "rate": {"count": 100, "per_s": 60}})
+        client.put("/api/limits/tenant", json={"type": "crawl", "slots": 2, "per_partition": True})
         client.post("/api/webhooks", json={"url": DEAD, "events": ["job.run.completed", "job.run.failed"]})
         schedules = client.get("/api/schedules", params={"limit": 30}).json()["items"]
         for number, schedule in enumerate(schedules[:24]):
