@@ -25,6 +25,7 @@ from holdbeat.web.charts import slot_name
 LONGEST_JSON = 200_000
 _TOLD = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)(?P<distance> \((?:in [^()]{1,20}|[^()]{1,20} ago|now)\))?"
+    r"|(?<=the question )(?P<question>[0-9a-f]{8}-[0-9a-f-]{27}, )"
     r"|(?P<noun>\b[Jj]ob |\bDirect request )(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})"
 )
 
@@ -171,6 +172,9 @@ def told(context: Context, text: str, own_id: str | None = None) -> Markup:
     for match in _TOLD.finditer(text):
         parts.append(escape(text[place : match.start()]))
         place = match.end()
+        if match["question"] is not None:
+            # The question itself follows; its id is for the API.
+            continue
         if match["id"] is None:
             parts.append(_moment(context, from_iso(match["at"]), match["distance"] is not None))
         elif match["id"] == own_id:
