@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -21,6 +22,9 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "C
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in the background lets them ignore Ctrl-C; the commands under test must hear it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Without this, pytest-asyncio's first question for the loop of the main thread makes one that nobody closes.
+asyncio.set_event_loop(None)
 
 SKIPPED = pytest.StashKey[dict[str, str]]()
 
@@ -44,6 +48,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SKIPPED] = {}
     config.pluginmanager.register(NothingIsSkipped(config), "holdbeat-nothing-is-skipped")
+
+
+def pytest_unconfigure() -> None:
+    """Ends the process that watches the runs of this process, as the end of a worker does."""
+    from holdbeat.handlers.run_watcher import watcher
+
+    if watcher._process is not None and watcher._process.stdin is not None and watcher._pid == os.getpid():
+        watcher._process.stdin.close()
+        watcher._process.wait(20)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -56,7 +56,10 @@ sys.stdin.buffer.read()
 try:
     server = int((home / "data" / "postmaster.pid").read_text().split()[0])
     os.kill(server, signal.SIGQUIT)
-    time.sleep(1)
+    give_up = time.monotonic() + 2
+    while time.monotonic() < give_up:
+        os.kill(server, 0)
+        time.sleep(0.02)
 except (OSError, ValueError, IndexError):
     pass
 shutil.rmtree(home, ignore_errors=True)

@@ -15,10 +15,10 @@ import pytest
 from tests.fork_server import Forked, start_module
 
 PROGRAM = """
-import json, os, sys, time
+import json, os, signal, sys, time
 if sys.argv[1:] == ["sleep"]:
     print("ready", flush=True)
-    time.sleep(600)
+    signal.pause()
 if sys.argv[1:] == ["fail"]:
     raise ValueError("told")
 print(json.dumps({

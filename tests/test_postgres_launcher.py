@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from tests import postgres
+from tests.api.serving import eventually
 from tests.postgres import PostgresMissing, PostgresServer
 
 
@@ -126,12 +126,12 @@ def test_a_named_folder_without_a_server_is_an_error(monkeypatch: pytest.MonkeyP
 
 
 OWNER = """
-import time
+import signal
 from tests.postgres import PostgresServer
 server = PostgresServer()
 server.start()
 print(server.url(), server._home, flush=True)
-time.sleep(600)
+signal.pause()
 """
 
 
@@ -143,9 +143,6 @@ def test_the_server_does_not_outlive_a_killed_owner() -> None:
         url, home = owner.stdout.readline().split()
         psycopg.connect(url).close()
         os.kill(owner.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
-    while Path(home).exists():
-        assert time.monotonic() < deadline, "the killed owner's server is still there"
-        time.sleep(0.05)
+    eventually(lambda: not Path(home).exists(), 30)
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(url, connect_timeout=5)

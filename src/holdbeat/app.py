@@ -23,6 +23,7 @@ from holdbeat.client.slot_loan import SlotLoan
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure, ThenWhen
+from holdbeat.domain.job import Job
 from holdbeat.domain.limit import limit_of
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.schedule import Schedule
@@ -208,12 +209,8 @@ class App(AppStore):
         `then` is a job that runs when the group has ended: `always`, or only if it has `completed`. Its handler reads
         the results of the members as `ctx.upstream["group"]`.
         """
-        policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
-        if then is not None:
-            when = choice(ThenWhen, then_when, "then_when")
-            store, (group, jobs) = await self._submit([*calls, then], submit_group_with_then, name, *policy, when)
-        else:
-            store, (group, jobs) = await self._submit(calls, submit_group, name, *policy)
+        members, verb, args = _group_submission(calls, name, mode, on_failure, then, then_when)
+        store, (group, jobs) = await self._submit(members, verb, *args)
         return group, [JobHandle(store, job) for job in jobs]
 
     def group_sync(
@@ -227,12 +224,8 @@ class App(AppStore):
         then_when: str = "completed",
     ) -> tuple[JobGroup, list[JobHandle]]:
         """`group` for programs without an event loop."""
-        policy = choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure")
-        if then is not None:
-            when = choice(ThenWhen, then_when, "then_when")
-            store, (group, jobs) = self._submit_sync([*calls, then], submit_group_with_then, name, *policy, when)
-        else:
-            store, (group, jobs) = self._submit_sync(calls, submit_group, name, *policy)
+        members, verb, args = _group_submission(calls, name, mode, on_failure, then, then_when)
+        store, (group, jobs) = self._submit_sync(members, verb, *args)
         return group, [JobHandle(store, job) for job in jobs]
 
     async def template(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:
@@ -331,3 +324,18 @@ class App(AppStore):
         finally:
             await supervisor.stop()
             self._supervisor = None
+
+
+def _group_submission(
+    calls: Sequence[PendingJob],
+    name: str | None,
+    mode: str,
+    on_failure: str,
+    then: PendingJob | None,
+    then_when: str,
+) -> tuple[Sequence[PendingJob], Callable[..., tuple[JobGroup, list[Job]]], tuple[Any, ...]]:
+    """The jobs that a group stores, the verb that stores them, and its arguments before the jobs."""
+    args = (name, choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure"))
+    if then is None:
+        return calls, submit_group, args
+    return [*calls, then], submit_group_with_then, (*args, choice(ThenWhen, then_when, "then_when"))

@@ -6,7 +6,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from holdbeat.domain.errors import StoreDown
 from holdbeat.store.access.api_keys import list_api_keys, touch_api_keys
 from holdbeat.store.maintenance.move_artifacts import Artifacts
 from holdbeat.store.maintenance.move_store import move_store
+from tests.api.serving import eventually
 from tests.cli.command import Command
 from tests.conformance.acts import enqueue_one, open_at
 from tests.conformance.lived_rows import OF_EACH_ENGINE, PAUSED, assert_same, rows_of_database, rows_of_file
@@ -27,8 +27,8 @@ from tests.postgres import PostgresServer
 
 
 @pytest.fixture
-def lived(tmp_path: Path) -> Command:
-    """The command on a SQLite store that has lived."""
+def sqlite(tmp_path: Path) -> Command:
+    """The command on a SQLite store that has been in use."""
     command = Command(tmp_path)
     make_lived_store(command.store, Path(f"{path_of(command)}-artifacts"))
     (tmp_path / "lived.py").write_text(LIVED_APP)
@@ -47,7 +47,7 @@ def number(url: str, query: str) -> int:
 
 
 @pytest.fixture
-def ordinary_url(postgres_url: str) -> Iterator[str]:
+def postgres(postgres_url: str) -> Iterator[str]:
     """The database for a role that owns its schema and may do nothing else."""
     role = f"mover_{secrets.token_hex(4)}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -61,12 +61,12 @@ def ordinary_url(postgres_url: str) -> Iterator[str]:
 
 
 @pytest.mark.rule("MOV-01", "DEC-008")
-def test_a_store_that_has_lived_moves_whole_and_its_work_goes_on(lived: Command, ordinary_url: str) -> None:
-    assert number(ordinary_url, "SELECT count(*) FROM pg_roles WHERE rolname = current_user AND rolsuper") == 0
-    before = rows_of_file(path_of(lived))
-    answer = lived("move-store", ordinary_url)
-    assert_same(before, rows_of_database(ordinary_url))
-    assert rows_of_file(path_of(lived)) == before, "the source is as it was"
+def test_a_store_that_has_lived_moves_whole_and_its_work_goes_on(sqlite: Command, postgres: str) -> None:
+    assert number(postgres, "SELECT count(*) FROM pg_roles WHERE rolname = current_user AND rolsuper") == 0
+    before = rows_of_file(path_of(sqlite))
+    answer = sqlite("move-store", postgres)
+    assert_same(before, rows_of_database(postgres))
+    assert rows_of_file(path_of(sqlite)) == before, "the source is as it was"
     assert answer.err == ""
     printed = dict(line.replace(",", "").split() for line in answer.lines[1:] if len(line.split()) == 2)
     assert {name: int(rows) for name, rows in printed.items()} == {
@@ -75,28 +75,21 @@ def test_a_store_that_has_lived_moves_whole_and_its_work_goes_on(lived: Command,
     assert (
         f"Copied {sum(map(int, printed.values())):,} rows of {len(printed)} tables and compared them in" in answer.out
     )
-    assert "The target is not empty" in lived("move-store", ordinary_url, code=1).err
+    assert "The target is not empty" in sqlite("move-store", postgres, code=1).err
 
-    event = number(ordinary_url, LAST_EVENT)
+    event = number(postgres, LAST_EVENT)
     last_fence = max(int(dict(row)["value"]) for row in before["counters"] if dict(row)["name"] == "fence")
-    runs = number(ordinary_url, "SELECT count(*) FROM job_runs")
-    positions = {priority: number(ordinary_url, POSITION.format(priority)) for priority in (0, 3, 5, 8, 98, 100)}
-    finish_the_rest(Command(lived.folder, ordinary_url))
-    later_runs = number(ordinary_url, "SELECT count(*) FROM job_runs") - runs
+    runs = number(postgres, "SELECT count(*) FROM job_runs")
+    positions = {priority: number(postgres, POSITION.format(priority)) for priority in (0, 3, 5, 8, 98, 100)}
+    finish_the_rest(Command(sqlite.folder, postgres))
+    later_runs = number(postgres, "SELECT count(*) FROM job_runs") - runs
     # A run that was skipped without a start has the fence 0.
-    skipped = number(ordinary_url, "SELECT count(*) FROM job_runs WHERE fence = 0")
-    assert (
-        number(ordinary_url, f"SELECT count(DISTINCT fence) FROM job_runs WHERE fence > {last_fence}")
-        == later_runs
-        > 15
-    )
-    assert (
-        number(ordinary_url, "SELECT count(DISTINCT fence) FROM job_runs WHERE fence > 0")
-        == runs + later_runs - skipped
-    )
-    assert number(ordinary_url, LAST_EVENT) > event
-    assert number(ordinary_url, "SELECT count(*) - count(DISTINCT id) FROM events") == 0
-    store = open_at(ordinary_url, clock=SystemClock())
+    skipped = number(postgres, "SELECT count(*) FROM job_runs WHERE fence = 0")
+    assert number(postgres, f"SELECT count(DISTINCT fence) FROM job_runs WHERE fence > {last_fence}") == later_runs > 15
+    assert number(postgres, "SELECT count(DISTINCT fence) FROM job_runs WHERE fence > 0") == runs + later_runs - skipped
+    assert number(postgres, LAST_EVENT) > event
+    assert number(postgres, "SELECT count(*) - count(DISTINCT id) FROM events") == 0
+    store = open_at(postgres, clock=SystemClock())
     try:
         for priority, last in positions.items():
             assert enqueue_one(store, priority=priority).position > last
@@ -122,11 +115,8 @@ def finish_the_rest(there: Command) -> None:
     assert number(there.store, LEFT) > 15
     worker = there.start("worker", "lived:app", "--log-level", "error", stdin=subprocess.DEVNULL, env=SHORT_LEASES)
     try:
-        until = time.monotonic() + 120
-        while number(there.store, LEFT):
-            assert worker.poll() is None, worker.communicate()
-            assert time.monotonic() < until, f"{number(there.store, LEFT)} jobs are left"
-            time.sleep(0.2)
+        eventually(lambda: number(there.store, LEFT) == 0 or worker.poll() is not None, 120)
+        assert worker.poll() is None, worker.communicate()
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=60)
@@ -154,24 +144,24 @@ moving.move_store(sys.argv[1], sys.argv[2], artifacts=Deadly(None), batch=7)
 
 
 @pytest.mark.rule("MOV-01")
-def test_a_move_that_is_killed_again_and_again_ends_well(lived: Command, postgres_url: str) -> None:
-    before = rows_of_file(path_of(lived))
+def test_a_move_that_is_killed_again_and_again_ends_well(sqlite: Command, postgres_url: str) -> None:
+    before = rows_of_file(path_of(sqlite))
     total = sum(table.total() for name, table in before.items() if name not in OF_EACH_ENGINE)
     open_at(postgres_url, clock=SystemClock()).close()
     # In the first batch, within the copy, at its end, and while both stores are compared.
     copied = []
     for rows in (3, total // 3, total // 3, total // 3 + 30, total - 2):
-        command = [sys.executable, "-c", KILLED, path_of(lived), postgres_url, str(rows)]
+        command = [sys.executable, "-c", KILLED, path_of(sqlite), postgres_url, str(rows)]
         assert subprocess.run(command, timeout=120, check=False).returncode == -signal.SIGKILL
         copied.append(sum(table.total() for table in rows_of_database(postgres_url).values()))
     assert copied == sorted(copied) and copied[0] < copied[1] < copied[2] < copied[3] == copied[4]
-    lived("move-store", postgres_url)
+    sqlite("move-store", postgres_url)
     assert_same(before, rows_of_database(postgres_url))
 
 
 @pytest.mark.rule("MOV-01", "DRV-01")
 def test_a_move_whose_database_goes_away_says_so_and_is_finished_later(
-    lived: Command, postgres_url: str, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+    sqlite: Command, postgres_url: str, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_at(postgres_url, clock=SystemClock()).close()
 
@@ -180,33 +170,33 @@ def test_a_move_whose_database_goes_away_says_so_and_is_finished_later(
             postgres_server.restart()
 
     with pytest.raises(StoreDown, match=r"ended the copy .* move again: the copy goes on"):
-        move_store(path_of(lived), postgres_url, artifacts=Artifacts(None), batch=7, progress=restart_at_jobs)
+        move_store(path_of(sqlite), postgres_url, artifacts=Artifacts(None), batch=7, progress=restart_at_jobs)
     assert [record for record in caplog.records if record.name.startswith("psycopg")] == []
-    lived("move-store", postgres_url)
-    assert_same(rows_of_file(path_of(lived)), rows_of_database(postgres_url))
+    sqlite("move-store", postgres_url)
+    assert_same(rows_of_file(path_of(sqlite)), rows_of_database(postgres_url))
 
 
 @pytest.mark.rule("MOV-01")
 def test_a_change_that_leaves_no_event_between_two_parts_of_a_move_is_moved_too(
-    lived: Command, postgres_url: str
+    sqlite: Command, postgres_url: str
 ) -> None:
     open_at(postgres_url, clock=SystemClock()).close()
-    total = sum(table.total() for table in rows_of_file(path_of(lived)).values())
-    command = [sys.executable, "-c", KILLED, path_of(lived), postgres_url, str(total)]
+    total = sum(table.total() for table in rows_of_file(path_of(sqlite)).values())
+    command = [sys.executable, "-c", KILLED, path_of(sqlite), postgres_url, str(total)]
     assert subprocess.run(command, timeout=120, check=False).returncode == -signal.SIGKILL
-    store = open_at(lived.store, clock=SystemClock())
+    store = open_at(sqlite.store, clock=SystemClock())
     store.write_sync(touch_api_keys, [key.id for key in store.read_sync(list_api_keys)])
     store.close()
-    lived("move-store", postgres_url)
-    assert_same(rows_of_file(path_of(lived)), rows_of_database(postgres_url))
+    sqlite("move-store", postgres_url)
+    assert_same(rows_of_file(path_of(sqlite)), rows_of_database(postgres_url))
 
 
 @pytest.mark.rule("MOV-01", "OPS-02")
-def test_a_backup_of_a_store_that_has_lived_is_restored_whole(lived: Command) -> None:
-    before = rows_of_file(path_of(lived))
-    lived("backup", "copy.db")
-    restored = lived.folder / "restored.db"
-    Command(lived.folder, f"sqlite:///{restored}")("restore", "copy.db")
+def test_a_backup_of_a_store_that_has_lived_is_restored_whole(sqlite: Command) -> None:
+    before = rows_of_file(path_of(sqlite))
+    sqlite("backup", "copy.db")
+    restored = sqlite.folder / "restored.db"
+    Command(sqlite.folder, f"sqlite:///{restored}")("restore", "copy.db")
     after = rows_of_file(str(restored))
     assert_same(before, after)
     assert all(before[table] == after[table] for table in OF_EACH_ENGINE)

@@ -25,6 +25,7 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.settings import Settings
 from holdbeat.store.schedules.schedules import create_schedule
 from holdbeat.wiring import Composition
+from tests.api.serving import eventually
 from tests.cli.command import Command, drawn_on
 from tests.cli.conftest import CONCURRENCY, Server
 from tests.conformance.acts import open_at
@@ -241,13 +242,20 @@ def test_a_server_asks_for_a_key_once_there_is_one(tmp_path: Path) -> None:
     try:
         holdbeat("jobs", "--server", server.url)
         key = holdbeat("keys", "create", "--name", "reader", "--scope", "read", "--json").json
-        wait_until(lambda: status_of(server) == 401)
+        eventually(lambda: status_of(server) == 401)
         without = holdbeat("jobs", "--server", server.url, code=1).err
         assert "needs an API key" in without and "--key" in without and "HOLDBEAT_KEY" in without
         unknown = holdbeat("jobs", "--server", server.url, code=1, env={"HOLDBEAT_KEY": "hb_" + "x" * 43}).err
         assert "not known" in unknown and "--key" in unknown and "hb_x" not in unknown
         holdbeat("jobs", "--server", server.url, "--key", key["key"])
         assert "scope" in holdbeat("submit", "story", "--server", server.url, "--key", key["key"], code=1).err
+        assert "admin" in holdbeat("keys", "list", "--server", server.url, "--key", key["key"], code=1).err
+        admin = holdbeat("keys", "create", "--scope", "admin").out.strip()
+        at = ("--server", server.url, "--key", admin)
+        created = holdbeat("keys", "create", "--name", "deploy", "--expires", "1h", "--json", *at).json
+        assert holdbeat("keys", "list", "--json", *at).json == holdbeat("keys", "list", "--json").json
+        assert holdbeat("keys", "revoke", created["id"], "--json", *at).json["revoked_at"]
+        holdbeat("jobs", "--server", server.url, "--key", created["key"], code=1)
     finally:
         server.stop()
 
@@ -255,13 +263,6 @@ def test_a_server_asks_for_a_key_once_there_is_one(tmp_path: Path) -> None:
 def status_of(server: Server) -> int:
     """What the server answers to somebody without a key."""
     return httpx2.get(f"{server.url}/api/job-types", trust_env=False).status_code
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 @pytest.mark.rule("API-06")

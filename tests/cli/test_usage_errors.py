@@ -48,7 +48,7 @@ def test_an_instant_without_a_zone_is_local_time_and_said_in_utc(holdbeat: Comma
 @pytest.mark.rule("OPS-01")
 def test_verbs_that_work_on_a_store_say_so_to_who_has_named_a_server(holdbeat: Command) -> None:
     named = {"HOLDBEAT_SERVER": "http://127.0.0.1:1"}
-    for words in (["doctor", "--quick"], ["backup", "copy.db"], ["keys"], ["migrate"]):
+    for words in (["doctor", "--quick"], ["backup", "copy.db"], ["migrate"]):
         said = holdbeat(*words, env=named)
         assert f"works on a store itself: {holdbeat.store}" in said.err
         assert "HOLDBEAT_SERVER" not in said.out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
@@ -11,10 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from holdbeat import App
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.transaction import Transaction
 from tests.crash import jobs
 from tests.engine.acting import job, rows
 from tests.fork_server import start_module
@@ -45,6 +44,15 @@ class Process:
 
     def send(self, number: signal.Signals) -> None:
         self._popen.send_signal(number)
+
+    def is_stopped(self) -> bool:
+        """Whether all threads of the process are stopped."""
+        states = set()
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends meanwhile
+                # The name of the program stands in parentheses before the state, and may hold any character.
+                states.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+        return states == {"T"}
 
     def exit_code(self, within_s: float = PATIENCE_S) -> int:
         return self._popen.wait(within_s)
@@ -109,25 +117,16 @@ class Field:
         return process
 
     def freeze(self, process: Process) -> None:
-        """Stops a process between two writes to a SQLite file: stopped in one, it would let nobody else write."""
-        process.send(signal.SIGSTOP)
-        while self._is_locked():
-            process.send(signal.SIGCONT)
-            time.sleep(0.01)
-            process.send(signal.SIGSTOP)
+        """Stops a process inside a write transaction of the test's own store.
 
-    def _is_locked(self) -> bool:
-        """Whether a process still holds the write lock of the SQLite file after a second."""
-        lock = Path(f"{urlsplit(self.url).path}-run", "write.lock")
-        if not self.url.startswith("sqlite") or not lock.exists():
-            return False
-        with lock.open("rb+") as file:
-            for _ in range(100):
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return False
-                time.sleep(0.01)
-        return True
+        Only one process at a time writes to a SQLite file, so the stopped process does not hold the write lock.
+        """
+
+        def stop(tx: Transaction) -> None:
+            process.send(signal.SIGSTOP)
+            eventually(process.is_stopped, said=process.said)
+
+        self.store.write_sync(stop)
 
     def noted(self, word: str) -> list[list[str]]:
         path = Path(self.diary)

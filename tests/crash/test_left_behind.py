@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +108,7 @@ def test_a_watcher_that_dies_is_replaced_and_told_of_all_runs(tmp_path: Path) ->
     try:
         assert worker.stdout is not None
         watcher = int(worker.stdout.readline())
-        os.kill(watcher, signal.SIGTERM)  # as a service manager sends to all: it stays
-        time.sleep(0.2)
+        os.kill(watcher, signal.SIGTERM)  # as a service manager sends to all: the watcher has blocked it
         assert is_alive(watcher)
         assert all(sleeper.poll() is None for sleeper in sleepers)
         worker.kill()
@@ -118,7 +116,7 @@ def test_a_watcher_that_dies_is_replaced_and_told_of_all_runs(tmp_path: Path) ->
         eventually(lambda: not is_alive(watcher))
     finally:
         worker.kill()
-        worker.wait()
+        worker.communicate()
         for sleeper in sleepers:
             sleeper.kill()
             sleeper.wait()

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import Job, JobStatus, NewJob, RetryPolicy
-from holdbeat.domain.retry import RetryController, automatic_retry, delay_s, manual_retry, spread_of
+from holdbeat.domain.job import Hold, Job, JobStatus, NewJob, RetryPolicy
+from holdbeat.domain.retry import RetryController, automatic_retry, continuation, delay_s, manual_retry, spread_of
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind
+from holdbeat.domain.waits import Wait, WaitKind
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICIES = st.builds(
@@ -172,3 +173,22 @@ def test_an_impossible_policy_is_refused_by_the_name_of_its_field(name: str, val
     with pytest.raises(Invalid) as refusal:
         RetryPolicy(**{name: value})  # type: ignore[arg-type]
     assert refusal.value.field == f"retry_policy.{name}"
+
+
+@pytest.mark.rule("WAIT-01")
+def test_the_next_job_of_a_chain_has_the_place_and_the_attempt_of_the_one_that_waits() -> None:
+    job = failed_job()
+    sleep = Wait(WaitKind.SLEEP, "$sleep", delay_s=60)
+    following = continuation(job, [sleep], NOW, is_over=False)
+    same = ("type", "params", "priority", "position", "resource", "group_id", "sequence", "attempt", "labels")
+    assert [getattr(following, name) for name in same] == [getattr(job, name) for name in same]
+    assert (following.retry_of, following.retry_kind, following.idempotency_key) == (job.id, "continue", None)
+    assert following.not_before == NOW + timedelta(seconds=60)
+
+
+@pytest.mark.rule("WAIT-01")
+def test_the_next_job_of_a_chain_is_ready_when_its_wait_is_over_and_held_while_that_has_no_end() -> None:
+    signal = Wait(WaitKind.SIGNAL, "$signal:go", name="go", number=1)
+    assert continuation(failed_job(), [signal], NOW, is_over=False).hold is Hold.WAITING
+    ready = continuation(failed_job(), [signal], NOW, is_over=True)
+    assert (ready.hold, ready.not_before) == (None, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -74,7 +74,7 @@ def test_a_job_in_json_has_every_public_field() -> None:
 def test_a_run_shows_what_its_handler_returned_as_result() -> None:
     run = JobRun("r", "j", None, {}, "w", 1, NOW)
     assert run_json(run)["result"] is None
-    run.artifacts = json.loads(Outcome.completed({"n": 1}).artifacts_text())
+    run = replace(run, artifacts=json.loads(Outcome.completed({"n": 1}).artifacts_text()))
     assert run_json(run)["result"] == {"n": 1}
     names = {field.name for field in fields(JobRun)} - {"omitted_result_bytes"}
     assert names | {"result", "result_bytes", "result_url"} == run_json(run).keys()

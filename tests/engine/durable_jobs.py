@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -115,16 +114,14 @@ async def asks_async(ctx: Context) -> list[Any]:
 
 
 def _fail_when_told(path: str) -> str:
-    """Fails once the file exists."""
-    for _ in range(3000):
-        if Path(path).exists():
-            break
-        time.sleep(0.01)
+    """Fails once a byte can be read from the named pipe."""
+    with Path(path).open("rb", buffering=0) as pipe:
+        pipe.read(1)
     raise RuntimeError("told to fail")
 
 
 def held_step(ctx: SyncContext, path: str) -> str:
-    """A step, and one that lasts until the file exists."""
+    """A step, and one that lasts until a byte is written to the named pipe."""
     ctx.step("first", str, 1)
     return ctx.step("held", _fail_when_told, path)
 

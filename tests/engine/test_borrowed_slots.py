@@ -17,11 +17,11 @@ from holdbeat.store.running.reservations import cancel_reservation
 from tests.engine.acting import rows, until, value
 
 HOLDER = """
-import sys, time
+import signal, sys
 from holdbeat import App
 with App(sys.argv[1]).slot("gpu", ttl=1) as slot:
     print(slot.id, flush=True)
-    time.sleep(600)
+    signal.pause()
 """
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from holdbeat import App, Context
 from holdbeat.domain.job import Job
+from holdbeat.engine.preemption_watch import PreemptionWatch
 from holdbeat.job_handle import JobHandle
+from tests.engine.acting import until, value
 
 pytestmark = pytest.mark.asyncio
 
@@ -123,7 +125,8 @@ async def test_without_preempt_a_direct_request_waits(store_url: str) -> None:
         job = await app.enqueue("batch")
         await asyncio.wait_for(began.wait(), 10)
         asking = asyncio.ensure_future(app.direct("ask"))
-        await asyncio.sleep(1.5)
+        await until(lambda: value(app.store, "SELECT count(*) FROM direct_reservations WHERE status = 'ACTIVE'"))
+        assert await PreemptionWatch(app.store).step() == 0
         assert not asking.done()
         may_end.set()
         assert await asking == "answer"

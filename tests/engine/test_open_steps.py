@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -37,25 +38,30 @@ def make_app(url: str) -> App:
 @pytest.mark.rule("STEP-05")
 async def test_a_job_names_the_step_in_which_it_is_and_in_which_it_failed(store_url: str, tmp_path: Path) -> None:
     app = make_app(store_url)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     async with app.running():
-        told = tmp_path / "told"
-        handles = [await app.enqueue(kind, path=str(told)) for kind in KINDS]
-        await until(lambda: all(in_step(app, handle) for handle in handles))
-        for handle in handles:
-            job = app.store.read_sync(load_job, handle.id)
-            assert [step["name"] for step in job_json(job)["open_steps"]] == ["held"]
-            assert job.progress is None
-            explanation = app.store.read_sync(explain_job, handle.id)
-            assert "It is in the step 'held' since" in explanation["summary"]
-            assert "The last step done is 'first'" in explanation["summary"]
-            items = app.store.read_sync(list_steps, CONTEXT, handle.id)["items"]
-            assert [(step["name"], step["duration_s"] is None) for step in items] == [("first", False), ("held", True)]
-        told.touch()
-        for handle in handles:
-            failed = await handle.wait(20)
-            assert failed.status is JobStatus.FAILED
-            explanation = app.store.read_sync(explain_job, failed.id)
-            assert "did not get to the end of the step 'held'" in explanation["summary"]
+        handles = [await app.enqueue(kind, path=str(pipe)) for kind in KINDS]
+        with pipe.open("rb+", buffering=0) as control:
+            await until(lambda: all(in_step(app, handle) for handle in handles))
+            for handle in handles:
+                job = app.store.read_sync(load_job, handle.id)
+                assert [step["name"] for step in job_json(job)["open_steps"]] == ["held"]
+                assert job.progress is None
+                explanation = app.store.read_sync(explain_job, handle.id)
+                assert "It is in the step 'held' since" in explanation["summary"]
+                assert "The last step done is 'first'" in explanation["summary"]
+                items = app.store.read_sync(list_steps, CONTEXT, handle.id)["items"]
+                assert [(step["name"], step["duration_s"] is None) for step in items] == [
+                    ("first", False),
+                    ("held", True),
+                ]
+            control.write(b"." * len(KINDS))
+            for handle in handles:
+                failed = await handle.wait(20)
+                assert failed.status is JobStatus.FAILED
+                explanation = app.store.read_sync(explain_job, failed.id)
+                assert "did not get to the end of the step 'held'" in explanation["summary"]
     app.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -53,14 +54,17 @@ async def test_a_policy_declares_limits_and_decides_what_may_start_beside_what(s
 
 
 async def test_explain_names_the_policy_and_one_that_fails_lets_nothing_start(store_url: str) -> None:
+    asked = threading.Event()
+
     class Broken(Policy):
         def may_start(self, job: Work, running: Sequence[Work], now: datetime) -> bool:
+            asked.set()
             raise RuntimeError("a mistake")
 
     app, seen = make_app(store_url, Broken())
     async with app.running():
         job = await app.enqueue("render", customer="x")
-        await asyncio.sleep(0.3)
+        assert await asyncio.to_thread(asked.wait, 20)
         reasons = (await app.store.read(explain_job, job.id))["reasons"]
     app.close()
     assert not seen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
@@ -13,6 +12,7 @@ from holdbeat.domain.clock import ManualClock, iso
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
+from tests.api.serving import eventually
 from tests.conformance.acts import OpenStore, claim_all, complete, count, rows
 from tests.conformance.schedule_acts import assert_each_due_time_once, fire, make, make_adaptive, seen
 from tests.engine.fatal_statement import act_until_killed
@@ -50,14 +50,6 @@ def killed_at_every_statement(
     raise AssertionError("the act has more statements than anybody expected")
 
 
-def eventually(act: Callable[[], bool]) -> None:
-    """A killed client's locks are gone when the server has noticed: soon, but not at once."""
-    deadline = time.monotonic() + 20
-    while not act():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def work_off(store: PersistenceAdapter) -> None:
     for taken in claim_all(store):
         complete(store, taken)
@@ -87,7 +79,7 @@ def test_firing_killed_before_any_statement_fires_each_due_time_once_afterwards(
             fire(store)
             return count(store, "occurrences") == 5 * minutes
 
-        eventually(all_fired)
+        eventually(all_fired)  # the server notices soon, but not at once, that a killed client's locks are free
         assert_each_due_time_once(store)
         work_off(store)
         due = clock.now() + timedelta(seconds=60)

@@ -14,7 +14,7 @@ from holdbeat import App, Context, SyncContext
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.job import Job, JobStatus, RetryPolicy
 from tests.engine import durable_jobs
-from tests.engine.acting import rows, value
+from tests.engine.acting import rows, until, value
 from tests.engine.durable_jobs import lines, note, note_async
 
 pytestmark = pytest.mark.asyncio
@@ -164,10 +164,7 @@ async def test_the_handler_of_a_lost_run_ends_at_its_next_step(kind: str, store_
 
     async with app.running():
         handle = await app.enqueue(kind)
-        for _ in range(400):
-            if value(app.store, "SELECT count(*) FROM events WHERE name = 'lease.stale_result'"):
-                break
-            await asyncio.sleep(0.05)
+        await until(lambda: value(app.store, "SELECT count(*) FROM events WHERE name = 'lease.stale_result'"))
     assert lines(effects) == ["called"]
     assert rows(app.store, "SELECT count(*) FROM steps WHERE root_id = :id", id=handle.id) == [(0,)]
     app.close()

@@ -29,6 +29,7 @@ from urllib.parse import quote, urlencode
 import httpx2
 
 from holdbeat.web.pages import PAGES
+from tests.api.serving import eventually
 from tests.fuzz.corpus import STRINGS, body_of
 from tests.postgres import PostgresServer
 
@@ -162,6 +163,13 @@ def from_document(url: str, seconds: float, seed: int) -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
+def _answers(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/healthz").status_code == 200
+    except httpx2.HTTPError:
+        return False
+
+
 @contextlib.contextmanager
 def serving(store: str, folder: Path) -> Iterator[str]:
     """A server of its own process; the address that it listens on."""
@@ -174,14 +182,9 @@ def serving(store: str, folder: Path) -> Iterator[str]:
         server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
     url = f"http://127.0.0.1:{port}"
     try:
-        until = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(httpx2.HTTPError):
-                if httpx2.get(f"{url}/healthz").status_code == 200:
-                    break
-            if server.poll() is not None or time.monotonic() > until:
-                raise SystemExit(f"the server did not start: {(folder / 'server.log').read_text()[-2000:]}")
-            time.sleep(0.1)
+        eventually(lambda: server.poll() is not None or _answers(url), 60)
+        if server.poll() is not None:
+            raise SystemExit(f"the server did not start: {(folder / 'server.log').read_text()[-2000:]}")
         yield url
         if server.poll() is not None:
             raise SystemExit(f"the server died: {(folder / 'server.log').read_text()[-4000:]}")

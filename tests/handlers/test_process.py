@@ -20,6 +20,7 @@ from holdbeat.handlers.context import TRUNCATED
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.process import ProcessHandler
 from tests.engine import misbehaviours as bad
+from tests.engine.acting import until
 from tests.engine.handler_stage import Stage, is_alive, marked, on_stage
 
 pytestmark = pytest.mark.asyncio
@@ -347,8 +348,4 @@ async def test_the_process_dies_with_a_worker_that_was_killed(tmp_path: Path) ->
     assert is_alive(child)
     worker.kill()
     await worker.wait()
-    for _ in range(200):
-        if not is_alive(child):
-            break
-        await asyncio.sleep(0.01)
-    assert not is_alive(child)
+    await until(lambda: not is_alive(child))

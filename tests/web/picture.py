@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx2
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from holdbeat.demo import CONCURRENCY, fill, flaky_page, free_port, make_app
 from holdbeat.domain.clock import ManualClock, SystemClock
@@ -29,8 +29,8 @@ from tests.conformance.acts import claim_some, complete, enqueue_all, fail, job_
 from tests.web.conftest import FLAGS, ROOT, chromium
 
 DOCS = ROOT / "docs"
-WARM_S = 26
-"""So long the server works before it is drawn: something runs, waits, has ended and asks."""
+WORK_WITHIN_S = 180
+"""Within this time the server has the work that a picture is to show."""
 KINDS = {"crawl": "default", "embed": "default", "newsletter": "mail", "story": "gpu"}
 """Job types and their resources."""
 MOODY = "ConnectionError: 421 4.7.0 the mail server asked us to come back later"
@@ -88,31 +88,48 @@ def draw() -> None:
         address = f"http://127.0.0.1:{port}"
         try:
             eventually(lambda: answers(address), 60)
-            time.sleep(WARM_S)
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
                 # A larger page on 1280 by 800 points, so that the charts are in the picture too.
                 page = browser.new_page(
                     viewport={"width": 1500, "height": 938}, device_scale_factor=1280 / 1500, color_scheme="light"
                 )
-                for name, path in _pages(address).items():
-                    page.goto(f"{address}{path}")
-                    page.wait_for_timeout(800)
-                    page.screenshot(path=str(DOCS / f"{name}.png"))
+                eventually(lambda: _is_busy(address), WORK_WITHIN_S)
+                _save(page, "dashboard", f"{address}/")
+                review = eventually(lambda: _waiting_review(address), WORK_WITHIN_S)
+                _save(page, "timeline", f"{address}/ui/timeline?zoom=15m")
+                _save(page, "job", f"{address}/ui/jobs/{review['id']}")
                 browser.close()
         finally:
             server.send_signal(signal.SIGINT)
             server.wait(20)
 
 
-def _pages(address: str) -> dict[str, str]:
-    """What is drawn: the name of the file, and the page."""
-    jobs = httpx2.get(f"{address}/api/jobs", params={"type": "review"}, trust_env=False).json()["items"]
-    return {
-        "dashboard": "/",
-        "timeline": "/ui/timeline?zoom=15m",
-        "job": f"/ui/jobs/{jobs[0]['id']}",
-    }
+def _save(page: Page, name: str, url: str) -> None:
+    page.goto(url)
+    page.locator("[data-pulse].live").wait_for()
+    page.screenshot(path=str(DOCS / f"{name}.png"), animations="disabled")
+
+
+def _jobs(address: str, **query: str) -> list[dict[str, Any]]:
+    return list(httpx2.get(f"{address}/api/jobs", params=query, trust_env=False).json()["items"])
+
+
+def _is_busy(address: str) -> bool:
+    """Whether several jobs run, several wait, and a direct request waits for its slot."""
+    reservations = httpx2.get(f"{address}/api/reservations", params={"status": "ACTIVE"}, trust_env=False).json()
+    return (
+        len(_jobs(address, status="RUNNING")) >= 4
+        and len(_jobs(address, status="QUEUED")) >= 5
+        and any(request["granted_at"] is None for request in reservations["items"])
+    )
+
+
+def _waiting_review(address: str) -> dict[str, Any] | None:
+    """The job that waits for several others, once one of those runs."""
+    reviews = _jobs(address, type="review", status="QUEUED")
+    books = [job for job in _jobs(address, type="book", status="RUNNING") if job["title"] == "Book: lighthouses"]
+    return reviews[0] if reviews and books else None
 
 
 def answers(address: str) -> bool:

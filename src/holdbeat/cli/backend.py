@@ -28,7 +28,9 @@ STORE_WAIT_S = 5.0
 
 
 @contextmanager
-def reached(composition: Any, store: str | None, server: str | None, key: str | None) -> Iterator[Backend]:
+def reached(
+    composition: Any, store: str | None, server: str | None, key: str | None, *, create: bool = False
+) -> Iterator[Backend]:
     """The backend that the options name, closed in the end. A `--store` beats a server from the environment."""
     source = click.get_current_context().get_parameter_source("server")
     if store is not None and server is not None:
@@ -45,7 +47,8 @@ def reached(composition: Any, store: str | None, server: str | None, key: str | 
         from holdbeat.cli.local import LocalBackend
 
         settings = composition.settings({"store": store})
-        backend = cast("Backend", LocalBackend(_open_store(composition, settings), settings))
+        opened = composition.open_store(settings, create=True) if create else _open_store(composition, settings)
+        backend = cast("Backend", LocalBackend(opened, settings))
     try:
         yield backend
     finally:

@@ -113,12 +113,17 @@ def job_fields(job: Mapping[str, Any]) -> Drawn:
     return fields(lines)
 
 
+def pause_line(pause: Mapping[str, Any], time: str) -> str:
+    """What is paused, the time in words such as "for 3 min", and why."""
+    what = "Everything" if pause["resource"] is None else f"The resource {shown(pause['resource'])}"
+    return f"{what} is paused {time}" + (f": {shown(pause['reason'])}" if pause["reason"] else "")
+
+
+def pause_lines(pauses: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+    return [pause_line(pause, f"since {instant(pause['paused_at'])}") for pause in pauses]
+
+
 def queue_table(queue: Mapping[str, Any]) -> list[Drawn]:
-    drawn: list[Drawn] = []
-    for pause in queue["paused"]:
-        what = "Everything" if pause["resource"] is None else f"The resource {shown(pause['resource'])}"
-        reason = f" ({shown(pause['reason'])})" if pause["reason"] else ""
-        drawn.append(f"{what} is paused since {instant(pause['paused_at'])}{reason}.")
     rows = [
         (
             number,
@@ -132,7 +137,10 @@ def queue_table(queue: Mapping[str, Any]) -> list[Drawn]:
         )
         for number, job in enumerate(queue["items"], 1)
     ]
-    return [*drawn, table(("", "id", "type", "title", "priority", "resource", "created", "waits for"), rows)]
+    return [
+        *pause_lines(queue["paused"]),
+        table(("", "id", "type", "title", "priority", "resource", "created", "waits for"), rows),
+    ]
 
 
 def explanation(answer: Mapping[str, Any]) -> list[Drawn]:

@@ -48,11 +48,19 @@ def example(*lines: str) -> str:
 
 def reaching(function: Function) -> Function:
     """Gives the function a Backend: the store or the server that the options name."""
+    return _reaching(function, create=False)
 
+
+def reaching_or_creating(function: Function) -> Function:
+    """`reaching`, for a verb that may be the first one on a new store."""
+    return _reaching(function, create=True)
+
+
+def _reaching(function: Function, *, create: bool) -> Function:
     def reached(obj: Any, /, store: str | None, server: str | None, key: str | None, **options: Any) -> Any:
         from holdbeat.cli import backend
 
-        with backend.reached(obj, store, server, key) as connected:
+        with backend.reached(obj, store, server, key, create=create) as connected:
             return function(connected, **options)
 
     return STORE(SERVER(KEY(_in_the_place_of(function, click.pass_obj(reached)))))

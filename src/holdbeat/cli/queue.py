@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.job_tables import jobs_table, queue_table
+from holdbeat.cli.job_tables import jobs_table, pause_lines, queue_table
 from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
-from holdbeat.cli.output import instant, show, show_list, shown
+from holdbeat.cli.output import show, show_list, shown
 
 
 @click.group(
@@ -85,13 +85,7 @@ def resume(backend: Backend, resource: str | None, as_json: bool) -> None:
 
 
 def _pauses(answer: Mapping[str, Any]) -> list[Any]:
-    if not answer["paused"]:
-        return ["Nothing is paused."]
-    return [
-        f"{'everything' if pause['resource'] is None else shown(pause['resource'])} is paused since "
-        f"{instant(pause['paused_at'])}" + (f": {shown(pause['reason'])}" if pause["reason"] else "")
-        for pause in answer["paused"]
-    ]
+    return pause_lines(answer["paused"]) or ["Nothing is paused."]
 
 
 @queue.command("reorder", epilog=example("holdbeat queue reorder SECOND_JOB FIRST_JOB"))

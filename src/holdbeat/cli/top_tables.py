@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from holdbeat.cli.job_tables import progress_of
+from holdbeat.cli.job_tables import pause_line, progress_of
 from holdbeat.cli.output import Drawn, Table, shown, span, table
 from holdbeat.domain.clock import from_iso
 
@@ -46,11 +46,7 @@ def running_table(jobs: Sequence[Mapping[str, Any]], now: datetime) -> Table:
 
 
 def queue_table(queue: Mapping[str, Any], now: datetime) -> list[Drawn]:
-    pauses = []
-    for pause in queue["paused"]:
-        what = "Everything" if pause["resource"] is None else f"The resource {shown(pause['resource'])}"
-        reason = f": {shown(pause['reason'])}" if pause["reason"] else ""
-        pauses.append(f"{what} is paused for {since(pause['paused_at'], now)}{reason}")
+    pauses = [pause_line(pause, f"for {since(pause['paused_at'], now)}") for pause in queue["paused"]]
     rows = [
         (
             number,

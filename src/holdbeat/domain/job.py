@@ -16,7 +16,7 @@ from holdbeat.domain.run import JobRun
 from holdbeat.domain.steps import OpenStep
 
 SHELL = "shell"
-"""The job type that runs a command; only an admin may make such jobs (SEC-05)."""
+"""The job type that runs a command; only an admin may make such jobs."""
 
 
 class JobStatus(StrEnum):

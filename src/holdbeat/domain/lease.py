@@ -1,6 +1,6 @@
 """The Lease: proof that one worker holds one slot for one JobRun, or one direct request, now.
 
-Guards LEASE-03: ownership is this row and nothing else. Whoever cannot show it writes nothing.
+Ownership is this row and nothing else: the store lets nobody write for a run who cannot show it.
 """
 
 from __future__ import annotations

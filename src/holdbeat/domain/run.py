@@ -45,7 +45,7 @@ LONGEST_RETRY_AFTER_S = 86_400.0
 NEVER_RETRIED_KINDS = frozenset({ErrorKind.CANCELLED, ErrorKind.REJECTED})
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class JobRun:
     id: str
     job_id: str

@@ -347,9 +347,11 @@ class Dispatcher:
 
     def _begin(self, claims: list[Claim], claimed_at: float) -> None:
         self.slots.note_used(claim.lease.slot for claim in claims)
-        self.executions.start([self._entry(claim, claimed_at) for claim in claims])
+        may_be_late = self._store.clock.monotonic() >= claimed_at + self._terms.shortest_s
+        start = self._start_late if may_be_late else self.running.start
+        self.executions.start([start(claim, claimed_at) for claim in claims])
 
-    def _entry(self, claim: Claim, claimed_at: float) -> Running:
+    def _start_late(self, claim: Claim, claimed_at: float) -> Running:
         lease, now = claim.lease, self._store.clock.monotonic()
         renewed_at = max(claimed_at, self.renewed_at(lease.id) or claimed_at)
         is_late = now >= renewed_at + (lease.expires_at - lease.acquired_at).total_seconds()

@@ -87,8 +87,8 @@ class Executor:
             suspend_s=self._suspend_s,
         )
         try:
-            if claim.job is not None and claim.job.on_upstream is not None:
-                entries = await self._reports.store.read(upstream_results, claim.job.chain_id)
+            if job is not None and job.on_upstream is not None:
+                entries = await self._reports.store.read(upstream_results, job.chain_id)
                 context.upstream = Upstreams(entries)
             outcome = await handler.run(context, work.params, stop)
         except Exception as error:  # a handler never raises; if one does, that is its own problem

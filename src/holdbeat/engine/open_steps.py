@@ -83,6 +83,8 @@ class OpenSteps:
 
     def forget(self, lease_ids: Iterable[str]) -> None:
         """These runs have ended, or have lost their leases."""
+        if not self._runs:
+            return
         with self._lock:
             for lease_id in lease_ids:
                 self._runs.pop(lease_id, None)

@@ -25,7 +25,7 @@ from holdbeat.handlers.question_calls import PlainQuestionCalls, QuestionCalls
 from holdbeat.handlers.step_calls import PlainStepCalls, StepCalls
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.handlers.to_json import as_params
-from holdbeat.handlers.upstreams import Upstreams
+from holdbeat.handlers.upstreams import NO_UPSTREAMS, Upstreams
 from holdbeat.handlers.wait_calls import PlainWaitCalls, WaitCalls
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Context(StepCalls, WaitCalls, ChildCalls, QuestionCalls):
         """0 for the first attempt; each automatic retry that counts adds 1."""
         self.deadline = deadline
         """When the timeout of the run ends, or None."""
-        self.upstream = upstream or Upstreams()
+        self.upstream = upstream or NO_UPSTREAMS
         """The results of what the job waited for (`after`), by name."""
         self._keeper = keeper
         self._suspend_s = suspend_s

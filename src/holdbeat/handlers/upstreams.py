@@ -37,3 +37,7 @@ class Upstreams(Mapping[str, Any]):
         except KeyError:
             names = ", ".join(self._by_name) or "none: this job was submitted without after"
             raise KeyError(f"No upstream is named {name!r}; there are {names}.") from None
+
+
+NO_UPSTREAMS = Upstreams()
+"""What most jobs have; nobody changes it."""

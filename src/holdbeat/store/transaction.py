@@ -83,9 +83,25 @@ class Transaction(ABC):
     def execute(self, sql: str, /, **params: Any) -> None:
         """Runs a statement whose result nobody needs; it may be sent together with the next ones."""
 
-    @abstractmethod
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Inserts many rows in one go. Columns that are None in every row are left to their defaults."""
+        if len(rows) <= 1:
+            for row in rows:
+                self._insert_one(table, columns, row)
+            return
+        shared: dict[str, Any] = {}
+        varied: dict[str, Sequence[Any]] = {}
+        for name, values in zip(columns, zip(*rows, strict=True), strict=True):
+            first = values[0]
+            # The last value is compared first: most columns differ there. One column must say how many rows there are.
+            if first == values[-1] and values.count(first) == len(values) and (varied or first is None):
+                shared[name] = first
+            else:
+                varied[name] = values
+        self.insert_columns(table, shared, varied)
+
+    @abstractmethod
+    def _insert_one(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> None: ...
 
     @abstractmethod
     def insert_columns(self, table: str, shared: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:

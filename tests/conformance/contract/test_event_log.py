@@ -146,11 +146,12 @@ def test_a_late_commit_is_neither_lost_nor_shown_out_of_turn(open_store: OpenSto
 def test_readers_beside_many_writers_miss_nothing(open_store: OpenStore, store: PersistenceAdapter) -> None:
     stores = [store, open_store()]
     total = 400
-    done = threading.Event()
+    done, written = threading.Event(), threading.Event()
 
     def write(number: int) -> None:
         for step in range(total // 4):
             note(stores[number % 2], number * 1000 + step)
+            written.set()
 
     writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
     seen: list[int] = []
@@ -160,14 +161,15 @@ def test_readers_beside_many_writers_miss_nothing(open_store: OpenStore, store: 
         give_up = time.monotonic() + 60
         while True:
             ending = done.is_set()
-            found = stores[1].read_sync(read_events, cursor, limit=7)
-            seen.extend(numbers(found))
-            if found:
-                cursor = found[-1].cursor
+            written.clear()
+            events = stores[1].read_sync(read_events, cursor, limit=7)
+            seen.extend(numbers(events))
+            if events:
+                cursor = events[-1].cursor
             elif (ending and len(seen) >= total) or time.monotonic() > give_up:
                 return
             else:
-                time.sleep(0.001)
+                written.wait(1)
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -176,6 +178,7 @@ def test_readers_beside_many_writers_miss_nothing(open_store: OpenStore, store: 
     for writer in writers:
         writer.join()
     done.set()
+    written.set()
     reader.join()
     assert len(seen) == total
     assert len(set(seen)) == total

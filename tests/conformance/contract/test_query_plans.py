@@ -108,6 +108,17 @@ def test_no_hot_statement_reads_the_whole_queue_or_puts_it_in_order(
     assert not found, "\n".join(found)
 
 
+@pytest.mark.rule("INV-004")
+def test_a_settle_finds_its_jobs_by_their_ids_alone(open_store: OpenStore) -> None:
+    """Every job leaves an entry in the index of running jobs until the next vacuum of PostgreSQL."""
+    store = open_store()
+    enqueue_all(store, [NewJob("a") for _ in range(600)])
+    settlements = [settlement(one, Outcome.completed()) for one in claim_some(store, 200, types=["a"])]
+    indexes = {name for plan in plans_of(store, settle, settlements) for name in plan.indexes}
+    assert "jobs_running" not in indexes
+    assert indexes
+
+
 @pytest.mark.rule("QUE-05", "INV-004")
 def test_ageing_goes_by_its_index_whether_jobs_are_counted_already_or_not(
     open_store: OpenStore, clock: ManualClock

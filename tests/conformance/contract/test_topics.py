@@ -34,19 +34,25 @@ async def test_on_topics_calls_back_in_the_loop_for_its_topics_and_a_reconnect_u
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(first.wait(), 3)
         called.clear()
-    await store.write(wake, Topic.CANCEL, Topic.LOGS)
-    await asyncio.sleep(0.05)
+    # It is registered last, so it is called last for each commit: what it has seen, `callback` has seen before.
+    everything: asyncio.Queue[None] = asyncio.Queue()
+    stop_all = store.on_topics(loop, frozenset(Topic), lambda: everything.put_nowait(None))
+
+    async def commit(*topics: Topic) -> None:
+        await store.write(wake, *topics)
+        await asyncio.wait_for(everything.get(), 20)
+
+    await commit(Topic.CANCEL, Topic.LOGS)
     assert called == []
-    await store.write(wake, Topic.READY, Topic.SLOTS)
-    await asyncio.sleep(0.05)
+    await commit(Topic.READY, Topic.SLOTS)
     assert called == [loop]
     store.tell(frozenset({Topic.RECONNECTED}))
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(everything.get(), 20)
     assert called == [loop, loop]
     stop()
-    await store.write(wake, Topic.READY)
-    await asyncio.sleep(0.05)
+    await commit(Topic.READY)
     assert called == [loop, loop]
+    stop_all()
 
 
 def test_every_topic_is_explained_where_it_is_declared() -> None:

@@ -19,6 +19,7 @@ from holdbeat.engine.schema_watch import SchemaWatch
 from holdbeat.store import migrate
 from holdbeat.store.migrate import Migration, migrations
 from holdbeat.store.rare_events import event_counts
+from tests.api.serving import eventually
 from tests.cli.command import Command
 from tests.conformance.acts import OpenStore, change, count, open_at, rows
 from tests.conformance.lived_rows import OF_EACH_ENGINE, PAUSED, Rows, rows_of_database, rows_of_file
@@ -137,10 +138,8 @@ def test_an_upgrade_that_waits_in_a_circle_with_a_reader_is_made_again(
         reader.execute("SELECT count(*) FROM leases")
         with ThreadPoolExecutor(1) as pool:
             opened = pool.submit(open_at, postgres_url, clock=SystemClock())
-            until = time.monotonic() + 60
-            while watcher.execute(waiting).fetchone() == (0,):
-                assert time.monotonic() < until and not opened.done(), "the upgrade does not wait for the reader"
-                time.sleep(0.02)
+            eventually(lambda: opened.done() or watcher.execute(waiting).fetchone() != (0,), 60)
+            assert not opened.done(), "the upgrade does not wait for the reader"
             reader.execute("SELECT count(*) FROM jobs")  # waits for the upgrade, until PostgreSQL ends that
             reader.commit()
             store = opened.result(60)
@@ -175,24 +174,22 @@ def test_a_worker_whose_store_was_upgraded_lets_its_job_finish_and_exits_with_3(
         "schema_watch.POLL_S = 0.2\napp = App()\n@app.job\ndef wait() -> str:\n    Path('begun').touch()\n"
         "    while not Path('go').exists():\n        time.sleep(0.02)\n    return 'finished'\n"
     )
+    # The store is there before `submit` comes, which waits for it for a few seconds only.
+    store = open_at(command.store, clock=SystemClock())
     worker = command.start("worker", "waiting:app", stdin=subprocess.DEVNULL)
     try:
         job_id = command("submit", "wait", "--json").json["id"]
-        until = time.monotonic() + 60
-        while not (tmp_path / "begun").exists():
-            assert time.monotonic() < until and worker.poll() is None, worker.communicate()
-            time.sleep(0.05)
-        store = open_at(command.store, clock=SystemClock())
+        eventually(lambda: (tmp_path / "begun").exists() or worker.poll() is not None, 60)
+        assert worker.poll() is None, worker.communicate()
         change(store, "INSERT INTO schema_migrations VALUES (9999, 'tomorrow', 'x', '2030-01-01')")
-        while not count(store, "workers", "stopping_at IS NOT NULL"):
-            assert time.monotonic() < until and worker.poll() is None, worker.communicate()
-            time.sleep(0.05)
+        eventually(lambda: count(store, "workers", "stopping_at IS NOT NULL") or worker.poll() is not None, 60)
+        assert worker.poll() is None, worker.communicate()
         (tmp_path / "go").touch()
         _, err = worker.communicate(timeout=60)
         assert worker.returncode == 3
         assert "version 9999" in err
         assert rows(store, "SELECT status FROM jobs WHERE id = :id", id=job_id) == [("COMPLETED",)]
-        store.close()
     finally:
         worker.kill()
         worker.communicate()
+        store.close()

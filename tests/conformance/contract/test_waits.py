@@ -302,6 +302,18 @@ def test_signals_sent_at_once_get_numbers_of_their_own(store: PersistenceAdapter
     assert sorted(numbers) == list(range(1, 17))  # type: ignore[type-var]
 
 
+@pytest.mark.rule("WAIT-08", "RET-04")
+def test_a_job_that_goes_on_in_another_one_cannot_be_retried(store: PersistenceAdapter) -> None:
+    first = enqueue_one(store)
+    settle_as(store, claim_one(store), waiting())
+    following = tip(store, first.id)
+    for job_id in (first.id, following.id):
+        with pytest.raises(Conflict, match=following.id) as refusal:
+            store.write_sync(retry_job, job_id)
+        assert refusal.value.code == "not_finished"
+    assert count(store, "jobs") == 2
+
+
 @pytest.mark.rule("WAIT-08", "QUE-07")
 def test_a_waiting_chain_is_kept_and_goes_whole_when_it_has_ended(
     store: PersistenceAdapter, clock: ManualClock

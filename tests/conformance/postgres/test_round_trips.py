@@ -15,27 +15,36 @@ from holdbeat.store.running.settle_and_claim import turn
 from tests.conformance.acts import open_at
 
 
+@pytest.fixture
+def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """An entry for each round trip of the test's own thread; stores of other tests may still ask in theirs."""
+    own_thread = threading.get_ident()
+    counted: list[None] = []
+    synchronise = PostgresTransaction._synchronise
+
+    def count(tx: PostgresTransaction) -> None:
+        if threading.get_ident() == own_thread:
+            counted.append(None)
+        synchronise(tx)
+
+    monkeypatch.setattr(PostgresTransaction, "_synchronise", count)
+    return counted
+
+
 @pytest.mark.rule("QUE-06", "DEC-005")
 def test_a_single_submission_asks_one_question_before_it_writes_in_its_callers_thread(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, round_trips: list[None]
 ) -> None:
     store = open_at(postgres_url)
     store.write_sync(announce, [AnnouncedType("a"), AnnouncedType("urgent", defaults={"priority": 7})])
-    asked: list[int] = []
-    synchronise = PostgresTransaction._synchronise
-
-    def counted(tx: PostgresTransaction) -> None:
-        asked.append(threading.get_ident())
-        synchronise(tx)
-
-    monkeypatch.setattr(PostgresTransaction, "_synchronise", counted)
+    round_trips.clear()
     (job,) = store.write_sync(submit, [Submission(type="a")]).jobs
-    assert asked.count(threading.get_ident()) == 1, "stores of other tests may still ask in threads of their own"
+    assert len(round_trips) == 1
     assert (job.priority, job.position) == (0, 100)
-    asked.clear()
+    round_trips.clear()
     # The priority is only known with the type: the position that came along is not used, and another is asked for.
     (urgent,) = store.write_sync(submit, [Submission(type="urgent")]).jobs
-    assert asked.count(threading.get_ident()) == 2
+    assert len(round_trips) == 2
     assert (urgent.priority, urgent.position) == (7, 100)
     (last,) = store.write_sync(submit, [Submission(type="a")]).jobs
     assert last.position > job.position
@@ -44,24 +53,17 @@ def test_a_single_submission_asks_one_question_before_it_writes_in_its_callers_t
 
 @pytest.mark.rule("INV-004", "LEASE-01")
 def test_a_claim_that_fills_some_of_its_slots_asks_three_questions_before_it_writes(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, round_trips: list[None]
 ) -> None:
     store = open_at(postgres_url)
     store.write_sync(announce, [AnnouncedType("a")])
     assert store.write_sync(turn, [], Vacancy("worker", [0], (), ["a"])).claims == []
     store.write_sync(submit, [Submission(type="a"), Submission(type="a", delay_s=60)])
-    asked: list[int] = []
-    synchronise = PostgresTransaction._synchronise
-
-    def counted(tx: PostgresTransaction) -> None:
-        asked.append(threading.get_ident())
-        synchronise(tx)
-
-    monkeypatch.setattr(PostgresTransaction, "_synchronise", counted)
+    round_trips.clear()
     done = store.write_sync(turn, [], Vacancy("worker", range(8), (), ["a"]))
     # What there is to do, how many slots of the limits are taken, the job itself. The first answer names the first
     # delayed job, too.
-    assert asked.count(threading.get_ident()) == 3
+    assert len(round_trips) == 3
     assert len(done.claims) == 1
     delayed = store.read_sync(lambda tx: tx.one("SELECT not_before FROM jobs WHERE hold = 1"))
     assert delayed is not None

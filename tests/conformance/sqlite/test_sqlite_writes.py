@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown
 from holdbeat.store.maintenance.backup import backup
 from holdbeat.store.sqlite.file import MEMORY
+from holdbeat.store.sqlite.processes import WriteLock
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import count, enqueue_one, open_at, rows
 from tests.conformance.races import HeldOpen
@@ -169,3 +172,31 @@ def test_a_waiting_caller_writes_with_its_own_hand_unless_somebody_writes(path: 
     with pytest.raises(StoreDown) as refusal:
         store.write_sync(who)
     assert refusal.value.code == "store_closed"
+
+
+GREEDY = """
+import sys, time
+from pathlib import Path
+from holdbeat.store.sqlite.processes import WriteLock
+lock = WriteLock(Path(sys.argv[1]), 60)
+while True:
+    with lock:
+        print("writing", flush=True)
+        time.sleep(0.2)
+"""
+
+
+@pytest.mark.rule("OPS-06")
+def test_a_process_gets_its_turn_to_write_beside_one_that_takes_the_lock_again_at_once(tmp_path: Path) -> None:
+    lock = WriteLock(tmp_path / "write.lock", 4.0)
+    command = [sys.executable, "-c", GREEDY, str(tmp_path / "write.lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as greedy:
+        try:
+            assert greedy.stdout is not None and greedy.stdout.readline() == b"writing\n"
+            for _ in range(2):
+                with lock:
+                    pass
+            assert greedy.stdout.readline() == b"writing\n", "the other goes on"
+        finally:
+            greedy.kill()
+    lock.close()

@@ -118,6 +118,12 @@ def _refuse_unless_ended(job: Job, ran: bool, outcome: RunStatus | None) -> None
             code="already_completed",
             job_id=job.id,
         )
+    if job.status is JobStatus.CONTINUED:
+        raise Conflict(
+            f"Job {job.id} goes on in job {job.continued_by}; retry that one once it has ended.",
+            code="not_finished",
+            job_id=job.id,
+        )
     if not job.status.is_terminal or (ran and outcome is None):
         what = "was cancelled, but its handler still runs" if job.status.is_terminal else f"is {job.status}"
         raise Conflict(f"Job {job.id} {what}; it can be retried once it has ended.", code="not_finished", job_id=job.id)

@@ -39,6 +39,8 @@ class SlotNumbers:
             self._free[resource] = [number for number in range(most) if number not in taken]
             heapify(self._free[resource])
         free = self._free[resource]
+        if not free:
+            return ()
         return tuple(heappop(free) for _ in range(min(weight, len(free))))
 
 

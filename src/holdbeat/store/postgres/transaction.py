@@ -163,22 +163,6 @@ class PostgresTransaction(Transaction):
     def execute(self, sql: str, /, **params: Any) -> None:
         self._run(sql, params)
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        if len(rows) <= 1:
-            for row in rows:
-                self._insert_one(table, columns, row)
-            return
-        shared: dict[str, Any] = {}
-        varied: dict[str, Sequence[Any]] = {}
-        for name, values in zip(columns, zip(*rows, strict=True), strict=True):
-            first = values[0]
-            # Some column must say how many rows there are.
-            if values.count(first) == len(values) and (varied or first is None):
-                shared[name] = first
-            else:
-                varied[name] = values
-        self.insert_columns(table, shared, varied)
-
     def insert_columns(self, table: str, shared: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:
         types = self._types[table]
         fixed = {name: _plain(value) for name, value in shared.items() if value is not None}

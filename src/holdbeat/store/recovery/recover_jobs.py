@@ -6,6 +6,8 @@ the verdict, the group's step and the webhook that belong to it; and none of the
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdbeat.domain import events
 from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Job, JobStatus
@@ -75,8 +77,8 @@ def decide_job(tx: Transaction, job_id: str) -> bool:
     outbox = Outbox(tx)
     run = _run_of_job(tx, job_id)
     if run is not None and run.status is None and not _is_leased(tx, job_id):
-        run.error_kind = ErrorKind.CRASH
-        _close_open_run(tx, run.id, run.error_kind, "Crash recovery: the job was FAILED and its run was still open")
+        run = replace(run, error_kind=ErrorKind.CRASH)
+        _close_open_run(tx, run.id, ErrorKind.CRASH, "Crash recovery: the job was FAILED and its run was still open")
     _tell_once(tx, job, "job.run.failed", outbox)
     _decide(tx, job, run.error_kind if run else None, outbox)
     apply_consequences(tx, [job], outbox)

@@ -34,7 +34,8 @@ _RELEASE = (
 )
 """Who deletes the lease may end the run. It is the lock, too: of two that try, the second finds nothing."""
 
-_COMPLETE = "UPDATE jobs SET status = 'COMPLETED', finished_at = :now WHERE id IN :ids AND status = 'RUNNING'"
+_COMPLETE = "UPDATE jobs SET status = 'COMPLETED', finished_at = :now WHERE id IN :ids AND status || '' = 'RUNNING'"
+"""By id alone: jobs_running would lead PostgreSQL through the entries of all jobs that ran since the last vacuum."""
 _CONSEQUENCES = "id, webhook_url, group_id, schedule_id, is_awaited"
 """What nearly every run comes to, and what follows from it. A job that was cancelled in the meantime is left out, and
 looked at like failures."""

@@ -34,6 +34,10 @@ FOLDER_TICK_S = 0.02
 LOCK_POLL_S = 0.0001
 LOCK_POLL_MAX_S = 0.001
 """How long a process waits between two attempts to take the write lock: about as long as a commit takes."""
+PRIORITY_AFTER_S = 1.0
+"""After this wait a process gets the write lock before those that came later."""
+WRITE_BYTE, PRIORITY_BYTE = 0, 1
+"""The bytes of the lock file that are locked."""
 
 
 class WriteLock:
@@ -42,6 +46,10 @@ class WriteLock:
     It is a POSIX lock, because a child forked by a handler must not inherit it. Closing any descriptor of the file
     releases it; we then lose fairness only, since SQLite's own lock still protects the data. We poll for it: a wait in
     the kernel for a process that was stopped while it wrote could not be ended.
+
+    Who polls finds the lock free only by chance while others take it again at once. So a process that has waited for
+    PRIORITY_AFTER_S locks a second byte, and nobody takes the write lock past it. If it is itself stopped while it has
+    priority, the others pass after PRIORITY_AFTER_S.
     """
 
     def __init__(self, path: Path, patience_s: float) -> None:
@@ -54,8 +62,17 @@ class WriteLock:
             self._wait()
 
     def _take(self) -> bool:
+        """Takes the write lock if it is free and no other process has priority."""
+        if not self._lock(PRIORITY_BYTE, fcntl.LOCK_SH):
+            return False
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return self._lock(WRITE_BYTE)
+        finally:
+            self._unlock(PRIORITY_BYTE)
+
+    def _lock(self, byte: int, kind: int = fcntl.LOCK_EX) -> bool:
+        try:
+            fcntl.lockf(self._descriptor, kind | fcntl.LOCK_NB, 1, byte)
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False
@@ -66,23 +83,34 @@ class WriteLock:
             ) from error
         return True
 
+    def _unlock(self, byte: int) -> None:
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, byte)
+
     def _wait(self) -> None:
         monotonic = SystemClock().monotonic
-        until = monotonic() + self._patience_s
+        began = monotonic()
         pause_s = LOCK_POLL_S
-        while True:
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, LOCK_POLL_MAX_S)
-            if self._take():
-                return
-            if monotonic() >= until:
-                raise StoreBusy(
-                    f"Another process has been writing to the store for longer than {self._patience_s:g} s. See "
-                    f"whether it was stopped or hangs (`fuser {self._path}` names it), and try again."
-                )
+        has_priority = False
+        try:
+            while True:
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, LOCK_POLL_MAX_S)
+                waited_s = monotonic() - began
+                has_priority = has_priority or (waited_s >= PRIORITY_AFTER_S and self._lock(PRIORITY_BYTE))
+                passes = has_priority or waited_s >= 2 * PRIORITY_AFTER_S
+                if self._lock(WRITE_BYTE) if passes else self._take():
+                    return
+                if waited_s >= self._patience_s:
+                    raise StoreBusy(
+                        f"Another process has been writing to the store for longer than {self._patience_s:g} s. See "
+                        f"whether it was stopped or hangs (`fuser {self._path}` names it), and try again."
+                    )
+        finally:
+            if has_priority:
+                self._unlock(PRIORITY_BYTE)
 
     def __exit__(self, *_: object) -> None:
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+        self._unlock(WRITE_BYTE)
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -89,21 +89,6 @@ class SqliteTransaction(Transaction):
     def execute(self, sql: str, /, **params: Any) -> None:
         self._run(sql, params).fetchall()
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        if len(rows) <= 1:
-            for row in rows:
-                self._insert_one(table, columns, row)
-            return
-        shared: dict[str, Any] = {}
-        varied: dict[str, Sequence[Any]] = {}
-        for name, column in zip(columns, zip(*rows, strict=True), strict=True):
-            first = column[0]
-            if first == column[-1] and column.count(first) == len(rows) and (varied or first is None):
-                shared[name] = first
-            else:
-                varied[name] = column
-        self.insert_columns(table, shared, varied)
-
     def insert_columns(self, table: str, shared: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:
         fixed = {name: _bound(value) for name, value in shared.items() if value is not None}
         names, width = tuple(varied), len(varied)
