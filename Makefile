@@ -16,7 +16,7 @@ READY := .venv/.ready
 .DEFAULT_GOAL := help
 .PHONY: help pictures setup serve quick test coverage check format generate save-store verify rules docs release bench \
     bench-time bench-api bench-peers bench-horizon crash crash-points chaos fuzz simulate simulate-planted soak \
-    constraints clean bench-flat bench-steps bench-limits
+    constraints clean bench-flat bench-steps bench-limits bench-pages screens
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -121,6 +121,9 @@ bench-steps: setup ## measure steps beside single commits, alone and of 64 handl
 bench-limits: setup ## measure claims beside 100,000 partitions and 200 limits
 	$(BIN)/python -m benchmarks.store --part limits $(ARGS)
 
+bench-pages: setup ## measure every page and its API calls beside a million jobs, on both stores (ARGS=--quick)
+	$(BIN)/python -m benchmarks.pages $(ARGS)
+
 bench-horizon: setup ## measure what a snapshot that stays open costs claims on PostgreSQL
 	$(BIN)/python -m benchmarks.horizon $(ARGS)
 
@@ -155,6 +158,10 @@ soak: setup ## run for a long time under load and look for what grows
 pictures: setup ## draw the pictures of the README anew (docs/*.png)
 	@tools/ensure_chromium.sh >/dev/null
 	$(BIN)/python -m tests.web.picture
+
+screens: setup ## draw every page in three sizes and both themes (test-artifacts/screens)
+	@tools/ensure_chromium.sh >/dev/null
+	$(BIN)/python -m tests.web.screens $(ARGS)
 
 constraints: setup ## resolve the versions in constraints.txt anew
 	@test -x $(BIN)/uv || { echo "This needs uv: $(BIN)/python -m pip install uv"; exit 1; }

@@ -104,9 +104,14 @@ async def asks(ctx: Context) -> str:
     return answer
 
 
-async def stepped(ctx: Context) -> str:
+async def stepped(ctx: Context, gate: str | None = None) -> str:
+    async def second_value() -> str:
+        if gate is not None:
+            await hold(gate)
+        return "two"
+
     first = await ctx.step("first", lambda: "one")
-    second = await ctx.step("second", lambda: "two")
+    second = await ctx.step("second", second_value)
     return f"{first} {second}"
 
 

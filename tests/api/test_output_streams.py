@@ -107,7 +107,10 @@ async def test_both_clients_stream_direct_requests_and_the_chunks_of_jobs(served
             list(client.stream_direct("fail", {"message": "broken"}))
         job = served.run_job("talk", {"words": 1})
         assert [one["chunk"] for one in client.follow_chunks(job["id"])] == ["word0 ", {"done": True}]
+        request = client.direct("talk", {"words": 1})["reservation_id"]
+        assert [one["chunk"] for one in client.follow_reservation_chunks(request)] == ["word0 ", {"done": True}]
     async with AsyncClient(served.url) as later:
+        assert [one["sequence"] async for one in later.follow_reservation_chunks(request, after=1)] == [2]
         events = [one.event async for one in later.stream_direct("talk", {"words": 1})]
         assert events[-1] == "result"
         chunks = [one["chunk"] async for one in later.follow_chunks(job["id"])]

@@ -302,6 +302,13 @@ def _schedules() -> list[tuple[str, Call]]:
         add("pause", name, until="tomorrow")
         add("resume", name)
         add("pause", name)
+        add("list", label="team=none")
+        add("list", label="team")
+        add("pause_many", [name], reason="freeze")
+        add("pause_many")
+        add("pause_many", [name], label="team=none")
+        add("pause_many", label="team=none", until=FAR)
+        add("resume_many", label="team=none")
         add("resume_many", [NO_SUCH])
         add("resume_many", ["s" if kind == "schedules" else "e"])
         add("resume_many", [1])
@@ -425,6 +432,10 @@ def _direct() -> list[tuple[str, Call]]:
         (
             "get_reservation_chunks",
             lambda world: world.backend.get_reservation_chunks(world.known["direct"]["reservation_id"]),
+        ),
+        (
+            "follow_reservation_chunks",
+            lambda world: list(world.backend.follow_reservation_chunks(world.known["direct"]["reservation_id"])),
         ),
         ("get_reservation_logs", ask("get_reservation_logs", UNKNOWN)),
         ("get_reservation_chunks", ask("get_reservation_chunks", NO_SUCH)),

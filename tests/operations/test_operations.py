@@ -30,6 +30,7 @@ SPECIAL = (
     "wait_job",
     "follow_logs",
     "follow_chunks",
+    "follow_reservation_chunks",
     "stream_direct",
     "events",
     "endpoints.test",
@@ -55,6 +56,7 @@ CANNOT_BE_REFUSED = frozenset(
         "wait_job",
         "follow_logs",
         "follow_chunks",
+        "follow_reservation_chunks",
         "events",
     }
 )

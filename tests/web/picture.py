@@ -87,7 +87,7 @@ def draw() -> None:
         server = subprocess.Popen([sys.executable, "-m", "tests.web.picture", url, str(port)])
         address = f"http://127.0.0.1:{port}"
         try:
-            eventually(lambda: _answers(address), 60)
+            eventually(lambda: answers(address), 60)
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
                 # A larger page on 1280 by 800 points, so that the charts are in the picture too.
@@ -132,7 +132,7 @@ def _waiting_review(address: str) -> dict[str, Any] | None:
     return reviews[0] if reviews and books else None
 
 
-def _answers(address: str) -> bool:
+def answers(address: str) -> bool:
     try:
         return httpx2.get(f"{address}/healthz", trust_env=False).status_code == 200
     except httpx2.TransportError:

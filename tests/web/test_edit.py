@@ -34,7 +34,9 @@ def test_a_schedule_is_changed_from_cron_to_every_so_often_and_what_was_not_touc
     expect(page.get_by_label("Minimum interval")).to_have_count(0)
     page.get_by_label("at an interval").check()
     page.get_by_label("Every", exact=True).fill("90")
-    page.get_by_label("Params").fill('{"said": "new"}')
+    # The type takes any params, so that they are JSON from the start.
+    page.get_by_label("Params as a JSON object").fill('{"said": "new"}')
+    expect(page.get_by_label("Labels")).to_have_value("team=a")
     page.get_by_text("Overlap, missed runs").click()
     page.get_by_label("If the previous job").select_option("skip")
     keep(page, "change-schedule")
@@ -46,6 +48,34 @@ def test_a_schedule_is_changed_from_cron_to_every_so_often_and_what_was_not_touc
     assert after["overlap"] == "skip"
     untouched = ("name", "timezone", "labels", "type", "catch_up", "dst", "adaptive")
     assert {name: after[name] for name in untouched} == {name: made[name] for name in untouched}
+
+
+@pytest.mark.rule("API-02")
+def test_params_are_changed_in_the_fields_of_the_type_or_as_json_and_labels_and_options_beside_them(
+    served: Served, page: Page
+) -> None:
+    made = _schedule(served, type="echo", params={"x": 3, "text": "a"}, labels={"team": "a"}, jitter_s=5)
+    page.goto(f"{served.url}/ui/schedules/{made['id']}/change")
+    expect(page.get_by_label("Job type or template")).to_have_value("type:echo")
+    expect(page.locator("#p-echo-text")).to_have_value("a")
+    page.locator("#p-echo-x").fill("4")
+    page.get_by_label("JSON", exact=True).check()
+    expect(page.get_by_label("Params as a JSON object")).to_have_value('{\n  "text": "a",\n  "x": 4\n}')
+    page.get_by_label("Params as a JSON object").fill('{"x": 7}')
+    page.get_by_label("Labels").fill("team")
+    page.get_by_role("button", name="Save changes").click()
+    expect(page.locator("#e-labels")).to_have_text("Write team as name=value.")
+    page.get_by_label("Labels").fill("team=b, zone=eu")
+    page.get_by_text("Priority, jitter").click()
+    page.get_by_label("Jitter", exact=True).fill("")
+    page.get_by_label("Priority", exact=True).fill("9")
+    page.get_by_label("Not before").fill("2036-07-01T09:00")
+    page.get_by_role("button", name="Save changes").click()
+    page.wait_for_url(f"{served.url}/ui/schedules/{made['id']}")
+    after = _get(served, made)
+    assert (after["params"], after["labels"]) == ({"x": 7}, {"team": "b", "zone": "eu"})
+    assert (after["priority"], after["jitter_s"], after["type"]) == (9, 0, "echo")
+    assert after["start_at"].startswith("2036-07-01T")
 
 
 @pytest.mark.rule("GOV-05")

@@ -6,6 +6,7 @@ One server and one browser for all of it.
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -17,7 +18,7 @@ from tests.web.things import made, paths_of_everything
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 FINDINGS = """async (options) => (await axe.run(document, { resultTypes: ["violations"], ...options }))
   .violations.map((found) => `${found.id}: ${found.nodes[0].html.slice(0, 160)}`)"""
-STRUCTURE = {"rules": {"color-contrast": {"enabled": False}}}
+Theme = Literal["light", "dark"]
 COLOURS = {"runOnly": ["color-contrast"]}
 
 
@@ -182,20 +183,30 @@ def test_an_operation_is_tried_out_on_the_page_of_the_api(served: Served, page: 
 def test_axe_finds_nothing_on_any_page_and_none_is_too_wide_for_a_phone(served: Served, page: Page) -> None:
     findings = {}
     for path in _one_of_each_page(served):
-        page.set_viewport_size({"width": 1280, "height": 800})
         page.goto(served.url + path)
-        page.evaluate(AXE)
-        wrong = page.evaluate(FINDINGS, STRUCTURE)
-        # Colours are dear to check, and test_contrast checks all of them by their numbers: here on a few pages.
-        for scheme in ("light", "dark") if path in ("/", "/ui/timeline", "/ui/jobs", "/docs") else ():
-            page.emulate_media(color_scheme=scheme)
-            wrong += page.evaluate(FINDINGS, COLOURS)
-        page.set_viewport_size({"width": 390, "height": 800})
-        if page.evaluate("document.documentElement.scrollWidth - innerWidth") > 0:
-            wrong.append("too wide for a phone")
-        if wrong:
+        if wrong := _findings(page):
             findings[path] = wrong
     assert findings == {}
+
+
+def _findings(page: Page) -> list[str]:
+    """What axe finds on the open page, in both themes, wide and on a phone; and whether it is too wide for a phone.
+
+    The structure of a page depends on its width alone, so that it is looked at in one theme of each.
+    """
+    page.evaluate(AXE)
+    wrong: list[str] = []
+    themes: tuple[tuple[int, Theme, Theme], ...] = ((1280, "light", "dark"), (390, "dark", "light"))
+    for width, whole, colours in themes:
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=whole)
+        wrong += [f"{width} {whole}: {finding}" for finding in page.evaluate(FINDINGS, {})]
+        page.emulate_media(color_scheme=colours)
+        wrong += [f"{width} {colours}: {finding}" for finding in page.evaluate(FINDINGS, COLOURS)]
+    if page.evaluate("document.documentElement.scrollWidth - innerWidth") > 0:
+        wrong.append("too wide for a phone")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    return wrong
 
 
 @pytest.mark.rule("SEC-02", "AUD-01")
@@ -232,6 +243,7 @@ def test_the_first_key_is_made_shown_once_and_revoked_in_the_dashboard(
             expect(page.locator("#keys")).to_contain_text("Revoked")
             with server.new_client(second) as late:
                 eventually(lambda: late.get("/api/jobs").status_code == 401)
+            assert _findings(page) == []
             page.goto(f"{server.url}/ui/events?q=deploy")
             expect(page.locator("#events")).to_contain_text("The key deploy was revoked by anna")
             reader = made(admin.post("/api/keys", json={"name": "looker", "scope": "read"}))["key"]
@@ -239,6 +251,10 @@ def test_the_first_key_is_made_shown_once_and_revoked_in_the_dashboard(
             answer = reading.get("/ui/keys", headers={"accept": "text/html"})
             assert "admin key" in answer.text
             assert "deploy" not in answer.text
+        context.clear_cookies()
+        for path in ("/login", "/login?refused=1"):
+            page.goto(server.url + path)
+            assert _findings(page) == []
     finally:
         context.close()
         server.stop()

@@ -51,6 +51,8 @@ pre { background: var(--sunken); border-radius: 8px; padding: .6rem .8rem; white
   overflow: auto; }
 table { border-collapse: collapse; font-size: .92rem; width: calc(100% - 2rem); }
 td { border-top: 1px solid var(--line); padding: .3rem .8rem .3rem 0; vertical-align: top; }
+.folded { margin-top: 2rem; } .folded > summary { display: block; color: var(--muted); }
+.folded > details { margin: .35rem 1rem; }
 .old summary code { text-decoration: line-through; }
 .try { display: flex; flex-direction: column; gap: .6rem; background: var(--sunken); border-radius: 10px;
   padding: .8rem; }

@@ -13,6 +13,10 @@ BRAND = (
 )
 
 
+LEGACY = "legacy"
+"""The tag of routes that only programs written for older servers call: folded at the end, away from newcomers."""
+
+
 def docs_html(document: dict[str, Any], theme: str | None = None) -> str:
     """The whole page, in the reader's theme."""
     by_tag: dict[str, list[str]] = {}
@@ -21,12 +25,13 @@ def docs_html(document: dict[str, Any], theme: str | None = None) -> str:
         for method, operation in methods.items():
             tag = (operation.get("tags") or ["other"])[0]
             by_tag.setdefault(tag, []).append(_operation(path, method, operation, shapes))
+    old = by_tag.pop(LEGACY, [])
     sections = "".join(
         f'<h2 id="{_anchor(tag)}">{escape(tag.capitalize())}</h2>{"".join(entries)}' for tag, entries in by_tag.items()
     )
-    contents = "".join(f'<a href="#{_anchor(tag)}">{escape(tag.capitalize())}</a>' for tag in [*by_tag, "shapes"])
+    contents = "".join(f'<a href="#{_anchor(tag)}">{escape(tag.capitalize())}</a>' for tag in [*by_tag, "schemas"])
     schemas = "".join(
-        f'<details id="schema-{escape(name)}"><summary><b>shape</b><code>{escape(name)}</code></summary>'
+        f'<details id="schema-{escape(name)}"><summary><b>schema</b><code>{escape(name)}</code></summary>'
         f"<pre>{_json(schema)}</pre></details>"
         for name, schema in sorted(shapes.items())
     )
@@ -42,7 +47,9 @@ def docs_html(document: dict[str, Any], theme: str | None = None) -> str:
         f'<a href="/openapi.json">openapi.json</a><hr>{contents}</nav></header><main>'
         f"<h1>API <small>{escape(info['title'])} {escape(info['version'])}</small></h1>"
         f"<p>{_text(info.get('description', ''))}</p>"
-        f'{sections}<h2 id="shapes">Shapes</h2>{schemas}</main></body></html>'
+        f'{sections}<h2 id="schemas">Schemas</h2>{schemas}'
+        + (f'<details class="folded"><summary>Compatibility routes</summary>{"".join(old)}</details>' if old else "")
+        + "</main></body></html>"
     )
 
 

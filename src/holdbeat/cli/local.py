@@ -122,6 +122,12 @@ class LocalBackend:
 
         yield from self._follow(job_output, chunk_json, job_id, after, True)
 
+    def follow_reservation_chunks(self, reservation_id: str, *, after: int = 0) -> Generator[Any, None, None]:
+        """What the handler of a direct request emits, as it does so, until the request has ended."""
+        from holdbeat.operations.output import chunk_json, reservation_output
+
+        yield from self._follow(reservation_output, chunk_json, reservation_id, after, True)
+
     def _follow(self, read: Any, form: Any, id_: str, after: int, emitted: bool) -> Generator[Any, None, None]:
         woken = threading.Event()
         unsubscribe = self.store.listen(lambda topics: woken.set())

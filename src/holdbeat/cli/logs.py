@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -41,7 +41,7 @@ def logs(backend: Backend, reference: str, follow: bool, emitted: bool, after: i
             sys.stdout.flush()
 
     if follow:
-        for entry in (backend.follow_chunks if emitted else backend.follow_logs)(reference, after=after):
+        for entry in _followed(backend, reference, after=after, emitted=emitted):
             write(entry)
         return
     read: Callable[..., Any] = backend.get_chunks if emitted else backend.get_logs
@@ -58,6 +58,16 @@ def logs(backend: Backend, reference: str, follow: bool, emitted: bool, after: i
         if page["next_cursor"] is None:
             return
         page = read(reference, after=int(page["next_cursor"]))
+
+
+def _followed(backend: Backend, reference: str, *, after: int, emitted: bool) -> Iterator[Mapping[str, Any]]:
+    """Lines of a job's log, or what its handler emits; the latter also of a direct request."""
+    try:
+        yield from (backend.follow_chunks if emitted else backend.follow_logs)(reference, after=after)
+    except HoldbeatError as no_job:
+        if no_job.code != "not_found" or not emitted:
+            raise
+        yield from backend.follow_reservation_chunks(reference, after=after)
 
 
 def chunk_text(chunk: Any) -> str:

@@ -15,12 +15,21 @@ from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, example, reaching
 from holdbeat.cli.output import confirm, fields, instant, items_table, show, show_list, span, table
 
 NAME = click.argument("name", metavar="NAME", shell_complete=schedule_names)
+OPTIONAL_NAME = click.argument("name", metavar="[NAME]", required=False, shell_complete=schedule_names)
 Kind = Callable[[Backend], ScheduleBackend]
 
 
 def add_common(group: click.Group, noun: str, kind: Kind) -> None:
     """The verbs that both nouns have."""
-    for add in (_add_lists, _add_steps, _add_pause_and_hint, _add_trigger_and_explain, _add_occurrences, _add_preview):
+    for add in (
+        _add_lists,
+        _add_steps,
+        _add_pause,
+        _add_hint,
+        _add_trigger_and_explain,
+        _add_occurrences,
+        _add_preview,
+    ):
         add(group, noun, kind)
 
 
@@ -31,6 +40,7 @@ def _add_lists(group: click.Group, noun: str, kind: Kind) -> None:
     @click.option("--enabled/--disabled", default=None, help="Only those that are.")
     @click.option("--paused/--not-paused", default=None, help="Only those that are.")
     @click.option("--failing/--not-failing", default=None, help="Only those whose last runs failed, or did not.")
+    @click.option("--label", metavar="NAME=VALUE", help="Only those with this label.")
     @click.option("--find", "q", metavar="TEXT", help="Only those with this in name, type, label, id or URL.")
     @LIMIT
     @CURSOR
@@ -79,7 +89,6 @@ def _add_steps(group: click.Group, noun: str, kind: Kind) -> None:
 
     add_step("enable", f"Enable the {noun} NAME.", lambda methods, name: methods.enable(name))
     add_step("disable", f"Disable the {noun} NAME.", lambda methods, name: methods.disable(name))
-    add_step("resume", f"Resume the {noun} NAME after a pause.", lambda methods, name: methods.resume(name))
     add_step(
         "reset-failures",
         f"Reset the failure count of the {noun} NAME, which ends its backoff.",
@@ -87,22 +96,65 @@ def _add_steps(group: click.Group, noun: str, kind: Kind) -> None:
     )
 
 
-def _add_pause_and_hint(group: click.Group, noun: str, kind: Kind) -> None:
+def _add_pause(group: click.Group, noun: str, kind: Kind) -> None:
     plural = f"{noun}s"
+    label_option = click.option("--label", metavar="NAME=VALUE", help=f"All {plural} with this label instead of one.")
 
     @group.command(
         "pause",
-        epilog=example(f"holdbeat {plural} pause NAME --reason 'upgrade'"),
-        help=f"Pause the {noun} NAME until an instant, or until it is resumed.",
+        epilog=example(
+            f"holdbeat {plural} pause NAME --reason 'upgrade'",
+            f"holdbeat {plural} pause --label team=shop --reason 'code freeze'",
+        ),
+        help=f"Pause the {noun} NAME, or all with a label, until an instant or until they are resumed.",
     )
-    @NAME
+    @OPTIONAL_NAME
+    @label_option
     @click.option("--until", type=INSTANT, help="Resume at this instant.")
     @click.option("--reason", help="Why.")
     @JSON
     @reaching
-    def pause(backend: Backend, name: str, until: str | None, reason: str | None, as_json: bool) -> None:
-        paused = kind(backend).pause(name, until=until, reason=reason)
-        show(paused, lambda schedule: [schedules_table([schedule])], as_json=as_json)
+    def pause(backend: Backend, name: str | None, label: str | None, as_json: bool, **options: Any) -> None:
+        _check_chosen(name, label, noun)
+        methods = kind(backend)
+        if name is not None:
+            show(methods.pause(name, **options), _one, as_json=as_json)
+        else:
+            show(methods.pause_many(label=label, **options), _many, as_json=as_json)
+
+    @group.command(
+        "resume",
+        epilog=example(f"holdbeat {plural} resume NAME", f"holdbeat {plural} resume --label team=shop"),
+        help=f"Resume the {noun} NAME, or all with a label, after a pause.",
+    )
+    @OPTIONAL_NAME
+    @label_option
+    @JSON
+    @reaching
+    def resume(backend: Backend, name: str | None, label: str | None, as_json: bool) -> None:
+        _check_chosen(name, label, noun)
+        methods = kind(backend)
+        if name is not None:
+            show(methods.resume(name), _one, as_json=as_json)
+        else:
+            show(methods.resume_many(label=label), _many, as_json=as_json)
+
+
+def _check_chosen(name: str | None, label: str | None, noun: str) -> None:
+    if (name is None) == (label is None):
+        raise click.UsageError(f"Give the NAME of the {noun}, or --label.")
+
+
+def _one(schedule: Any) -> list[Any]:
+    return [schedules_table([schedule])]
+
+
+def _many(page: Any) -> list[Any]:
+    return [schedules_table(page["items"])]
+
+
+def _add_hint(group: click.Group, noun: str, kind: Kind) -> None:
+    plural = f"{noun}s"
 
     @group.command(
         "hint",

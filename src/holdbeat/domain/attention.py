@@ -102,5 +102,10 @@ def advice_for(name: str) -> Advice:
 
 def detail_of(data: Mapping[str, Any]) -> str | None:
     """The newest Event's data in a line."""
-    parts = [f"{name} {value}" for name, value in sorted(data.items()) if isinstance(value, str | int | float)]
+    hidden = {"origin", "actor"} if "by" in data else {"origin"}
+    parts = [
+        f"{name} {value}"
+        for name, value in sorted(data.items(), key=lambda item: (item[0] in ("by", "actor"), item[0]))
+        if isinstance(value, str | int | float) and name not in hidden
+    ]
     return ", ".join(parts)[:300] or None

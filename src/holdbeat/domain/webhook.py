@@ -60,7 +60,7 @@ MAX_RETRY_AFTER_S: Final = 3600.0
 ROTATION_S: Final = 24 * 3600.0
 SECRET_PREFIX: Final = "whsec_"
 GONE: Final = 410
-LEFT_ALONE: Final = "The last calls of this URL failed one after the other, so it is left alone for a while."
+LEFT_ALONE: Final = "Held back: the last calls of this URL failed."
 
 
 class DeliveryStatus(StrEnum):

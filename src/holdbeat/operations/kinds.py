@@ -48,6 +48,7 @@ METHODS = {
     "disable": "schedules.disable_schedule",
     "pause": "schedules.pause_schedule",
     "resume": "schedules.resume_schedule",
+    "pause_many": "schedules.pause_schedules",
     "resume_many": "schedules.resume_schedules",
     "reset_failures": "schedules.reset_schedule_failures",
     "hint": "schedules.hint_schedule",

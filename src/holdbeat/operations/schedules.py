@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.address import check_url
+from holdbeat.domain.bounds import check_line
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.views import job_json, occurrence_json
 from holdbeat.operations import checks
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from holdbeat.domain.schedule import Schedule
     from holdbeat.store.transaction import Transaction
 
-MOST_RESUMED = 10_000
+MOST_CHOSEN = 10_000
 
 
 # --- create, edit, delete -------------------------------------------------------------------------------------
@@ -140,11 +142,47 @@ def resume_schedule(tx: Transaction, context: OperationContext, kind: Kind, refe
 
 
 @writes
-def resume_schedules(tx: Transaction, context: OperationContext, kind: Kind, ids: Sequence[str] | None = None) -> Any:
-    """End the pauses of many schedules, spread over a minute."""
-    chosen = None if ids is None else checks.check_texts(ids, "ids", "ids", MOST_RESUMED)
-    resumed = schedules.resume_schedules(tx, chosen, endpoint=kind.is_endpoint)
-    return {"items": [kind.json(schedule) for schedule in resumed], "next_cursor": None}
+def pause_schedules(
+    tx: Transaction,
+    context: OperationContext,
+    kind: Kind,
+    ids: Sequence[str] | None = None,
+    *,
+    label: str | None = None,
+    until: str | None = None,
+    reason: str | None = None,
+) -> Any:
+    """Pause many schedules: those named, or all that are enabled and have a label."""
+    chosen, label = _chosen(ids, label)
+    if chosen is None and label is None:
+        raise Invalid("Say which schedules to pause: ids, or a label.", code="nothing_chosen", field="label")
+    options: dict[str, Any] = {"label": label, "until": until, "reason": reason, "endpoint": kind.is_endpoint}
+    return _page(kind, schedules.pause_schedules(tx, chosen, **options))
+
+
+@writes
+def resume_schedules(
+    tx: Transaction,
+    context: OperationContext,
+    kind: Kind,
+    ids: Sequence[str] | None = None,
+    *,
+    label: str | None = None,
+) -> Any:
+    """End the pauses of many schedules, spread over a minute: those named, all with a label, or all."""
+    chosen, label = _chosen(ids, label)
+    return _page(kind, schedules.resume_schedules(tx, chosen, label=label, endpoint=kind.is_endpoint))
+
+
+def _chosen(ids: Sequence[str] | None, label: str | None) -> tuple[list[str] | None, str | None]:
+    if ids is not None and label is not None:
+        raise Invalid("Say ids or a label, not both.", code="invalid_request", field="label")
+    chosen = None if ids is None else checks.check_texts(ids, "ids", "ids", MOST_CHOSEN)
+    return chosen, None if label is None else check_line(label, "label", 500)
+
+
+def _page(kind: Kind, changed: Sequence[Schedule]) -> Any:
+    return {"items": [kind.json(schedule) for schedule in changed], "next_cursor": None}
 
 
 @writes

@@ -152,9 +152,21 @@ class SchedulePauseRequest(TypedDict, total=False):
     reason: Reason | None
 
 
+LabelText = Annotated[str, Keywords({"description": "A label, written as name=value.", "maxLength": 500})]
+
+
 @request(ids=["01890a5d-ac96-774b-bcce-b302099a8057"])
 class BulkResumeRequest(TypedDict, total=False):
     ids: Annotated[list[str] | None, Keywords({"description": "Left out: all that are paused."})]
+    label: LabelText | None
+
+
+@request(label="team=shop", reason="code freeze")
+class BulkPauseRequest(TypedDict, total=False):
+    ids: Annotated[list[str] | None, Keywords({"description": "Ids or names; left out: all that have the label."})]
+    label: LabelText | None
+    until: Annotated[Instant | None, Keywords({"description": "Left out: until somebody resumes them."})]
+    reason: Reason | None
 
 
 @request(cron="30 2 * * *", timezone="Europe/Berlin", after="2026-03-28T00:00:00.000Z", n=3)

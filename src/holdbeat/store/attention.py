@@ -12,13 +12,19 @@ from datetime import timedelta
 
 from holdbeat.domain.attention import KEPT_DAYS, AttentionItem, advice_for, detail_of
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import Job
 from holdbeat.domain.webhook import OPERATIONAL_EVENTS, DeliveryStatus
 from holdbeat.store import meta
 from holdbeat.store.limits.starvation import known_starvation
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.rare_events import tally
-from holdbeat.store.reads.needs_attention import failed_for_good, failing_schedules, troubled_schedules, unserved
+from holdbeat.store.reads.needs_attention import (
+    FailedJob,
+    failed_for_good,
+    failing_schedules,
+    run_errors,
+    troubled_schedules,
+    unserved,
+)
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
 
@@ -111,12 +117,12 @@ def _operational(tx: Transaction) -> Iterator[AttentionItem]:
 
 
 def _failed(tx: Transaction) -> Iterator[AttentionItem]:
-    by_type: dict[str, list[Job]] = {}
+    by_type: dict[str, list[FailedJob]] = {}
     for job in failed_for_good(tx, tx.now - LATELY, limit=FAILURES_COUNTED):
         by_type.setdefault(job.type, []).append(job)
     more = "+" if sum(map(len, by_type.values())) >= FAILURES_COUNTED else ""
+    errors = run_errors(tx, [jobs[0].id for jobs in by_type.values()])
     for type_, jobs in by_type.items():
-        run = jobs[0].run
         is_one = len(jobs) == 1
         text = f"{jobs[0].title} failed permanently" if is_one else f"{len(jobs)}{more} {type_} jobs failed permanently"
         yield AttentionItem(
@@ -126,7 +132,7 @@ def _failed(tx: Transaction) -> Iterator[AttentionItem]:
             since=jobs[-1].finished_at,
             last_at=jobs[0].finished_at,
             count=len(jobs),
-            detail=(run.error or run.error_kind) if run else None,
+            detail=errors.get(jobs[0].id),
             job_id=jobs[0].id if is_one else None,
             type=type_,
         )

@@ -13,9 +13,9 @@ from holdbeat.domain.clock import SystemClock
 
 T = TypeVar("T")
 
-MANY = 20_000
+MANY = 5_000
 """Counts up to here are exact at every look."""
-KEPT_S_PER_ROW = 1e-5
+KEPT_S_PER_ROW = 3e-5
 LONGEST_KEPT_S = 10.0
 
 monotonic = SystemClock().monotonic

@@ -110,14 +110,27 @@ def read_new_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def read_new_endpoint(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return {"methods": METHODS}
+    return {"methods": METHODS, "zones": _zones()}
 
 
 def read_change_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
     schedule = get_schedule(tx, ask.path["id"])
     is_endpoint = schedule.endpoint is not None
     menu = "endpoints" if is_endpoint else "schedules"
+    types = [] if is_endpoint else offered_types(tx)
+    first = next((job_type for job_type in types if job_type.name == schedule.type), None)
+    templates = [] if is_endpoint else list_templates(tx, limit=TEMPLATES_OFFERED).items
+    missing = None
+    if schedule.type and not first:
+        missing = f"type:{schedule.type}"
+    elif schedule.template_id and all(template.id != schedule.template_id for template in templates):
+        missing = f"template:{schedule.template_id}"
     return {
+        "types": types,
+        "templates": templates,
+        "missing": missing,
+        "first": first,
+        "values": schedule.params or {} if first and _fits_form(schedule.params or {}, first.params) else None,
         "menu": menu,
         "schedule": endpoint_json(schedule) if is_endpoint else schedule_json(schedule),
         "is_endpoint": is_endpoint,
@@ -126,6 +139,24 @@ def read_change_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "methods": [(method, method) for method in METHODS],
         "zones": _zones(),
     }
+
+
+def _fits_form(values: dict[str, Any], params: list[Param]) -> bool:
+    """Whether each value can be shown in the field of its param, and read from there again."""
+    fields = {param.name: param for param in params}
+
+    def fits(value: Any, field: Param | None) -> bool:
+        if field is None:
+            return False
+        if field.input == "text":
+            return isinstance(value, str) and value == value.strip() != "" and value.isprintable()
+        if field.input == "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        if field.input == "flag":
+            return isinstance(value, bool)
+        return value in field.choices if field.input == "choice" else value is not None
+
+    return bool(fields) and all(fits(value, fields.get(name)) for name, value in values.items())
 
 
 def read_new_webhook(tx: Transaction, ask: Ask) -> dict[str, Any]:
@@ -151,7 +182,7 @@ def _example(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _params(schema: dict[str, Any]) -> list[Param]:
     required = set(schema.get("required", ()))
-    return [
+    params = [
         Param(
             name,
             " or ".join(_kinds(property_)),
@@ -164,6 +195,8 @@ def _params(schema: dict[str, Any]) -> list[Param]:
         for name, property_ in schema.get("properties", {}).items()
         if isinstance(property_, dict)
     ]
+    # The schema lists them by name; what must be filled in comes first.
+    return sorted(params, key=lambda param: not param.is_required)
 
 
 def _input(schema: dict[str, Any]) -> str:
@@ -188,8 +221,8 @@ def _about(schema: dict[str, Any]) -> str:
         parts.append(f"{low} to {high}")
     elif low is not None or high is not None:
         parts.append(f"at least {low}" if high is None else f"at most {high}")
-    if schema.get("default") is not None:
-        parts.append(f"{json.dumps(schema['default'])} if left out")
+    if schema.get("default") is not None and _input(schema) != "flag":
+        parts.append(f"default {json.dumps(schema['default'])}")
     return "; ".join(parts)
 
 

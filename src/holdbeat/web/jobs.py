@@ -22,6 +22,7 @@ from holdbeat.store.reads.find_jobs import COUNTED, NEWEST, counts_by_status, se
 from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs
+from holdbeat.store.reads.names import job_titles
 from holdbeat.store.reads.pagination import Page
 from holdbeat.store.reads.questions import open_questions
 from holdbeat.store.running.reservations import list_reservations, waiting_line
@@ -33,6 +34,7 @@ from holdbeat.web.charts import step_bars
 from holdbeat.web.event_sentences import sentences
 from holdbeat.web.forms import offered_types
 from holdbeat.web.graph import DRAWN_MAX, drawn_graph
+from holdbeat.web.rendering import ids_told
 from holdbeat.web.request import LONGEST, Ask
 
 JOB_FILTERS = (
@@ -93,6 +95,7 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "job": view,
         "chain": [job_json(job) for job in jobs],
         "explanation": explanation,
+        "titles": job_titles(tx, ids_told([explanation["summary"], *(r["detail"] for r in explanation["reasons"])])),
         # What the sentence on top says already is not said again.
         "more": [reason for reason in explanation["reasons"][1:] if reason["detail"] not in explanation["summary"]],
         "steps": step_bars(list_steps(tx, job.chain_id)),

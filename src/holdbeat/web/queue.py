@@ -103,12 +103,15 @@ def _starts(
         line = ahead.setdefault(job.resource, [])
         if not _UNKNOWN & set(entry.blocked_by):
             limit = limits.slots_of(job.resource, job.type)
-            starts[job.id] = estimated_start(
+            start = estimated_start(
                 tx.now,
                 slots=worker_slots if limit is None else limit,
                 running=executing.get(job.resource, ()),
                 ahead=line,
                 mean_s=means,
             )
+            # A job that another limit keeps from a free slot does not start now; nobody can tell when.
+            is_kept = Blocker.RESOURCE_FULL in entry.blocked_by and start is not None and start <= tx.now
+            starts[job.id] = None if is_kept else start
             line.append(job.type)
     return starts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +25,7 @@ from holdbeat.web.charts import slot_name
 LONGEST_JSON = 200_000
 _TOLD = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)(?P<distance> \((?:in [^()]{1,20}|[^()]{1,20} ago|now)\))?"
+    r"|(?<=the question )(?P<question>[0-9a-f]{8}-[0-9a-f-]{27}, )"
     r"|(?P<noun>\b[Jj]ob |\bDirect request )(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})"
 )
 
@@ -50,6 +52,8 @@ def environment() -> Environment:
         "exact": exact,
         "percent": lambda fraction: f"{100 * fraction:.0f}",
         "number": lambda amount: f"{amount:,}",
+        "labels": lambda labels: ", ".join(f"{name}={value}" for name, value in labels.items()),
+        "minute": _minute,
         "clock_s": lambda at: _instant(at).timestamp(),
         "iso": lambda at: iso(_instant(at)),
     }
@@ -77,6 +81,12 @@ def headline(text: str) -> str:
 
 def _instant(at: datetime | str) -> datetime:
     return from_iso(at) if isinstance(at, str) else at
+
+
+@pass_context
+def _minute(context: Context, at: datetime | str | None) -> str:
+    """An instant in the reader's zone as an input of type datetime-local takes it; nothing for none."""
+    return "" if at is None else _instant(at).astimezone(context["zone"]).strftime("%Y-%m-%dT%H:%M")
 
 
 def _span(amount_s: float | None) -> str:
@@ -149,6 +159,11 @@ def running_for(context: Context, since: datetime | str | None) -> Markup | str:
     )
 
 
+def ids_told(texts: Iterable[str]) -> set[str]:
+    """The ids of the jobs that explanations name."""
+    return {match["id"] for text in texts for match in _TOLD.finditer(text) if match["id"]}
+
+
 @pass_context
 def told(context: Context, text: str, own_id: str | None = None) -> Markup:
     """An explanation for the eye: instants as times that stay true, jobs as links, this job by no number."""
@@ -157,6 +172,9 @@ def told(context: Context, text: str, own_id: str | None = None) -> Markup:
     for match in _TOLD.finditer(text):
         parts.append(escape(text[place : match.start()]))
         place = match.end()
+        if match["question"] is not None:
+            # The question itself follows; its id is for the API.
+            continue
         if match["id"] is None:
             parts.append(_moment(context, from_iso(match["at"]), match["distance"] is not None))
         elif match["id"] == own_id:
@@ -164,8 +182,8 @@ def told(context: Context, text: str, own_id: str | None = None) -> Markup:
         elif match["noun"].startswith("Direct"):
             parts.append(Markup('<a href="/ui/direct#line">{}{}</a>').format(match["noun"], short(match["id"])))
         else:
-            link = Markup('<a href="/ui/jobs/{}">{}{}</a>')
-            parts.append(link.format(match["id"], match["noun"], short(match["id"])))
+            name = context.get("titles", {}).get(match["id"]) or f"{match['noun']}{short(match['id'])}"
+            parts.append(Markup('<a href="/ui/jobs/{}" title="{}">{}</a>').format(match["id"], match["id"], name))
     return Markup("").join([*parts, escape(text[place:])])
 
 

@@ -12,6 +12,7 @@ from holdbeat.domain.events import Event
 from holdbeat.domain.secret_text import without_secrets
 from holdbeat.domain.views import delivery_json, event_json, webhook_json
 from holdbeat.domain.webhook import DeliveryStatus
+from holdbeat.settings import Settings
 from holdbeat.store.access.api_keys import list_api_keys
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
@@ -34,6 +35,7 @@ SCOPES = {
     Scope.WRITE: "submits, cancels, pauses, changes",
     Scope.ADMIN: "also runs shell jobs and manages keys",
 }
+DEFAULTS = Settings()
 EVENT_KINDS = {"decisions": "Decisions", "problems": "Problems", "all": "Everything"}
 
 
@@ -128,8 +130,9 @@ def read_settings(tx: Transaction, ask: Ask) -> dict[str, Any]:
         if field.name != "origins":
             value = getattr(settings, field.name)
             text = without_secrets(_words(value))
-            origin = settings.origins.get(field.name)
-            rows.append({"name": field.name, "value": text or "–", "origin": origin or "default"})
+            is_default = value == getattr(DEFAULTS, field.name)
+            origin = settings.origins.get(field.name) or ("default" if is_default else "code")
+            rows.append({"name": field.name, "value": text or "–", "origin": origin})
     return {
         "rows": rows,
         "dialect": "SQLite" if tx.dialect == "sqlite" else "PostgreSQL",

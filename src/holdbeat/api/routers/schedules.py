@@ -14,6 +14,7 @@ from holdbeat.operations import endpoint_test
 from holdbeat.operations.kinds import methods_of
 from holdbeat.schemas.base import Page
 from holdbeat.schemas.schedules import (
+    BulkPauseRequest,
     BulkResumeRequest,
     Endpoint,
     EndpointChange,
@@ -40,6 +41,7 @@ _FLAGS = [
     for name in ("enabled", "adaptive", "paused", "failing")
 ]
 _TEXT = Parameter("q", "A part of the name, type, a label, the id or, of an endpoint, the URL.", {"type": "string"})
+_LABEL = Parameter("label", "Only those with this label: name=value.", TEXT)
 _WORK = [Parameter(name, f"Only those with this {name}.", TEXT) for name in ("type", "template_id")]
 _ORDER = Parameter(
     "order", "newest first, or those that run next first.", {"type": "string", "enum": ["newest", "next_run"]}
@@ -55,7 +57,13 @@ def _add(routes: Routes, namespace: str, schema: Any, request: Any, change: Any,
     add = routes.operation
     add("POST", f"{path}/preview", methods["preview_timetable"], body=PreviewRequest, answers={200: Preview})
     add("POST", path, methods["create"], body=request, answers={201: schema}, refuses=(409,))
-    add("GET", path, methods["list"], answers={200: Page[schema]}, parameters=(*filters, _TEXT, _ORDER, LIMIT, CURSOR))
+    add(
+        "GET",
+        path,
+        methods["list"],
+        answers={200: Page[schema]},
+        parameters=(*filters, _LABEL, _TEXT, _ORDER, LIMIT, CURSOR),
+    )
     add("GET", one, methods["get"], answers={200: schema})
     add(
         "PATCH", one, methods["update"], body=change, answers={200: schema}, refuses=(409, 412),
@@ -68,6 +76,10 @@ def _add(routes: Routes, namespace: str, schema: Any, request: Any, change: Any,
     add(
         "POST", f"{one}/pause", methods["pause"], body=SchedulePauseRequest, body_optional=True,
         answers={200: schema}, refuses=(409,),
+    )  # fmt: skip
+    add(
+        "POST", f"{path}/pause", methods["pause_many"], body=BulkPauseRequest, answers={200: Page[schema]},
+        refuses=(404, 409),
     )  # fmt: skip
     add(
         "POST", f"{path}/resume", methods["resume_many"], body=BulkResumeRequest, body_optional=True,

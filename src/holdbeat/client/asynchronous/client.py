@@ -98,6 +98,16 @@ class AsyncClient(AsyncJobs):
         answer: ReservationDetail = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
         return answer
 
+    async def follow_reservation_chunks(self, reservation_id: str, *, after: int = 0) -> AsyncGenerator[Chunk, None]:
+        """Yields what the handler of a direct request emits, as it does so, until the request has ended."""
+        path = f"/api/reservations/{segment(reservation_id)}/chunks"
+        async with aclosing(self.messages(path, query={"follow": True, "after": after})) as messages:
+            async for message in messages:
+                if message.event == "end":
+                    return
+                if message.event == "chunk":
+                    yield message.data
+
     async def explain_reservation(self, reservation_id: str) -> Explanation:
         """Says why a direct request waits or runs, or how it ended."""
         answer: Explanation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")

@@ -86,9 +86,25 @@ class AsyncScheduleMethods(Generic[S]):
         changed: S = await self._post(reference, "resume")
         return changed
 
-    async def resume_many(self, ids: Sequence[str] | None = None) -> Page[S]:
-        """Ends the pauses of many, spread over a minute; without `ids` of all."""
-        body = {} if ids is None else {"ids": [*ids]}
+    async def pause_many(
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        label: str | None = None,
+        until: str | None = None,
+        reason: str | None = None,
+    ) -> Page[S]:
+        """Pauses many: those named, or all that are enabled and have a label, written as name=value."""
+        fields = {"ids": None if ids is None else [*ids], "label": label, "until": until, "reason": reason}
+        body = {name: value for name, value in fields.items() if value is not None}
+        page: Page[S] = await self._transport.call("POST", f"{self.base_path}/pause", body=body)
+        return page
+
+    async def resume_many(self, ids: Sequence[str] | None = None, *, label: str | None = None) -> Page[S]:
+        """Ends the pauses of many, spread over a minute: those named, all with a label, or all."""
+        body: dict[str, Any] = {} if ids is None else {"ids": [*ids]}
+        if label is not None:
+            body["label"] = label
         page: Page[S] = await self._transport.call("POST", f"{self.base_path}/resume", body=body)
         return page
 

@@ -99,6 +99,16 @@ class Client(Jobs):
         answer: ReservationDetail = self.call("GET", f"/api/reservations/{segment(reservation_id)}")
         return answer
 
+    def follow_reservation_chunks(self, reservation_id: str, *, after: int = 0) -> Generator[Chunk, None, None]:
+        """Yields what the handler of a direct request emits, as it does so, until the request has ended."""
+        path = f"/api/reservations/{segment(reservation_id)}/chunks"
+        with closing(self.messages(path, query={"follow": True, "after": after})) as messages:
+            for message in messages:
+                if message.event == "end":
+                    return
+                if message.event == "chunk":
+                    yield message.data
+
     def explain_reservation(self, reservation_id: str) -> Explanation:
         """Says why a direct request waits or runs, or how it ended."""
         answer: Explanation = self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")

@@ -30,6 +30,17 @@ def like(text: str) -> str:
     return "%" + re.sub(r"([!%_])", r"!\1", text.lower()) + "%"
 
 
+def like_label(words: str) -> str:
+    """A pattern for `label_column`: a label is written as name=value, or as it stands in JSON."""
+    return like(re.sub(r"^([^=\s]+)=(.+)$", r'"\1":"\2"', words.strip()))
+
+
+def label_column(tx: Transaction, column: str) -> str:
+    """Labels as one text in small letters, without the blanks that PostgreSQL puts into JSON."""
+    plain = "" if tx.dialect == "sqlite" else "::text"
+    return f"replace(lower({column}{plain}), '\": \"', '\":\"')"
+
+
 def search_jobs(
     tx: Transaction, text: str, filters: Mapping[str, Any], *, limit: int | None, cursor: str | None
 ) -> Page[Job]:
@@ -95,17 +106,15 @@ def find_jobs(
         )
         ids |= {row[0] for row in rows}
     plain = "" if tx.dialect == "sqlite" else "::text"
-    # A label is written as name=value, or as it stands in JSON.
-    label = re.sub(r"^([^=\s]+)=(.+)$", r'"\1":"\2"', words)
     rows = tx.rows(
         f"SELECT id FROM (SELECT j.id, j.title, j.type, j.labels, j.params FROM jobs AS j WHERE {conditions.where} "
         "ORDER BY j.id DESC LIMIT :newest) AS n WHERE lower(n.title) LIKE :like ESCAPE '!' "
         "OR lower(n.type) LIKE :like ESCAPE '!' OR n.id LIKE :like ESCAPE '!' "
-        f"OR replace(lower(n.labels{plain}), '\": \"', '\":\"') LIKE :label ESCAPE '!' "
+        f"OR {label_column(tx, 'n.labels')} LIKE :label ESCAPE '!' "
         f"OR (n.type <> 'http' AND lower(n.params{plain}) LIKE :like ESCAPE '!') ORDER BY id DESC LIMIT :most",
         newest=NEWEST,
         like=like(words),
-        label=like(label),
+        label=like_label(words),
         most=limit,
         **conditions.params,
     )
@@ -130,7 +139,11 @@ def ids_by_part(tx: Transaction, part: str) -> list[str]:
 
 
 def counts_by_status(tx: Transaction) -> dict[str, int]:
-    """How many jobs are in each state that is rare, and in all; each up to COUNTED + 1."""
+    """How many jobs are in each rare state, and in all, up to COUNTED + 1; of many as they were shortly before."""
+    return tx.terms.counts.get("by_status", lambda: _counts_by_status(tx))
+
+
+def _counts_by_status(tx: Transaction) -> tuple[dict[str, int], int]:
     pinned = {"QUEUED": "INDEXED BY jobs_queue", "RUNNING": "INDEXED BY jobs_running"}
     counts = {}
     for status in ("", "RUNNING", "QUEUED", "FAILED", "SKIPPED", "CANCELLED"):
@@ -144,4 +157,4 @@ def counts_by_status(tx: Transaction) -> dict[str, int]:
             most=COUNTED + 1,
         )
         counts[status] = int(row[0]) if row else 0
-    return counts
+    return counts, sum(counts.values())

@@ -143,10 +143,16 @@ def _status(conditions: Conditions, statuses: Sequence[str]) -> None:
         conditions.add("j.status IN ('FAILED', 'SKIPPED', 'CANCELLED')")
 
 
-def _label(tx: Transaction, conditions: Conditions, text: str, number: int, *, is_joined: bool) -> None:
+def label_parts(text: str) -> tuple[str, str]:
+    """The name and the value of a label that is written as name=value or name:value."""
     key, sign, value = text.partition("=") if "=" in text else text.partition(":")
     if not sign or not key:
         raise Invalid("label must be written as name=value or name:value.", code="invalid_filter", field="label")
+    return key, value
+
+
+def _label(tx: Transaction, conditions: Conditions, text: str, number: int, *, is_joined: bool) -> None:
+    key, value = label_parts(text)
     names = {f"label_key_{number}": key, f"label_value_{number}": value}
     # The index finds the jobs; what follows tells {"a": "b=c"} from {"a=b": "c"}.
     label = {f"label_{number}": f"{key}={value}"}

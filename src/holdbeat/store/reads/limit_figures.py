@@ -12,6 +12,7 @@ from holdbeat.store.limits.in_force import limit_of_row, limits_in_force, rows_o
 from holdbeat.store.limits.rates import instant_of, rates_in_use
 from holdbeat.store.limits.throttles import throttles_in_force
 from holdbeat.store.limits.usage import usage
+from holdbeat.store.reads.stats import ready_jobs
 from holdbeat.store.transaction import Row, Transaction
 
 MANY = 100
@@ -39,10 +40,7 @@ def limit_figures(tx: Transaction) -> list[LimitFigures]:
     limits = limits_in_force(tx)
     settings, operator = rows_of(tx, Origin.SETTINGS), rows_of(tx, Origin.OPERATOR)
     used = _used(limits, usage(tx))
-    waiting = _count(limits, tx.rows(
-        "SELECT resource, type, count(*) FROM jobs INDEXED BY jobs_ready "
-        "WHERE status = 'QUEUED' AND hold = 0 GROUP BY resource, type"
-    ))  # fmt: skip
+    waiting = _count(limits, ready_jobs(tx))
     due = {place.key: at for place, at in rates_in_use(tx).items() if not place.partition}
     throttled: dict[str, dict[str, float]] = {}
     for throttle, until in throttles_in_force(tx).items():

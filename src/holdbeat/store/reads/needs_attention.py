@@ -5,6 +5,7 @@ Guards the reader's patience: only live leases, partial indexes of rare rows, an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -12,14 +13,12 @@ from holdbeat.domain import events
 from holdbeat.domain.clock import EPOCH
 from holdbeat.domain.cron import zone_of
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import Job
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.schedule import Schedule
 from holdbeat.store.reads.blockers import Blockers, can_serve
-from holdbeat.store.reads.jobs import load_jobs
-from holdbeat.store.reads.rows import LISTED_RESULT_BYTES
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
-from holdbeat.store.transaction import Row, Transaction
+from holdbeat.store.reads.stats import ready_jobs
+from holdbeat.store.transaction import Transaction
 
 LOOKED_AT = 500
 """So many of the newest failures are looked through."""
@@ -75,13 +74,22 @@ def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
     ]  # fmt: skip
 
 
-def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Job]:
-    """Jobs made after an instant that failed for good and that nobody has tried again, the newest first.
+@dataclass(frozen=True, slots=True)
+class FailedJob:
+    id: str
+    type: str
+    title: str
+    finished_at: datetime | None
+
+
+def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[FailedJob]:
+    """Jobs made after an instant that failed permanently and that nobody has tried again, the newest first.
 
     The calls of endpoints are left out: a failing endpoint is one trouble, not as many as it had calls.
     """
     rows = tx.rows(
-        "SELECT f.id FROM (SELECT id, permanently_failed, resource, schedule_id FROM jobs "
+        "SELECT f.id, f.type, f.title, f.finished_at FROM (SELECT id, type, title, finished_at, permanently_failed, "
+        "resource, schedule_id FROM jobs "
         "WHERE status = 'FAILED' AND status IN ('FAILED', 'SKIPPED', 'CANCELLED') AND id >= :first "
         "ORDER BY id DESC LIMIT :looked_at) AS f "
         "WHERE f.permanently_failed = :yes AND NOT (f.resource = :http AND f.schedule_id IS NOT NULL) "
@@ -93,7 +101,13 @@ def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Jo
         http=HTTP_RESOURCE,
         limit=limit,
     )
-    return load_jobs(tx, [row[0] for row in rows], result_bytes=LISTED_RESULT_BYTES)
+    return [FailedJob(row[0], row[1], row[2] or row[1], tx.time(row[3])) for row in rows]
+
+
+def run_errors(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str | None]:
+    """What the runs of these jobs failed with."""
+    rows = tx.rows("SELECT job_id, coalesce(error, error_kind) FROM job_runs WHERE job_id IN :ids", ids=list(job_ids))
+    return {row[0]: row[1] for row in rows}
 
 
 def unserved(tx: Transaction) -> list[Unserved]:
@@ -101,17 +115,9 @@ def unserved(tx: Transaction) -> list[Unserved]:
     workers = Blockers(tx).workers
     return [
         Unserved(type_, resource, int(amount))
-        for resource, type_, amount in tx.terms.counts.get("ready", lambda: _ready(tx))
+        for resource, type_, amount in ready_jobs(tx)
         if not any(can_serve(worker, resource, type_) for worker in workers)
     ]
-
-
-def _ready(tx: Transaction) -> tuple[list[Row], int]:
-    rows = tx.rows(
-        "SELECT resource, type, count(*) FROM jobs INDEXED BY jobs_ready WHERE status = 'QUEUED' AND hold = 0 "
-        "GROUP BY resource, type"
-    )
-    return rows, sum(row[2] for row in rows)
 
 
 def failing_schedules(tx: Transaction, limit: int = 8) -> list[Schedule]:

@@ -15,9 +15,9 @@ from holdbeat.domain.run import RunStatus
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.rare_events import event_counts
 from holdbeat.store.reads.workers import alive
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 
-_EXACT_WAITS = 20_000
+_EXACT_WAITS = 2_000
 """Above so many ready jobs a wait is counted from `created_at`, which the index has, even if a delay went before."""
 
 _NEXT_TYPE = "(SELECT min(type) FROM job_runs WHERE finished_at IS NOT NULL AND type > ended.type)"
@@ -92,6 +92,19 @@ def resource_stats(tx: Transaction) -> dict[str, dict[str, Any]]:
             "oldest_wait_s": None if since is None else max(0.0, (tx.now - since).total_seconds()),
         }
     return figures
+
+
+def ready_jobs(tx: Transaction) -> list[Row]:
+    """Resource, type and number of the jobs that could run; if they are many, as they were a few seconds ago."""
+    return tx.terms.counts.get("ready", lambda: _ready_jobs(tx))
+
+
+def _ready_jobs(tx: Transaction) -> tuple[list[Row], int]:
+    rows = tx.rows(
+        "SELECT resource, type, count(*) FROM jobs INDEXED BY jobs_ready WHERE status = 'QUEUED' AND hold = 0 "
+        "GROUP BY resource, type"
+    )
+    return rows, sum(row[2] for row in rows)
 
 
 def runs_since(tx: Transaction, since: datetime) -> dict[str, int]:

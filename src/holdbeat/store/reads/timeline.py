@@ -14,7 +14,7 @@ from holdbeat.domain.clock import from_iso
 from holdbeat.store.reads.stats import ended_types
 from holdbeat.store.transaction import Row, Transaction
 
-MOST_SPANS = 2000
+MOST_SPANS = 1000
 """So many runs are drawn; of more, the newest."""
 MOST_SAMPLED = 3000
 """Waits are measured on about so many runs, evenly spread."""

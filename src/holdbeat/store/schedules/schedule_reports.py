@@ -16,7 +16,7 @@ from holdbeat.domain.params import check_text
 from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, Schedule, instant_in
 from holdbeat.domain.schedule_preview import preview_of_saved
 from holdbeat.domain.timetable import fires_at, preview_of
-from holdbeat.store.reads.find_schedules import add_text
+from holdbeat.store.reads.find_schedules import add_label, add_text
 from holdbeat.store.reads.job_filter import Conditions, refuse_unknown
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
@@ -24,7 +24,7 @@ from holdbeat.store.schedules.in_flight import InFlight, in_flight
 from holdbeat.store.schedules.occurrences import list_occurrences
 from holdbeat.store.transaction import Transaction
 
-SCHEDULE_FILTERS = ("enabled", "adaptive", "paused", "type", "template_id", "order", "q", "failing")
+SCHEDULE_FILTERS = ("enabled", "adaptive", "paused", "type", "template_id", "order", "q", "failing", "label")
 ORDERS = ("newest", "next_run")
 PREVIEWED = 10
 
@@ -59,6 +59,8 @@ def list_schedules(
         conditions.add(is_failing if _flag(chosen["failing"], "failing") else f"NOT {is_failing}")
     if "q" in chosen:
         add_text(tx, conditions, check_text(chosen["q"], "q", 200))
+    if "label" in chosen:
+        add_label(tx, conditions, check_text(chosen["label"], "label", 500))
     for name in ("type", "template_id"):
         if name in chosen:
             conditions.add(f"{name} = :{name}", **{name: check_text(chosen[name], name, 500)})

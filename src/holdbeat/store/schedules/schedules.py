@@ -23,6 +23,8 @@ from holdbeat.domain.schedule_steps import Steered, cleared_hints, paused, repla
 from holdbeat.domain.submission import Submission, check_params, check_resource, check_webhook_url
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.queue.templates import find_template
+from holdbeat.store.reads.find_schedules import add_label
+from holdbeat.store.reads.job_filter import Conditions
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.in_flight import in_flight
@@ -189,15 +191,43 @@ def resume_schedule(
     return _steer(tx, reference, "resumed", step, endpoint=endpoint)
 
 
-def resume_schedules(
-    tx: Transaction, references: Sequence[str] | None = None, *, endpoint: bool | None = None
+def pause_schedules(
+    tx: Transaction,
+    references: Sequence[str] | None = None,
+    *,
+    label: str | None = None,
+    until: datetime | str | None = None,
+    reason: str | None = None,
+    endpoint: bool | None = None,
 ) -> list[Schedule]:
-    """Ends the pauses of many, or of all, and spreads the adaptive ones over a minute (TIME-05)."""
-    kind = {None: "", True: " AND endpoint IS NOT NULL", False: " AND endpoint IS NULL"}[endpoint]
+    """Holds many until an instant, or until somebody resumes them: those named, or the enabled ones with this label."""
     if references is None:
-        rows = tx.rows(f"SELECT id FROM schedules WHERE paused_until > :now{kind} ORDER BY id", now=tx.now)
-        references = [row[0] for row in rows]
+        references = _ids_where(tx, "enabled AND (paused_until IS NULL OR paused_until <= :now)", label, endpoint)
+    return [pause_schedule(tx, reference, until, reason, endpoint=endpoint) for reference in references]
+
+
+def resume_schedules(
+    tx: Transaction,
+    references: Sequence[str] | None = None,
+    *,
+    label: str | None = None,
+    endpoint: bool | None = None,
+) -> list[Schedule]:
+    """Ends the pauses of those named, of all with a label, or of all; adaptive ones over a minute (TIME-05)."""
+    if references is None:
+        references = _ids_where(tx, "paused_until > :now", label, endpoint)
     return [resume_schedule(tx, reference, spread_s=BULK_SPREAD_S, endpoint=endpoint) for reference in references]
+
+
+def _ids_where(tx: Transaction, condition: str, label: str | None, endpoint: bool | None) -> list[str]:
+    conditions = Conditions()
+    conditions.add(condition, now=tx.now)
+    if endpoint is not None:
+        conditions.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
+    if label is not None:
+        add_label(tx, conditions, label)
+    rows = tx.rows(f"SELECT id FROM schedules WHERE {conditions.where} ORDER BY id", **conditions.params)
+    return [row[0] for row in rows]
 
 
 def set_hints(

@@ -19,6 +19,7 @@ export function startLog() {
     const line = JSON.parse(event.data);
     const isAtEnd = place.scrollTop + place.clientHeight >= place.scrollHeight - 30;
     nothing.remove();
+    place.closest(".card").hidden = false;
     const row = document.createElement("div");
     row.className = `stream-${line.stream}`;
     const time = document.createElement("time");

@@ -12,6 +12,17 @@ class NotJson extends Error {
   }
 }
 
+// Written as name=value, name=value.
+function labelsOf(text) {
+  const labels = {};
+  for (const part of text.split(",").map((each) => each.trim()).filter(Boolean)) {
+    const [name, ...value] = part.split("=");
+    if (!value.length) throw new NotJson("labels", `Write ${part} as name=value.`);
+    labels[name.trim()] = value.join("=").trim();
+  }
+  return labels;
+}
+
 function valueOf(field) {
   const text = field.value.trim();
   if (text === "") return undefined;
@@ -23,6 +34,7 @@ function valueOf(field) {
       return Number.isNaN(Number(text)) ? text : Number(text) * unit;
     }
     case "instant": return instantOf(text);
+    case "labels": return labelsOf(text);
     case "json":
       try {
         return JSON.parse(text);
@@ -147,7 +159,9 @@ function changesIn(form, before) {
   const changes = {};
   for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
     if (JSON.stringify(before[name]) === JSON.stringify(after[name])) continue;
-    const { otherwise } = form.elements[name].dataset;
+    // A type or a template is chosen in one field.
+    const { otherwise: text, kind } = (form.elements[name] ?? form.elements.what).dataset;
+    const otherwise = kind === "span" && text ? Number(text) : text;
     if (!(name in after) && otherwise === before[name]) continue;
     changes[name] = after[name] ?? otherwise ?? (before[name] === true ? false : null);
   }
@@ -199,7 +213,7 @@ function startTypes(form) {
   const what = form.elements.what;
   if (!what) return;
   const params = form.elements.params;
-  let offered = params.value;
+  let offered = what.selectedOptions[0].dataset.example;
   const describe = () => {
     for (const each of document.querySelectorAll("[data-about]")) each.hidden = each.dataset.about !== what.value;
     const { example } = what.selectedOptions[0].dataset;
@@ -251,7 +265,7 @@ function startPreview(form) {
     const query = new URLSearchParams();
     for (const name of ["cron", "interval_s", "timezone", "dst"]) {
       const field = form.elements[name];
-      if (field.closest("[hidden]")) continue;
+      if (!field || field.closest("[hidden]")) continue;
       const value = valueOf(field);
       if (value !== undefined) query.set(name, value);
     }
