@@ -16,7 +16,7 @@ READY := .venv/.ready
 .DEFAULT_GOAL := help
 .PHONY: help pictures setup serve quick test coverage check format generate save-store verify rules docs release bench \
     bench-time bench-api bench-peers bench-horizon crash crash-points chaos fuzz simulate simulate-planted soak \
-    constraints clean bench-flat bench-steps
+    constraints clean bench-flat bench-steps bench-limits
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -117,6 +117,9 @@ bench-flat: setup ## measure claims, enqueues, lists and the overview beside a m
 
 bench-steps: setup ## measure steps beside single commits, alone and of 64 handlers, and fan-out and fan-in of 10,000
 	$(BIN)/python -m benchmarks.store --part steps $(ARGS)
+
+bench-limits: setup ## measure claims beside 100,000 partitions and 200 limits
+	$(BIN)/python -m benchmarks.store --part limits $(ARGS)
 
 bench-horizon: setup ## measure what a snapshot that stays open costs claims on PostgreSQL
 	$(BIN)/python -m benchmarks.horizon $(ARGS)

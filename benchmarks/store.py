@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import flat, lives, steps
+from benchmarks import flat, limits, lives, steps
 from benchmarks.replay import Recording, record_postgres, record_sqlite, replay_postgres, replay_sqlite
 from benchmarks.timing import Rounds, progress
 from holdbeat.bench import bare
@@ -32,7 +32,7 @@ from tests.postgres import PostgresServer
 BATCH = 100
 CONNECTIONS = 4
 CONCURRENT_CALLERS = 64
-PARTS = ("life", "enqueue", "flat", "steps")
+PARTS = ("life", "enqueue", "flat", "steps", "limits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,11 @@ class Extent:
     many: int
     few: int = 1_000
     claims: int = 60
+    partitions: int = 100_000
 
 
 FULL = Extent(jobs=4_000, rounds=15, commits=400, many=1_000_000)
-QUICK = Extent(jobs=2_000, rounds=3, commits=150, many=50_000, claims=30)
+QUICK = Extent(jobs=2_000, rounds=3, commits=150, many=50_000, claims=30, partitions=10_000)
 
 
 class SqliteBench:
@@ -188,6 +189,8 @@ def measure(bench: SqliteBench | PostgresBench, extent: Extent, parts: set[str])
         figures.update(flat.measure(bench, extent.few, extent.many, extent.claims))
     if "steps" in parts:
         figures.update(steps.measure(bench, extent.commits, extent.rounds))
+    if "limits" in parts:
+        figures.update(limits.measure(bench, extent.partitions, extent.commits))
     return figures
 
 
@@ -220,6 +223,7 @@ def main(argv: list[str] | None = None) -> int:
             print(json.dumps(figures[-1]), flush=True)
     ratios = [ratio for found in figures for calls in found.get("flat", {}).values() for ratio in calls.values()]
     slow = [miss for found in figures if "steps" in parts for miss in steps.misses(found["store"], found)]
+    slow += [miss for found in figures if "limits" in parts for miss in limits.misses(found)]
     for miss in slow:
         progress(miss)
     return 1 if slow or any(ratio > flat.MOST for ratio in ratios) else 0

@@ -16,6 +16,7 @@ from holdbeat import App
 from holdbeat.store.transaction import Transaction
 from holdbeat.torture.campaign import Verdict
 from holdbeat.torture.checker import Violation
+from holdbeat.torture.processes import CANNOT_START, Crew
 from tests.postgres import PostgresServer
 
 
@@ -99,3 +100,21 @@ def test_a_broken_promise_is_in_the_verdict() -> None:
     assert verdict.as_json()["violations"][0]["kind"] == "lost"
     assert not Verdict(1.0, 3, {}, {}, [], [], is_drained=False).holds
     assert not Verdict(1.0, 3, {}, {}, [], ["worker-1 ended by itself"], is_drained=True).holds
+
+
+@pytest.mark.rule("TOR-01")
+@pytest.mark.parametrize("works", [False, True], ids=["before it has worked", "at work"])
+def test_a_worker_that_cannot_reach_the_store_is_replaced_but_not_one_that_gives_up_at_work(
+    tmp_path: Path, works: bool
+) -> None:
+    (tmp_path / "witness").mkdir()
+    crew = Crew(
+        {"works": works}, tmp_path, 1, "tests.chaos.quitting_worker", {"PYTHONPATH": str(Path(__file__).parents[2])}
+    )
+    crew.fill()
+    assert crew.workers[0].popen.wait(60) == CANNOT_START
+    crew.count = 0
+    crew.fill()
+    assert [death["process"] for death in crew.deaths] == (["worker-1"] if works else [])
+    assert len(crew.unexpected) == works
+    assert not works or "worker-1 ended by itself with 5" in crew.unexpected[0]

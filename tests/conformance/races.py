@@ -35,6 +35,28 @@ def together(acts: Sequence[Callable[[], T]]) -> list[T | Exception]:
     return results
 
 
+def in_step(*queues: Sequence[Callable[[], T]]) -> list[list[T | Exception]]:
+    """Runs the first act of each queue at the same instant, then the second of each, and so on: what each returned or
+    raised."""
+    barrier = threading.Barrier(len(queues))
+    results: list[list[Any]] = [[] for _ in queues]
+
+    def run(acts: Sequence[Callable[[], T]], kept: list[Any]) -> None:
+        for act in acts:
+            barrier.wait(60)
+            try:
+                kept.append(act())
+            except Exception as error:
+                kept.append(error)
+
+    threads = [threading.Thread(target=run, args=pair) for pair in zip(queues, results, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
 class HeldOpen:
     """A transaction that has done its work and waits with its commit until the test says so."""
 

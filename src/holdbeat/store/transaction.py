@@ -27,7 +27,7 @@ Dialect = Literal["sqlite", "postgres"]
 class StoreTerms:
     """What every verb needs to know about the deployment it works for."""
 
-    __slots__ = ("aging_s", "counts", "direct_burst", "ids", "known_limits", "limits", "policy")
+    __slots__ = ("aging_s", "counts", "direct_burst", "ids", "known_limits", "limits", "policy", "walks")
 
     def __init__(self, ids: IdSource, limits: Limits, aging_s: float = 0, direct_burst: int = 0) -> None:
         self.ids = ids
@@ -41,6 +41,8 @@ class StoreTerms:
         """After so many direct requests in a row a waiting job has the next slot; 0: never."""
         self.policy: Policy | None = None
         """The program's own say in what may start."""
+        self.walks: dict[tuple[str, str, str], Any] = {}
+        """How far claims of this process have looked through lanes (`running/lane_walk.py`)."""
 
 
 class Transaction(ABC):

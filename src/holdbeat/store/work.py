@@ -22,13 +22,20 @@ class Coalesced(Generic[A, T]):
 
     `many(tx, batches)` must decide about every batch before it writes, so that a refused batch leaves no trace.
     With `batches_behind`, a call waits for the next transaction instead of starting one beside another of its kind.
+    With `is_one_statement`, all that it writes is one statement, which may be run again after a lost answer: where the
+    engine commits single statements by themselves, no transaction need be opened and closed around it.
     """
 
     def __init__(
-        self, many: Callable[[Transaction, list[A]], list[T | Exception]], *, batches_behind: bool = False
+        self,
+        many: Callable[[Transaction, list[A]], list[T | Exception]],
+        *,
+        batches_behind: bool = False,
+        is_one_statement: bool = False,
     ) -> None:
         self.many = many
         self.batches_behind = batches_behind
+        self.is_one_statement = is_one_statement
         self.__doc__ = many.__doc__
         self.__name__ = many.__name__
 

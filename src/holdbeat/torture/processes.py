@@ -54,8 +54,10 @@ class Crew:
         """Starts as many as are missing."""
         for worker in [worker for worker in self.workers if not worker.is_alive]:
             code = worker.popen.returncode
-            is_told = code == CANNOT_START
-            self._bury(worker, None if is_told else f"{worker.name} ended by itself with {code}:\n{self._said(worker)}")
+            could_not_start = code == CANNOT_START and not self._has_worked(worker)
+            self._bury(
+                worker, None if could_not_start else f"{worker.name} ended by itself with {code}:\n{self._said(worker)}"
+            )
         while len(self.workers) < self.count:
             self._start()
 
@@ -74,6 +76,10 @@ class Crew:
                 stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True,
             )  # fmt: skip
         self.workers.append(Worker(name, popen))
+
+    def _has_worked(self, worker: Worker) -> bool:
+        """Whether it has left a note: those that could not start leave none."""
+        return any((self.folder / "witness").glob(f"{worker.name}-*.jsonl"))
 
     def _said(self, worker: Worker) -> str:
         return "\n".join((self.folder / f"{worker.name}.log").read_text(errors="replace").splitlines()[-15:])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import secrets
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ from holdbeat.observe.logs import configure
 from holdbeat.settings import Settings
 from holdbeat.torture.handlers import torture_app
 from holdbeat.torture.processes import CANNOT_START
-from holdbeat.torture.witness import note
+from holdbeat.torture.witness import PROCESS, note
 from holdbeat.wiring import Composition
 
 REQUEST_EVERY_S = 0.7
@@ -35,7 +34,7 @@ def _end_with_parent() -> None:
 
 def _make_requests(app: App) -> None:
     choice = random.Random()
-    process = secrets.token_hex(4)  # the system gives the pid of a dead process to another one
+    process = os.environ.get(PROCESS, "worker")  # not the pid: the system gives that of a dead process to another one
     number = 0
     while True:
         time.sleep(choice.uniform(0.5, 1.5) * REQUEST_EVERY_S)

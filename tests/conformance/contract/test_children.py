@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ from tests.conformance.acts import (
     claim_one,
     complete,
     count,
+    events_of,
     fail,
     ids_of,
     job_of_claim,
@@ -68,6 +70,15 @@ def call(
 
 def child_of(store: PersistenceAdapter, taken: Claim, key: str = "$child:noop", **fields: Any) -> str:
     return store.write_sync(make_child, call(taken, key, **fields))
+
+
+@pytest.mark.rule("AUD-01", "WAIT-07")
+def test_the_actor_of_a_child_is_the_job_whose_handler_made_it(store: PersistenceAdapter) -> None:
+    parent = start(store)
+    child_id = child_of(store, parent)
+    queued = {job_id: json.loads(data or "{}") for job_id, _, _, data in events_of(store, "job.queued")}
+    assert queued[child_id]["actor"] == f"job {job_of_claim(parent).id}"
+    assert "actor" not in queued[job_of_claim(parent).id]
 
 
 def waiting_for(child_id: str) -> Outcome:

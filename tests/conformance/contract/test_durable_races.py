@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
 
 import pytest
 
@@ -31,7 +30,7 @@ from tests.conformance.acts import (
     settle_as,
     settlement,
 )
-from tests.conformance.races import HeldOpen, in_background, together
+from tests.conformance.races import HeldOpen, in_background, in_step
 from tests.conformance.repair import TERMS
 
 ROUNDS = 100
@@ -56,10 +55,6 @@ def keep(store: PersistenceAdapter, taken: Claim, value: str) -> str | LeaseGone
         return error
 
 
-def each_in_turn(act: Callable[[Any], Any], items: Sequence[Any]) -> Callable[[], list[Any]]:
-    return lambda: [act(item) for item in items]
-
-
 @pytest.mark.rule("WAIT-01", "CAN-01")
 def test_a_cancel_that_meets_the_end_of_a_run_that_waits_ends_the_whole_chain(
     store: PersistenceAdapter, open_store: OpenStore
@@ -80,11 +75,10 @@ def test_a_cancel_that_meets_the_end_of_a_run_that_waits_ends_the_whole_chain(
     assert look(store, second.id).retried_by is None
     claims = running(store)
     ids = [job_of_claim(taken).id for taken in claims]
-    acts = [
-        each_in_turn(lambda taken: settle_as(store, taken, SLEEPING), claims),
-        each_in_turn(lambda job_id: cancel(other, job_id).id, ids),
-    ]
-    assert not [result for result in together(acts) if isinstance(result, Exception)]
+    settled, cancelled = in_step(
+        [partial(settle_as, store, taken, SLEEPING) for taken in claims], [partial(cancel, other, id_) for id_ in ids]
+    )
+    assert not [result for result in (*settled, *cancelled) if isinstance(result, Exception)]
     # Whoever came first: every chain has ended cancelled, and nothing is left that somebody could start.
     ends: dict[str, int] = dict(rows(store, "SELECT status, count(*) FROM jobs GROUP BY status"))
     assert ends.pop("CANCELLED") == ROUNDS + 2
@@ -101,9 +95,11 @@ def test_a_lease_that_is_lost_in_the_middle_of_a_step_leaves_one_value_of_it(
     other = open_store()
     late = running(store, worker="slow")
     units = recovery_units(other.read_sync(find_trouble, TERMS, {"slow"}))
-    recovering = each_in_turn(lambda unit: other.write_sync(unit[0], *unit[1]), units)
-    first, _ = together([each_in_turn(lambda taken: keep(store, taken, '"late"'), late), recovering])
-    assert isinstance(first, list)
+    assert len(units) == len(late)
+    first, _ = in_step(
+        [partial(keep, store, taken, '"late"') for taken in late],
+        [partial(other.write_sync, unit[0], *unit[1]) for unit in units],
+    )
     retries = {
         job_of_claim(taken).chain_id: taken
         for begin in range(0, ROUNDS, 100)
@@ -112,13 +108,10 @@ def test_a_lease_that_is_lost_in_the_middle_of_a_step_leaves_one_value_of_it(
     assert len(retries) == ROUNDS
     # Two attempts are in the same step now: the one that has lost its lease, and its retry.
     current = [retries[job_of_claim(taken).chain_id] for taken in late]
-    again, kept = together(
-        [
-            each_in_turn(lambda taken: keep(store, taken, '"later"'), late),
-            each_in_turn(lambda taken: keep(other, taken, '"new"'), current),
-        ]
+    again, kept = in_step(
+        [partial(keep, store, taken, '"later"') for taken in late],
+        [partial(keep, other, taken, '"new"') for taken in current],
     )
-    assert isinstance(again, list) and isinstance(kept, list)
     assert all(isinstance(result, LeaseGone) for result in again)
     values: dict[str, str] = dict(rows(store, "SELECT root_id, value FROM steps"))
     for taken, before, after in zip(late, first, kept, strict=True):

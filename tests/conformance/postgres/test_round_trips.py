@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from holdbeat.domain.job import NewJob
+from holdbeat.domain.limit import Limit
 from holdbeat.domain.submission import Submission
+from holdbeat.store.durable.steps import StepEntry, keep_step, kept_values
 from holdbeat.store.jobs.submit import submit
+from holdbeat.store.limits.changes import declare_limits
+from holdbeat.store.postgres.database import StoreConnection
 from holdbeat.store.postgres.transaction import PostgresTransaction
+from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.settle_and_claim import turn
-from tests.conformance.acts import open_at
+from tests.conformance.acts import claim_one, enqueue_one, job_of_claim, open_at
 
 
 @pytest.fixture
@@ -68,4 +76,53 @@ def test_a_claim_that_fills_some_of_its_slots_asks_three_questions_before_it_wri
     delayed = store.read_sync(lambda tx: tx.one("SELECT not_before FROM jobs WHERE hold = 1"))
     assert delayed is not None
     assert done.next_ready_at == delayed[0]
+    store.close()
+
+
+@pytest.mark.rule("LIM-07", "INV-004")
+def test_a_claim_of_a_fair_lane_asks_two_questions_more_however_many_partitions_there_are(
+    postgres_url: str, round_trips: list[None]
+) -> None:
+    store = open_at(postgres_url, concurrency="unlimited")
+    store.write_sync(declare_limits, (), [Limit("api", resource="api", slots=9, fair=True)], by="w")
+    store.write_sync(enqueue, [NewJob("a", resource="api", partition=f"p{number:03}") for number in range(500)])
+    for slot in range(4):
+        round_trips.clear()
+        done = store.write_sync(turn, [], Vacancy("worker", [slot], (), ["a"]))
+        assert len(done.claims) == 1
+        # Beside what there is to do and how many slots are taken: whose turn it is, the first jobs of those, and the
+        # job itself with its fence. The first claim reads the limits, too.
+        assert len(round_trips) == 5 + (slot == 0)
+    store.close()
+
+
+@pytest.mark.rule("STEP-07", "STEP-01")
+def test_a_step_is_kept_by_one_statement_that_commits_itself(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_at(postgres_url)
+    enqueue_one(store)
+    taken = claim_one(store)
+    lease, chain_id = taken.lease, job_of_claim(taken).chain_id
+    sent: list[str] = []
+    execute = StoreConnection.execute
+
+    def noted(connection: StoreConnection, sql: Any, *args: Any, **options: Any) -> Any:
+        sent.append(str(sql))
+        return execute(connection, sql, *args, **options)
+
+    entry = StepEntry(lease.id, lease.worker_id, lease.fence, chain_id, "one", "1", lease.acquired_at, 0.0)
+    store.write_sync(keep_step, entry)
+    own_thread = threading.get_ident()
+    monkeypatch.setattr(
+        StoreConnection, "execute", lambda *args, **options: (
+            noted(*args, **options) if threading.get_ident() == own_thread else execute(*args, **options)
+        ),
+    )  # fmt: skip
+    assert store.write_sync(keep_step, replace(entry, name="two", value="2")) == "2"
+    assert len(sent) == 1 and sent[0].startswith("INSERT INTO steps")
+    monkeypatch.undo()
+    other = open_at(postgres_url)
+    assert other.read_sync(kept_values, chain_id) == {"one": "1", "two": "2"}, "nothing is left to commit"
+    other.close()
     store.close()

@@ -80,7 +80,7 @@ def _keep_many(tx: Transaction, entries: list[StepEntry]) -> list[str | Exceptio
     return results
 
 
-keep_step: Coalesced[StepEntry, str] = Coalesced(_keep_many)
+keep_step: Coalesced[StepEntry, str] = Coalesced(_keep_many, is_one_statement=True)
 
 
 def lease_gone(name: str) -> LeaseGone:

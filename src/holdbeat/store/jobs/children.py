@@ -58,6 +58,7 @@ def make_child(tx: Transaction, call: ChildCall) -> str:
         )
     submission.parent_id, submission.is_detached = call.root_id, call.is_detached
     submission.is_awaited = call.is_awaited
+    submission.actor = f"job {call.job_id}"
     child_id = submit(tx, [submission]).jobs[0].id
     text = dumps({"job_id": child_id})
     tx.insert(

@@ -21,17 +21,24 @@ class PolicyView:
         self._policy = policy
         self._now = tx.now
         self._running = [Work(*row) for row in tx.rows(_RUNNING)]
+        self._refused: set[Work] = set()
 
     def permits(self, work: Work) -> bool:
-        """Whether it may start; a Policy that fails permits nothing."""
+        """Whether it may start; a Policy that fails permits nothing. About jobs that are alike it is asked once."""
+        if work in self._refused:
+            return False
         try:
-            return bool(self._policy.may_start(work, tuple(self._running), self._now))
+            permits = bool(self._policy.may_start(work, tuple(self._running), self._now))
         except Exception:
             log.exception("the policy %s failed, so %s does not start", type(self._policy).__name__, work.type)
-            return False
+            permits = False
+        if not permits:
+            self._refused.add(work)
+        return permits
 
     def start(self, work: Work) -> None:
         self._running.append(Work(work.type, work.resource, work.partition, work.weight))
+        self._refused.clear()
 
 
 def work_of(place: Row) -> Work:

@@ -290,6 +290,10 @@ class PostgresStore(PersistenceAdapter):
 
     def _write(self, link: Link, works: list[Work]) -> _Performed:
         connection = link.get()
+        if isinstance(works[0].verb, Coalesced) and works[0].verb.is_one_statement and not connection.is_pooled:
+            # One round trip instead of three. A pooled connection gets its settings when a transaction begins.
+            single = PostgresTransaction(connection, self.clock.now(), self.terms, self._types)
+            return works[0].verb.many(single, [work.args[0] for work in works]), frozenset(), []
         commit_sent = False
         xid = ""
         results: list[Any] = []

@@ -8,9 +8,11 @@ from typing import NamedTuple
 from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits
 from holdbeat.store.limits.policies import PolicyView, work_of
+from holdbeat.store.limits.rates import rates_of
 from holdbeat.store.reads.rows import JOB, JOB_FIELDS
+from holdbeat.store.running.lane_walk import PARTITION, PLACE, WEIGHT, locked, next_part
 from holdbeat.store.running.lanes import Lane
-from holdbeat.store.running.partitions import PLACE, WINDOW, first_by_partition
+from holdbeat.store.running.partitions import WINDOW, first_by_partition
 from holdbeat.store.running.preference import Preference, prefer, tell_preferred
 from holdbeat.store.running.turns import fair_pool, first_by_turn, keep_turns
 from holdbeat.store.running.vacancy import FreeSlots, Vacancy
@@ -50,9 +52,9 @@ _FIRST_OF_LANE = (
     "ORDER BY effective_priority DESC, position, created_at, id LIMIT {lane}places"
 )
 _READ_LANE = _FIRST_OF_LANE.format(columns=JOB, lane=":", weight="")
-_READ_PLACES = _FIRST_OF_LANE.format(columns=f"{PLACE}, NULL", lane=":", weight="AND weight <= :heaviest ")
+_READ_PLACES = _FIRST_OF_LANE.format(columns=PLACE, lane=":", weight="AND weight <= :heaviest ")
 _LOCK_PLACES = (
-    "SELECT c.*, nextval('fences') FROM rows(:lanes; resource text, type text, places int, heaviest int) AS lane, "
+    "SELECT c.* FROM rows(:lanes; resource text, type text, places int, heaviest int) AS lane, "
     "LATERAL ("
     + _FIRST_OF_LANE.format(columns=PLACE, lane="lane.", weight="AND weight <= lane.heaviest ")
     + " FOR UPDATE SKIP LOCKED) AS c"
@@ -64,6 +66,10 @@ _START_LANE = (
 )
 """On PostgreSQL finding, locking and starting the jobs of one lane are one statement, by the place of their rows: they
 are locked, so it does not change. A job that was changed while the statement began is left to the next claim."""
+_WINNERS = {
+    "sqlite": f"SELECT {JOB} FROM jobs WHERE id IN :ids",
+    "postgres": f"SELECT {JOB}, nextval('fences') FROM jobs WHERE id IN :ids",
+}
 
 
 @dataclass(slots=True)
@@ -133,9 +139,9 @@ class Choice:
         for share in shares:
             if (pool := fair_pool(limits, share.resource, share.type)) is not None:
                 turns.append(first_by_turn(tx, limits, capacity, pool, *share[:3]))
-                places += [(*row, None) for row in turns[-1].rows]
+                places += turns[-1].rows
             elif self._is_partitioned(share):
-                places += [(*row, None) for row in first_by_partition(tx, limits, capacity, *share[:3])]
+                places += first_by_partition(tx, limits, capacity, *share[:3])
             else:
                 plain.append(share)
         if plain and tx.dialect == "postgres":
@@ -145,20 +151,37 @@ class Choice:
         preferred: dict[str, Preference] = {}
         if self.vacancy.affinities:
             preferred = prefer(tx, self.vacancy, places, plain)
-            places += [(*choice.row, None) for choice in preferred.values() if choice.is_further]
+            places += [choice.row for choice in preferred.values() if choice.is_further]
         places.sort(key=lambda place: (-place[0], place[3] not in preferred, *place[1:4]))
         chosen = self._taken(places)
         for lane_turns in turns:
             keep_turns(tx, lane_turns, chosen.keys())
+        if not chosen and self._view is not None:
+            chosen = self._permitted_behind(self._view, shares)
         if not chosen:
             return _NO_ONE
         tell_preferred(tx, self.vacancy, [preferred[job_id] for job_id in chosen if job_id in preferred])
-        rows = {row[_ID]: row for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=list(chosen))}
-        has_fences = all(fence is not None for _, fence in chosen.values())
+        rows = {row[_ID]: row for row in tx.rows(_WINNERS[tx.dialect], ids=list(chosen))}
+        fences = sorted(row[-1] for row in rows.values()) if tx.dialect == "postgres" else [None] * len(rows)
         candidates = [
-            Candidate(rows[job_id], slot, fence if has_fences else None) for job_id, (slot, fence) in chosen.items()
+            Candidate(rows[job_id], slot, fence) for (job_id, slot), fence in zip(chosen.items(), fences, strict=True)
         ]
         return Chosen(candidates, is_running=False)
+
+    def _permitted_behind(self, view: PolicyView, shares: list[_Share]) -> dict[str, int]:
+        """Jobs behind the first ones of their lanes, none of which the policy permitted."""
+        for resource, type_, _, heaviest in shares:
+            rows = [row for row in next_part(self.tx, resource, type_) if row[WEIGHT] <= heaviest]
+            permitted = [row for row in rows if view.permits(work_of(row))]
+            rated = [pool.key for pool in self.limits.covering(resource, type_) if pool.limit.rate is not None]
+            if rated and permitted:
+                partitions = {row[PARTITION] for row in permitted}
+                self.capacity.learn_rates(rates_of(self.tx, rated, partitions))
+            able = [row for row in permitted if self.capacity.free_for_jobs(resource, type_, row[PARTITION]) != 0]
+            ids = [row[3] for row in able[:WINDOW]]
+            if chosen := self._taken(locked(self.tx, ids)):
+                return chosen
+        return {}
 
     @staticmethod
     def _permitted(view: PolicyView, place: Row) -> bool:
@@ -168,10 +191,10 @@ class Choice:
         view.start(work)
         return True
 
-    def _taken(self, places: list[Row]) -> dict[str, tuple[int, int | None]]:
-        """Takes those that have room, in this order: slot and fence by job. A heavy one at the head is waited for."""
+    def _taken(self, places: list[Row]) -> dict[str, int]:
+        """Takes those that have room, in this order: the slot of each job. A heavy one at the head is waited for."""
         capacity = self.capacity
-        chosen: dict[str, tuple[int, int | None]] = {}
+        chosen: dict[str, int] = {}
         for place in places:
             job_id, resource, type_, partition, weight = place[3:8]
             slots = self.free_slots.of(resource)
@@ -181,7 +204,7 @@ class Choice:
                 if self._view is not None and not self._permitted(self._view, place):
                     continue
                 capacity.take(resource, type_, partition, weight=weight)
-                chosen[job_id] = (slots.pop(), place[-1])
+                chosen[job_id] = slots.pop()
             elif weight > 1:
                 capacity.keep_for(resource, type_, partition, weight)
         return chosen

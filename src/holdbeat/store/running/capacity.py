@@ -31,10 +31,11 @@ def count_capacity(
     """The capacity of the pools of these lanes and requests, locked, their free slot numbers, and the requests that
     still wait by then."""
     kinds = {*lanes, *((reservation.resource, reservation.type) for reservation in waiting)}
-    pools = {pool for resource, type_ in kinds for pool in limits.covering(resource, type_)}
+    by_key = {pool.key: pool for resource, type_ in kinds for pool in limits.covering(resource, type_)}
+    pools = by_key.values()
     if not pools:
         return Capacity(limits, ()), SlotNumbers(limits, ()), waiting
-    tx.lock_pools({f"limit:{pool.key}" for pool in pools})
+    tx.lock_pools({f"limit:{key}" for key in by_key})
     if waiting and tx.dialect == "postgres":
         # Another claim may have granted one before we had the lock: it would seem to stand ahead of the others. One
         # that came since may be of a pool that is not locked, and is the next claim's.

@@ -13,26 +13,19 @@ from collections.abc import Sequence
 from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits
 from holdbeat.store.limits.rates import rates_of
+from holdbeat.store.running.lane_walk import DEPTH, PARTITION, WEIGHT, first_of_lane, locked, unnamed, unnamed_queries
 from holdbeat.store.transaction import Row, Transaction
 
 WINDOW = 64
 """So many jobs are looked at before partitions are sought one by one."""
+_FEW = 4
+"""So many are looked at first: mostly they are enough, and PostgreSQL writes to each that it locks."""
 PARTITIONS_MAX = 5000
 """So many partitions are sought at the most, those of higher priority first."""
-UNNAMED_DEPTH = 5000
-"""So many jobs are looked through for those without a partition, which have no index of their own."""
 
-PLACE = "effective_priority, position, created_at, id, resource, type, partition, weight, affinity, put_first"
-PARTITION, WEIGHT, AFFINITY, PUT_FIRST = 6, 7, 8, 9
-
-_WINDOW = (
-    f"SELECT {PLACE} FROM jobs INDEXED BY jobs_ready "
-    "WHERE status = 'QUEUED' AND hold = 0 AND resource = :resource AND type = :type "
-    "ORDER BY effective_priority DESC, position, created_at, id LIMIT :count FOR UPDATE SKIP LOCKED"
-)
 _TURNS = (
     "FROM jobs INDEXED BY jobs_turns WHERE status = 'QUEUED' AND hold = 0 AND partition <> '' "
-    "AND resource = :resource AND type = :type"
+    "AND resource = :resource AND type = :type AND weight <= :heaviest"
 )
 _FIRST = "ORDER BY effective_priority DESC, partition, position, created_at, id LIMIT 1"
 _HEADS = {
@@ -55,24 +48,7 @@ _HEADS = {
         " SELECT id, partition FROM head LIMIT :count"
     ),
 }
-"""The first job of each partition of each priority, in the order of the index."""
-_LOCK = (
-    f"SELECT {PLACE} FROM jobs WHERE id IN :ids AND status = 'QUEUED' AND hold = 0 "
-    "ORDER BY effective_priority DESC, position, created_at, id FOR UPDATE SKIP LOCKED"
-)
-
-_UNNAMED = (
-    f"SELECT {PLACE} FROM jobs WHERE id IN (SELECT id FROM (SELECT id, partition FROM jobs INDEXED BY jobs_ready "
-    "WHERE status = 'QUEUED' AND hold = 0 AND resource = :resource AND type = :type "
-    "ORDER BY effective_priority DESC, position, created_at, id LIMIT :depth) AS ready "
-    "WHERE partition = '' LIMIT :count) "
-    "ORDER BY effective_priority DESC, position, created_at, id FOR UPDATE SKIP LOCKED"
-)
-
-
-def first_of_lane(tx: Transaction, resource: str, type_: str, count: int) -> list[Row]:
-    """Rows of PLACE of the first jobs of a lane, locked."""
-    return tx.rows(_WINDOW, resource=resource, type=type_, count=count)
+"""The first job of each partition of each priority that could have room ever, in the order of the index."""
 
 
 def first_by_partition(
@@ -99,12 +75,12 @@ def first_by_partition(
                 chosen.append(row)
         return chosen
 
-    count = max(WINDOW, 2 * places)
-    rows = first_of_lane(tx, resource, type_, count)
-    chosen = with_room(rows)
-    if len(chosen) >= places or len(rows) < count:
-        return chosen
-    heads = tx.rows(_HEADS[tx.dialect], resource=resource, type=type_, count=PARTITIONS_MAX)
+    for count in (max(_FEW, 2 * places), max(WINDOW, 2 * places)):
+        rows = first_of_lane(tx, resource, type_, count)
+        chosen = with_room(rows)
+        if len(chosen) >= places or len(rows) < count:
+            return chosen
+    heads = tx.rows(_HEADS[tx.dialect], resource=resource, type=type_, count=PARTITIONS_MAX, heaviest=heaviest)
     known = {row[3] for row in rows}
     if rated:
         capacity.learn_rates(rates_of(tx, rated, {partition for _, partition in heads}))
@@ -113,8 +89,9 @@ def first_by_partition(
         for job_id, partition in heads
         if job_id not in known and capacity.free_for_jobs(resource, type_, partition) != 0
     ]
-    further = list(tx.rows(_LOCK, ids=ids)) if ids else []
+    further = locked(tx, ids)
     if all(row[PARTITION] for row in rows) and capacity.free_for_jobs(resource, type_, "") != 0:
-        unnamed = tx.rows(_UNNAMED, resource=resource, type=type_, count=places, depth=UNNAMED_DEPTH)
-        further = sorted([*further, *unnamed], key=lambda row: (-row[0], *row[1:4]))
+        answers = tx.all_rows(*unnamed_queries(tx, resource, type_, DEPTH))
+        others = unnamed(tx, resource, type_, DEPTH, answers)[:places]
+        further = sorted([*further, *locked(tx, [row[3] for row in others])], key=lambda row: (-row[0], *row[1:4]))
     return with_room([*chosen, *further])

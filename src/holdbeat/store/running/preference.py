@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from holdbeat.domain import events
 from holdbeat.domain.affinity import Affinity, followed, preferred_more
 from holdbeat.domain.lease import Claim
-from holdbeat.store.running.partitions import AFFINITY, PLACE
+from holdbeat.store.running.lane_walk import AFFINITY, PLACE
 from holdbeat.store.running.vacancy import Vacancy
 from holdbeat.store.transaction import Row, Transaction
 
