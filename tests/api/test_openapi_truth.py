@@ -123,6 +123,7 @@ def least_requests(served: Served) -> dict[str, tuple[str, str, Any]]:
         "ScheduleRequest": ("POST", "/api/schedules", {"name": unique("s"), "type": "echo", "interval_s": AGES_S}),
         "ScheduleChange": ("PATCH", f"/api/schedules/{adaptive}", {}),
         "SchedulePauseRequest": ("POST", f"/api/schedules/{adaptive}/pause", {}),
+        "BulkPauseRequest": ("POST", "/api/schedules/pause", {"ids": [schedule(served)]}),
         "BulkResumeRequest": ("POST", "/api/schedules/resume", {"ids": [adaptive]}),
         "HintRequest": ("POST", f"/api/schedules/{adaptive}/hints", {"interval_s": AGES_S}),
         "PreviewRequest": ("POST", "/api/schedules/preview", {"cron": "@daily"}),

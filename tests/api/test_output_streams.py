@@ -108,9 +108,11 @@ async def test_both_clients_stream_direct_requests_and_the_chunks_of_jobs(served
         job = served.run_job("talk", {"words": 1})
         assert [one["chunk"] for one in client.follow_chunks(job["id"])] == ["word0 ", {"done": True}]
         request = client.direct("talk", {"words": 1})["reservation_id"]
-        assert [one["chunk"] for one in client.follow_reservation_chunks(request)] == ["word0 ", {"done": True}]
+        chunks = list(client.follow_reservation_chunks(request))
+        assert [one["chunk"] for one in chunks] == ["word0 ", {"done": True}]
     async with AsyncClient(served.url) as later:
-        assert [one["sequence"] async for one in later.follow_reservation_chunks(request, after=1)] == [2]
+        rest = later.follow_reservation_chunks(request, after=chunks[0]["sequence"])
+        assert [one["chunk"] async for one in rest] == [{"done": True}]
         events = [one.event async for one in later.stream_direct("talk", {"words": 1})]
         assert events[-1] == "result"
         chunks = [one["chunk"] async for one in later.follow_chunks(job["id"])]

@@ -32,7 +32,7 @@ GRACE_S = 60.0
 """The grace of a schedule without one of its own. Slots of a cron expression are never closer together."""
 LONGEST_GRACE_S = 86_400.0
 LONGEST_NAME = 200
-VERBS = frozenset({"preview", "resume"})
+VERBS = frozenset({"pause", "preview", "resume"})
 """Words that stand in the API where a name could stand."""
 LONGEST_REASON = 500
 

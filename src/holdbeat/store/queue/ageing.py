@@ -37,7 +37,7 @@ def apply_ageing(tx: Transaction) -> None:
 
 _WAITING = (
     "SELECT id, effective_priority, ages_at, created_at, not_before FROM jobs INDEXED BY jobs_ageing "
-    "WHERE status = 'QUEUED' AND hold = 0 AND effective_priority < 100 AND ages_at {when} "
+    "WHERE status = 'QUEUED' AND hold < 1 AND effective_priority < 100 AND attempt >= 0 AND ages_at {when} "
     "ORDER BY ages_at LIMIT :few FOR UPDATE SKIP LOCKED"
 )
 _DUE = _WAITING.format(when="<= :before")
