@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.api.serving import Served, unique
 
-FUZZ_S = 12.0
+FUZZ_S = 6.0
 """For each store; every operation is tried at least once, however long that takes."""
 ENDLESS = (
     "/api/events", "/api/jobs/{id}/logs", "/api/jobs/{id}/chunks", "/api/reservations/{id}/logs",

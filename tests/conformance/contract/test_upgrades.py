@@ -174,10 +174,10 @@ def test_a_worker_whose_store_was_upgraded_lets_its_job_finish_and_exits_with_3(
         "schema_watch.POLL_S = 0.2\napp = App()\n@app.job\ndef wait() -> str:\n    Path('begun').touch()\n"
         "    while not Path('go').exists():\n        time.sleep(0.02)\n    return 'finished'\n"
     )
-    # The store is there before `submit` comes, which waits for it for a few seconds only.
     store = open_at(command.store, clock=SystemClock())
     worker = command.start("worker", "waiting:app", stdin=subprocess.DEVNULL)
     try:
+        eventually(lambda: count(store, "job_types", "name = 'wait'") or worker.poll() is not None, 60)
         job_id = command("submit", "wait", "--json").json["id"]
         eventually(lambda: (tmp_path / "begun").exists() or worker.poll() is not None, 60)
         assert worker.poll() is None, worker.communicate()
