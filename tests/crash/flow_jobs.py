@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 from holdbeat import App, Context
+from tests.api.serving import eventually
 from tests.crash.jobs import note
 
 app = App()
@@ -25,10 +25,9 @@ def is_first(path: str) -> bool:
 
 @app.job(resource="gpu", retries=0)
 def hold(diary: str, until: str) -> None:
-    """Runs until a file is there."""
+    """Runs until a file is there, for a minute at the most."""
     note(diary, "holds")
-    while not is_there(until):
-        time.sleep(0.01)
+    eventually(lambda: is_there(until), 60)
 
 
 @app.job(resource="gpu", affinity="model", retries=0)

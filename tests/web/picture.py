@@ -94,7 +94,7 @@ def draw() -> None:
                 page = browser.new_page(
                     viewport={"width": 1500, "height": 938}, device_scale_factor=1280 / 1500, color_scheme="light"
                 )
-                eventually(lambda: _is_busy(address), WORK_WITHIN_S)
+                eventually(lambda: is_busy(address), WORK_WITHIN_S)
                 _save(page, "dashboard", f"{address}/")
                 review = eventually(lambda: _waiting_review(address), WORK_WITHIN_S)
                 _save(page, "timeline", f"{address}/ui/timeline?zoom=15m")
@@ -115,7 +115,7 @@ def _jobs(address: str, **query: str) -> list[dict[str, Any]]:
     return list(httpx2.get(f"{address}/api/jobs", params=query, trust_env=False).json()["items"])
 
 
-def _is_busy(address: str) -> bool:
+def is_busy(address: str) -> bool:
     """Whether several jobs run, several wait, and a direct request waits for its slot."""
     reservations = httpx2.get(f"{address}/api/reservations", params={"status": "ACTIVE"}, trust_env=False).json()
     return (

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,13 +26,12 @@ from holdbeat.wiring import Composition
 from tests.api.serving import eventually
 from tests.conformance.acts import open_at
 from tests.web.conftest import ARTIFACTS, FLAGS, chromium
-from tests.web.picture import answers, live_through_an_hour
+from tests.web.picture import WORK_WITHIN_S, answers, is_busy, live_through_an_hour
 
 FOLDER = ARTIFACTS / "screens"
 SIZES = ((1440, 900), (768, 1024), (390, 844))
 JOBS, SCHEDULES, ENDPOINTS = 4_400, 300, 200
 TEAMS = ("shop", "search", "mail", "books")
-WARM_S = 20
 DEAD = "http://127.0.0.1:9/"
 JOB_COLUMNS = ("id", "type", "title", "status", "position", "resource", "created_at", "started_at", "finished_at",
                "permanently_failed")  # fmt: skip
@@ -183,7 +181,7 @@ def draw(only: list[str]) -> None:
         try:
             eventually(lambda: answers(address), 60)
             _lively(address)
-            time.sleep(WARM_S)
+            eventually(lambda: is_busy(address), WORK_WITHIN_S)
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
                 page = browser.new_page(timezone_id="Europe/Vienna")

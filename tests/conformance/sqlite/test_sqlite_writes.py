@@ -184,6 +184,7 @@ while True:
         print("writing", flush=True)
         time.sleep(0.2)
 """
+"""Holds the lock nearly all the time: the length of its writes is what is tried, nobody waits for it to be over."""
 
 
 @pytest.mark.rule("OPS-06")
