@@ -106,10 +106,10 @@ def load(*arguments: object) -> subprocess.Popen[str]:
 
 
 def result_of(process: subprocess.Popen[str]) -> dict[str, float]:
-    said, _ = process.communicate()
+    output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError("the callers failed; what they said stands above")
-    figures: dict[str, float] = json.loads(said)
+    figures: dict[str, float] = json.loads(output)
     return figures
 
 
@@ -118,7 +118,7 @@ def result_of(process: subprocess.Popen[str]) -> dict[str, float]:
 
 def requests(new_store: Callable[[], str], extent: Extent) -> dict[str, Any]:
     """POST /api/jobs without and with a worker beside an empty route."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in VARIANTS}
+    by_name: dict[str, list[dict[str, float]]] = {name: [] for name in VARIANTS}
     with contextlib.ExitStack() as stack:
         servers = {
             "empty": stack.enter_context(serving("empty")),
@@ -130,32 +130,32 @@ def requests(new_store: Callable[[], str], extent: Extent) -> dict[str, Any]:
         for number in range(extent.rounds):
             for name, server in servers.items():
                 server.go_on()
-                found[name].append(result_of(load("post", server.port, server.pid, CONNECTIONS, extent.seconds)))
+                by_name[name].append(result_of(load("post", server.port, server.pid, CONNECTIONS, extent.seconds)))
                 server.halt()
-            said = ", ".join(
-                f"{name} {each[-1]['per_s']:,.0f}/s {each[-1]['cpu_us']:,.0f} µs" for name, each in found.items()
+            output = ", ".join(
+                f"{name} {each[-1]['per_s']:,.0f}/s {each[-1]['cpu_us']:,.0f} µs" for name, each in by_name.items()
             )
-            progress(f"  round {number + 1}: {said}")
+            progress(f"  round {number + 1}: {output}")
     figures: dict[str, Any] = {
         "connections": CONNECTIONS,
-        "empty_per_s": round(_median(found["empty"], "per_s")),
-        "empty_cpu_us": round(_median(found["empty"], "cpu_us")),
+        "empty_per_s": round(_median(by_name["empty"], "per_s")),
+        "empty_cpu_us": round(_median(by_name["empty"], "cpu_us")),
     }
     for name in VARIANTS[1:]:
-        pairs = list(zip(found[name], found["empty"], strict=True))
+        pairs = list(zip(by_name[name], by_name["empty"], strict=True))
         figures[name] = {
-            "per_s": round(_median(found[name], "per_s")),
+            "per_s": round(_median(by_name[name], "per_s")),
             "ratio": round(statistics.median(one["per_s"] / other["per_s"] for one, other in pairs), 3),
-            "p50_ms": round(_median(found[name], "p50_ms"), 1),
-            "p99_ms": round(_median(found[name], "p99_ms"), 1),
-            "cpu_us": round(_median(found[name], "cpu_us")),
+            "p50_ms": round(_median(by_name[name], "p50_ms"), 1),
+            "p99_ms": round(_median(by_name[name], "p99_ms"), 1),
+            "cpu_us": round(_median(by_name[name], "cpu_us")),
             "cpu_ratio": round(statistics.median(other["cpu_us"] / one["cpu_us"] for one, other in pairs), 3),
         }
     return figures
 
 
 def _median(found: list[dict[str, float]], name: str) -> float:
-    return statistics.median(each[name] for each in found)
+    return statistics.median(item[name] for item in found)
 
 
 # --- event streams ----------------------------------------------------------------------------------------

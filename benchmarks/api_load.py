@@ -96,17 +96,17 @@ async def post(port: int, pid: int, connections: int, seconds: float) -> dict[st
     begin, begin_cpu_s, own_cpu_s = time.perf_counter(), cpu_s(pid), time.process_time()
     await asyncio.sleep(seconds)
     elapsed_s, used_s, own_s = time.perf_counter() - begin, cpu_s(pid) - begin_cpu_s, time.process_time() - own_cpu_s
-    found = sorted(took)
+    result = sorted(took)
     for caller in callers:
         caller.close()
-    if not found or any(caller.refused for caller in callers):
+    if not result or any(caller.refused for caller in callers):
         raise RuntimeError("the server refused requests, or answered none")
     return {
-        "per_s": len(found) / elapsed_s,
-        "p50_ms": share(found, 0.5) * 1000,
-        "p99_ms": share(found, 0.99) * 1000,
-        "cpu_us": used_s / len(found) * 1e6,
-        "caller_cpu_us": own_s / len(found) * 1e6,
+        "per_s": len(result) / elapsed_s,
+        "p50_ms": share(result, 0.5) * 1000,
+        "p99_ms": share(result, 0.99) * 1000,
+        "cpu_us": used_s / len(result) * 1e6,
+        "caller_cpu_us": own_s / len(result) * 1e6,
     }
 
 
@@ -149,12 +149,12 @@ class Listener(asyncio.Protocol):
 
     def happened(self) -> list[float]:
         """When the runs ended, in the order of the stream."""
-        found = []
+        collected = []
         for message in b"".join(self._parts or []).split(b"\n\n"):
             if ENDED in b"\n" + message:
                 at = message.index(b'"at":"') + 6
-                found.append(datetime.fromisoformat(message[at : message.index(b'"', at)].decode()).timestamp())
-        return found
+                collected.append(datetime.fromisoformat(message[at : message.index(b'"', at)].decode()).timestamp())
+        return collected
 
 
 async def listen(port: int, listeners: int, jobs: int, patience_s: float) -> dict[str, Any]:

@@ -58,10 +58,10 @@ class Cost:
 def backends(url: str) -> list[int]:
     """The processes of the database that serve a store."""
     with psycopg.connect(url) as connection:
-        found = connection.execute(
+        result = connection.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'holdbeat'"
         )
-        return [row[0] for row in found]
+        return [row[0] for row in result]
 
 
 def server_s(pids: list[int]) -> float:

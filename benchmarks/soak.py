@@ -155,9 +155,9 @@ def main() -> int:
     title = f"Soak on {options.store}, {options.minutes:g} min, {options.rate:g} jobs per second"
     (options.output / f"soak-{options.store}.json").write_text(json.dumps(seen, indent=1) + "\n")
     (options.output / f"soak-{options.store}.svg").write_text(picture(seen["samples"], title))
-    found = leaks(seen.pop("samples"))
-    print(json.dumps({**seen, "grown": found, "written_to": str(options.output)}))
-    return 1 if found or seen["unfinished"] else 0
+    result = leaks(seen.pop("samples"))
+    print(json.dumps({**seen, "grown": result, "written_to": str(options.output)}))
+    return 1 if result or seen["unfinished"] else 0
 
 
 if __name__ == "__main__":

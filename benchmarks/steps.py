@@ -42,10 +42,10 @@ def measure(bench: Any, commits: int, rounds: int) -> dict[str, Any]:
         each = commits * (16 if handlers > 1 else 1) // handlers
         with bench.store() as store:
             processor = time.process_time()
-            found = asyncio.run(_steps(store, handlers, each))
+            result = asyncio.run(_steps(store, handlers, each))
             if handlers > 1:
                 shared_cpu_s.append((time.process_time() - processor) / (each * handlers))
-            return found
+            return result
 
     progress(f"{bench.name}: steps of one handler, and of {HANDLERS} at once")
     found = Rounds(

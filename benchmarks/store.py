@@ -163,7 +163,7 @@ def measure(bench: SqliteBench | PostgresBench, extent: Extent, parts: set[str])
         progress(f"{bench.name}: lives of {lived} jobs at batch {BATCH}")
         recording = bench.record(lived)
         tune()  # the collector would go through all that was recorded, in the Store's time
-        found = Rounds(
+        result = Rounds(
             {
                 "store": store_life,
                 "raw": lambda: lived / bench.replay(recording),
@@ -171,20 +171,20 @@ def measure(bench: SqliteBench | PostgresBench, extent: Extent, parts: set[str])
             },
             extent.rounds,
         )
-        figures["life_per_s"] = found.median("store")
-        figures["raw_life_per_s"] = found.median("raw")
-        figures["bare_life_per_s"] = found.median("bare")
-        figures["life_ratio"] = found.ratio("store", "raw")
-        figures["bare_ratio"] = found.ratio("store", "bare")
+        figures["life_per_s"] = result.median("store")
+        figures["raw_life_per_s"] = result.median("raw")
+        figures["bare_life_per_s"] = result.median("bare")
+        figures["life_ratio"] = result.ratio("store", "raw")
+        figures["bare_ratio"] = result.ratio("store", "bare")
     if "enqueue" in parts:
         progress(f"{bench.name}: {CONCURRENT_CALLERS} callers enqueue one job at a time")
-        found = Rounds(
+        result = Rounds(
             {"single commits": lambda: bench.single_commits(extent.commits), "concurrent enqueues": concurrent},
             extent.rounds,
         )
-        figures["single_commit_per_s"] = found.median("single commits")
-        figures["enqueue_concurrent_per_s"] = found.median("concurrent enqueues")
-        figures["enqueue_concurrent_ratio"] = found.ratio("concurrent enqueues", "single commits")
+        figures["single_commit_per_s"] = result.median("single commits")
+        figures["enqueue_concurrent_per_s"] = result.median("concurrent enqueues")
+        figures["enqueue_concurrent_ratio"] = result.ratio("concurrent enqueues", "single commits")
     if "flat" in parts:
         figures.update(flat.measure(bench, extent.few, extent.many, extent.claims))
     if "steps" in parts:
@@ -221,9 +221,9 @@ def main(argv: list[str] | None = None) -> int:
             server = stack.enter_context(PostgresServer(durable=True))
             figures.append(measure(PostgresBench(server), extent, parts))
             print(json.dumps(figures[-1]), flush=True)
-    ratios = [ratio for found in figures for calls in found.get("flat", {}).values() for ratio in calls.values()]
-    slow = [miss for found in figures if "steps" in parts for miss in steps.misses(found["store"], found)]
-    slow += [miss for found in figures if "limits" in parts for miss in limits.misses(found)]
+    ratios = [ratio for figure in figures for calls in figure.get("flat", {}).values() for ratio in calls.values()]
+    slow = [miss for figure in figures if "steps" in parts for miss in steps.misses(figure["store"], figure)]
+    slow += [miss for figure in figures if "limits" in parts for miss in limits.misses(figure)]
     for miss in slow:
         progress(miss)
     return 1 if slow or any(ratio > flat.MOST for ratio in ratios) else 0

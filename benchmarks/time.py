@@ -62,8 +62,8 @@ def fill(store: PersistenceAdapter, name: str, starts: list[datetime]) -> None:
     def insert(tx: Transaction, first: int, part: list[datetime]) -> None:
         made = []
         for number, start_at in enumerate(part, start=first):
-            given = {"name": f"{name}-{number}", "type": "noop", "interval_s": 3600, "start_at": start_at}
-            made.append(replanned(created(tx.new_id(), given, now), now).schedule)
+            fields = {"name": f"{name}-{number}", "type": "noop", "interval_s": 3600, "start_at": start_at}
+            made.append(replanned(created(tx.new_id(), fields, now), now).schedule)
         insert_schedules(tx, made)
 
     for first in range(0, len(starts), INSERTED_AT_ONCE):
@@ -91,13 +91,13 @@ class Observer:
 
 async def blocks_ms(until: asyncio.Event) -> list[float]:
     """For how long the event loop did something else, again and again: what the machine itself adds is in it."""
-    found = []
+    collected = []
     loop = asyncio.get_running_loop()
     while not until.is_set():
         before = loop.time()
         await asyncio.sleep(0.001)
-        found.append((loop.time() - before - 0.001) * 1000)
-    return sorted(found)
+        collected.append((loop.time() - before - 0.001) * 1000)
+    return sorted(collected)
 
 
 async def run_trigger(store: PersistenceAdapter, expected: int, patience_s: float) -> tuple[Observer, list[float]]:
@@ -164,7 +164,7 @@ def spread_out(store: PersistenceAdapter, extent: Extent) -> dict[str, Any]:
         "late_p50_ms": share(late, 0.5),
         "late_p99_ms": share(late, 0.99),
         "late_max_ms": share(late, 1.0),
-        "early": sum(each < 0 for each in late),
+        "early": sum(item < 0 for item in late),
         "spread_block_p99_ms": share(blocks, 0.99),
         "spread_block_max_ms": share(blocks, 1.0),
         "spread_once_each": once_each(store),

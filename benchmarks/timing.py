@@ -38,8 +38,8 @@ class Rounds:
         for number in range(rounds):
             for name, measure in variants.items():
                 self._found[name].append(measure())
-            said = ", ".join(f"{name} {figures[-1]:,.0f}" for name, figures in self._found.items())
-            progress(f"  round {number + 1}: {said}")
+            output = ", ".join(f"{name} {figures[-1]:,.0f}" for name, figures in self._found.items())
+            progress(f"  round {number + 1}: {output}")
 
     def median(self, name: str) -> int:
         return round(statistics.median(self._found[name]))

@@ -36,7 +36,7 @@ def watch(client: Client, url: str, *, name: str, pace: Pace | None = None) -> I
     pace = pace or Pace()
     closer: dict[str, Any] = {"interval_s": pace.closer_s, "ttl_s": 600, "reason": "it failed: look closer"}
     calmer: dict[str, Any] = {"interval_s": pace.calmer_s, "ttl_s": 3600, "reason": "it is idle"}
-    endpoint = next((each for each in client.endpoints.list(limit=500)["items"] if each["name"] == name), None)
+    endpoint = next((item for item in client.endpoints.list(limit=500)["items"] if item["name"] == name), None)
     if endpoint is None:
         endpoint = client.endpoints.create(
             {
@@ -47,16 +47,16 @@ def watch(client: Client, url: str, *, name: str, pace: Pace | None = None) -> I
                 "max_interval_s": pace.slowest_s,
             }
         )
-    given: dict[str, Any] | None = None
+    value: dict[str, Any] | None = None
     for event in client.events(name=["run.ended"]):
         if event["schedule_id"] != endpoint["id"] or event["job_id"] is None:
             continue
         run = client.get_job(event["job_id"])["run"]
         body = (run["result"] or {}).get("body") if run else None
         hint = closer if event["data"]["status"] == "FAILED" else calmer if body == IDLE else None
-        if hint == given:
+        if hint == value:
             continue
-        given = hint
+        value = hint
         if hint is None:
             client.endpoints.clear_hints(name)
         else:

@@ -52,10 +52,10 @@ def project(tmp_path: Path) -> Project:
 def test_every_built_rule_with_a_test_passes(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     project.add(PROVEN)
     assert project.run() == 0
-    said = capsys.readouterr().out
-    assert "AAA-001\n    tests/test_a.py::test_both_hold" in said
-    assert "2 of 3 rules are built." in said
-    assert "Not built yet: BBB-01" in said
+    output = capsys.readouterr().out
+    assert "AAA-001\n    tests/test_a.py::test_both_hold" in output
+    assert "2 of 3 rules are built." in output
+    assert "Not built yet: BBB-01" in output
 
 
 def test_a_built_rule_without_a_test_fails(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,13 +43,13 @@ def readings(source: str) -> list[Reading]:
     """Every place in a module where a clock is read, in the order of lines."""
     tree = ast.parse(source)
     meanings = _imported_names(tree)
-    found = set(_starred_imports(tree))
+    result = set(_starred_imports(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
             name = _full_name(node, meanings)
             if name in CLOCKS:
-                found.add(Reading(node.lineno, name))
-    return sorted(found)
+                result.add(Reading(node.lineno, name))
+    return sorted(result)
 
 
 def _imported_names(tree: ast.Module) -> dict[str, str]:

@@ -195,21 +195,21 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> Iterator[st
     text = operation.get("description") or operation.get("summary") or ""
     yield ("Deprecated. " if operation.get("deprecated") else "") + " ".join(text.split())
     yield ""
-    query = [each for each in operation.get("parameters", []) if each.get("in") in ("query", "header")]
+    query = [item for item in operation.get("parameters", []) if item.get("in") in ("query", "header")]
     if query:
         yield "| parameter | meaning |"
         yield "| --- | --- |"
-        for each in query:
-            where = "" if each["in"] == "query" else " (header)"
-            yield f"| `{each['name']}`{where} | {_cell(each.get('description') or '')} |"
+        for item in query:
+            where = "" if item["in"] == "query" else " (header)"
+            yield f"| `{item['name']}`{where} | {_cell(item.get('description') or '')} |"
         yield ""
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     if body:
         yield f"Body: {_schema_name(body)}."
         yield ""
     answers = [
-        f"{code} {_answer(each)}".strip()
-        for code, each in operation.get("responses", {}).items()
+        f"{code} {_answer(item)}".strip()
+        for code, item in operation.get("responses", {}).items()
         if code not in EVERYWHERE
     ]
     yield f"Answers: {'; '.join(answers)}."
@@ -240,9 +240,9 @@ def _type(schema: dict[str, Any]) -> str:
         return f"[{name}](#{name.lower()})"
     for several in ("anyOf", "oneOf", "allOf"):
         if several in schema:
-            return " or ".join(dict.fromkeys(_type(each) for each in schema[several]))
+            return " or ".join(dict.fromkeys(_type(item) for item in schema[several]))
     if "enum" in schema:
-        return ", ".join(f"`{each}`" for each in schema["enum"])
+        return ", ".join(f"`{item}`" for item in schema["enum"])
     if "const" in schema:
         return f"`{schema['const']}`"
     if schema.get("type") == "array":
@@ -254,9 +254,9 @@ def _answer(answer: dict[str, Any]) -> str:
     forms = answer.get("content", {})
     if "application/problem+json" in forms:
         return ""
-    said = " or ".join(_schema_name(content.get("schema", {})) or media for media, content in forms.items())
+    output = " or ".join(_schema_name(content.get("schema", {})) or media for media, content in forms.items())
     headers = [f"`{name}`" for name in ("ETag", "Location") if name in answer.get("headers", {})]
-    return " with ".join(filter(None, [said, " and ".join(headers)]))
+    return " with ".join(filter(None, [output, " and ".join(headers)]))
 
 
 def _schema_name(schema: dict[str, Any]) -> str:

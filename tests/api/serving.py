@@ -155,7 +155,7 @@ class Served:
         clock: Clock | None = None,
         **settings: Any,
     ) -> None:
-        given = {
+        fields = {
             "slots": 64,
             "concurrency": CONCURRENCY,
             "port": 0,
@@ -163,7 +163,7 @@ class Served:
             "shutdown_grace_s": 0.2,
             **settings,
         }
-        self.settings = Settings().with_changes(store=url, **given)
+        self.settings = Settings().with_changes(store=url, **fields)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="served", daemon=True)
         self._thread.start()
@@ -240,23 +240,23 @@ class Served:
     def submit(self, type_: str, params: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
         answer = self.client.post("/api/jobs", json={"type": type_, "params": params or {}, **fields})
         assert answer.status_code == 201, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     def job(self, job_id: str) -> dict[str, Any]:
         answer = self.client.get(f"/api/jobs/{job_id}")
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     def wait_for(self, job_id: str, *statuses: str) -> dict[str, Any]:
         """The job once it has one of these statuses; of one that has ended also the run has."""
-        wanted = statuses or ("COMPLETED", "FAILED", "SKIPPED", "CANCELLED")
+        expected = statuses or ("COMPLETED", "FAILED", "SKIPPED", "CANCELLED")
 
         def look() -> dict[str, Any] | None:
             job = self.job(job_id)
             run_ended = job["run"] is None or job["run"]["status"] in tuple(RunStatus)
-            return job if job["status"] in wanted and (run_ended or job["status"] == "RUNNING") else None
+            return job if job["status"] in expected and (run_ended or job["status"] == "RUNNING") else None
 
         return eventually(look)
 
@@ -268,9 +268,9 @@ def eventually(look: Callable[[], T | None], within_s: float = 15) -> T:
     """The first thing that `look` finds."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
-        found = look()
-        if found:
-            return found
+        stored = look()
+        if stored:
+            return stored
         time.sleep(0.02)
     raise AssertionError(f"nothing was found within {within_s} s")
 
@@ -283,9 +283,9 @@ def problem_of(answer: httpx2.Response, status: int, code: str | None = None) ->
     """The refusal that an answer is, in the form that every one has."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
-    found: dict[str, Any] = answer.json()
-    assert {"type", "title", "status", "detail", "code"} <= found.keys()
-    assert found["status"] == status
+    body: dict[str, Any] = answer.json()
+    assert {"type", "title", "status", "detail", "code"} <= body.keys()
+    assert body["status"] == status
     if code is not None:
-        assert found["code"] == code, found
-    return found
+        assert body["code"] == code, body
+    return body

@@ -34,12 +34,12 @@ def routes(served: Served) -> list[tuple[str, str]]:
     """Every documented (method, path), with something in the place of its parameters."""
     with served.new_client(served.admin_key) as admin:
         document = admin.get("/openapi.json").json()
-    found = []
+    collected = []
     for path, methods in document["paths"].items():
         for place, value in PLACES.items():
             path = path.replace(place, value)
-        found += [(method.upper(), path) for method in methods]
-    return found
+        collected += [(method.upper(), path) for method in methods]
+    return collected
 
 
 @pytest.mark.rule("SEC-02")
@@ -119,7 +119,11 @@ def test_a_new_key_opens_at_once_and_a_revoked_one_opens_nothing(locked: Served)
     key = locked.add_key(Scope.WRITE, unique("short-lived"))
     with locked.new_client(key) as own:
         assert own.post("/api/jobs", json={"type": "echo"}).status_code == 201
-        stored = [each for each in locked.store.read_sync(list_api_keys) if each.hash and key.startswith(each.prefix)]
+        stored = [
+            api_key
+            for api_key in locked.store.read_sync(list_api_keys)
+            if api_key.hash and key.startswith(api_key.prefix)
+        ]
         locked.store.write_sync(revoke_api_key, stored[0].id)
         eventually(lambda: own.get("/api/jobs").status_code == 401)
 
@@ -199,7 +203,7 @@ def test_a_session_ends_with_its_key(locked: Served) -> None:
         )
         assert (answer.status_code, answer.headers["location"]) == (303, "/")
         assert browser.get("/api/jobs").status_code == 200
-        stored = next(each for each in locked.store.read_sync(list_api_keys) if key.startswith(each.prefix))
+        stored = next(api_key for api_key in locked.store.read_sync(list_api_keys) if key.startswith(api_key.prefix))
         locked.store.write_sync(revoke_api_key, stored.id)
         eventually(lambda: browser.get("/api/jobs").status_code == 401)
 
@@ -252,8 +256,8 @@ def test_the_header_allow_names_every_method_that_a_path_takes(served: Served) -
             continue
         answer = served.client.request("TRACE", path)
         problem_of(answer, 405, "method_not_allowed")
-        wanted = methods | ({"HEAD"} if "GET" in methods else set())
-        assert {each.strip() for each in answer.headers["allow"].split(",")} >= wanted, path
+        expected = methods | ({"HEAD"} if "GET" in methods else set())
+        assert {item.strip() for item in answer.headers["allow"].split(",")} >= expected, path
 
 
 @pytest.mark.rule("API-01", "API-05")

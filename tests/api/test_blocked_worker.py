@@ -66,8 +66,8 @@ def test_the_api_answers_and_the_lease_is_renewed_while_a_handler_blocks_the_loo
 
         def look() -> dict[str, Any]:
             assert time.monotonic() < until
-            found: dict[str, Any] = client.get(f"/api/jobs/{job['id']}").json()
-            return found
+            body: dict[str, Any] = client.get(f"/api/jobs/{job['id']}").json()
+            return body
 
         while (now := look())["status"] == "QUEUED":
             pass

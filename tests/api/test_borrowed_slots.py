@@ -18,8 +18,8 @@ def test_a_slot_is_reserved_extended_and_released_over_http(served: Served, clie
     slot = answer.json()
     assert slot.keys() == {"id", "resource", "granted_at", "expires_at", "slot", "fence"}
     assert slot["slot"] == 0 and answer.headers["location"] == f"/api/reservations/{slot['id']}"
-    shown = client.get(f"/api/reservations/{slot['id']}").json()
-    assert (shown["kind"], shown["status"], shown["fence"]) == ("slot", "ACTIVE", slot["fence"])
+    body = client.get(f"/api/reservations/{slot['id']}").json()
+    assert (body["kind"], body["status"], body["fence"]) == ("slot", "ACTIVE", slot["fence"])
     refused = client.post("/api/reservations", json={"resource": "lane", "ttl_s": 30, "wait_s": 0})
     problem_of(refused, 504, "waited_too_long")
     longer = client.post(f"/api/reservations/{slot['id']}/extend", json={"ttl_s": 300}).json()

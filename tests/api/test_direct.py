@@ -21,11 +21,11 @@ def test_a_direct_request_answers_with_the_result_and_makes_no_job(client: httpx
     before = client.get("/api/jobs", params={"type": "story"}).json()["items"]
     answer = client.post(path, json={"params": {"x": 4}})
     assert answer.status_code == 200
-    found = answer.json()
-    assert found.keys() == {"reservation_id", "outcome", "result", "waited_s", "ran_s"}
-    assert (found["outcome"], found["result"]) == ("COMPLETED", {"x": 4, "text": None})
+    body = answer.json()
+    assert body.keys() == {"reservation_id", "outcome", "result", "waited_s", "ran_s"}
+    assert (body["outcome"], body["result"]) == ("COMPLETED", {"x": 4, "text": None})
     assert client.get("/api/jobs", params={"type": "story"}).json()["items"] == before
-    reservation = client.get(f"/api/reservations/{found['reservation_id']}").json()
+    reservation = client.get(f"/api/reservations/{body['reservation_id']}").json()
     assert (reservation["status"], reservation["outcome"]) == ("RELEASED", "COMPLETED")
     assert client.post(path).json()["result"] == {"x": 1, "text": None}
 
@@ -85,11 +85,11 @@ def test_a_waiting_direct_request_can_be_cancelled(served: Served, client: httpx
     served.wait_for(job["id"], "RUNNING")
     with ThreadPoolExecutor(1) as pool, served.new_client() as own:
         waiting = pool.submit(own.post, "/api/direct/narrow_hold", json={"params": {"gate": gate}})
-        found = eventually(lambda: client.get("/api/reservations?status=ACTIVE").json()["items"])
-        cancelled = client.post(f"/api/reservations/{found[0]['id']}/cancel", json={"reason": "never mind"})
+        answer = eventually(lambda: client.get("/api/reservations?status=ACTIVE").json()["items"])
+        cancelled = client.post(f"/api/reservations/{answer[0]['id']}/cancel", json={"reason": "never mind"})
         assert cancelled.json()["outcome"] == "CANCELLED"
         problem_of(waiting.result(), 409, "cancelled")
-    problem_of(client.post(f"/api/reservations/{found[0]['id']}/cancel"), 409, "already_ended")
+    problem_of(client.post(f"/api/reservations/{answer[0]['id']}/cancel"), 409, "already_ended")
     open_gate(gate)
     served.wait_for(job["id"])
 
@@ -101,15 +101,15 @@ def test_a_direct_request_that_a_shutdown_interrupts_is_a_503_that_invites_nobod
         asked = pool.submit(own.post, "/api/direct/hold", json={"params": {"gate": unique("never")}})
         eventually(
             lambda: [
-                each
-                for each in server.client.get("/api/reservations?status=ACTIVE").json()["items"]
-                if each["granted_at"]
+                item
+                for item in server.client.get("/api/reservations?status=ACTIVE").json()["items"]
+                if item["granted_at"]
             ]
         )
         server.run(server.supervisor.stop(0))
         answer = asked.result(20)
-    said = problem_of(answer, 503, "interrupted")
-    assert said["error_kind"] == "interrupted"
+    problem = problem_of(answer, 503, "interrupted")
+    assert problem["error_kind"] == "interrupted"
     assert "retry-after" not in answer.headers
 
 
@@ -130,7 +130,7 @@ def test_a_waiting_direct_request_is_explained_and_told_when_it_will_start(serve
         explained = server.client.get(f"{path}/explain").json()
         assert explained["state"] == "ACTIVE"
         assert explained["estimated_start"] is not None
-        assert "resource_full" in [each["code"] for each in explained["reasons"]]
+        assert "resource_full" in [reason["code"] for reason in explained["reasons"]]
         open_gate(second)
         assert asked.result(20).status_code == 200
     ended = server.client.get(f"{path}/explain").json()

@@ -117,10 +117,10 @@ def test_a_fault_of_the_server_shows_an_id_and_nothing_else(serve: Serve, caplog
         raise ZeroDivisionError("a secret detail")
 
     server.server.context.metrics = broken
-    found = problem_of(server.client.get("/metrics"), 500, "internal_error")
-    assert "secret" not in str(found)
-    assert "Traceback" not in str(found)
-    assert any(found["id"] in record.getMessage() and record.exc_info for record in caplog.records)
+    problem = problem_of(server.client.get("/metrics"), 500, "internal_error")
+    assert "secret" not in str(problem)
+    assert "Traceback" not in str(problem)
+    assert any(problem["id"] in record.getMessage() and record.exc_info for record in caplog.records)
 
 
 # --- slow clients -------------------------------------------------------------------------------------------

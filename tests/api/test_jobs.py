@@ -90,16 +90,16 @@ def test_a_request_that_breaks_a_rule_is_refused_with_the_field_and_stores_nothi
     client: httpx2.Client, body: object, code: str | None, field: str | None
 ) -> None:
     before = client.get("/api/stats").json()["jobs"]["total"]
-    found = problem_of(client.post("/api/jobs", json=body), 422, code)
+    problem = problem_of(client.post("/api/jobs", json=body), 422, code)
     if field is not None:
-        assert found["field"] == field
+        assert problem["field"] == field
     assert client.get("/api/stats").json()["jobs"]["total"] == before
 
 
 @pytest.mark.rule("QUE-06")
 def test_an_unknown_type_is_refused_with_the_name_that_was_meant(client: httpx2.Client) -> None:
-    found = problem_of(client.post("/api/jobs", json={"type": "ehco"}), 422, "unknown_type")
-    assert "echo" in str(found["detail"])
+    problem = problem_of(client.post("/api/jobs", json={"type": "ehco"}), 422, "unknown_type")
+    assert "echo" in str(problem["detail"])
 
 
 @pytest.mark.rule("QUE-01")
@@ -132,9 +132,9 @@ def test_a_hundred_parallel_posts_with_one_key_make_one_job(served: Served) -> N
         return [(answer.status_code, answer.json()["id"]) for answer in answers]
 
     with ThreadPoolExecutor(20) as pool:
-        found = [each for answers in pool.map(post, range(20)) for each in answers]
-    assert len({job_id for _, job_id in found}) == 1
-    assert sorted(status for status, _ in found) == [200] * 99 + [201]
+        collected = [item for answers in pool.map(post, range(20)) for item in answers]
+    assert len({job_id for _, job_id in collected}) == 1
+    assert sorted(status for status, _ in collected) == [200] * 99 + [201]
 
 
 @pytest.mark.rule("QUE-01")
@@ -143,10 +143,10 @@ def test_a_batch_shows_the_jobs_that_it_finds_as_they_are_now(served: Served) ->
     made = served.client.post("/api/jobs/batch", json={"jobs": [keyed]}).json()["items"][0]
     ended = served.wait_for(made["id"], "COMPLETED")
     fresh = {"type": "echo", "params": {"x": 1}, "not_before": FAR}
-    found = served.client.post("/api/jobs/batch", json={"jobs": [fresh, keyed]}).json()["items"]
-    assert found[1]["run"]["id"] == ended["run"]["id"]
-    assert found[1] == ended
-    assert found[0]["run"] is None
+    items = served.client.post("/api/jobs/batch", json={"jobs": [fresh, keyed]}).json()["items"]
+    assert items[1]["run"]["id"] == ended["run"]["id"]
+    assert items[1] == ended
+    assert items[0]["run"] is None
 
 
 @pytest.mark.rule("QUE-02")
@@ -154,8 +154,8 @@ def test_a_batch_is_stored_whole_or_not_at_all(client: httpx2.Client) -> None:
     label = unique("batch")
     good = {"type": "echo", "labels": {"batch": label}, "not_before": FAR}
     refused = client.post("/api/jobs/batch", json={"jobs": [good, {"type": "echo", "params": {"x": "no"}}]})
-    found = problem_of(refused, 422)
-    assert found["field"] == "jobs[1].params.x"
+    problem = problem_of(refused, 422)
+    assert problem["field"] == "jobs[1].params.x"
     assert client.get("/api/jobs", params={"label": f"batch={label}"}).json()["items"] == []
     key = unique("key")
     stored = client.post("/api/jobs/batch", json={"jobs": [good, {**good, "idempotency_key": key}]})
@@ -232,7 +232,7 @@ def test_jobs_are_moved_within_their_priority(served: Served, client: httpx2.Cli
     )
 
     def order() -> list[str]:
-        return [each["id"] for each in client.get("/api/queue", params={"resource": resource}).json()["items"]]
+        return [item["id"] for item in client.get("/api/queue", params={"resource": resource}).json()["items"]]
 
     assert order() == [first, second, third]
     assert client.post(f"/api/jobs/{third}/move", json={"before": first}).status_code == 200
@@ -249,7 +249,7 @@ def test_jobs_are_moved_within_their_priority(served: Served, client: httpx2.Cli
     other = served.submit("echo", not_before=FAR)["id"]
     problem_of(client.post(f"/api/jobs/{third}/move", json={"before": other}), 409, "other_priority")
     reordered = client.post("/api/queue/reorder", json={"job_ids": [second, third, first]})
-    assert [each["id"] for each in reordered.json()["items"]] == [second, third, first]
+    assert [item["id"] for item in reordered.json()["items"]] == [second, third, first]
     assert order() == [second, third, first]
     problem_of(client.post("/api/queue/reorder", json={"job_ids": []}), 422)
     problem_of(client.post("/api/queue/reorder", json={"job_ids": [first, first]}), 422)
@@ -327,14 +327,14 @@ def test_a_list_under_load_neither_repeats_nor_drops_what_was_there_throughout(s
 @pytest.mark.rule("API-06", "API-01")
 def test_explain_says_why_a_job_waits(served: Served, client: httpx2.Client) -> None:
     job = served.submit("echo", not_before=FAR)
-    found = client.get(f"/api/jobs/{job['id']}/explain").json()
-    assert found["state"] == "QUEUED"
-    assert found["summary"].endswith(".")
-    assert "delayed" in [reason["code"] for reason in found["reasons"]]
-    assert all(reason["detail"] for reason in found["reasons"])
-    assert "estimated_start" in found
+    explanation = client.get(f"/api/jobs/{job['id']}/explain").json()
+    assert explanation["state"] == "QUEUED"
+    assert explanation["summary"].endswith(".")
+    assert "delayed" in [reason["code"] for reason in explanation["reasons"]]
+    assert all(reason["detail"] for reason in explanation["reasons"])
+    assert "estimated_start" in explanation
     entry = next(
-        each for each in client.get("/api/queue", params={"limit": 500}).json()["items"] if each["id"] == job["id"]
+        item for item in client.get("/api/queue", params={"limit": 500}).json()["items"] if item["id"] == job["id"]
     )
     assert entry["blocked_by"] == ["delayed"]
 

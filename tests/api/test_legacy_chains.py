@@ -15,9 +15,9 @@ LATER = {"max_attempts": 1, "base_delay_s": 3600}
 
 def listed(client: httpx2.Client, **query: Any) -> dict[str, str]:
     """Ids and statuses of jobs of the type `fail`."""
-    found = client.get("/jobs", params={"type": "fail", "limit": 500, **query}).json()["jobs"]
-    statuses = {each["job_id"]: each["status"] for each in found}
-    assert len(statuses) == len(found)
+    jobs = client.get("/jobs", params={"type": "fail", "limit": 500, **query}).json()["jobs"]
+    statuses = {item["job_id"]: item["status"] for item in jobs}
+    assert len(statuses) == len(jobs)
     return statuses
 
 
@@ -28,9 +28,9 @@ def test_lists_of_the_legacy_api_show_a_retried_job_once_as_its_last_attempt_sta
     job_id = served.submit("fail", retry_policy=LATER)["id"]
     retry = served.wait_for(job_id, "FAILED")["retried_by"]
     assert client.get(f"/jobs/{job_id}").json()["status"] == "queued"
-    for found in (listed(client), listed(client, status="queued")):
-        assert found[job_id] == "queued"
-        assert retry not in found
+    for item in (listed(client), listed(client, status="queued")):
+        assert item[job_id] == "queued"
+        assert retry not in item
     assert not {job_id, retry} & listed(client, status="failed").keys()
     assert list(listed(client, limit=1)) == [job_id]
     assert client.post(f"/jobs/{job_id}/cancel").json()["status"] == "cancelled"

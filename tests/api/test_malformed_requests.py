@@ -23,10 +23,10 @@ from tests.api.serving import Served
 def test_a_request_that_is_no_http_is_refused_as_a_problem(served: Served, request_: bytes) -> None:
     with socket.create_connection(("127.0.0.1", served.server.port), timeout=10) as line:
         line.sendall(request_)
-        said = b""
+        output = b""
         while part := line.recv(65536):
-            said += part
-    head, _, body = said.partition(b"\r\n\r\n")
+            output += part
+    head, _, body = output.partition(b"\r\n\r\n")
     status, *headers = head.decode("latin-1").split("\r\n")
     named = dict(header.lower().split(": ", 1) for header in headers)
     assert status == "HTTP/1.1 400 Bad Request"

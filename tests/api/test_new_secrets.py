@@ -42,9 +42,9 @@ def test_a_mark_beside_a_template_is_not_stored_either(served: Served, client: h
     secret = {"url": URL, "headers": {"Authorization": "Bearer s3cret"}}
     made = client.post("/api/job-templates", json={"name": unique("call"), "type": "http", "default_params": secret})
     template = made.json()["id"]
-    given = {"template": template, "params": {"headers": {"Authorization": "[redacted]"}}}
-    problem_of(client.post("/api/jobs", json=given), 422, "nothing_to_keep")
-    schedule = {**given, "name": unique("marked"), "interval_s": 3600}
+    fields = {"template": template, "params": {"headers": {"Authorization": "[redacted]"}}}
+    problem_of(client.post("/api/jobs", json=fields), 422, "nothing_to_keep")
+    schedule = {**fields, "name": unique("marked"), "interval_s": 3600}
     problem_of(client.post("/api/schedules", json=schedule), 422, "nothing_to_keep")
     assert client.post("/api/jobs", json={"template": template, "not_before": FAR}).status_code == 201
 

@@ -33,8 +33,8 @@ TOLD = ("etag", "location", "retry-after", "www-authenticate", "allow", "depreca
 
 def no_header_is_undocumented(context: Any, response: Any, case: Any) -> None:
     """What tells a client something is in the document of the answer that it came with."""
-    said = case.operation.definition.raw["responses"][str(response.status_code)].get("headers", {})
-    undocumented = {name for name in TOLD if name in response.headers} - {name.lower() for name in said}
+    output = case.operation.definition.raw["responses"][str(response.status_code)].get("headers", {})
+    undocumented = {name for name in TOLD if name in response.headers} - {name.lower() for name in output}
     assert not undocumented, undocumented
 
 
@@ -67,16 +67,16 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]
 @pytest.mark.rule("API-01")
 def test_every_route_documents_its_refusals_and_has_a_name_of_its_own(served: Served) -> None:
     document = served.client.get("/openapi.json").json()
-    found = operations(document)
-    names = [operation["operationId"] for _, _, operation in found]
+    result = operations(document)
+    names = [operation["operationId"] for _, _, operation in result]
     assert len(names) == len(set(names)) > 70
-    for path, _, operation in found:
+    for path, _, operation in result:
         assert operation["summary"]
         assert operation["tags"]
-        refused = {status: said for status, said in operation["responses"].items() if status >= "400"}
+        refused = {status: item for status, item in operation["responses"].items() if status >= "400"}
         assert {"401", "403", "421", "422", "500", "503"} <= refused.keys(), path
-        for said in refused.values():
-            assert said["content"].keys() == {"application/problem+json"}
+        for item in refused.values():
+            assert item["content"].keys() == {"application/problem+json"}
         if "requestBody" in operation:
             assert {"400", "413"} <= refused.keys(), path
         if "{id}" in path:
@@ -86,15 +86,15 @@ def test_every_route_documents_its_refusals_and_has_a_name_of_its_own(served: Se
 @pytest.mark.rule("API-01")
 def test_every_route_of_the_contract_is_there(served: Served) -> None:
     document = served.client.get("/openapi.json").json()
-    found = {(method.upper(), path) for path, method, _ in operations(document)}
+    collected = {(method.upper(), path) for path, method, _ in operations(document)}
     steered = [
         ("POST", ""), ("GET", ""), ("GET", "/{id}"), ("PATCH", "/{id}"), ("DELETE", "/{id}"), ("POST", "/{id}/enable"),
         ("POST", "/{id}/disable"), ("POST", "/{id}/trigger"), ("POST", "/{id}/pause"), ("POST", "/{id}/resume"),
         ("POST", "/{id}/reset-failures"), ("POST", "/{id}/hints"), ("DELETE", "/{id}/hints"),
         ("GET", "/{id}/occurrences"), ("GET", "/{id}/explain"), ("GET", "/{id}/preview"), ("POST", "/preview"),
     ]  # fmt: skip
-    wanted = {(method, prefix + path) for method, path in steered for prefix in ("/api/schedules", "/api/endpoints")}
-    wanted |= {
+    expected = {(method, prefix + path) for method, path in steered for prefix in ("/api/schedules", "/api/endpoints")}
+    expected |= {
         ("POST", "/api/jobs"), ("GET", "/api/jobs"), ("POST", "/api/jobs/batch"), ("GET", "/api/jobs/{id}"),
         ("PATCH", "/api/jobs/{id}"), ("POST", "/api/jobs/{id}/cancel"), ("POST", "/api/jobs/{id}/retry"),
         ("POST", "/api/jobs/{id}/move"), ("GET", "/api/jobs/{id}/explain"), ("GET", "/api/jobs/{id}/logs"),
@@ -114,7 +114,7 @@ def test_every_route_of_the_contract_is_there(served: Served) -> None:
         ("GET", "/readyz"), ("GET", "/metrics"), ("POST", "/jobs/{type}/trigger"), ("POST", "/jobs/batch/trigger"),
         ("GET", "/jobs"), ("GET", "/jobs/{id}"), ("GET", "/jobs/batch/{id}"), ("POST", "/jobs/{id}/cancel"),
     }  # fmt: skip
-    assert wanted <= found, wanted - found
+    assert expected <= collected, expected - collected
 
 
 @pytest.mark.rule("API-01", "SEC-06")
@@ -136,7 +136,7 @@ def test_no_generated_request_meets_a_fault_or_an_undocumented_answer(served: Se
     until = time.monotonic() + FUZZ_S
     chosen = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
     assert len(chosen) > 70
-    chosen = [each for each in chosen if each.path not in ENDLESS + OUTBOUND and each.path not in CLOSING]
+    chosen = [item for item in chosen if item.path not in ENDLESS + OUTBOUND and item.path not in CLOSING]
     tried = sum(_fuzz(operation, known, 0) for operation in chosen)
     for number in itertools.count(1):
         tried += sum(_fuzz(operation, known, number) for operation in chosen if time.monotonic() < until)

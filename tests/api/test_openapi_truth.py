@@ -22,15 +22,15 @@ AGES_S = 9e6
 
 @pytest.fixture(scope="module")
 def document(served: Served) -> dict[str, Any]:
-    found: dict[str, Any] = served.client.get("/openapi.json").json()
-    return found
+    body: dict[str, Any] = served.client.get("/openapi.json").json()
+    return body
 
 
 def made(served: Served, path: str, **body: Any) -> dict[str, Any]:
     answer = served.client.post(path, json=body)
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    result: dict[str, Any] = answer.json()
+    return result
 
 
 def waiting_job(served: Served) -> str:
@@ -67,9 +67,9 @@ CHANGED: dict[str, tuple[str, Callable[[Served], str]]] = {
 def no_webhook_stays(served: Served) -> Iterator[None]:
     """Other tests share the server, and are not to be told of anything by these."""
     yield
-    for each in served.client.get("/api/webhooks?limit=500").json()["items"]:
-        if each["url"] == UNREACHABLE:
-            served.client.delete(f"/api/webhooks/{each['id']}")
+    for item in served.client.get("/api/webhooks?limit=500").json()["items"]:
+        if item["url"] == UNREACHABLE:
+            served.client.delete(f"/api/webhooks/{item['id']}")
 
 
 def cancelled_job(served: Served) -> str:
@@ -156,15 +156,15 @@ def filled(document: dict[str, Any], schema: dict[str, Any], value: Any) -> Any:
     """The value with every default that the document names for what is missing in it, all the way down."""
     forms = [schema, *schema.get("anyOf", ())]
     for form in forms:
-        found = document["components"]["schemas"][form["$ref"].removeprefix(SCHEMAS)] if "$ref" in form else form
-        if isinstance(value, dict) and "properties" in found:
-            defaults = {name: of["default"] for name, of in found["properties"].items() if "default" in of}
+        result = document["components"]["schemas"][form["$ref"].removeprefix(SCHEMAS)] if "$ref" in form else form
+        if isinstance(value, dict) and "properties" in result:
+            defaults = {name: of["default"] for name, of in result["properties"].items() if "default" in of}
             return {
-                name: filled(document, found["properties"].get(name, {}), each)
+                name: filled(document, result["properties"].get(name, {}), each)
                 for name, each in {**defaults, **value}.items()
             }
-        if isinstance(value, list) and "items" in found:
-            return [filled(document, found["items"], each) for each in value]
+        if isinstance(value, list) and "items" in result:
+            return [filled(document, result["items"], item) for item in value]
     return value
 
 
@@ -259,13 +259,13 @@ def test_a_stream_documents_both_of_its_forms(served: Served, document: dict[str
 def test_what_is_found_by_its_name_is_documented_so(
     served: Served, document: dict[str, Any], prefix: str, make: Any
 ) -> None:
-    found = served.client.get(f"{prefix}/{make(served)}").json()
-    assert served.client.get(f"{prefix}/{found['name']}").json()["id"] == found["id"]
+    body = served.client.get(f"{prefix}/{make(served)}").json()
+    assert served.client.get(f"{prefix}/{body['name']}").json()["id"] == body["id"]
     steps = {path: methods for path, methods in document["paths"].items() if path.startswith(prefix + "/{id}")}
     for path, methods in steps.items():
         for operation in methods.values():
-            (schema,) = [each["schema"] for each in operation["parameters"] if each["in"] == "path"]
-            for reference in (found["id"], found["name"]):
+            (schema,) = [parameter["schema"] for parameter in operation["parameters"] if parameter["in"] == "path"]
+            for reference in (body["id"], body["name"]):
                 jsonschema_rs.Draft202012Validator(schema, validate_formats=True).validate(reference)
             assert "format" not in schema, path
 
@@ -276,11 +276,11 @@ def test_the_headers_of_answers_are_documented_where_they_are_sent_and_sent_wher
 ) -> None:
     seen: set[str] = set()
     for method, path, answer in answers(served):
-        said = operation_of(document, method, path)["responses"][str(answer.status_code)].get("headers", {})
+        output = operation_of(document, method, path)["responses"][str(answer.status_code)].get("headers", {})
         sent = {name for name in TOLD if name in answer.headers}
         seen |= sent
-        assert sent <= said.keys(), (method, path, answer.status_code)
-        assert {name for name, of in said.items() if of.get("required")} <= sent, (method, path, answer.status_code)
+        assert sent <= output.keys(), (method, path, answer.status_code)
+        assert {name for name, of in output.items() if of.get("required")} <= sent, (method, path, answer.status_code)
     assert {"ETag", "Location", "Deprecation", "Sunset", "Link", "Allow"} <= seen
 
 
@@ -318,8 +318,8 @@ def operation_of(document: dict[str, Any], method: str, path: str) -> dict[str, 
         return len(words) == len(parts) and all(word == part or word.startswith("{") for word, part in pairs)
 
     fitting = [each for each, methods in document["paths"].items() if fits(each) and method.lower() in methods]
-    found: dict[str, Any] = document["paths"][min(fitting, key=lambda each: each.count("{"))][method.lower()]
-    return found
+    result: dict[str, Any] = document["paths"][min(fitting, key=lambda item: item.count("{"))][method.lower()]
+    return result
 
 
 @pytest.mark.rule("API-01")

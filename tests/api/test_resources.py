@@ -29,10 +29,10 @@ def test_a_group_is_answered_with_its_jobs_and_ends_as_one(served: Served, clien
     assert (group["mode"], group["on_failure"], group["status"]) == ("sequential", "stop", "QUEUED")
     assert [job["sequence"] for job in group["jobs"]] == [0, 1]
     path = f"/api/job-groups/{group['id']}"
-    ended = eventually(lambda: (found := client.get(path).json())["status"] == "COMPLETED" and found)
+    ended = eventually(lambda: (body := client.get(path).json())["status"] == "COMPLETED" and body)
     assert all(job["status"] == "COMPLETED" for job in ended["jobs"])
     listed = client.get("/api/job-groups", params={"name": body["name"]}).json()["items"]
-    assert [each["id"] for each in listed] == [group["id"]]
+    assert [item["id"] for item in listed] == [group["id"]]
     problem_of(client.post(f"{path}/cancel"), 409, "already_ended")
 
 
@@ -93,8 +93,8 @@ def test_a_template_is_edited_under_its_version_and_archived(served: Served, cli
     assert client.delete(path).json()["archived_at"] is not None
     problem_of(client.post("/api/jobs", json={"template": name}), 409, "archived")
     problem_of(client.patch(path, json={"priority": 1}), 409)
-    assert name not in [each["name"] for each in client.get("/api/job-templates?limit=500").json()["items"]]
-    assert name in [each["name"] for each in client.get("/api/job-templates?limit=500&archived=all").json()["items"]]
+    assert name not in [item["name"] for item in client.get("/api/job-templates?limit=500").json()["items"]]
+    assert name in [item["name"] for item in client.get("/api/job-templates?limit=500&archived=all").json()["items"]]
 
 
 @pytest.mark.rule("API-02")
@@ -124,13 +124,13 @@ def test_a_template_that_breaks_a_rule_is_refused(client: httpx2.Client, body: d
 def test_a_paused_resource_starts_nothing_until_it_is_resumed(served: Served, client: httpx2.Client) -> None:
     resource = unique("paused")
     paused = client.post("/api/queue/pause", json={"resource": resource, "reason": "service"}).json()["paused"]
-    assert [(each["resource"], each["reason"]) for each in paused if each["resource"] == resource] == [
+    assert [(item["resource"], item["reason"]) for item in paused if item["resource"] == resource] == [
         (resource, "service")
     ]
     job = served.submit("echo", resource=resource)
     entry = client.get("/api/queue", params={"resource": resource}).json()
     assert "paused" in entry["items"][0]["blocked_by"]
-    assert any(each["resource"] == resource for each in entry["paused"])
+    assert any(item["resource"] == resource for item in entry["paused"])
     assert served.job(job["id"])["status"] == "QUEUED"
     client.post("/api/queue/resume", json={"resource": resource})
     assert served.wait_for(job["id"])["status"] == "COMPLETED"
@@ -153,14 +153,14 @@ def test_everything_can_be_paused_without_a_body(serve: Serve) -> None:
 def test_the_queue_is_paged_in_claim_order(served: Served, client: httpx2.Client) -> None:
     resource = unique("order")
     priorities = [3, 50, 0, 50, 7, 3, 100]
-    jobs = [served.submit("echo", resource=resource, not_before=FAR, priority=each) for each in priorities]
+    jobs = [served.submit("echo", resource=resource, not_before=FAR, priority=priority) for priority in priorities]
     expected = [job["id"] for job in sorted(jobs, key=lambda job: (-job["priority"], job["position"]))]
     seen: list[str] = []
     cursor: str | None = None
     while True:
         query = {"resource": resource, "limit": "2"} | ({"cursor": cursor} if cursor else {})
         page = client.get("/api/queue", params=query).json()
-        seen += [each["id"] for each in page["items"]]
+        seen += [item["id"] for item in page["items"]]
         cursor = page["next_cursor"]
         if cursor is None:
             break

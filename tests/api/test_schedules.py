@@ -19,8 +19,8 @@ def make(client: httpx2.Client, **fields: Any) -> dict[str, Any]:
     body = {"name": unique("schedule"), "type": "echo", "interval_s": 3600, **fields}
     answer = client.post("/api/schedules", json={name: value for name, value in body.items() if value is not None})
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    result: dict[str, Any] = answer.json()
+    return result
 
 
 @pytest.mark.rule("DEC-010", "API-02")
@@ -29,9 +29,9 @@ def test_a_schedule_is_made_found_edited_under_its_version_and_deleted(served: S
     path = f"/api/schedules/{made['id']}"
     assert (made["cron"], made["timezone"], made["dst"], made["version"]) == ("0 3 * * *", "Europe/Berlin", "vixie", 1)
     assert made["next_run_at"] is not None
-    found = client.get(path)
-    assert found.json() == made
-    assert found.headers["etag"] == '"1"'
+    answer = client.get(path)
+    assert answer.json() == made
+    assert answer.headers["etag"] == '"1"'
     assert client.get(f"/api/schedules/{made['name']}").json() == made
     edited = client.patch(path, json={"interval_s": 60}, headers={"If-Match": '"1"'})
     assert (edited.status_code, edited.json()["cron"], edited.json()["interval_s"]) == (200, None, 60)
@@ -41,7 +41,7 @@ def test_a_schedule_is_made_found_edited_under_its_version_and_deleted(served: S
         client.post("/api/schedules", json={"name": made["name"], "type": "echo", "interval_s": 5}), 409, "name_taken"
     )
     listed = client.get("/api/schedules", params={"limit": 500}).json()["items"]
-    assert made["id"] in [each["id"] for each in listed]
+    assert made["id"] in [item["id"] for item in listed]
     assert client.get("/api/schedules", params={"enabled": "false", "limit": 500}).status_code == 200
     assert client.delete(path).status_code == 204
     problem_of(client.get(path), 404)
@@ -82,9 +82,9 @@ def test_a_schedule_that_breaks_a_rule_is_refused(
     client: httpx2.Client, body: dict[str, Any], field: str | None
 ) -> None:
     text = json.dumps(body).replace("Infinity", "1e400")
-    found = problem_of(client.post("/api/schedules", content=text), 422)
+    problem = problem_of(client.post("/api/schedules", content=text), 422)
     if field is not None:
-        assert found["field"] == field
+        assert problem["field"] == field
 
 
 @pytest.mark.rule("TIME-11")
@@ -97,7 +97,7 @@ def test_a_schedule_is_fired_by_hand_and_the_due_time_is_on_record(served: Serve
     assert (job["status"], job["schedule_id"]) == ("COMPLETED", made["id"])
     assert fired.json()["occurrence"]["status"] == "manual"
     record = client.get(f"{path}/occurrences").json()["items"]
-    assert [(each["status"], each["job_id"]) for each in record] == [("manual", job["id"])]
+    assert [(item["status"], item["job_id"]) for item in record] == [("manual", job["id"])]
     problem_of(client.get(f"{path}/occurrences?status=lost"), 422)
     problem_of(client.post(f"{path}/trigger", json={"x": 1}), 422)
     gate = unique("gate")
@@ -149,10 +149,10 @@ def test_hints_are_for_adaptive_schedules_and_move_the_plan_at_once(client: http
 @pytest.mark.rule("TIME-08")
 def test_a_preview_marks_gaps_and_folds_before_and_after_saving(client: httpx2.Client) -> None:
     asked = {"cron": "30 2 * * *", "timezone": "Europe/Berlin", "after": "2026-03-28T00:00:00Z", "n": 2}
-    shown = client.post("/api/schedules/preview", json=asked).json()
-    items = shown["items"]
-    assert shown["clock_change"]["at"] == "2026-03-29T01:00:00.000Z"
-    assert [(each["at"], each["note"]) for each in items] == [
+    answer = client.post("/api/schedules/preview", json=asked).json()
+    items = answer["items"]
+    assert answer["clock_change"]["at"] == "2026-03-29T01:00:00.000Z"
+    assert [(item["at"], item["note"]) for item in items] == [
         ("2026-03-28T01:30:00.000Z", None),
         ("2026-03-29T01:00:00.000Z", "gap"),
     ]
@@ -240,8 +240,8 @@ def test_an_endpoint_is_tested_without_a_trace_and_keeps_its_secrets(client: htt
     assert client.post(f"{path}/reset-failures").json()["failure_count"] == 0
     problem_of(client.post(f"{path}/hints", json={"next_run_at": FAR}), 422, "out_of_range")
     assert client.delete(f"{path}/hints").status_code == 200
-    assert made["id"] in [each["id"] for each in client.get("/api/endpoints?limit=500").json()["items"]]
-    assert made["id"] not in [each["id"] for each in client.get("/api/schedules?limit=500").json()["items"]]
+    assert made["id"] in [item["id"] for item in client.get("/api/endpoints?limit=500").json()["items"]]
+    assert made["id"] not in [item["id"] for item in client.get("/api/schedules?limit=500").json()["items"]]
     problem_of(client.get(f"/api/schedules/{made['id']}"), 404)
     assert client.delete(path).status_code == 204
     problem_of(client.post(f"{path}/test"), 404)

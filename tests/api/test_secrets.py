@@ -56,9 +56,9 @@ def cookie() -> str:
 
 @pytest.fixture
 def target(cookie: str) -> Iterator[Target]:
-    found = Target(cookie)
-    yield found
-    found.close()
+    result = Target(cookie)
+    yield result
+    result.close()
 
 
 @pytest.mark.rule("SEC-07")
@@ -74,18 +74,18 @@ def test_no_route_that_reads_shows_a_secret(serve: Serve, target: Target, cookie
         for path, methods in document["paths"].items():
             if "get" not in methods:
                 continue
-            names = {each["name"] for each in methods["get"].get("parameters", ()) if each["in"] == "query"}
+            names = {item["name"] for item in methods["get"].get("parameters", ()) if item["in"] == "query"}
             query = {name: value for name, value in WORDS.items() if name in names}
             # Whoever adds a route with a place in its path says here what stands there.
             url = known[path] if "{" in path else path
             answer = client.get(url, params=query, headers=AS_JSON)
             assert answer.status_code == 200, (url, answer.text)
-            shown = answer.text + str(answer.headers)
-            assert [each for each in secrets if each in shown] == [], url
+            output = answer.text + str(answer.headers)
+            assert [item for item in secrets if item in output] == [], url
             walked += 1
         assert walked > 35
-        for each in followed(client, known):
-            assert [secret for secret in secrets if secret in each] == []
+        for item in followed(client, known):
+            assert [secret for secret in secrets if secret in item] == []
         is_kept = f"Bearer {header}"
         assert set(target.authorizations) == {is_kept, None}, "the calls themselves carried it, the messages did not"
     assert header in stored(server)
@@ -99,8 +99,8 @@ def things_with_secrets(client: httpx2.Client, target: Target, header: str, webh
         answer = client.post(path, json=body)
         assert answer.status_code in (200, 201, 202), answer.text
         assert header not in answer.text, path
-        found: dict[str, Any] = answer.json()
-        return found
+        result: dict[str, Any] = answer.json()
+        return result
 
     webhook = post("/api/webhooks", url=target.url, secret=webhook_secret)
     template = post("/api/job-templates", name=unique("t"), type="http", default_params=params)

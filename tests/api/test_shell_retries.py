@@ -25,7 +25,7 @@ def test_a_write_key_retries_shell_jobs_of_templates_alone(serve: Serve) -> None
             jobs = [admin.get(f"/api/jobs/{job_id}").json() for job_id in ids]
             return [job["run"]["id"] for job in jobs if job["status"] == "FAILED" and job["run"]["status"]]
 
-        run_ids = eventually(lambda: found if len(found := runs()) == 2 else None)
+        run_ids = eventually(lambda: result if len(result := runs()) == 2 else None)
         problem_of(write.post(f"/api/jobs/{own}/retry"), 403, "needs_admin")
         problem_of(write.post(f"/api/job-runs/{run_ids[0]}/retry"), 403, "needs_admin")
         matched = write.post("/api/job-runs/retry", json={"filter": {"ids": ids}, "dry_run": True}).json()

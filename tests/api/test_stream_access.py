@@ -43,7 +43,7 @@ def begin(stream: httpx2.Response) -> Iterator[str]:
 
 
 def revoke(server: Served, key: str) -> None:
-    stored = next(each for each in server.store.read_sync(list_api_keys) if key.startswith(each.prefix))
+    stored = next(api_key for api_key in server.store.read_sync(list_api_keys) if key.startswith(api_key.prefix))
     server.store.write_sync(revoke_api_key, stored.id)
 
 
@@ -51,8 +51,8 @@ def submit_as_admin(server: Served, type_: str = "echo", **params: Any) -> dict[
     with server.new_client(server.admin_key) as admin:
         answer = admin.post("/api/jobs", json={"type": type_, "params": params})
         assert answer.status_code == 201, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
 
 @pytest.mark.rule("SEC-02")

@@ -36,15 +36,15 @@ def messages(lines: Iterator[str]) -> Iterator[Message]:
 
 def take(served: Served, path: str, count: int, headers: dict[str, str] | None = None, **query: Any) -> list[Message]:
     """The first messages of a stream; then the line is cut."""
-    found: list[Message] = []
+    collected: list[Message] = []
     with served.new_client() as own, own.stream("GET", path, params=query, headers=headers or {}) as stream:
         assert stream.status_code == 200
         assert stream.headers["content-type"].startswith("text/event-stream")
         for message in messages(stream.iter_lines()):
-            found.append(message)
-            if len(found) == count:
+            collected.append(message)
+            if len(collected) == count:
                 break
-    return found
+    return collected
 
 
 @pytest.mark.rule("API-04")
@@ -71,22 +71,22 @@ def test_a_stream_that_is_cut_and_resumed_misses_and_repeats_nothing(serve: Serv
 def test_a_live_stream_shows_what_happens_from_now_on(served: Served) -> None:
     served.run_job("echo")
     started = threading.Event()
-    found: list[Message] = []
+    collected: list[Message] = []
 
     def listen() -> None:
         with served.new_client() as own, own.stream("GET", "/api/events", params={"name": "run.ended"}) as stream:
             lines = stream.iter_lines()
             assert next(lines).startswith(":")
             started.set()
-            found.append(next(messages(lines)))
+            collected.append(next(messages(lines)))
 
     thread = threading.Thread(target=listen)
     thread.start()
     assert started.wait(10)
     job = served.run_job("echo")
     thread.join(10)
-    assert found[0]["event"] == "run.ended"
-    assert json.loads(found[0]["data"])["job_id"] == job["id"]
+    assert collected[0]["event"] == "run.ended"
+    assert json.loads(collected[0]["data"])["job_id"] == job["id"]
 
 
 @pytest.mark.rule("API-04")
@@ -134,11 +134,11 @@ def test_the_log_of_events_is_read_to_its_end_and_then_polled_by_the_id_of_its_l
     def page(**query: Any) -> dict[str, Any]:
         answer = served.client.get("/api/events", params=query, headers={"Accept": "application/json"})
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     job = served.run_job("echo")
-    whole = eventually(lambda: (found := page(after="0", job_id=job["id"], limit=500)["items"])[-1:] and found)
+    whole = eventually(lambda: (items := page(after="0", job_id=job["id"], limit=500)["items"])[-1:] and items)
     pages, cursor = [], "0"
     while cursor is not None:
         found = page(cursor=cursor, job_id=job["id"], limit=2)
@@ -162,9 +162,9 @@ def test_the_events_of_a_job_come_in_pages_too(served: Served) -> None:
     seen: list[Any] = []
     cursor: str | None = None
     while True:
-        found = served.client.get(path, params={"limit": 1} | ({"cursor": cursor} if cursor else {})).json()
-        seen += found["items"]
-        cursor = found["next_cursor"]
+        body = served.client.get(path, params={"limit": 1} | ({"cursor": cursor} if cursor else {})).json()
+        seen += body["items"]
+        cursor = body["next_cursor"]
         if cursor is None:
             break
     assert seen == whole["items"]
@@ -241,7 +241,7 @@ def test_streams_end_when_the_server_shuts_down(serve: Serve) -> None:
 def test_many_listeners_see_the_same_and_a_deaf_one_costs_nothing(served: Served) -> None:
     count = 60
     marker = [served.submit("echo", {"x": number}) for number in range(40)]
-    wanted = {job["id"] for job in marker}
+    job_ids = {job["id"] for job in marker}
 
     async def listen(reader: asyncio.StreamReader, enough: set[str]) -> list[str]:
         ids = []
@@ -264,10 +264,10 @@ def test_many_listeners_see_the_same_and_a_deaf_one_costs_nothing(served: Served
             readers.append(reader)
             writers.append(writer)
         # The last one asked for everything and never reads.
-        found = await asyncio.gather(*(listen(reader, wanted) for reader in readers[:-1]))
+        result = await asyncio.gather(*(listen(reader, job_ids) for reader in readers[:-1]))
         for writer in writers:
             writer.close()
-        return list(found)
+        return list(result)
 
     for job in marker:
         served.wait_for(job["id"])

@@ -19,8 +19,8 @@ ANY_ID = "0190b5a0-0000-7000-8000-000000000000"
 @pytest.mark.rule("API-01")
 def test_the_figures_add_up(served: Served, client: httpx2.Client) -> None:
     served.run_job("echo")
-    found = client.get("/api/stats").json()
-    assert found["jobs"].keys() == {
+    body = client.get("/api/stats").json()
+    assert body["jobs"].keys() == {
         "QUEUED",
         "RUNNING",
         "COMPLETED",
@@ -30,24 +30,24 @@ def test_the_figures_add_up(served: Served, client: httpx2.Client) -> None:
         "CONTINUED",
         "total",
     }
-    assert found["jobs"]["total"] == sum(value for name, value in found["jobs"].items() if name != "total")
-    assert found["resources"]["default"].keys() >= {"slots", "used", "waiting", "oldest_wait_s"}
-    assert found["runs"]["last_hour"]["COMPLETED"] >= 1
-    assert {"workers", "zombies_recovered", "stale_results", "schedules"} <= found.keys()
+    assert body["jobs"]["total"] == sum(value for name, value in body["jobs"].items() if name != "total")
+    assert body["resources"]["default"].keys() >= {"slots", "used", "waiting", "oldest_wait_s"}
+    assert body["runs"]["last_hour"]["COMPLETED"] >= 1
+    assert {"workers", "zombies_recovered", "stale_results", "schedules"} <= body.keys()
     workers = client.get("/api/workers").json()["items"]
     assert [worker["kind"] for worker in workers] == ["serve"]
     assert "echo" in workers[0]["types"]
-    types = {each["name"]: each for each in client.get("/api/job-types").json()["items"]}
+    types = {item["name"]: item for item in client.get("/api/job-types").json()["items"]}
     assert types["echo"]["schema"]["properties"]["x"]["type"] == "integer"
     assert types["echo"]["aliases"] == ["parrot"]
 
 
 @pytest.mark.rule("API-05")
 def test_readiness_is_a_probe_of_store_claim_trigger_and_dispatcher(served: Served, client: httpx2.Client) -> None:
-    found = client.get("/readyz").json()
-    assert found["ready"] is True
-    assert found["checks"].keys() == {"server", "store", "trigger", "dispatcher"}
-    assert all(check["ok"] for check in found["checks"].values())
+    body = client.get("/readyz").json()
+    assert body["ready"] is True
+    assert body["checks"].keys() == {"server", "store", "trigger", "dispatcher"}
+    assert all(check["ok"] for check in body["checks"].values())
 
 
 @pytest.mark.rule("API-05")
@@ -68,10 +68,10 @@ def test_the_process_answers_while_its_store_is_away_and_says_nothing_about_the_
     server.server.context.keys._is_stale = True
     assert server.client.get("/healthz").json() == {"status": "ok"}
     assert server.client.head("/healthz").status_code == 200
-    said = problem_of(server.client.get("/api/jobs"), 503)
-    assert "does not answer" in said["detail"]
-    assert server.settings.store not in str(said)
-    assert "127.0.0.1" not in str(said)
+    problem = problem_of(server.client.get("/api/jobs"), 503)
+    assert "does not answer" in problem["detail"]
+    assert server.settings.store not in str(problem)
+    assert "127.0.0.1" not in str(problem)
 
 
 @pytest.mark.rule("API-03")
@@ -83,11 +83,11 @@ def test_workers_and_job_types_come_in_pages(served: Served, client: httpx2.Clie
         query = {"limit": "3"} | ({"cursor": cursor} if cursor else {})
         page = client.get("/api/job-types", params=query).json()
         assert len(page["items"]) <= 3
-        seen += [each["name"] for each in page["items"]]
+        seen += [item["name"] for item in page["items"]]
         cursor = page["next_cursor"]
         if cursor is None:
             break
-    assert seen == [each["name"] for each in whole["items"]] == sorted(seen)
+    assert seen == [item["name"] for item in whole["items"]] == sorted(seen)
     for query_text in ("limit=1", "limit=1&all=true"):
         page = client.get(f"/api/workers?{query_text}").json()
         assert len(page["items"]) == 1
@@ -116,9 +116,9 @@ def test_the_legacy_api_works_in_its_old_words_and_says_that_it_goes(served: Ser
         assert name in answer.headers
     job_id = answer.json()["job_id"]
     served.wait_for(job_id)
-    found = client.get(f"/jobs/{job_id}").json()
-    assert (found["job_id"], found["status"], found["result"]) == (job_id, "succeeded", {"x": 9, "text": None})
-    assert job_id in [each["job_id"] for each in client.get("/jobs").json()["jobs"]]
+    body = client.get(f"/jobs/{job_id}").json()
+    assert (body["job_id"], body["status"], body["result"]) == (job_id, "succeeded", {"x": 9, "text": None})
+    assert job_id in [job["job_id"] for job in client.get("/jobs").json()["jobs"]]
     assert client.get("/jobs?status=running").status_code == 200
     problem_of(client.get("/jobs?status=RUNNING"), 422)
     refused = client.post("/jobs/nope/trigger", json={})
@@ -140,7 +140,7 @@ def test_a_legacy_batch_has_a_status_of_its_own(served: Served, client: httpx2.C
         path = f"/jobs/batch/{answer.json()['batch_id']}"
         return str(
             eventually(
-                lambda: (found := client.get(path).json())["status"] not in ("queued", "running") and found["status"]
+                lambda: (body := client.get(path).json())["status"] not in ("queued", "running") and body["status"]
             )
         )
 

@@ -54,10 +54,10 @@ def test_a_subscription_shows_its_secret_once_and_is_edited_and_rotated(client: 
     webhook = made.json()
     assert webhook["secret"].startswith("whsec_")
     path = f"/api/webhooks/{webhook['id']}"
-    shown = client.get(path).json()
-    assert shown == {**webhook, "secret": "[redacted]"}
+    body = client.get(path).json()
+    assert body == {**webhook, "secret": "[redacted]"}
     assert webhook["secret"] not in client.get("/api/webhooks?limit=500").text
-    edited = client.patch(path, json={**{k: shown[k] for k in ("url", "secret")}, "events": [], "enabled": False})
+    edited = client.patch(path, json={**{k: body[k] for k in ("url", "secret")}, "events": [], "enabled": False})
     assert (edited.status_code, edited.json()["events"], edited.json()["enabled"]) == (200, [], False)
     problem_of(client.patch(path, json={"enabled": True}, headers={"If-Match": '"1"'}), 412)
     problem_of(client.patch(path, json={"secret": "whsec_abc"}), 422, "use_rotate")
@@ -146,11 +146,11 @@ def test_a_message_to_a_plain_url_is_verified_with_the_server_s_own_secret_and_o
         assert is_signed_with(1, second["secret"])
     finally:
         receiver.close()
-    given = new_secret(bytes(range(32)))
-    assert client.post("/api/webhooks/secret/rotate", json={"secret": given}).json()["secret"] == given
+    value = new_secret(bytes(range(32)))
+    assert client.post("/api/webhooks/secret/rotate", json={"secret": value}).json()["secret"] == value
     problem_of(client.post("/api/webhooks/secret/rotate", json={"secret": "short"}), 422)
     problem_of(client.post("/api/webhooks/secret/rotate", json={"colour": 1}), 422)
-    assert given not in client.get("/api/events?after=0&limit=500", headers={"Accept": "application/json"}).text
+    assert value not in client.get("/api/events?after=0&limit=500", headers={"Accept": "application/json"}).text
 
 
 @pytest.mark.rule("WEB-02", "SEC-02")
@@ -177,7 +177,7 @@ def test_a_subscription_that_was_corrected_gets_what_is_pending_and_what_is_repl
         def delivery(status: str) -> Any:
             return client.get("/api/deliveries", params={"job_id": job["id"], "status": status}).json()["items"]
 
-        pending = eventually(lambda: [each for each in delivery("PENDING") if each["attempts"]])[0]
+        pending = eventually(lambda: [item for item in delivery("PENDING") if item["attempts"]])[0]
         assert client.patch(path, json={"url": right}).status_code == 200
         assert client.get(f"/api/deliveries/{pending['id']}").json()["url"] == right
         delivered = eventually(lambda: delivery("DELIVERED"))[0]

@@ -20,8 +20,8 @@ def plain(tmp_path: Path) -> dict[str, str]:
 
 
 def test_bench_measures_sqlite_without_the_driver_of_postgresql(tmp_path: Path, plain: dict[str, str]) -> None:
-    said = Command(tmp_path)("bench", "--json", "--jobs", "100", "--rounds", "1", "--workers", "1", env=plain)
-    figures = json.loads(said.out)
+    output = Command(tmp_path)("bench", "--json", "--jobs", "100", "--rounds", "1", "--workers", "1", env=plain)
+    figures = json.loads(output.out)
     for ratio, engine, bare in (
         ("drain_ratio", "drain_per_s", "bare_claim_settle_per_s"),
         ("life_ratio", "life_per_s", "bare_life_per_s"),
@@ -31,5 +31,5 @@ def test_bench_measures_sqlite_without_the_driver_of_postgresql(tmp_path: Path, 
 
 
 def test_bench_on_postgresql_names_the_driver_that_is_missing(tmp_path: Path, plain: dict[str, str]) -> None:
-    said = Command(tmp_path)("bench", "--store", "postgresql://127.0.0.1:1/none", env=plain, code=2)
-    assert "holdbeat[postgres]" in said.err
+    output = Command(tmp_path)("bench", "--store", "postgresql://127.0.0.1:1/none", env=plain, code=2)
+    assert "holdbeat[postgres]" in output.err

@@ -35,9 +35,9 @@ def test_a_declaration_wins_over_an_operator_in_what_it_says_and_in_nothing_else
     holdbeat("schedules", "pause", "nightly")
     holdbeat("templates", "edit", "short", "--params", '{"words": 9}', "--priority", "7")
     declare(store)
-    shown = holdbeat("schedules", "show", "nightly", "--json").json
-    assert shown["cron"] == "0 3 * * *", "the program said so"
-    assert shown["overlap"] == "queue_one" and shown["paused_indefinitely"], "the program said nothing about it"
+    answer = holdbeat("schedules", "show", "nightly", "--json").json
+    assert answer["cron"] == "0 3 * * *", "the program said so"
+    assert answer["overlap"] == "queue_one" and answer["paused_indefinitely"], "the program said nothing about it"
     template = holdbeat("templates", "show", "short", "--json").json
     assert template["default_params"] == {"words": 1} and template["priority"] == 7
     holdbeat("schedules", "delete", "nightly", "--yes")

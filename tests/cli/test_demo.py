@@ -52,7 +52,7 @@ def test_the_demo_says_that_its_port_is_taken_and_which_it_takes() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        said = CliRunner().invoke(demo, ["--port", str(port)], obj=Served())
-        assert said.exit_code == 0
-        assert f"Port {port} is taken" in said.stderr and f":{port} " not in said.stdout
+        output = CliRunner().invoke(demo, ["--port", str(port)], obj=Served())
+        assert output.exit_code == 0
+        assert f"Port {port} is taken" in output.stderr and f":{port} " not in output.stdout
     assert "taken" not in CliRunner().invoke(demo, ["--port", "0"], obj=Served()).stderr

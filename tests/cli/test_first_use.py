@@ -35,9 +35,9 @@ HINTS = {
 
 def test_an_empty_list_says_what_to_do_next_and_programs_are_not_told(bare: Command) -> None:
     for noun, hint in HINTS.items():
-        said = bare(noun)
-        assert hint in said.err and len(said.err.splitlines()) == 1
-        assert hint not in said.out and "\x1b" not in said.err
+        output = bare(noun)
+        assert hint in output.err and len(output.err.splitlines()) == 1
+        assert hint not in output.out and "\x1b" not in output.err
         quiet = bare(noun, "--json")
         assert quiet.json["items"] == [] and quiet.err == ""
 
@@ -58,15 +58,15 @@ def test_a_store_that_migrate_made_knows_the_types_that_every_worker_has(bare: C
     elsewhere = Command(bare.folder, postgres_url)
     elsewhere("migrate")
     for command in (bare, elsewhere):
-        assert [each["name"] for each in command("types", "--json").json["items"]] == ["http"]
+        assert [item["name"] for item in command("types", "--json").json["items"]] == ["http"]
         command("endpoints", "add", "shop", "http://127.0.0.1:1/", "--interval", "1h")
         command("submit", "http", "url=http://127.0.0.1:1/")
 
 
 @pytest.mark.parametrize("address", ["foo", "localhost:7450", "ftp://host", "http://", "http://a:port", ""])
 def test_what_cannot_be_a_server_is_refused_at_once(bare: Command, address: str) -> None:
-    said = bare("jobs", "--server", address, code=2).err
-    assert "http://" in said or "no address" in said
+    output = bare("jobs", "--server", address, code=2).err
+    assert "http://" in output or "no address" in output
 
 
 @pytest.mark.rule("OPS-01")
@@ -80,14 +80,14 @@ def test_what_cannot_be_a_server_is_refused_at_once(bare: Command, address: str)
     ],
 )
 def test_a_number_that_is_none_is_refused_in_words(bare: Command, name: str, value: str, words: str) -> None:
-    said = bare("jobs", env={f"HOLDBEAT_{name}": value}, code=2).err
-    assert words in said and f"HOLDBEAT_{name}" in said and "literal" not in said
+    output = bare("jobs", env={f"HOLDBEAT_{name}": value}, code=2).err
+    assert words in output and f"HOLDBEAT_{name}" in output and "literal" not in output
 
 
 @pytest.mark.rule("OPS-01")
 def test_doctor_has_a_remedy_for_a_store_that_is_not_there(tmp_path: Path) -> None:
-    said = Command(tmp_path)("doctor", "--json", code=1).json["checks"]
-    assert said[0]["name"] == "store" and "holdbeat migrate" in said[0]["remedy"]
+    checks = Command(tmp_path)("doctor", "--json", code=1).json["checks"]
+    assert checks[0]["name"] == "store" and "holdbeat migrate" in checks[0]["remedy"]
 
 
 @pytest.mark.rule("SEC-07")
@@ -103,8 +103,8 @@ def test_doctor_has_a_remedy_for_a_store_that_is_not_there(tmp_path: Path) -> No
     ],
 )
 def test_no_part_of_an_address_that_opens_a_database_is_shown(url: str, tmp_path: Path) -> None:
-    shown = without_password(url)
-    assert "hunter2" not in shown and "[redacted]" in shown and "/x" in shown
+    output = without_password(url)
+    assert "hunter2" not in output and "[redacted]" in output and "/x" in output
     doctor = Command(tmp_path, url)("doctor", "--json", code=1)
     assert "hunter2" not in doctor.out + doctor.err
 

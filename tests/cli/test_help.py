@@ -21,26 +21,26 @@ OF_OTHERS = ("demo", "bench")
 
 
 def _commands(group: click.Group, path: str) -> list[tuple[str, click.Command]]:
-    found: list[tuple[str, click.Command]] = []
+    collected: list[tuple[str, click.Command]] = []
     for name, command in group.commands.items():
-        found.append((f"{path} {name}", command))
+        collected.append((f"{path} {name}", command))
         if isinstance(command, click.Group):
-            found += _commands(command, f"{path} {name}")
-    return found
+            collected += _commands(command, f"{path} {name}")
+    return collected
 
 
 def every_verb() -> list[tuple[str, click.Command]]:
     context = click.Context(cli)
-    found: list[tuple[str, click.Command]] = []
+    collected: list[tuple[str, click.Command]] = []
     for name in VERBS:
         if name in OF_OTHERS:
             continue
         command = cli.get_command(context, name)
         assert command is not None
-        found.append((name, command))
+        collected.append((name, command))
         if isinstance(command, click.Group):
-            found += _commands(command, name)
-    return found
+            collected += _commands(command, name)
+    return collected
 
 
 @pytest.mark.rule("OPS-01")
@@ -62,9 +62,9 @@ def test_every_option_of_every_verb_is_explained() -> None:
 
 
 def test_help_lists_all_verbs_and_the_exit_codes(tmp_path: Path) -> None:
-    said = Command(tmp_path)("--help").out
-    assert all(f"  {name} " in said for name in VERBS)
-    assert "Exit codes: 0 done" in said
+    output = Command(tmp_path)("--help").out
+    assert all(f"  {name} " in output for name in VERBS)
+    assert "Exit codes: 0 done" in output
 
 
 def test_an_unknown_verb_is_refused_with_the_one_that_was_meant(tmp_path: Path) -> None:

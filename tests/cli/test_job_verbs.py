@@ -15,8 +15,8 @@ from tests.conformance.acts import open_at
 
 
 def show(holdbeat: Command, job_id: str) -> dict[str, object]:
-    found: dict[str, object] = holdbeat("show", job_id, "--json").json
-    return found
+    answer: dict[str, object] = holdbeat("show", job_id, "--json").json
+    return answer
 
 
 @pytest.mark.rule("DEC-006")
@@ -33,12 +33,12 @@ def test_what_a_verb_prints_as_json_is_the_one_form_of_a_job(holdbeat: Command) 
 
 
 def test_values_that_are_json_are_typed_and_all_others_are_literal(holdbeat: Command) -> None:
-    given = {"a": 3, "b": True, "c": [1, 2], "d": "3", "e": "$(id)", "f": "--help", "g": "two\nlines", "h": "NaN"}
+    fields = {"a": 3, "b": True, "c": [1, 2], "d": "3", "e": "$(id)", "f": "--help", "g": "two\nlines", "h": "NaN"}
     words = ["a=3", "b=true", "c=[1,2]", 'd="3"', "e=$(id)", "f=--help", "g=two\nlines", "h=NaN"]
-    job_id = holdbeat.submit("http", "url=http://127.0.0.1/", f"body={json.dumps(given)}")
-    assert show(holdbeat, job_id)["params"] == {"url": "http://127.0.0.1/", "body": given}
-    said = holdbeat("submit", "http", *words, "url=http://127.0.0.1/", code=2)
-    assert "a" in said.err
+    job_id = holdbeat.submit("http", "url=http://127.0.0.1/", f"body={json.dumps(fields)}")
+    assert show(holdbeat, job_id)["params"] == {"url": "http://127.0.0.1/", "body": fields}
+    output = holdbeat("submit", "http", *words, "url=http://127.0.0.1/", code=2)
+    assert "a" in output.err
 
 
 def test_params_come_from_a_word_a_file_or_the_input_and_single_ones_go_over_them(
@@ -202,8 +202,8 @@ def test_schedules_can_be_made_steered_explained_and_deleted(holdbeat: Command) 
     assert "manual" in holdbeat("schedules", "occurrences", "nightly").out
     assert len(holdbeat("schedules", "preview", "nightly", "-n", "3", "--json").json["items"]) == 3
     vienna = ["--timezone", "Europe/Vienna", "--after", "2026-03-28T12:00:00Z", "-n", "1"]
-    shown = holdbeat("schedules", "preview", "--cron", "30 2 * * *", *vienna, "--json").json
-    assert shown["items"][0]["note"] == "gap"
+    answer = holdbeat("schedules", "preview", "--cron", "30 2 * * *", *vienna, "--json").json
+    assert answer["items"][0]["note"] == "gap"
     assert holdbeat("schedules", "disable", "nightly", "--json").json["enabled"] is False
     assert "Say --yes" in holdbeat("schedules", "delete", "nightly", code=2).err
     holdbeat("schedules", "delete", "nightly", "--yes")

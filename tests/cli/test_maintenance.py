@@ -45,9 +45,9 @@ def test_a_backup_is_a_verified_copy_and_a_restore_brings_it_back(holdbeat: Comm
 def kept_artifacts(path: str) -> dict[str, bytes]:
     """What the artifacts of a store have in their files, by the store's own word of where they are."""
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-    found = connection.execute("SELECT name, path FROM artifacts").fetchall()
+    records = connection.execute("SELECT name, path FROM artifacts").fetchall()
     connection.close()
-    return {str(name): Path(str(place)).read_bytes() for name, place in found}
+    return {str(name): Path(str(place)).read_bytes() for name, place in records}
 
 
 def keep_artifacts(path: str, folder: Path, contents: dict[str, bytes]) -> None:
@@ -74,8 +74,8 @@ def test_a_backup_has_its_artifacts_and_a_restore_puts_them_where_the_store_look
     contents = {"a.png": os.urandom(3000), "b.txt": b"text"}
     keep_artifacts(path, Path(f"{path}-artifacts"), contents)
     copy = str(tmp_path / "copy.db")
-    said = holdbeat("backup", copy).out
-    assert "2 files, verified" in said
+    output = holdbeat("backup", copy).out
+    assert "2 files, verified" in output
     shutil.rmtree(f"{path}-artifacts")
     new = tmp_path / "elsewhere" / "new.db"
     new.parent.mkdir()
@@ -152,7 +152,7 @@ def test_migrate_prints_what_a_store_had_and_a_newer_one_is_refused(holdbeat: Co
     assert not (tmp_path / "new.db").exists()
     assert "(now)" in holdbeat("migrate", *new).out
     done = holdbeat("migrate", "--check", *new, "--json").json
-    assert done["pending"] == [] and done["version"] == max(each["version"] for each in done["applied"])
+    assert done["pending"] == [] and done["version"] == max(item["version"] for item in done["applied"])
     newer = apsw.Connection(str(tmp_path / "new.db"))
     newer.execute("INSERT INTO schema_migrations VALUES (9999, 'future', 'x', '2999-01-01T00:00:00.000Z')")
     newer.close()
@@ -189,8 +189,8 @@ def test_doctor_says_what_is_in_force_where_it_came_from_and_what_is_wrong(holdb
     assert states["access"] == "wrong" and states["workers"] == "warning"
     assert {states[name] for name in ("schema", "write", "clock", "disk", "locks", "integrity")} == {"ok"}
     assert all(check["remedy"] for check in answer["checks"] if check["state"] != "ok")
-    said = holdbeat("doctor", "--store", holdbeat.store, env={"HOLDBEAT_HOST": "127.0.0.1"}).out
-    assert "What to do:" in said and "holdbeat worker" in said
+    output = holdbeat("doctor", "--store", holdbeat.store, env={"HOLDBEAT_HOST": "127.0.0.1"}).out
+    assert "What to do:" in output and "holdbeat worker" in output
 
 
 @pytest.mark.rule("STO-01", "OPS-01")
@@ -230,8 +230,8 @@ def test_doctor_names_schedules_that_cannot_be_planned(holdbeat: Command) -> Non
     holdbeat("schedules", "add", "nightly", "story", "--cron", "0 3 * * *", "--timezone", "Europe/Vienna")
 
     def look() -> dict[str, str]:
-        found = holdbeat("doctor", "--quick", "--json").json["checks"]
-        return next(each for each in found if each["name"] == "schedules")
+        checks = holdbeat("doctor", "--quick", "--json").json["checks"]
+        return next(item for item in checks if item["name"] == "schedules")
 
     assert look()["state"] == "ok"
     store = open_at(holdbeat.store, clock=SystemClock())
@@ -271,7 +271,7 @@ def test_recover_repairs_what_a_killed_worker_left_and_prints_it(holdbeat: Comma
     worker.communicate()
     assert holdbeat("show", job_id, "--json").json["status"] == "RUNNING"
     repaired = holdbeat("recover", "--json").json["repaired"]
-    assert "run of a worker that is gone" in [each["what"] for each in repaired]
+    assert "run of a worker that is gone" in [item["what"] for item in repaired]
     job = holdbeat("show", job_id, "--json").json
     assert job["status"] == "FAILED" and job["run"]["error_kind"] == "crash"
     assert holdbeat("recover").out.strip() == "Nothing had to be repaired."
@@ -291,9 +291,9 @@ def test_a_killed_worker_is_no_worker_to_any_verb_though_nobody_has_buried_it(ho
     waiting = holdbeat.submit("slow")
     assert holdbeat("workers", "--json").json["items"] == []
     assert holdbeat("stats", "--json").json["workers"] == 0
-    assert "no_worker" in [each["code"] for each in holdbeat("explain", waiting, "--json").json["reasons"]]
+    assert "no_worker" in [reason["code"] for reason in holdbeat("explain", waiting, "--json").json["reasons"]]
     assert "No worker" in holdbeat("direct", "story", code=5).err
-    checks = {each["name"]: each for each in holdbeat("doctor", "--json").json["checks"]}
+    checks = {check["name"]: check for check in holdbeat("doctor", "--json").json["checks"]}
     assert "No worker is alive" in checks["workers"]["detail"]
 
 

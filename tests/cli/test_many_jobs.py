@@ -70,8 +70,8 @@ def test_recover_goes_on_after_something_that_cannot_be_repaired(holdbeat: Comma
     connection.execute('UPDATE jobs SET retry_policy = \'{"max_attempts": "many"}\' WHERE id = ?', (jobs[0],))
     connection.execute("UPDATE leases SET expires_at = '2020-01-01T00:00:00.000Z'")
     connection.close()
-    said = holdbeat("recover", "--store", url, "--json", code=1).json
-    assert len([each for each in said["repaired"] if each["what"] == "run of a worker that is gone"]) == 2
-    assert len(said["failed"]) >= 1 and all(each["error"] for each in said["failed"])
+    answer = holdbeat("recover", "--store", url, "--json", code=1).json
+    assert len([item for item in answer["repaired"] if item["what"] == "run of a worker that is gone"]) == 2
+    assert len(answer["failed"]) >= 1 and all(item["error"] for item in answer["failed"])
     again = holdbeat("recover", "--store", url, code=1)
     assert "could not be repaired" in again.err

@@ -64,7 +64,7 @@ def test_a_moved_store_answers_as_the_old_one_did_and_goes_on_counting(
         for words in ("jobs", "queue list", "schedules list", "groups list", "templates list", "types")
     }
     moved = holdbeat("move-store", postgres_url, "--json").json["tables"]
-    counts = {each["name"]: each["rows"] for each in moved}
+    counts = {item["name"]: item["rows"] for item in moved}
     assert counts["jobs"] == 5 and counts["artifacts"] == 1 and counts["events"] > 0
     there = Command(tmp_path, postgres_url)
     for words, answer in before.items():
@@ -116,7 +116,7 @@ def test_an_interrupted_move_goes_on_where_it_stopped(holdbeat: Command, postgre
         path, postgres_url, artifacts=Artifacts(None), batch=2, progress=lambda *step: seen.append(step[:2])
     )
     assert next(done for table, done in seen if table == "jobs") == 2
-    assert {each.name: each.rows for each in moved}["jobs"] == 5 == moved_rows(postgres_url, "jobs")
+    assert {item.name: item.rows for item in moved}["jobs"] == 5 == moved_rows(postgres_url, "jobs")
 
 
 @pytest.mark.rule("OPS-02")
@@ -217,8 +217,8 @@ def test_tables_of_the_users_own_stay_where_they_are_and_are_named(holdbeat: Com
         target.execute("INSERT INTO orders VALUES (2, 'coffee')")
     moved = holdbeat("move-store", postgres_url, "--json").json
     assert moved["left"] == ["odd; name", "orders"]
-    assert {"jobs", "events"} <= {each["name"] for each in moved["tables"]}
-    assert not {"orders", "odd; name"} & {each["name"] for each in moved["tables"]}
+    assert {"jobs", "events"} <= {table["name"] for table in moved["tables"]}
+    assert not {"orders", "odd; name"} & {table["name"] for table in moved["tables"]}
     assert moved_rows(postgres_url, "jobs") == 1
     with psycopg.connect(postgres_url) as target:
         assert target.execute("SELECT id, item FROM orders").fetchall() == [(2, "coffee")]

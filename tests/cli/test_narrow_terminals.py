@@ -137,10 +137,10 @@ def test_a_list_of_jobs_says_status_and_type_on_a_terminal_of_any_width(width: i
 def test_no_word_of_a_list_is_folded_on_a_real_terminal(holdbeat: Command, width: int) -> None:
     job_id = holdbeat.submit("story")
     holdbeat("cancel", job_id)
-    said = holdbeat.on_a_terminal("jobs", columns=width)
-    header, row = said.splitlines()[:2]
+    output = holdbeat.on_a_terminal("jobs", columns=width)
+    header, row = output.splitlines()[:2]
     assert header.split()[:3] == ["id", "status", "type"] and row.split()[1:3] == ["CANCELLED", "story"]
-    assert max(map(len, said.splitlines())) <= width
+    assert max(map(len, output.splitlines())) <= width
     assert row.split()[0] == job_id or width == 40
 
 

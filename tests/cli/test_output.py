@@ -45,8 +45,8 @@ def test_the_health_of_an_endpoint_is_a_table(holdbeat: Command) -> None:
 
 
 def test_what_is_no_duration_is_refused_in_the_words_of_a_command_line(holdbeat: Command) -> None:
-    said = holdbeat("submit", "story", "--delay", "soon", code=2).err
-    assert "'soon' is no duration. Write seconds, or a text such as 90s, 10m or 1h30m." in said
+    output = holdbeat("submit", "story", "--delay", "soon", code=2).err
+    assert "'soon' is no duration. Write seconds, or a text such as 90s, 10m or 1h30m." in output
 
 
 def test_top_lists_direct_requests(server: Server) -> None:

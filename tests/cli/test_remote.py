@@ -70,48 +70,48 @@ def test_store_and_server_answer_every_question_with_the_same_json(server: Serve
     assert job["run"] is not None
     run_id = job["run"]["id"]
     questions: list[Callable[[Backend], object]] = [
-        lambda each: each.list_jobs(status=["COMPLETED"], type="story", label="team=x", limit=3),
-        lambda each: each.list_jobs(limit=2),
-        lambda each: each.get_job(later["id"]),
-        lambda each: each.job_events(job["id"]),
-        lambda each: [reason["code"] for reason in each.explain_job(job["id"])["reasons"]],
-        lambda each: each.get_logs(job["id"]),
-        lambda each: list(each.follow_logs(job["id"], after=1)),
-        lambda each: each.list_job_runs(status="COMPLETED", limit=3),
-        lambda each: each.get_artifact(run_id, "result"),
-        lambda each: each.get_queue(),
-        lambda each: each.list_groups(limit=1),
-        lambda each: each.get_group(group["id"]),
-        lambda each: each.list_templates(),
-        lambda each: each.get_template("alike"),
-        lambda each: each.list_webhooks(),
-        lambda each: each.list_deliveries(),
-        lambda each: each.list_reservations(limit=2),
-        lambda each: each.job_types(),
-        lambda each: [worker["id"] for worker in each.workers()["items"]],
-        lambda each: each.list_events(after="0", limit=5),
-        lambda each: each.cancel_jobs({"ids": [later["id"]]}, dry_run=True),
-        lambda each: each.retry_job_runs({"status": "FAILED"}, dry_run=True),
-        lambda each: each.schedules.list(limit=2),
-        lambda each: each.schedules.get("alike"),
-        lambda each: each.schedules.occurrences("alike"),
-        lambda each: each.schedules.preview("alike", n=3),
-        lambda each: {**each.schedules.explain("alike"), "summary": None, "reasons": None},
-        lambda each: each.schedules.list(order="next_run"),
-        lambda each: each.schedules.preview_timetable({"cron": "30 2 * * *", "timezone": "Europe/Vienna", "n": 2}),
-        lambda each: each.endpoints.get("like"),
-        lambda each: each.endpoints.health("like"),
+        lambda item: item.list_jobs(status=["COMPLETED"], type="story", label="team=x", limit=3),
+        lambda item: item.list_jobs(limit=2),
+        lambda item: item.get_job(later["id"]),
+        lambda item: item.job_events(job["id"]),
+        lambda item: [reason["code"] for reason in item.explain_job(job["id"])["reasons"]],
+        lambda item: item.get_logs(job["id"]),
+        lambda item: list(item.follow_logs(job["id"], after=1)),
+        lambda item: item.list_job_runs(status="COMPLETED", limit=3),
+        lambda item: item.get_artifact(run_id, "result"),
+        lambda item: item.get_queue(),
+        lambda item: item.list_groups(limit=1),
+        lambda item: item.get_group(group["id"]),
+        lambda item: item.list_templates(),
+        lambda item: item.get_template("alike"),
+        lambda item: item.list_webhooks(),
+        lambda item: item.list_deliveries(),
+        lambda item: item.list_reservations(limit=2),
+        lambda item: item.job_types(),
+        lambda item: [worker["id"] for worker in item.workers()["items"]],
+        lambda item: item.list_events(after="0", limit=5),
+        lambda item: item.cancel_jobs({"ids": [later["id"]]}, dry_run=True),
+        lambda item: item.retry_job_runs({"status": "FAILED"}, dry_run=True),
+        lambda item: item.schedules.list(limit=2),
+        lambda item: item.schedules.get("alike"),
+        lambda item: item.schedules.occurrences("alike"),
+        lambda item: item.schedules.preview("alike", n=3),
+        lambda item: {**item.schedules.explain("alike"), "summary": None, "reasons": None},
+        lambda item: item.schedules.list(order="next_run"),
+        lambda item: item.schedules.preview_timetable({"cron": "30 2 * * *", "timezone": "Europe/Vienna", "n": 2}),
+        lambda item: item.endpoints.get("like"),
+        lambda item: item.endpoints.health("like"),
     ]
     refusals: list[Callable[[Backend], object]] = [
-        lambda each: each.get_job("nonsense"),
-        lambda each: each.list_jobs(cursor="nonsense"),
-        lambda each: each.submit_job({"type": "stroy"}),
-        lambda each: each.submit_job({"type": "story", "colour": 1}),
-        lambda each: each.retry_job(job["id"]),
-        lambda each: each.cancel_jobs({}),
-        lambda each: each.move_job(later["id"], to="sideways"),
-        lambda each: each.schedules.create({"name": "alike", "type": "story", "cron": "0 3 * * *"}),
-        lambda each: each.schedules.get("like"),
+        lambda item: item.get_job("nonsense"),
+        lambda item: item.list_jobs(cursor="nonsense"),
+        lambda item: item.submit_job({"type": "stroy"}),
+        lambda item: item.submit_job({"type": "story", "colour": 1}),
+        lambda item: item.retry_job(job["id"]),
+        lambda item: item.cancel_jobs({}),
+        lambda item: item.move_job(later["id"], to="sideways"),
+        lambda item: item.schedules.create({"name": "alike", "type": "story", "cron": "0 3 * * *"}),
+        lambda item: item.schedules.get("like"),
     ]
     try:
         for number, ask in enumerate(questions):
@@ -171,8 +171,8 @@ def test_lists_can_be_watched(server: Server) -> None:
 
 def test_top_prints_once_in_a_pipe_and_ends_with_q_on_a_terminal(server: Server) -> None:
     holdbeat = server.command
-    said = holdbeat("top", "--server", server.url).out
-    assert all(title in said for title in ("SLOTS", "RUNNING", "QUEUE", "WORKERS", "NEXT RUNS"))
+    output = holdbeat("top", "--server", server.url).out
+    assert all(title in output for title in ("SLOTS", "RUNNING", "QUEUE", "WORKERS", "NEXT RUNS"))
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "holdbeat", "top", "--every", "0.1"],
@@ -207,8 +207,8 @@ def test_top_shows_the_next_runs_however_many_schedules_there_are(holdbeat: Comm
             store.write_sync(create_schedule, {"name": f"n{number}", "type": "story", "interval_s": 90_000})
     finally:
         store.close()
-    shown = [each["name"] for each in holdbeat("top", "--json").json["schedules"]]
-    assert shown[:3] == ["early", "call", "n0"] and len(shown) == 8
+    output = [schedule["name"] for schedule in holdbeat("top", "--json").json["schedules"]]
+    assert output[:3] == ["early", "call", "n0"] and len(output) == 8
 
 
 def test_colours_are_for_terminals_alone(server: Server) -> None:
@@ -274,10 +274,10 @@ def test_direct_requests_are_listed_explained_and_cancelled_alike_from_store_and
     until = time.monotonic() + 60
     try:
         while len(active := holdbeat("reservations", "--status", "ACTIVE", "--json").json["items"]) < 3 or (
-            not any(each["granted_at"] for each in active)
+            not any(item["granted_at"] for item in active)
         ):
             assert time.monotonic() < until
-        last = next(each["id"] for each in active if each["granted_at"] is None)
+        last = next(item["id"] for item in active if item["granted_at"] is None)
         for words in (["reservations", "show", answered], ["reservations", "--status", "RELEASED", "--json"]):
             assert holdbeat(*words).out == holdbeat(*words, *at).out
         for where in ((), at):
@@ -288,13 +288,13 @@ def test_direct_requests_are_listed_explained_and_cancelled_alike_from_store_and
         assert [reason["code"] for reason in why[0]["reasons"]] == [reason["code"] for reason in why[1]["reasons"]]
         assert "has waited" in why[0]["summary"] and "has waited" in holdbeat("explain", last).out
         holdbeat("reservations", "cancel", last, "--reason", "enough")
-        holdbeat("reservations", "cancel", next(each["id"] for each in active if each["id"] != last), *at)
+        holdbeat("reservations", "cancel", next(item["id"] for item in active if item["id"] != last), *at)
         nobody = "01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"
         for where in ((), at):
             assert "no job and no direct request" in holdbeat("explain", nobody, *where, code=4).err
     finally:
-        for each in active:
-            holdbeat.start("reservations", "cancel", each["id"]).communicate(timeout=60)
+        for item in active:
+            holdbeat.start("reservations", "cancel", item["id"]).communicate(timeout=60)
         for process in waiting:
             process.communicate(timeout=60)
 

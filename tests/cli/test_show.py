@@ -31,21 +31,21 @@ PROGRESS = {"fraction": 0.4, "message": "chapter 2", "at": "2026-11-16T05:00:00.
 
 def test_the_progress_of_a_failed_job_is_what_it_reported_and_its_error_stands_by_its_name() -> None:
     run = {"id": "1", "error_kind": "exception", "error": "ValueError: no ink", "result": None}
-    shown = lines_of(status="FAILED", progress=PROGRESS, run=run)
-    assert shown["progress"] == "40% chapter 2"
-    assert shown["run error"] == "ValueError: no ink" and shown["run error_kind"] == "exception"
+    output = lines_of(status="FAILED", progress=PROGRESS, run=run)
+    assert output["progress"] == "40% chapter 2"
+    assert output["run error"] == "ValueError: no ink" and output["run error_kind"] == "exception"
 
 
 def test_the_reason_of_a_cancelled_job_is_no_progress() -> None:
-    shown = lines_of(status="CANCELLED", progress=PROGRESS, cancel_reason="wrong prompt")
-    assert shown["progress"] == "40% chapter 2" and shown["cancel_reason"] == "wrong prompt"
+    output = lines_of(status="CANCELLED", progress=PROGRESS, cancel_reason="wrong prompt")
+    assert output["progress"] == "40% chapter 2" and output["cancel_reason"] == "wrong prompt"
 
 
 def test_the_progress_of_a_completed_job_is_no_json() -> None:
     done = {"fraction": 1.0, "message": None, "at": "2026-11-16T05:00:00.000Z"}
     assert lines_of(status="COMPLETED", progress=done)["progress"] == "100%"
-    said = {"fraction": None, "message": "nearly", "at": "2026-11-16T05:00:00.000Z"}
-    assert lines_of(status="COMPLETED", progress=said)["progress"] == "nearly"
+    report = {"fraction": None, "message": "nearly", "at": "2026-11-16T05:00:00.000Z"}
+    assert lines_of(status="COMPLETED", progress=report)["progress"] == "nearly"
 
 
 @pytest.mark.rule("STEP-05")

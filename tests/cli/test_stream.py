@@ -23,8 +23,8 @@ def test_a_terminal_sees_what_a_handler_emits_and_reads_it_again(server: Server,
     reservation = events[-1]["data"]["reservation_id"]
     assert serving("logs", reservation).out == "begins\n"
     assert serving("logs", reservation, "--output").out == 'word0 word1 word2 {"done": true}\n'
-    shown = serving("reservations", "show", reservation, "--json").json
-    assert (shown["result"], shown["params"]) == ("told", {})
+    output = serving("reservations", "show", reservation, "--json").json
+    assert (output["result"], output["params"]) == ("told", {})
     assert "story" not in serving("direct", "broken", "--stream", code=1).out
     job = serving("submit", "tale", "words=1", "--wait", "--json").json
     assert serving("logs", job["id"], "--output", "-f").out == 'word0 {"done": true}\n'

@@ -29,12 +29,12 @@ def test_what_fits_as_a_text_alone_is_a_text(kind: str, request: pytest.FixtureR
 
 def test_a_server_is_understood_as_a_store_is(server: Server) -> None:
     holdbeat = server.command
-    said = holdbeat("submit", "story", "prompt=5", "--server", server.url, "--json").json
-    assert said["params"] == {"prompt": "5"}
+    output = holdbeat("submit", "story", "prompt=5", "--server", server.url, "--json").json
+    assert output["params"] == {"prompt": "5"}
     answer = holdbeat("direct", "story", "prompt=5", "words=2", "--server", server.url)
     assert answer.json == {"text": "5 5"}
 
 
 def test_params_that_are_json_as_a_whole_are_taken_literally(holdbeat: Command) -> None:
-    said = holdbeat("submit", "story", "--params", '{"prompt": 5}', code=2).err
-    assert "params.prompt must be a string, not an integer" in said
+    output = holdbeat("submit", "story", "--params", '{"prompt": 5}', code=2).err
+    assert "params.prompt must be a string, not an integer" in output

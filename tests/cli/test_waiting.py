@@ -21,13 +21,13 @@ def test_waiting_shows_the_id_and_the_progress_and_ctrl_c_leaves_the_job_to_go_o
 ) -> None:
     holdbeat = server.command
     reach = ["--server", server.url] if by_server else []
-    said = holdbeat.on_a_terminal("submit", "slow", "--wait", *reach, interrupted_at="% line", code=130)
-    job_id = re.findall(ID, said)[0]
-    assert said.startswith(f"Job {job_id}\n"), "at once, before anything else"
-    assert re.search(r"RUNNING  \d+% line \d+  \d+ s", said)
-    assert f"job {job_id} goes on" in said
-    assert " ".join(["holdbeat cancel", job_id, *reach]) in said
-    assert "Aborted" not in said and "Traceback" not in said
+    output = holdbeat.on_a_terminal("submit", "slow", "--wait", *reach, interrupted_at="% line", code=130)
+    job_id = re.findall(ID, output)[0]
+    assert output.startswith(f"Job {job_id}\n"), "at once, before anything else"
+    assert re.search(r"RUNNING  \d+% line \d+  \d+ s", output)
+    assert f"job {job_id} goes on" in output
+    assert " ".join(["holdbeat cancel", job_id, *reach]) in output
+    assert "Aborted" not in output and "Traceback" not in output
     assert holdbeat("show", job_id, "--json").json["status"] == "RUNNING"
     holdbeat("cancel", job_id)
 
@@ -49,7 +49,7 @@ def test_a_job_that_ends_leaves_no_trace_of_the_waiting_in_the_output(server: Se
 
 def test_ctrl_c_in_a_pipe_names_the_job_as_well(holdbeat: Command) -> None:
     waiting = holdbeat.start("submit", "story", "--wait", "--idempotency-key", "one")
-    while not (found := holdbeat("jobs", "--json").json["items"]):
+    while not (items := holdbeat("jobs", "--json").json["items"]):
         assert waiting.poll() is None
     # It is stored before the waiting begins; give the command the moment in between.
     with pytest.raises(Exception, match="timed out"):
@@ -57,7 +57,7 @@ def test_ctrl_c_in_a_pipe_names_the_job_as_well(holdbeat: Command) -> None:
     waiting.send_signal(signal.SIGINT)
     out, err = waiting.communicate(timeout=30)
     assert waiting.returncode == 130 and out == ""
-    assert f"holdbeat cancel {found[0]['id']}" in err and "Traceback" not in err
+    assert f"holdbeat cancel {items[0]['id']}" in err and "Traceback" not in err
 
 
 def test_a_client_that_waited_in_vain_is_told_for_which_job(server: Server) -> None:
@@ -69,9 +69,11 @@ def test_a_client_that_waited_in_vain_is_told_for_which_job(server: Server) -> N
 
 def test_a_direct_request_says_that_it_waits_and_that_ctrl_c_took_it_back(server: Server) -> None:
     holdbeat = server.command
-    said = holdbeat.on_a_terminal("direct", "slow", "--server", server.url, interrupted_at=" s", code=130)
+    output = holdbeat.on_a_terminal("direct", "slow", "--server", server.url, interrupted_at=" s", code=130)
     assert (
-        "slow waits for a slot, or runs" in said and "direct request is cancelled" in said and "Traceback" not in said
+        "slow waits for a slot, or runs" in output
+        and "direct request is cancelled" in output
+        and "Traceback" not in output
     )
 
 
@@ -79,6 +81,6 @@ def test_a_direct_request_says_that_it_waits_and_that_ctrl_c_took_it_back(server
 def test_ctrl_c_at_a_question_is_an_interruption_and_no_is_a_refusal(holdbeat: Command) -> None:
     job_id = holdbeat.submit("story")
     asked = ("cancel", "--filter", "--type", "story")
-    said = holdbeat.on_a_terminal(*asked, interrupted_at="[y/N]", code=130)
-    assert "Aborted" not in said
+    output = holdbeat.on_a_terminal(*asked, interrupted_at="[y/N]", code=130)
+    assert "Aborted" not in output
     assert holdbeat("show", job_id, "--json").json["status"] == "QUEUED"

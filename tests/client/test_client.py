@@ -83,7 +83,7 @@ def test_every_noun_of_the_api_can_be_reached(server: Server) -> None:
         own = client.webhook_secret()
         assert client.rotate_webhook_secret()["previous_secret"] == own["secret"]
         assert client.job_events(jobs[0]["id"], limit=1)["next_cursor"]
-        assert {each["name"] for each in client.job_types()["items"]} >= {"story", "broken", "http"}
+        assert {item["name"] for item in client.job_types()["items"]} >= {"story", "broken", "http"}
         assert client.list_events(after="0", limit=2)["next_cursor"]
         made = client.schedules.create({"name": "by client", "type": "story", "interval_s": 3600})
         assert client.schedules.pause("by client", reason="r")["paused_indefinitely"]

@@ -69,7 +69,7 @@ def work_until_empty(number: int, start: float, url: str, concurrency: str, slot
             idle = 0 if queued else idle + 1
             continue
         shift.claimed += ids_of(claims)
-        shift.verdicts |= set(store.write_sync(settle, [settlement(found, Outcome.completed()) for found in claims]))
+        shift.verdicts |= set(store.write_sync(settle, [settlement(item, Outcome.completed()) for item in claims]))
     store.close()
     return shift
 
@@ -173,9 +173,9 @@ def open_and_close(number: int, start: float, url: str) -> int:
     """Opens the store, which migrates it, and counts the migrations it then has."""
     wait_for(start)
     store = open_at(url)
-    found: int = rows(store, "SELECT count(*) FROM schema_migrations")[0][0]
+    records: int = rows(store, "SELECT count(*) FROM schema_migrations")[0][0]
     store.close()
-    return found
+    return records
 
 
 def draw_fences(number: int, start: float, url: str, draws: int, amount: int) -> list[int]:
@@ -192,4 +192,4 @@ def draw_fences(number: int, start: float, url: str, draws: int, amount: int) ->
 
 
 def flatten(lists: Sequence[Sequence[T]]) -> list[T]:
-    return [item for found in lists for item in found]
+    return [item for entry in lists for item in entry]

@@ -75,9 +75,9 @@ class FaultProxy:
             end.close()
 
     def _cuts_here(self, data: bytes, is_request: bool) -> bool:
-        wanted: Cut = "before the commit arrives" if is_request else "after the commit is done"
+        expected: Cut = "before the commit arrives" if is_request else "after the commit is done"
         with self._lock:
-            if self._cut != wanted or b"COMMIT\0" not in data:
+            if self._cut != expected or b"COMMIT\0" not in data:
                 return False
             self._cut = None
             self.cuts += 1

@@ -96,8 +96,8 @@ def rows_of_file(path: str) -> Rows:
         answer: Rows = {}
         for (name,) in tables.fetchall():
             columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({name})")]
-            found = connection.execute(f"SELECT {', '.join(columns)} FROM {name}").fetchall()
-            answer[str(name)] = Counter(_row(columns, row) for row in found)
+            records = connection.execute(f"SELECT {', '.join(columns)} FROM {name}").fetchall()
+            answer[str(name)] = Counter(_row(columns, row) for row in records)
         return answer
     finally:
         connection.close()

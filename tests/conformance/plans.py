@@ -48,12 +48,12 @@ class _Enough(Exception):
 
 def plans_of(store: PersistenceAdapter, verb: Callable[..., Any], *arguments: Any, **options: Any) -> list[Plan]:
     """The plan of every statement that the verb runs; nothing of it is stored."""
-    found: list[Plan] = []
+    plans: list[Plan] = []
 
     def explain(tx: Transaction) -> None:
         seen: list[tuple[str, Any]] = []
         connection: Any = tx.connection  # type: ignore[attr-defined]
-        found.clear()
+        plans.clear()
         if tx.dialect == "sqlite":
 
             def trace(_: Any, sql: str, bindings: Any) -> bool:
@@ -63,17 +63,17 @@ def plans_of(store: PersistenceAdapter, verb: Callable[..., Any], *arguments: An
             connection.exec_trace = trace
             verb(tx, *arguments, **options)
             connection.exec_trace = None
-            found.extend(_sqlite(connection, sql, bindings) for sql, bindings in _statements(seen))
+            plans.extend(_sqlite(connection, sql, bindings) for sql, bindings in _statements(seen))
         else:
             tx.connection = _Recorder(connection, seen)  # type: ignore[attr-defined]
             verb(tx, *arguments, **options)
-            found.extend(_postgres(tx, connection, sql, params) for sql, params in _statements(seen))
+            plans.extend(_postgres(tx, connection, sql, params) for sql, params in _statements(seen))
         raise _Enough
 
     try:
         store.write_sync(explain)
     except _Enough:
-        return found
+        return plans
     raise AssertionError("the verb was not explained")
 
 

@@ -83,8 +83,8 @@ def retries_of(store: PersistenceAdapter, job_id: str) -> list[str]:
 
 
 def told(store: PersistenceAdapter, job_id: str) -> list[str]:
-    found = rows(store, "SELECT event FROM deliveries WHERE job_id = :id ORDER BY event", id=job_id)
-    return [row[0] for row in found]
+    records = rows(store, "SELECT event FROM deliveries WHERE job_id = :id ORDER BY event", id=job_id)
+    return [row[0] for row in records]
 
 
 def running_without_lease(store: PersistenceAdapter, **fields: Any) -> str:

@@ -25,12 +25,12 @@ def announce_types(store: PersistenceAdapter) -> None:
 def make(store: PersistenceAdapter, name: str = "s", **fields: Any) -> Schedule:
     """A schedule of the type `noop`, every minute unless told otherwise."""
     announce_types(store)
-    given: dict[str, Any] = {"name": name, **fields}
-    if "template" not in given:
-        given.setdefault("type", "noop")
-    if "cron" not in given:
-        given.setdefault("interval_s", 60)
-    return store.write_sync(create_schedule, given)
+    body: dict[str, Any] = {"name": name, **fields}
+    if "template" not in body:
+        body.setdefault("type", "noop")
+    if "cron" not in body:
+        body.setdefault("interval_s", 60)
+    return store.write_sync(create_schedule, body)
 
 
 def make_adaptive(store: PersistenceAdapter, name: str = "s", **fields: Any) -> Schedule:
@@ -40,8 +40,8 @@ def make_adaptive(store: PersistenceAdapter, name: str = "s", **fields: Any) -> 
 
 def make_endpoint(store: PersistenceAdapter, name: str = "e", **fields: Any) -> Schedule:
     announce_types(store)
-    given = {"name": name, "url": "http://127.0.0.1:9/", "interval_s": 60, **fields}
-    return store.write_sync(create_schedule, given, endpoint=True)
+    body = {"name": name, "url": "http://127.0.0.1:9/", "interval_s": 60, **fields}
+    return store.write_sync(create_schedule, body, endpoint=True)
 
 
 def fire(store: PersistenceAdapter, limit: int = 500) -> Firing:
@@ -66,19 +66,19 @@ def wake_at(store: PersistenceAdapter, schedule: Schedule) -> datetime | None:
 
 def occurrences(store: PersistenceAdapter, schedule: Schedule) -> list[Occurrence]:
     """All of them, oldest first."""
-    found: list[Occurrence] = []
+    collected: list[Occurrence] = []
     cursor = None
     while True:
         page = store.read_sync(list_occurrences, schedule.id, limit=500, cursor=cursor)
-        found += page.items
+        collected += page.items
         cursor = page.next_cursor
         if cursor is None:
-            return found[::-1]
+            return collected[::-1]
 
 
 def verdicts(store: PersistenceAdapter, schedule: Schedule) -> list[tuple[str, str]]:
     """(due time, status) of each, oldest first."""
-    return [(iso(each.due_at), each.status.value) for each in occurrences(store, schedule)]
+    return [(iso(occurrence.due_at), occurrence.status.value) for occurrence in occurrences(store, schedule)]
 
 
 def jobs_of(store: PersistenceAdapter, schedule: Schedule) -> list[Job]:

@@ -219,11 +219,11 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=1000)
     parser.add_argument("--share", default="0/1", help="which part of the points: 0/2 or 1/2")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    value = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    part, parts = map(int, given.share.split("/"))
-    verdict = run(given.engine, given.points, (part, parts), given.seed)
-    print(json.dumps({"engine": given.engine, "seed": given.seed, **asdict(verdict)}), flush=True)
+    part, parts = map(int, value.share.split("/"))
+    verdict = run(value.engine, value.points, (part, parts), value.seed)
+    print(json.dumps({"engine": value.engine, "seed": value.seed, **asdict(verdict)}), flush=True)
     return 1 if verdict.lost or verdict.doubles or verdict.broken else 0
 
 

@@ -163,9 +163,9 @@ def _left_over(store: PersistenceAdapter, me: str) -> Iterator[Violation]:
         if what.startswith("a worker") and not store.url.startswith("sqlite"):
             continue
         params = {"me": me} if ":me" in question else {}
-        found = store.read_sync(lambda tx, question=question, params=params: tx.rows(question, **params))  # type: ignore[misc]
-        if found:
-            yield Violation(f"broken: {what}: {found[0][0]}")
+        records = store.read_sync(lambda tx, question=question, params=params: tx.rows(question, **params))  # type: ignore[misc]
+        if records:
+            yield Violation(f"broken: {what}: {records[0][0]}")
 
 
 def _retries(store: PersistenceAdapter) -> Iterator[Violation]:

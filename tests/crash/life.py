@@ -221,8 +221,8 @@ class Life:
         await self.stage.drain()
         again: Job = await self.act("manual-retry", retry_job, hopeless.id)
         self.diary.write("submitted", key=None, job=again.id)
-        given = {"name": "minutely", "interval_s": 60, "type": "work", "params": {"name": "tick"}}
-        await self.act("schedule", create_schedule, given)
+        fields = {"name": "minutely", "interval_s": 60, "type": "work", "params": {"name": "tick"}}
+        await self.act("schedule", create_schedule, fields)
         adaptive = {"name": "clever", "interval_s": 45, "type": "stumble", "params": {"name": "tock"}, "adaptive": True}
         await self.act("schedule-adaptive", create_schedule, {**adaptive, "min_interval_s": 30})
         for _ in range(4):
@@ -239,8 +239,8 @@ class Life:
 
 
 def _ended(store: Any) -> list[str]:
-    found = store.read_sync(lambda tx: tx.rows("SELECT id FROM jobs WHERE finished_at IS NOT NULL"))
-    return [row[0] for row in found]
+    records = store.read_sync(lambda tx: tx.rows("SELECT id FROM jobs WHERE finished_at IS NOT NULL"))
+    return [row[0] for row in records]
 
 
 def _forget_schedules(tx: Any) -> None:

@@ -25,10 +25,10 @@ PATIENCE_S = 60.0
 def eventually(holds: Callable[[], Any], within_s: float = PATIENCE_S, said: Callable[[], str] = str) -> Any:
     """Waits until something is so, and returns what was found."""
     give_up = time.monotonic() + within_s
-    while not (found := holds()):
+    while not (result := holds()):
         assert time.monotonic() < give_up, f"it did not come to pass\n{said()}"
         time.sleep(0.02)
-    return found
+    return result
 
 
 class Process:

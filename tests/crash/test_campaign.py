@@ -58,17 +58,17 @@ def test_a_process_killed_at_any_step_loses_nothing_and_doubles_nothing(
     if server is not None:
         server.start()
     is_long = campaign == "long"
-    found = run_campaign(engine, (LONG if is_long else SHORT)[engine], 2 if is_long else 1, server)
+    result = run_campaign(engine, (LONG if is_long else SHORT)[engine], 2 if is_long else 1, server)
     with capsys.disabled():
         if is_long:
             print(
-                f"\n{engine}: {found['points']} points in {found['seconds']:.0f} s, {found['killed']} killed, "
-                f"{found['killed_twice']} killed again in recovery: lost {found['lost']}, silent doubles "
-                f"{found['doubles']}, broken {found['broken']}"
+                f"\n{engine}: {result['points']} points in {result['seconds']:.0f} s, {result['killed']} killed, "
+                f"{result['killed_twice']} killed again in recovery: lost {result['lost']}, silent doubles "
+                f"{result['doubles']}, broken {result['broken']}"
             )
-    assert found["killed"] == found["points"] > 0
-    assert found["examples"] == []
-    assert (found["lost"], found["doubles"], found["broken"]) == (0, 0, 0)
+    assert result["killed"] == result["points"] > 0
+    assert result["examples"] == []
+    assert (result["lost"], result["doubles"], result["broken"]) == (0, 0, 0)
 
 
 @pytest.mark.rule("DEC-008")

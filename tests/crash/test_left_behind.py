@@ -34,7 +34,7 @@ def retry_of_killed(ground: Field, handle: Any) -> tuple[str, str]:
     eventually(lambda: len(steps_of(ground, run_id)) > 2, said=lambda: run_id)
     ground._processes[0].kill()
     ground.start(**SOON)
-    retry = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found.retried_by)
+    retry = eventually(lambda: (result := ground.job(handle.id)).status is JobStatus.FAILED and result.retried_by)
     (retry_run_id,) = eventually(lambda: rows(ground.store, "SELECT id FROM job_runs WHERE job_id = :id", id=retry))[0]
     eventually(lambda: len(steps_of(ground, retry_run_id)) > 10)
     return run_id, retry_run_id

@@ -57,7 +57,7 @@ def test_a_full_disk_heals_by_itself(sqlite_ground: Field, tmp_path: Path) -> No
     eventually(lambda: "full" in process.said() or "failed" in process.said(), said=process.said)
     assert ground.job(handle.id).status is JobStatus.RUNNING
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    done = eventually(lambda: (found := ground.job(handle.id)).status is not JobStatus.RUNNING and found)
+    done = eventually(lambda: (result := ground.job(handle.id)).status is not JobStatus.RUNNING and result)
     assert (done.status, done.run.result) == (JobStatus.COMPLETED, "done")
     assert len(ground.noted("begun")) == 1
     again = ground.app.enqueue_sync("work", diary=ground.diary)

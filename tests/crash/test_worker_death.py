@@ -35,7 +35,7 @@ def test_the_work_of_a_killed_worker_is_found_at_once_on_sqlite(sqlite_ground: F
         heir = ground.start()
         doomed.kill()
         killed_at = time.monotonic()
-        failed = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found)  # noqa: B023
+        failed = eventually(lambda: (result := ground.job(handle.id)).status is JobStatus.FAILED and result)  # noqa: B023
         took_s.append(time.monotonic() - killed_at)
         assert failed.run.error_kind == "crash"
         assert failed.run.error.startswith("Crash recovery: the worker")
@@ -56,7 +56,7 @@ def test_on_postgres_the_lease_decides(postgres_url: str, tmp_path: Path) -> Non
         eventually(lambda: ground.noted("begun"))
         ground.start(**SHORT_LEASE)
         doomed.kill()
-        failed = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found)
+        failed = eventually(lambda: (result := ground.job(handle.id)).status is JobStatus.FAILED and result)
         assert failed.run.error_kind == "lost"
         assert failed.retried_by is not None
 
@@ -74,7 +74,7 @@ def test_on_postgres_the_limit_of_a_run_decides_where_it_is_shorter_than_the_lea
         doomed.kill()
         killed_at = time.monotonic()
         ground.start(**long_lease)
-        failed = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found)
+        failed = eventually(lambda: (result := ground.job(handle.id)).status is JobStatus.FAILED and result)
         assert failed.run.error_kind == "lost"
         assert time.monotonic() - killed_at < 60
 
@@ -88,9 +88,9 @@ def test_a_frozen_worker_loses_its_job_to_another_and_its_late_result_is_refused
     eventually(lambda: ground.noted("begun"))
     ground.freeze(frozen)
     other = ground.start(**SHORT_LEASE)
-    lost = eventually(lambda: (found := ground.job(handle.id)).status is JobStatus.FAILED and found)
+    lost = eventually(lambda: (result := ground.job(handle.id)).status is JobStatus.FAILED and result)
     assert lost.run.error_kind == "lost"
-    retried = eventually(lambda: (found := ground.job(lost.retried_by)).status is JobStatus.COMPLETED and found)
+    retried = eventually(lambda: (result := ground.job(lost.retried_by)).status is JobStatus.COMPLETED and result)
     frozen.send(signal.SIGCONT)
     eventually(lambda: "lease.stale_result" in event_names(ground.store, handle.id))
     again = ground.job(handle.id)
@@ -140,7 +140,7 @@ def test_a_pause_shorter_than_the_lease_costs_nothing(ground: Field) -> None:
     ground.freeze(worker)
     ground.start(lease_s=8, heartbeat_s=0.5, grace_s=1, recover_s=0.2)
     worker.send(signal.SIGCONT)
-    done = eventually(lambda: (found := ground.job(handle.id)).status is not JobStatus.RUNNING and found)
+    done = eventually(lambda: (result := ground.job(handle.id)).status is not JobStatus.RUNNING and result)
     assert done.status is JobStatus.COMPLETED
     assert "zombie.found" not in event_names(ground.store)
 
@@ -210,7 +210,7 @@ def test_a_jump_of_the_wall_clock_neither_kills_nor_doubles_live_work(sqlite_gro
     handle = ground.app.enqueue_sync("work", diary=ground.diary, seconds=4)
     eventually(lambda: ground.noted("begun"))
     shift.write_text(str(hours * 3600))
-    done = eventually(lambda: (found := ground.job(handle.id)).finished_at and found)
+    done = eventually(lambda: (result := ground.job(handle.id)).finished_at and result)
     assert done.status is JobStatus.COMPLETED
     assert len(ground.noted("begun")) == 1
     assert "zombie.found" not in event_names(ground.store)

@@ -37,8 +37,8 @@ class Block:
 
 def pages() -> list[Path]:
     """Every page that people read."""
-    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
-    return sorted(path for path in found if not path.name.startswith("."))
+    collected = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
+    return sorted(path for path in collected if not path.name.startswith("."))
 
 
 def name_of(page: Path) -> str:
@@ -47,10 +47,10 @@ def name_of(page: Path) -> str:
 
 def blocks_of(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
-    for found in _FENCE.finditer(text):
-        indent = found[1]
-        lines = [line.removeprefix(indent) for line in found[4].splitlines(keepends=True)]
-        yield Block(text.count("\n", 0, found.start()) + 1, tuple(found[3].split()), "".join(lines))
+    for item in _FENCE.finditer(text):
+        indent = item[1]
+        lines = [line.removeprefix(indent) for line in item[4].splitlines(keepends=True)]
+        yield Block(text.count("\n", 0, item.start()) + 1, tuple(item[3].split()), "".join(lines))
 
 
 def links_of(page: Path) -> list[str]:

@@ -52,7 +52,7 @@ def steps_of(text: str) -> list[Step]:
 def pattern_of(expected: str, ids: Mapping[str, str] | None = None) -> re.Pattern[str]:
     """What the page shows, with everything that varies left open; `ids` are those that are known already."""
     known = {shown: re.escape(real) for shown, real in (ids or {}).items()}
-    varying = "|".join(f"(?:{shown})" for shown in (_ID, *(shown for shown, _ in _VARYING)))
+    varying = "|".join(f"(?:{item})" for item in (_ID, *(shown for shown, _ in _VARYING)))
 
     def any_like(text: str) -> str:
         if re.fullmatch(_ID, text):
@@ -61,8 +61,8 @@ def pattern_of(expected: str, ids: Mapping[str, str] | None = None) -> re.Patter
                 known[text] = f"(?P={name})"
                 return f"(?P<{name}>{_ID})"
             return known[text]
-        shown, meant = next(each for each in _VARYING if re.fullmatch(each[0], text))
-        return re.sub(shown, meant, text)
+        output, meant = next(item for item in _VARYING if re.fullmatch(item[0], text))
+        return re.sub(output, meant, text)
 
     lines = []
     for line in expected.splitlines():
@@ -72,9 +72,9 @@ def pattern_of(expected: str, ids: Mapping[str, str] | None = None) -> re.Patter
         pieces = []
         for piece in line.rstrip().split("…"):
             at, done = 0, ""
-            for found in re.finditer(varying, piece):
-                done += _spaced(piece[at : found.start()]) + any_like(found[0])
-                at = found.end()
+            for item in re.finditer(varying, piece):
+                done += _spaced(piece[at : item.start()]) + any_like(item[0])
+                at = item.end()
             pieces.append(done + _spaced(piece[at:]))
         lines.append(".*".join(pieces) + r"[ ]*\n")
     return re.compile("".join(lines))
@@ -110,15 +110,15 @@ class Session:
     def check(self, step: Step) -> str | None:
         """Runs one command; says what is wrong if it printed something else than the page shows."""
         command = step.command
-        for shown, real in self._ids.items():
-            command = command.replace(shown, real)
+        for output, real in self._ids.items():
+            command = command.replace(output, real)
         printed = self._type(Step(command, step.expected))
         if not step.expected:
             return None
-        found = pattern_of(step.expected, self._ids).fullmatch(printed)
-        if found is None:
+        match = pattern_of(step.expected, self._ids).fullmatch(printed)
+        if match is None:
             return f"$ {command}\nprinted\n{printed}\ninstead of\n{step.expected}"
-        for name, real in found.groupdict().items():
+        for name, real in match.groupdict().items():
             text = name.removeprefix("id_")
             self._ids[f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"] = real
         return None

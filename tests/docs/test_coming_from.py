@@ -38,16 +38,16 @@ def document() -> dict[str, Any]:
 def names() -> frozenset[str]:
     """Fields, settings, statuses, kinds, events and classes."""
     schemas = document()["components"]["schemas"].values()
-    found = {name for schema in schemas for name in schema.get("properties", {})}
-    found |= {field.name for kind in (Settings, Schedule) for field in dataclasses.fields(kind)}
+    collected = {name for schema in schemas for name in schema.get("properties", {})}
+    collected |= {field.name for kind in (Settings, Schedule) for field in dataclasses.fields(kind)}
     for kind in (JobStatus, GroupStatus, ReservationStatus, ErrorKind):
-        found |= set(kind)
-    found |= {value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}
-    found |= {name for name, value in vars(errors).items() if inspect.isclass(value)}
+        collected |= set(kind)
+    collected |= {value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}
+    collected |= {name for name, value in vars(errors).items() if inspect.isclass(value)}
     classes = re.compile(r"^class (\w+)", re.MULTILINE)
     for path in (ROOT / "src").rglob("*.py"):
-        found |= set(classes.findall(path.read_text(encoding="utf-8")))
-    return frozenset(found)
+        collected |= set(classes.findall(path.read_text(encoding="utf-8")))
+    return frozenset(collected)
 
 
 def exists(word: str) -> bool:

@@ -11,10 +11,10 @@ def test_commands_and_what_they_print_are_told_apart() -> None:
 
 
 def test_ids_and_instants_may_differ_and_nothing_else() -> None:
-    shown = pattern_of("01a1e158-766c-7342-9278-31eade45328b  QUEUED  2026-11-15 22:33:53Z")
-    assert shown.fullmatch("01a1e15f-9372-73d0-8fce-c939e6423abe QUEUED    2027-01-01 00:00:00Z  \n")
-    assert not shown.fullmatch("01a1e15f-9372-73d0-8fce-c939e6423abe RUNNING 2027-01-01 00:00:00Z\n")
-    assert not shown.fullmatch("x QUEUED 2027-01-01 00:00:00Z\n")
+    output = pattern_of("01a1e158-766c-7342-9278-31eade45328b  QUEUED  2026-11-15 22:33:53Z")
+    assert output.fullmatch("01a1e15f-9372-73d0-8fce-c939e6423abe QUEUED    2027-01-01 00:00:00Z  \n")
+    assert not output.fullmatch("01a1e15f-9372-73d0-8fce-c939e6423abe RUNNING 2027-01-01 00:00:00Z\n")
+    assert not output.fullmatch("x QUEUED 2027-01-01 00:00:00Z\n")
 
 
 def test_an_ellipsis_is_the_rest_of_a_line_or_any_lines() -> None:

@@ -19,7 +19,7 @@ SHOWN = [App, JobHandle, Context, Client, Endpoints, AsyncClient, AsyncEndpoints
 INTERNAL = {"is_log_full", "write_log"}
 
 
-@pytest.mark.parametrize("shown", SHOWN, ids=lambda shown: shown.__name__)
+@pytest.mark.parametrize("shown", SHOWN, ids=lambda value: value.__name__)
 def test_every_public_method_in_the_python_reference_has_a_docstring(shown: type) -> None:
     assert f"autoclass:: {shown.__module__}.{shown.__qualname__}\n" in REFERENCE or "testing" in shown.__module__
     silent = []

@@ -96,7 +96,7 @@ def test_no_advice_about_resources_takes_the_slots_of_http_calls_away() -> None:
     """A list replaces the default list: one without http would leave its 16 slots at 1."""
     advised = []
     for page in [*PAGES, *(ROOT / "examples").glob("*.py"), *(ROOT / "deploy").rglob("*.toml")]:
-        for found in re.findall(r"resources:[\w-]+=[\w=,-]+", page.read_text(encoding="utf-8")):
-            advised.append(found)
-            assert "http=" in found, f"{name_of(page)}: {found}"
+        for item in re.findall(r"resources:[\w-]+=[\w=,-]+", page.read_text(encoding="utf-8")):
+            advised.append(item)
+            assert "http=" in item, f"{name_of(page)}: {item}"
     assert len(advised) > 4

@@ -64,14 +64,14 @@ def numbers(field: str, low: int, high: int, names: list[str] | None = None) -> 
     def number(word: str) -> int:
         return names.index(word) if names and word in names else int(word)
 
-    found: set[int] = set()
+    collected: set[int] = set()
     for term in field.split(","):
         values, _, step = term.partition("/")
         first, _, last = values.partition("-")
         start = low if values == "*" else number(first)
         stop = high if values == "*" else number(last or first)
-        found.update(range(start, stop + 1, int(step or "1")))
-    return found
+        collected.update(range(start, stop + 1, int(step or "1")))
+    return collected
 
 
 @cache
@@ -87,7 +87,7 @@ def fires(text: str, zone: ZoneInfo, dst: str, start: datetime, minutes: int) ->
     walk = timeline(zone, start.astimezone(UTC), minutes)
     if expression.begins_with_a_star:
         return [at for at, wall in walk if expression.matches(wall)]
-    found: set[datetime] = set()
+    collected: set[datetime] = set()
     first_shown: dict[datetime, datetime] = {}
     for at, wall in walk:
         first_shown.setdefault(wall, at)
@@ -100,10 +100,10 @@ def fires(text: str, zone: ZoneInfo, dst: str, start: datetime, minutes: int) ->
             if not expression.matches(missing):
                 continue
             if dst == "vixie":
-                found.add(at)
+                collected.add(at)
             elif dst == "shift" and missing + gap in first_shown:
-                found.add(first_shown[missing + gap])
+                collected.add(first_shown[missing + gap])
         if expression.matches(wall):
-            found.add(at)
+            collected.add(at)
         latest = wall
-    return sorted(found)
+    return sorted(collected)

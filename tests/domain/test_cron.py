@@ -238,12 +238,12 @@ def test_there_is_no_due_time_after_the_end_of_the_calendar(zone: str, dst: Dst,
     last = datetime.max.replace(tzinfo=UTC)
     assert cron.next_after(last, zone_of(zone), dst) is None
     for before_the_end in (timedelta(hours=1), timedelta(days=1), timedelta(days=400)):
-        found = cron.next_after(last - before_the_end, zone_of(zone), dst)
-        assert found is None or found > last - before_the_end
+        at = cron.next_after(last - before_the_end, zone_of(zone), dst)
+        assert at is None or at > last - before_the_end
     first = datetime.min.replace(tzinfo=UTC)
-    found = cron.next_after(first, zone_of(zone), dst)
-    assert found is not None
-    assert found > first
+    at = cron.next_after(first, zone_of(zone), dst)
+    assert at is not None
+    assert at > first
 
 
 @pytest.mark.rule("DEC-003")

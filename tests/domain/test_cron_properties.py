@@ -90,8 +90,8 @@ def test_fires_around_a_turn_of_the_clocks_are_those_of_brute_force(
     after = begin + timedelta(seconds=offset_s)
     end = begin + timedelta(minutes=MINUTES) - BLIND
     expected = [at for at in cron_oracle.fires(text, zone, dst, begin, MINUTES) if after < at < end]
-    found = [fire.at for fire in takewhile(lambda fire: fire.at < end, cron.fires(after, zone, dst))]
-    assert found == expected
+    instants = [fire.at for fire in takewhile(lambda fire: fire.at < end, cron.fires(after, zone, dst))]
+    assert instants == expected
 
 
 @pytest.mark.rule("DEC-003", "TIME-01")

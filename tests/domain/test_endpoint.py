@@ -16,8 +16,8 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def endpoint(**more: Any) -> Schedule:
-    given = {"name": "ping", "url": "https://example.org/ping", "interval_s": 60, **more}
-    return created("e1", given, NOW, endpoint=True)
+    fields = {"name": "ping", "url": "https://example.org/ping", "interval_s": 60, **more}
+    return created("e1", fields, NOW, endpoint=True)
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,8 @@ def run(name: str, priority: int, age_s: float, slots: int = 1) -> Interruptible
 @pytest.mark.rule("LIM-13")
 def test_of_the_lowest_priority_the_newest_is_interrupted_and_no_more_than_needed() -> None:
     running = [run("old", 0, 60), run("new", 0, 1), run("higher", 5, 1)]
-    assert [each.lease_id for each in to_interrupt({Place("gpu"): 1}, 9, running)] == ["new"]
-    assert [each.lease_id for each in to_interrupt({Place("gpu"): 3}, 9, running)] == ["new", "old", "higher"]
+    assert [item.lease_id for item in to_interrupt({Place("gpu"): 1}, 9, running)] == ["new"]
+    assert [item.lease_id for item in to_interrupt({Place("gpu"): 3}, 9, running)] == ["new", "old", "higher"]
     assert to_interrupt({Place("gpu"): 0}, 9, running) == []
 
 

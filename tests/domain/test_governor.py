@@ -371,7 +371,7 @@ def test_every_decision_is_json_and_tells_a_person_why() -> None:
     ).schedule
     decision = json.loads(json.dumps(hinted.last_decision))
     assert decision["winner"] == "hint_interval"
-    assert [each["name"] for each in decision["candidates"]] == ["interval", "hint_interval"]
+    assert [candidate["name"] for candidate in decision["candidates"]] == ["interval", "hint_interval"]
     assert decision["clamps"] == [
         {"name": "max_interval_s", "from": "2026-03-01T12:10:00.000Z", "to": "2026-03-01T12:00:45.000Z"}
     ]

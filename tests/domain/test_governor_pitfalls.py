@@ -151,7 +151,7 @@ def test_hints_resume_and_edits_after_a_run_move_the_next_time_at_once() -> None
     assert resumed(held, after(20)).schedule.next_run_at == after(3600)
     quicker = replanned(edited(settled, {"interval_s": 60}), after(10), previous=settled).schedule
     assert quicker.next_run_at == after(60)
-    assert [each.due_at for each in due_work(quicker, after(60)).verdicts] == [after(60)]
+    assert [verdict.due_at for verdict in due_work(quicker, after(60)).verdicts] == [after(60)]
 
 
 @pytest.mark.rule("GOV-08")
@@ -177,8 +177,8 @@ def test_a_half_hour_one_shot_does_not_cut_short_a_four_hour_interval() -> None:
 
 @pytest.mark.rule("GOV-06", "TIME-09")
 def test_an_edit_is_checked_as_a_whole_and_leaves_one_timetable() -> None:
-    given = {"name": "n", "url": "http://localhost/", "interval_s": 60, "min_interval_s": 60}
-    endpoint = created("e1", given, NOW, endpoint=True)
+    fields = {"name": "n", "url": "http://localhost/", "interval_s": 60, "min_interval_s": 60}
+    endpoint = created("e1", fields, NOW, endpoint=True)
     with pytest.raises(Invalid):
         edited(endpoint, {"max_interval_s": 30})
     switched = edited(endpoint, {"cron": "@hourly"})

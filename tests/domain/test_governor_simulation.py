@@ -39,8 +39,8 @@ def after(seconds: float) -> datetime:
 def simulated_week(seed: int, **fields: Any) -> list[str]:
     """Steps through a week that contains the spring clock change; returns one line per thing that happened."""
     chance = random.Random(seed)
-    given = {"name": "week", "url": "http://localhost/", "timezone": "Europe/Berlin", "max_interval_s": 7200, **fields}
-    schedule = replanned(created("endpoint-1", given, NOW, endpoint=True), NOW).schedule
+    body = {"name": "week", "url": "http://localhost/", "timezone": "Europe/Berlin", "max_interval_s": 7200, **fields}
+    schedule = replanned(created("endpoint-1", body, NOW, endpoint=True), NOW).schedule
     trace: list[str] = []
     now, next_step = NOW, after(chance.randrange(60, 3600))
     while now < after(WEEK_S):

@@ -59,7 +59,7 @@ MEMBERS = st.lists(
     min_size=1,
     max_size=6,
 ).map(
-    lambda found: [
+    lambda match: [
         Member(
             index,
             f"tip-{index}",
@@ -70,7 +70,7 @@ MEMBERS = st.lists(
             m.skipped_by_policy,
             m.ever_ran,
         )
-        for index, m in enumerate(found)
+        for index, m in enumerate(match)
     ]
 )
 POLICIES = st.builds(GroupFailurePolicy, st.sampled_from(list(GroupMode)), st.sampled_from(list(OnFailure)))

@@ -76,12 +76,12 @@ def test_a_cron_schedule_follows_the_clocks_of_its_zone() -> None:
 
 @pytest.mark.rule("TIME-02")
 def test_asking_from_a_due_time_never_gives_the_same_one_again() -> None:
-    for each in (schedule(cron="* * * * *"), schedule(interval_s=7)):
+    for item in (schedule(cron="* * * * *"), schedule(interval_s=7)):
         due: datetime | None = NOW
         seen = set()
         for _ in range(50):
             assert due is not None
-            due = next_due(each, due)
+            due = next_due(item, due)
             assert due not in seen
             seen.add(due)
 
@@ -257,5 +257,5 @@ def test_a_cron_expression_that_never_comes_again_leaves_the_max_clamp_alone() -
 def test_a_preview_knows_when_the_clocks_change_next(zone: str, shown: tuple[str, str] | None) -> None:
     fires = preview_of(cron="* * * * *", interval_s=None, timezone=zone, dst=Dst.VIXIE, after=NOW, n=3)
     change = clock_change(fires)
-    assert (change and tuple(each.isoformat() for each in change)) == shown
+    assert (change and tuple(item.isoformat() for item in change)) == shown
     assert clock_change([]) is None

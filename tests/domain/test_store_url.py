@@ -25,10 +25,10 @@ URLS = [
 
 @pytest.mark.parametrize("url", URLS)
 def test_a_url_is_shown_without_its_password(url: str) -> None:
-    shown = without_password(url)
-    assert "hun" not in shown
-    assert "ter2" not in shown
-    assert "127.0.0.1" in shown
+    output = without_password(url)
+    assert "hun" not in output
+    assert "ter2" not in output
+    assert "127.0.0.1" in output
 
 
 @pytest.mark.parametrize("url", URLS)

@@ -34,18 +34,18 @@ def http_job(params: dict[str, object], type_: str = "http") -> Job:
 def test_a_secret_header_is_shown_as_the_mark_however_it_is_spelled(name: str, spelled: object) -> None:
     assert callable(spelled)
     header = spelled(name)
-    shown = json.dumps(job_json(http_job({"url": "https://example.com", "headers": {header: SECRET, "A": "b"}})))
-    assert SECRET not in shown
-    assert shown.count(REDACTED) == 2
-    assert '"A": "b"' in shown
+    as_json_form = json.dumps(job_json(http_job({"url": "https://example.com", "headers": {header: SECRET, "A": "b"}})))
+    assert SECRET not in as_json_form
+    assert as_json_form.count(REDACTED) == 2
+    assert '"A": "b"' in as_json_form
 
 
 @pytest.mark.rule("SEC-07")
 @given(headers=st.dictionaries(st.text(), st.text()))
 def test_redaction_keeps_names_and_all_that_is_no_secret(headers: dict[str, str]) -> None:
-    shown = redacted_headers(headers)
-    assert shown.keys() == headers.keys()
-    assert all(shown[name] == (REDACTED if is_secret_header(name) else value) for name, value in headers.items())
+    output = redacted_headers(headers)
+    assert output.keys() == headers.keys()
+    assert all(output[name] == (REDACTED if is_secret_header(name) else value) for name, value in headers.items())
 
 
 @pytest.mark.rule("SEC-07")
@@ -62,12 +62,12 @@ def test_params_of_other_types_are_shown_as_they_are() -> None:
 
 @pytest.mark.rule("DEC-006")
 def test_a_job_in_json_has_every_public_field() -> None:
-    shown = job_json(http_job({}))
+    as_json_form = job_json(http_job({}))
     internal = {"hold", "trace", "waits", "is_awaited", "preemption"}
     derived = {"continued_by", "waits_for", "preempt", "preemptible"}
-    assert {field.name for field in fields(Job)} - internal | derived == shown.keys()
-    assert shown["created_at"] == "2026-01-31T09:30:00.123Z"
-    assert shown["status"] == "COMPLETED"
+    assert {field.name for field in fields(Job)} - internal | derived == as_json_form.keys()
+    assert as_json_form["created_at"] == "2026-01-31T09:30:00.123Z"
+    assert as_json_form["status"] == "COMPLETED"
 
 
 @pytest.mark.rule("DEC-006")

@@ -25,10 +25,10 @@ PATIENCE_S = 30.0
 async def until(holds: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
     """Waits until something is so, and returns what was found."""
     give_up = time.monotonic() + within_s
-    while not (found := holds()):
+    while not (result := holds()):
         assert time.monotonic() < give_up, "it did not come to pass"
         await asyncio.sleep(0.01)
-    return found
+    return result
 
 
 def rows(store: PersistenceAdapter, sql: str, /, **params: Any) -> list[tuple[Any, ...]]:

@@ -43,5 +43,5 @@ def act_until_killed(url: str, instant: str, act: str, number: int) -> None:
     if act == "fire":
         store.write_sync(fire_due, 500)
     else:
-        store.write_sync(settle, [settlement(each, Outcome.failed(ErrorKind.ERROR, "it broke")) for each in claims])
+        store.write_sync(settle, [settlement(claim, Outcome.failed(ErrorKind.ERROR, "it broke")) for claim in claims])
     os._exit(0)

@@ -121,9 +121,9 @@ def is_alive(pid: int) -> bool:
 def marked(run_id: str) -> list[int]:
     """The living processes that carry a run's mark."""
     mark = f"HOLDBEAT_RUN_ID={run_id}".encode()
-    found = []
+    collected = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if mark in environ.read_bytes() and is_alive(int(environ.parent.name)):
-                found.append(int(environ.parent.name))
-    return found
+                collected.append(int(environ.parent.name))
+    return collected

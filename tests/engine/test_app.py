@@ -424,7 +424,7 @@ async def test_params_may_be_what_the_handler_takes(store_url: str) -> None:
         got.append((colour, home, person, at, key, tags))
         return colour.value
 
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "colour": Colour.BLUE,
         "home": Address("Hill", 2),
         "person": Person(name="Ada", born=date(1815, 12, 10)),
@@ -433,13 +433,13 @@ async def test_params_may_be_what_the_handler_takes(store_url: str) -> None:
         "tags": {"b", "a"},
     }
     async with app.running():
-        done = await (await app.enqueue(typed, **given)).wait(20)
+        done = await (await app.enqueue(typed, **fields)).wait(20)
         assert done.run is not None and done.run.result == "blue"
-        assert await app.direct(typed, **given) == "blue"
-    expected = (*list(given.values())[:-1], ["a", "b"])
+        assert await app.direct(typed, **fields) == "blue"
+    expected = (*list(fields.values())[:-1], ["a", "b"])
     assert got == [expected, expected]
     with pytest.raises(Invalid, match=r"params\.colour\.x is .*, which JSON cannot carry"):
-        await app.enqueue(typed, **{**given, "colour": {"x": object()}})
+        await app.enqueue(typed, **{**fields, "colour": {"x": object()}})
     app.close()
 
 

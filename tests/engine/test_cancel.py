@@ -56,7 +56,7 @@ async def test_an_async_handler_is_cancelled_at_its_await_within_a_second(store_
             handle = await app.enqueue("wait")
             await asyncio.wait_for(waiting.wait(), 20)
             at = await asyncio.to_thread(cancel_from_elsewhere, store_url, handle.id)
-            ended = await until(lambda: (found := job(app.store, handle.id)).run and found.run.status and found)  # noqa: B023
+            ended = await until(lambda: (result := job(app.store, handle.id)).run and result.run.status and result)  # noqa: B023
             took.append(heard.pop() - at)
             assert ended.status is JobStatus.CANCELLED
             assert (ended.run.status, ended.run.error_kind, ended.retried_by) == ("FAILED", "cancelled", None)
@@ -117,7 +117,7 @@ async def test_a_process_gets_sigterm_and_after_its_grace_sigkill(store_url: str
         handle = await app.enqueue(manner, mark=str(mark))
         await until(lambda: mark.exists() and mark.read_text() == "begun")
         app.store.write_sync(cancel_job, handle.id)
-        ended = await until(lambda: (found := job(app.store, handle.id)).run and found.run.status and found)
+        ended = await until(lambda: (result := job(app.store, handle.id)).run and result.run.status and result)
     assert mark.read_text() == ("told" if manner == "polite" else "begun")
     assert (ended.status, ended.run.error_kind) == (JobStatus.CANCELLED, "cancelled")
     assert value(app.store, "SELECT count(*) FROM leases") == 0
@@ -144,7 +144,7 @@ async def test_a_success_after_the_cancel_does_not_count_and_one_before_it_refus
         await asyncio.wait_for(begun.wait(), 20)
         app.store.write_sync(cancel_job, handle.id)
         gate.set()
-        late = await until(lambda: (found := job(app.store, handle.id)).run and found.run.status and found)
+        late = await until(lambda: (result := job(app.store, handle.id)).run and result.run.status and result)
         assert (late.status, late.run.status, late.run.error_kind) == ("CANCELLED", "FAILED", "cancelled")
         early = await (await app.enqueue("finish")).wait(20)
         with pytest.raises(Exception, match="ended"):
@@ -180,7 +180,7 @@ async def test_a_look_that_fails_leaves_the_handler_alone_and_the_next_one_finds
             assert supervisor.dispatcher.running.entries()[0].stop.reason is None
         await until(lambda: _tried(app, handle.id))
         await watch.start()
-        ended = await until(lambda: (found := job(app.store, handle.id)).run and found.run.status and found)
+        ended = await until(lambda: (result := job(app.store, handle.id)).run and result.run.status and result)
         assert ended.run.error_kind == "cancelled"
     app.close()
 

@@ -82,8 +82,8 @@ async def test_a_child_takes_the_options_of_its_call(store_url: str) -> None:
     async with app.running():
         job = await (await app.enqueue("hands_over")).wait(60)
     assert job.run is not None
-    found = rows(app.store, "SELECT id, priority, is_detached FROM jobs WHERE parent_id IS NOT NULL ORDER BY id")
-    assert [(row[0], row[1], bool(row[2])) for row in found] == [
+    records = rows(app.store, "SELECT id, priority, is_detached FROM jobs WHERE parent_id IS NOT NULL ORDER BY id")
+    assert [(row[0], row[1], bool(row[2])) for row in records] == [
         (job.run.result[0], 7, False),
         (job.run.result[1], 0, True),
     ]

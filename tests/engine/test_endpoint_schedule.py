@@ -111,8 +111,8 @@ def test_a_failing_endpoint_is_called_after_2_4_8_times_its_interval_and_recover
             assert len(server.requests) == 10 == len(occurrences(store, endpoint))
 
     asyncio.run(play())
-    found = store.read_sync(endpoint_health, "e")
-    assert found["windows"]["1h"]["failures"] == 8 and found["streak"] == {"status": "COMPLETED", "length": 2}
+    result = store.read_sync(endpoint_health, "e")
+    assert result["windows"]["1h"]["failures"] == 8 and result["streak"] == {"status": "COMPLETED", "length": 2}
     assert count(store, "jobs", "retry_of IS NOT NULL") == 0, "the backoff is its retry"
     assert_each_due_time_once(store)
 

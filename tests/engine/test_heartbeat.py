@@ -194,9 +194,9 @@ async def test_a_jump_of_the_wall_clock_is_answered_with_a_beat(store_url: str, 
         apart = heartbeat._apart
 
         def noted_apart() -> Any:
-            found = apart()
+            result = apart()
             is_resting.set()
-            return found
+            return result
 
         heartbeat._apart = noted_apart
         heartbeat.start()

@@ -81,7 +81,7 @@ def test_a_step_fires_what_is_due_and_nothing_early(store: PersistenceAdapter, c
         assert await trigger.step() == 0
 
     asyncio.run(scene())
-    assert [each.due_at for each in occurrences(store, schedule)] == [at(60)]
+    assert [occurrence.due_at for occurrence in occurrences(store, schedule)] == [at(60)]
 
 
 @pytest.mark.rule("TIME-04")
@@ -170,7 +170,7 @@ def test_a_clock_that_goes_back_fires_nothing_twice_and_nothing_stalls(
     asyncio.run(scene())
     assert_each_due_time_once(store)
     for schedule in (cron, grid, adaptive, adaptive_cron):
-        before = [each for each in occurrences(store, schedule) if each.due_at < START]
+        before = [occurrence for occurrence in occurrences(store, schedule) if occurrence.due_at < START]
         assert 3 <= len(before) <= 5, f"{schedule.name} stalled, or ran away"
     assert count(store, "events", "name = 'clock.jumped'") == 1
 
@@ -197,7 +197,7 @@ def test_a_clock_that_goes_back_over_what_has_fired_refuses_it_and_goes_on_behin
             await trigger.step()
 
     asyncio.run(scene())
-    assert [each.due_at for each in occurrences(store, schedule)] == [at(60 * n) for n in range(1, 16)]
+    assert [occurrence.due_at for occurrence in occurrences(store, schedule)] == [at(60 * n) for n in range(1, 16)]
     assert refused == 5, "those from 360 to 600"
     assert_each_due_time_once(store)
 
@@ -220,7 +220,7 @@ def test_a_clock_that_ran_ahead_for_three_days_and_came_back_leaves_no_hole(
             await trigger.step()
 
     asyncio.run(scene())
-    fired = [each.due_at for each in occurrences(store, schedule) if each.status == "fired"]
+    fired = [occurrence.due_at for occurrence in occurrences(store, schedule) if occurrence.status == "fired"]
     assert fired == [at(300), at(600), at(900), at(1200), at(3 * 86400 + 300)]
     assert_each_due_time_once(store)
 
@@ -257,7 +257,7 @@ def test_a_clock_that_is_nudged_to_and_fro_around_the_instant_fires_once(
             await trigger.step()
 
     asyncio.run(scene())
-    due = [each.due_at for each in occurrences(store, schedule)]
+    due = [occurrence.due_at for occurrence in occurrences(store, schedule)]
     assert due == [at(60 * n) for n in range(1, len(due) + 1)] and len(due) >= 2
     assert_each_due_time_once(store)
 
@@ -305,8 +305,8 @@ def test_a_thousand_edits_at_the_instant_of_firing(store: PersistenceAdapter, cl
     assert count(store, "occurrences", "status = 'fired'") == 1000 == count(store, "jobs")
     assert_each_due_time_once(store)
     allowed = {(n, p) for n in range(1000) for p in (n % 100, (n - 1) % 100 if n else 1)}
-    found = rows(store, "SELECT scheduled_for, priority FROM jobs ORDER BY scheduled_for")
-    assert all((n, row[1]) in allowed for n, row in enumerate(found)), "the old or the new, nothing else"
+    records = rows(store, "SELECT scheduled_for, priority FROM jobs ORDER BY scheduled_for")
+    assert all((n, row[1]) in allowed for n, row in enumerate(records)), "the old or the new, nothing else"
     assert schedule.priority == 1
 
 

@@ -68,5 +68,5 @@ def test_retries_that_are_used_up_are_counted_in_grammar(app: App, most: int, wo
         last = stage.job(job.id)
         while last.retried_by is not None:
             last = stage.job(last.retried_by)
-        said = app.store.read_sync(explain_job, last.id)
-        assert any(words in reason["detail"] for reason in said["reasons"]), said
+        explanation = app.store.read_sync(explain_job, last.id)
+        assert any(words in reason["detail"] for reason in explanation["reasons"]), explanation

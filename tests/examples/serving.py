@@ -47,8 +47,8 @@ class Holdbeat:
     def _address(self) -> str | None:
         text = self._log.read_text()
         assert self.process.poll() is None, text
-        found = re.search(r"serving on (http://\S+)", text)
-        return found[1] if found else None
+        match = re.search(r"serving on (http://\S+)", text)
+        return match[1] if match else None
 
     def kill(self) -> None:
         """The process is gone, as when the power fails."""

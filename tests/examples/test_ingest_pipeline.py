@@ -121,6 +121,6 @@ def test_a_run_with_an_older_fence_can_no_longer_write_to_the_index(tmp_path: Pa
     other.upsert("http://other/a", [("c", "text", "[]")])
     with pytest.raises(PermanentFailure):
         Index(path, "http://site/", fence=7)
-    for each in (late, newer, other):
-        each.close()
+    for item in (late, newer, other):
+        item.close()
     assert chunks_of(tmp_path / "index.db") == 3

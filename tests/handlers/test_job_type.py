@@ -244,8 +244,8 @@ def test_the_context_is_found_by_annotation_or_by_name() -> None:
 
     def without(a: int) -> None: ...
 
-    found = [JobType.from_function(each).context_name for each in (by_annotation, by_string, by_name, without)]
-    assert found == ["run", "run", "ctx", None]
+    context_names = [JobType.from_function(item).context_name for item in (by_annotation, by_string, by_name, without)]
+    assert context_names == ["run", "run", "ctx", None]
 
 
 def _generator() -> Iterator[int]:

@@ -58,7 +58,7 @@ async def test_a_command_ended_by_a_signal_names_the_signal() -> None:
 async def test_arguments_are_never_read_by_a_shell() -> None:
     naughty = ["$(id)", "; touch /tmp/pwned", "`id`", "*", "a b", "--help", "line\nbreak"]
     outcome = await shell().run(argv=["printf", "%s|", *naughty])
-    assert outcome.result["stdout_tail"] == "".join(f"{each}|" for each in naughty)
+    assert outcome.result["stdout_tail"] == "".join(f"{item}|" for item in naughty)
 
 
 WRONG_FORMS: list[dict[str, Any]] = [

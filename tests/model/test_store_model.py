@@ -233,10 +233,10 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def _note_the_end(self, taken: Claim, outcome: Outcome) -> None:
         job_id = taken.lease.job_id or ""
         retry, not_before = self.model.settled(job_id, outcome, self.clock.now())
-        found = look(self.store, job_id)
-        assert (found.retried_by is not None) is retry
-        if found.retried_by:
-            self.model.retried(job_id, found.retried_by, not_before, self.clock.now(), outcome)
+        stored = look(self.store, job_id)
+        assert (stored.retried_by is not None) is retry
+        if stored.retried_by:
+            self.model.retried(job_id, stored.retried_by, not_before, self.clock.now(), outcome)
         self._follow(self.model.jobs[job_id].group_id)
 
     def _follow(self, group_id: str | None) -> None:
@@ -296,11 +296,11 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def store_and_model_agree(self) -> None:
-        found = rows(
+        stored = rows(
             self.store,
             "SELECT id, status, retried_by, permanently_failed, priority, position, root_id, unique_key FROM jobs",
         )
-        assert {row[0]: (row[1], row[2], bool(row[3]), row[4], row[5], row[6] or row[0], row[7]) for row in found} == {
+        assert {row[0]: (row[1], row[2], bool(row[3]), row[4], row[5], row[6] or row[0], row[7]) for row in stored} == {
             job.id: (
                 job.status, job.retried_by, job.permanently_failed, job.priority, job.position, job.root_id,
                 job.unique_key,
@@ -314,10 +314,10 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def leases_are_the_runs_at_hand_and_within_limits(self) -> None:
-        found = rows(self.store, "SELECT id, job_id, resource, weight FROM leases")
-        assert {row[1] for row in found} == {job.id for job in self.model.jobs.values() if job.leased}
+        records = rows(self.store, "SELECT id, job_id, resource, weight FROM leases")
+        assert {row[1] for row in records} == {job.id for job in self.model.jobs.values() if job.leased}
         used: Counter[str] = Counter()
-        for _, _, resource, weight in found:
+        for _, _, resource, weight in records:
             used[resource] += weight
         for resource in ("default", "gpu", "other"):
             limit = self.model.limits.slots_of(resource)
@@ -325,12 +325,12 @@ class StoreAgainstModel(RuleBasedStateMachine):
             assert used[resource] <= max(limit, self.most.get(resource, 0))
             self.most[resource] = used[resource]
         open_runs = rows(self.store, "SELECT id FROM job_runs WHERE status IS NULL")
-        assert {row[0] for row in open_runs} == {row[0] for row in found}
+        assert {row[0] for row in open_runs} == {row[0] for row in records}
 
     @invariant()
     def every_job_has_at_most_one_run_and_only_if_it_ran(self) -> None:
-        found = Counter(row[0] for row in rows(self.store, "SELECT job_id FROM job_runs"))
-        assert found == Counter(job.id for job in self.model.jobs.values() if job.ran)
+        counts = Counter(row[0] for row in rows(self.store, "SELECT job_id FROM job_runs"))
+        assert counts == Counter(job.id for job in self.model.jobs.values() if job.ran)
 
     @invariant()
     def no_group_has_ended_before_its_members(self) -> None:

@@ -39,8 +39,8 @@ def figures(metrics: Metrics) -> Callable[..., float | None]:
     ]
 
     def look(name: str, **labels: str) -> float | None:
-        found = [each.value for each in samples if each.name == name and labels.items() <= each.labels.items()]
-        return sum(found) if found else None
+        values = [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
+        return sum(values) if values else None
 
     return look
 

@@ -30,10 +30,10 @@ pytestmark = pytest.mark.rule("OPS-05")
 
 def sample(text: str, name: str, **labels: str) -> float:
     return sum(
-        each.value
+        item.value
         for family in text_string_to_metric_families(text)
-        for each in family.samples
-        if each.name == name and labels.items() <= each.labels.items()
+        for item in family.samples
+        if item.name == name and labels.items() <= item.labels.items()
     )
 
 
@@ -51,18 +51,18 @@ def test_a_worker_with_a_metrics_port_serves_its_metrics(store_url: str, tmp_pat
         text=True,
     )
     assert worker.stderr is not None
-    found = None
+    result = None
     try:
-        said = []
-        while found is None:
-            said.append(worker.stderr.readline())
-            assert said[-1], "".join(said)
-            found = re.search(r"metrics on (http://127\.0\.0\.1:\d+/metrics)", said[-1])
+        lines = []
+        while result is None:
+            lines.append(worker.stderr.readline())
+            assert lines[-1], "".join(lines)
+            result = re.search(r"metrics on (http://127\.0\.0\.1:\d+/metrics)", lines[-1])
         until = time.monotonic() + 60
         text = ""
         while sample(text, "holdbeat_settles_total") < 3:
             assert time.monotonic() < until and worker.poll() is None
-            with urlopen(found[1], timeout=10) as answer:
+            with urlopen(result[1], timeout=10) as answer:
                 assert answer.headers["Content-Type"].startswith("text/plain")
                 text = answer.read().decode()
         assert sample(text, "holdbeat_settles_total", outcome="COMPLETED") == 2
@@ -70,15 +70,15 @@ def test_a_worker_with_a_metrics_port_serves_its_metrics(store_url: str, tmp_pat
         assert sample(text, "holdbeat_claims_total") == 3
         assert sample(text, "holdbeat_run_seconds_count", type="story") == 2
         assert sample(text, "holdbeat_workers") == 1
-        assert found is not None
+        assert result is not None
         with pytest.raises(HTTPError, match="404"):
-            urlopen(found[1].replace("/metrics", "/api/jobs"), timeout=10)
+            urlopen(result[1].replace("/metrics", "/api/jobs"), timeout=10)
     finally:
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0, worker.stderr.read()
         worker.stderr.close()
     with pytest.raises(OSError, match="refused"):
-        urlopen(found[1], timeout=10)
+        urlopen(result[1], timeout=10)
 
 
 @pytest.fixture

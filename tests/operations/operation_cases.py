@@ -27,7 +27,7 @@ from tests.operations.world import (
 def _answer_a_question(world: World) -> Any:
     job_id = world.backend.submit_job({"type": "asks"})["id"]
     question = eventually(
-        lambda: next((each for each in world.backend.list_questions()["items"] if each["job_id"] == job_id), None)
+        lambda: next((item for item in world.backend.list_questions()["items"] if item["job_id"] == job_id), None)
     )
     answered = world.backend.answer_question(question["id"], "yes")
     # Who answered is another one on a store than over HTTP, but is on record.

@@ -55,7 +55,7 @@ class World:
         if isinstance(value, list):
             return [self._plain(part) for part in value]
         if isinstance(value, str):
-            text = _ID.sub(lambda found: self._ids.setdefault(found[0], f"<id {len(self._ids)}>"), value)
+            text = _ID.sub(lambda match: self._ids.setdefault(match[0], f"<id {len(self._ids)}>"), value)
             text = _CLOCK_TIME.sub("<time>", _INSTANT.sub("<instant>", text))
             # Whatever was just now for one may be a moment ago for the other.
             return _AMOUNT.sub("<amount>", text).replace("(now)", "(<amount> ago)")

@@ -93,7 +93,7 @@ def fires_twice() -> Iterator[None]:
         insert_occurrences(tx, occurrences)
 
     with (
-        mock.patch.object(fire_due, "taken", lambda tx, wanted: set()),
+        mock.patch.object(fire_due, "taken", lambda tx, value: set()),
         mock.patch.object(fire_due, "insert_occurrences", replace),
     ):
         yield

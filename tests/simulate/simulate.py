@@ -129,9 +129,9 @@ def _planted(hours: float, jobs: int) -> int:
     missed = 0
     print(f"{'planted bug':<26}{'found at seed':>14}{'core s':>9}  what the checker said", flush=True)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        for found in pool.map(find_planted, BUGS, [hours] * len(BUGS)):
-            missed += found.seed is None
-            print(f"{found.name:<26}{found.seed or '-':>14}{found.seconds:>9.1f}  {found.violation[:90]}", flush=True)
+        for item in pool.map(find_planted, BUGS, [hours] * len(BUGS)):
+            missed += item.seed is None
+            print(f"{item.name:<26}{item.seed or '-':>14}{item.seconds:>9.1f}  {item.violation[:90]}", flush=True)
     return 1 if missed else 0
 
 

@@ -32,10 +32,10 @@ expect.set_options(timeout=20_000)
 
 @cache
 def chromium() -> str:
-    found = subprocess.run(
+    result = subprocess.run(
         ["bash", str(ROOT / "tools" / "ensure_chromium.sh")], capture_output=True, text=True, check=True
     )
-    return found.stdout.strip().splitlines()[-1]
+    return result.stdout.strip().splitlines()[-1]
 
 
 def serve_at(url: str, **settings: object) -> Served:
@@ -65,7 +65,7 @@ class Complaints(list[str]):
     """What pages said that no page should say."""
 
     def listen_to(self, page: Page) -> None:
-        page.on("console", lambda said: self.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("console", lambda value: self.append(value.text) if value.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self.append(str(error)))
 
 

@@ -130,9 +130,9 @@ def pages_of(address: str) -> dict[str, str]:
         }
         pages = {name: f"/ui/jobs/{id_}" for name, id_ in jobs.items() if id_}
         schedule = client.get("/api/schedules", params={"limit": 100}).json()["items"]
-        cron = next(each for each in schedule if each["cron"])["id"]
+        cron = next(item for item in schedule if item["cron"])["id"]
         endpoint = next(
-            each for each in client.get("/api/endpoints", params={"limit": 60}).json()["items"] if each["url"] == DEAD
+            item for item in client.get("/api/endpoints", params={"limit": 60}).json()["items"] if item["url"] == DEAD
         )["id"]
         group = _first(client, "/api/job-groups")
         reservation = _first(client, "/api/reservations")

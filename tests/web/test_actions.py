@@ -20,8 +20,8 @@ def _queued(served: Served, count: int, priority: int) -> list[str]:
 
 
 def _order(served: Served, ids: list[str]) -> list[int]:
-    found = served.client.get("/api/queue", params={"limit": 500}).json()["items"]
-    return [ids.index(job["id"]) for job in found if job["id"] in ids]
+    items = served.client.get("/api/queue", params={"limit": 500}).json()["items"]
+    return [ids.index(job["id"]) for job in items if job["id"] in ids]
 
 
 def test_a_running_job_is_cancelled_with_a_reason(served: Served, page: Page) -> None:
@@ -86,8 +86,8 @@ def test_a_page_that_was_asked_for_before_a_move_does_not_undo_it(served: Served
     ((route, response),) = old
     route.fulfill(response=response)
     page.wait_for_timeout(100)
-    shown = page.locator("tr[data-priority='18'][data-job]")
-    assert [shown.nth(place).get_attribute("id") for place in range(2)] == [f"q-{ids[1]}", f"q-{ids[0]}"]
+    element = page.locator("tr[data-priority='18'][data-job]")
+    assert [element.nth(place).get_attribute("id") for place in range(2)] == [f"q-{ids[1]}", f"q-{ids[0]}"]
 
 
 @pytest.mark.rule("DEC-005")
@@ -96,8 +96,8 @@ def test_rows_of_the_queue_move_by_dragging(served: Served, page: Page) -> None:
     page.goto(f"{served.url}/ui/queue")
     page.locator(f"#q-{ids[2]}").drag_to(page.locator(f"#q-{ids[0]}"), target_position={"x": 200, "y": 4})
     eventually(lambda: _order(served, ids) == [2, 0, 1])
-    shown = page.locator("tr[data-priority='12'][data-job]").first
-    expect(shown).to_have_id(f"q-{ids[2]}")
+    element = page.locator("tr[data-priority='12'][data-job]").first
+    expect(element).to_have_id(f"q-{ids[2]}")
 
 
 @pytest.mark.rule("DEC-005")
@@ -207,8 +207,8 @@ def test_a_schedule_is_triggered_paused_resumed_disabled_and_enabled(served: Ser
 
 @pytest.mark.rule("GOV-08", "GOV-11", "GOV-12")
 def test_an_endpoint_takes_a_hint_and_a_test_call(served: Served, page: Page) -> None:
-    given = {"name": unique("e"), "url": f"{served.url}/healthz", "interval_s": 3600}
-    endpoint = made(served.client.post("/api/endpoints", json=given))
+    fields = {"name": unique("e"), "url": f"{served.url}/healthz", "interval_s": 3600}
+    endpoint = made(served.client.post("/api/endpoints", json=fields))
     page.goto(f"{served.url}/ui/endpoints/{endpoint['id']}")
     page.get_by_label("Every").fill("900")
     page.locator("#hints").get_by_label("Reason").fill("release day")
@@ -241,7 +241,7 @@ def test_a_direct_request_that_fails_says_why(served: Served, page: Page, compla
     page.get_by_role("button", name="Run now").click()
     expect(page.locator("[data-answer] .notice")).to_contain_text("the lamp is broken")
     # The browser itself notes every answer that is not a success.
-    assert [each for each in complaints if "502" not in each] == []
+    assert [complaint for complaint in complaints if "502" not in complaint] == []
     complaints.clear()
 
 
@@ -268,8 +268,8 @@ def test_a_group_is_cancelled(served: Served, page: Page) -> None:
 
 @pytest.fixture
 def receiver() -> Iterator[tuple[str, list[dict[str, object]]]]:
-    with receiver_at() as found:
-        yield found
+    with receiver_at() as result:
+        yield result
 
 
 @pytest.mark.rule("DEC-009")

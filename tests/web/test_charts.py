@@ -30,8 +30,8 @@ def test_a_direct_request_whose_slot_is_forgotten_is_drawn_in_a_lane_of_its_kind
         _span(5, None, "http", 35, 20, None),
     ]
     (lane,) = lanes(spans, NOW - timedelta(seconds=120), NOW, ZONE, by_worker=True)
-    found = {row["name"]: [bar["span"].id for bar in row["bars"]] for row in lane["rows"]}
-    assert found == {"slot 1": ["1"], "slot 2": ["3"], "http 1": ["2", "4"], "http 2": ["5"]}
+    by_name = {row["name"]: [bar["span"].id for bar in row["bars"]] for row in lane["rows"]}
+    assert by_name == {"slot 1": ["1"], "slot 2": ["3"], "http 1": ["2", "4"], "http 2": ["5"]}
 
 
 def test_the_lanes_of_a_resource_hold_its_work_whichever_slot_it_had() -> None:
@@ -42,8 +42,8 @@ def test_the_lanes_of_a_resource_hold_its_work_whichever_slot_it_had() -> None:
         _span(4, 1, "cpu", 60, 10, "c"),
     ]
     drawn = lanes(spans, NOW - timedelta(seconds=120), NOW, ZONE)
-    found = {lane["name"]: [[bar["span"].id for bar in row["bars"]] for row in lane["rows"]] for lane in drawn}
-    assert found == {"cpu": [["4"]], "gpu": [["1", "2"], ["3"]]}
+    by_name = {lane["name"]: [[bar["span"].id for bar in row["bars"]] for row in lane["rows"]] for lane in drawn}
+    assert by_name == {"cpu": [["4"]], "gpu": [["1", "2"], ["3"]]}
 
 
 @pytest.mark.rule("UI-01")

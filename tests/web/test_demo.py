@@ -22,8 +22,8 @@ ENDS_WITHIN_S = 3.0
 def _is_lively(client: httpx2.Client) -> bool:
     """Something runs and says how far it is, something waits, something has ended."""
     jobs = client.get("/api/jobs", params={"limit": 100}).json()["items"]
-    states = {each["status"] for each in jobs}
-    moves = [each for each in jobs if each["status"] == "RUNNING" and each["progress"] and each["progress"]["fraction"]]
+    states = {job["status"] for job in jobs}
+    moves = [job for job in jobs if job["status"] == "RUNNING" and job["progress"] and job["progress"]["fraction"]]
     return bool(moves) and {"QUEUED", "COMPLETED"} <= states
 
 
@@ -52,9 +52,9 @@ def test_the_demo_shows_work_and_ends_without_a_trace(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         first = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+", first)
-        assert found, first
-        client = httpx2.Client(base_url=found[0], timeout=10, trust_env=False)
+        match = re.search(r"http://127\.0\.0\.1:\d+", first)
+        assert match, first
+        client = httpx2.Client(base_url=match[0], timeout=10, trust_env=False)
 
         def answer(path: str) -> httpx2.Response | None:
             try:

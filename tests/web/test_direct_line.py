@@ -29,11 +29,11 @@ def test_those_who_wait_are_shown_in_order_with_the_words_of_the_explanation(ser
             eventually(lambda number=number: len(_waiting(served)) == number + 1)  # type: ignore[misc]
         # The page hears of them by itself.
         first, second = _waiting(served)
-        shown = page.locator("#slots .direct-line li")
-        expect(shown).to_have_count(2)
-        expect(shown.nth(0)).to_have_id(f"line-{first}")
-        expect(shown.nth(1)).to_contain_text("waits for the next slot")
-        shown.nth(1).get_by_role("link").click()
+        element = page.locator("#slots .direct-line li")
+        expect(element).to_have_count(2)
+        expect(element.nth(0)).to_have_id(f"line-{first}")
+        expect(element.nth(1)).to_contain_text("waits for the next slot")
+        element.nth(1).get_by_role("link").click()
         page.wait_for_url(f"**/ui/reservations/{second}")
         for path in ("/ui/timeline", "/ui/direct"):
             page.goto(served.url + path)
@@ -60,5 +60,5 @@ def test_those_who_wait_are_shown_in_order_with_the_words_of_the_explanation(ser
 
 
 def _waiting(served: Served) -> list[str]:
-    found = served.client.get("/api/reservations", params={"status": "ACTIVE"}).json()["items"]
-    return [each["id"] for each in reversed(found) if each["granted_at"] is None]
+    items = served.client.get("/api/reservations", params={"status": "ACTIVE"}).json()["items"]
+    return [item["id"] for item in reversed(items) if item["granted_at"] is None]

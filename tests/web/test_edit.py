@@ -18,8 +18,8 @@ def _schedule(served: Served, **fields: Any) -> dict[str, Any]:
 
 
 def _get(served: Served, made: dict[str, Any], kind: str = "schedules") -> dict[str, Any]:
-    found: dict[str, Any] = served.client.get(f"/api/{kind}/{made['id']}").json()
-    return found
+    body: dict[str, Any] = served.client.get(f"/api/{kind}/{made['id']}").json()
+    return body
 
 
 @pytest.mark.rule("TIME-08", "API-02")
@@ -121,7 +121,7 @@ def test_a_change_over_somebody_elses_is_refused_and_what_was_typed_is_kept(
     expect(page.locator("[data-refusal]")).to_contain_text("changed")
     expect(page.get_by_label("Cron", exact=True)).to_have_value("0 5 * * *")
     assert _get(served, made)["cron"] == "0 4 * * *"
-    complaints[:] = [each for each in complaints if "status of 4" not in each]
+    complaints[:] = [complaint for complaint in complaints if "status of 4" not in complaint]
 
 
 def test_a_form_that_was_left_as_it_was_changes_nothing(served: Served, page: Page, complaints: Complaints) -> None:

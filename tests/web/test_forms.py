@@ -18,7 +18,7 @@ from tests.web.things import made
 def _refusals_are_expected(complaints: Complaints, *statuses: int) -> None:
     """The browser itself notes every answer that is not a success; anything else is still a complaint."""
     marks = [f"status of {status}" for status in statuses]
-    complaints[:] = [each for each in complaints if not any(mark in each for mark in marks)]
+    complaints[:] = [complaint for complaint in complaints if not any(mark in complaint for mark in marks)]
 
 
 def _error(page: Page, field: str) -> str:
@@ -229,13 +229,13 @@ def test_a_webhook_is_saved_and_its_secret_is_shown_once(served: Served, page: P
     secret = page.locator("[data-shown=secret]").inner_text()
     assert secret.startswith("whsec_")
     expect(page.locator("#form")).to_be_hidden()
-    found = [each for each in served.client.get("/api/webhooks").json()["items"] if each["url"] == url]
-    assert [each["events"] for each in found] == [["job.run.failed"]]
+    answer = [item for item in served.client.get("/api/webhooks").json()["items"] if item["url"] == url]
+    assert [item["events"] for item in answer] == [["job.run.failed"]]
     page.get_by_role("link", name="Back to webhooks").click()
     expect(page.locator("#subscriptions")).to_contain_text(url)
     assert secret not in page.content()
     assert secret not in served.client.get("/ui/webhooks").text
-    assert secret not in json.dumps(found)
+    assert secret not in json.dumps(answer)
     _refusals_are_expected(complaints, 422)
 
 

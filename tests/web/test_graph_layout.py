@@ -13,7 +13,7 @@ from holdbeat.web.graph import COLUMN, drawn_graph
 def test_a_job_stands_right_of_the_longest_way_to_it() -> None:
     ids = ["a", "b", "c", "d"]
     pairs = [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("a", "d")]
-    graph = Graph("c", [Node(each, False, each, "noop", "QUEUED", each) for each in ids])
+    graph = Graph("c", [Node(id_, False, id_, "noop", "QUEUED", id_) for id_ in ids])
     graph.links = [Link(source, target, Edge(source, False)) for source, target in pairs]
     drawn = drawn_graph(graph)
     assert drawn is not None

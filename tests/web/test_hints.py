@@ -13,15 +13,15 @@ from tests.web.things import made
 
 
 def _endpoint(served: Served) -> tuple[str, str]:
-    given = {"name": unique("e"), "url": f"{served.url}/healthz", "interval_s": 36_000}
-    found = made(served.client.post("/api/endpoints", json=given))
-    return f"/api/endpoints/{found['id']}", f"{served.url}/ui/endpoints/{found['id']}"
+    fields = {"name": unique("e"), "url": f"{served.url}/healthz", "interval_s": 36_000}
+    answer = made(served.client.post("/api/endpoints", json=fields))
+    return f"/api/endpoints/{answer['id']}", f"{served.url}/ui/endpoints/{answer['id']}"
 
 
 @pytest.mark.rule("GOV-08")
 def test_a_pace_and_a_single_run_are_asked_for_in_one_hint(served: Served, page: Page) -> None:
-    api, shown = _endpoint(served)
-    page.goto(shown)
+    api, output = _endpoint(served)
+    page.goto(output)
     hints = page.locator("#hints")
     hints.get_by_label("Every", exact=True).fill("15")
     at = (datetime.now(UTC) + timedelta(minutes=45)).replace(second=0, microsecond=0)
@@ -34,11 +34,11 @@ def test_a_pace_and_a_single_run_are_asked_for_in_one_hint(served: Served, page:
     hints.locator("[data-field=ttl_s] [data-unit]").select_option("3600")
     hints.get_by_label("Reason").fill("release day")
     hints.get_by_role("button", name="Set hint").click()
-    said = hints.get_by_role("status")
-    expect(said).to_contain_text("Hint set: every 15 min until")
-    expect(said).to_contain_text("and one run at")
-    expect(said).to_contain_text("The next run is at")
-    expect(said).to_contain_text("decided by: hint interval")
+    element = hints.get_by_role("status")
+    expect(element).to_contain_text("Hint set: every 15 min until")
+    expect(element).to_contain_text("and one run at")
+    expect(element).to_contain_text("The next run is at")
+    expect(element).to_contain_text("decided by: hint interval")
     expect(hints.locator("#hint-pace")).to_contain_text("15 min")
     expect(hints.locator("#hint-once")).to_contain_text("release day")
     saved = served.client.get(api).json()
@@ -54,8 +54,8 @@ def test_a_pace_and_a_single_run_are_asked_for_in_one_hint(served: Served, page:
 def test_a_hint_that_is_refused_says_why_beside_its_field_and_stays(
     served: Served, page: Page, complaints: Complaints
 ) -> None:
-    api, shown = _endpoint(served)
-    page.goto(shown)
+    api, output = _endpoint(served)
+    page.goto(output)
     hints = page.locator("#hints")
     hints.get_by_label("Reason").fill("a reason alone")
     hints.get_by_role("button", name="Set hint").click()
@@ -66,13 +66,13 @@ def test_a_hint_that_is_refused_says_why_beside_its_field_and_stays(
     expect(hints.get_by_label("Reason")).to_have_value("a reason alone")
     expect(hints.locator("[data-field=interval_s] .field-error")).to_be_visible()
     assert served.client.get(api).json()["hint_interval_s"] is None
-    complaints[:] = [each for each in complaints if "422" not in each]
+    complaints[:] = [complaint for complaint in complaints if "422" not in complaint]
 
 
 @pytest.mark.rule("GOV-08")
 def test_a_plain_schedule_is_made_adaptive_and_then_takes_a_hint(served: Served, page: Page) -> None:
-    given = {"name": unique("s"), "interval_s": 36_000, "type": "anything"}
-    schedule = made(served.client.post("/api/schedules", json=given))
+    fields = {"name": unique("s"), "interval_s": 36_000, "type": "anything"}
+    schedule = made(served.client.post("/api/schedules", json=fields))
     page.goto(f"{served.url}/ui/schedules/{schedule['id']}")
     expect(page.locator("#hints")).to_contain_text("Only adaptive schedules accept hints")
     page.get_by_role("link", name="Make it adaptive").click()

@@ -54,14 +54,14 @@ def test_a_job_is_found_by_its_id_its_beginning_and_its_end(
 
 
 def test_the_last_digits_of_an_id_lead_to_its_job(served: Served, page: Page) -> None:
-    wanted = served.submit("anything", {}, delay_s=3600)["id"]
+    expected = served.submit("anything", {}, delay_s=3600)["id"]
     other = served.submit("anything", {}, delay_s=3600)["id"]
     page.goto(f"{served.url}/ui/jobs")
     expect(page.locator(f"#j-{other}")).to_be_visible()
-    page.get_by_role("searchbox").fill(wanted[-8:])
+    page.get_by_role("searchbox").fill(expected[-8:])
     expect(page.locator(f"#j-{other}")).to_have_count(0)
-    page.locator(f"#j-{wanted}").get_by_role("link", name="anything").click()
-    page.wait_for_url(f"**/ui/jobs/{wanted}")
+    page.locator(f"#j-{expected}").get_by_role("link", name="anything").click()
+    page.wait_for_url(f"**/ui/jobs/{expected}")
     page.goto(f"{served.url}/ui/jobs?q=ffffffff")
     expect(page.locator("#jobs")).to_contain_text("No such job")
 
@@ -102,7 +102,7 @@ def test_the_turn_of_a_waiting_job_is_changed_on_its_page(served: Served, page: 
     expect(page.get_by_role("button", name="Change…")).to_have_count(0)
     eventually(lambda: served.job(job_id)["status"] == "COMPLETED")
     # The browser itself notes the refusal.
-    complaints[:] = [each for each in complaints if "422" not in each]
+    complaints[:] = [complaint for complaint in complaints if "422" not in complaint]
 
 
 def test_a_chain_that_has_ended_offers_no_cancel_on_any_of_its_jobs(served: Served) -> None:

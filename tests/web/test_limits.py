@@ -38,7 +38,7 @@ def test_the_page_shows_who_uses_a_limit_and_a_change_holds_at_once(served: Serv
     for gate in gates:
         open_gate(gate)
     row.get_by_role("button", name="Remove").click()
-    eventually(lambda: "studio" not in [each["name"] for each in served.client.get("/api/limits").json()["items"]])
+    eventually(lambda: "studio" not in [item["name"] for item in served.client.get("/api/limits").json()["items"]])
 
 
 def test_the_queue_names_the_limit_that_each_job_waits_for(served: Served, page: Page) -> None:

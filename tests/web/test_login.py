@@ -31,11 +31,11 @@ def _log_in(page: Page, served: Served, key: str) -> None:
 def test_every_page_leads_to_the_login_until_a_key_is_given(
     guarded: Served, page: Page, context: BrowserContext
 ) -> None:
-    for each in PAGES:
-        answer = guarded.client.get(each.path.replace("{id}", "x"), headers={"accept": "text/html"})
+    for item in PAGES:
+        answer = guarded.client.get(item.path.replace("{id}", "x"), headers={"accept": "text/html"})
         assert answer.status_code == 303
         # A reader is led on to the page that was asked for.
-        asked = "" if each.path == "/" else f"?{urlencode({'next': each.path.replace('{id}', 'x')})}"
+        asked = "" if item.path == "/" else f"?{urlencode({'next': item.path.replace('{id}', 'x')})}"
         assert answer.headers["location"] == f"/login{asked}"
     page.goto(guarded.url)
     assert page.url.endswith("/login")
@@ -45,7 +45,7 @@ def test_every_page_leads_to_the_login_until_a_key_is_given(
     assert guarded.admin_key is not None
     _log_in(page, guarded, guarded.admin_key)
     expect(page.locator("h1")).to_have_text("Overview")
-    (cookie,) = (each for each in context.cookies() if each["name"] == "holdbeat_session")
+    (cookie,) = (cooky for cooky in context.cookies() if cooky["name"] == "holdbeat_session")
     assert cookie["httpOnly"]
     assert cookie["sameSite"] == "Strict"
     assert guarded.admin_key not in cookie["value"]
@@ -77,9 +77,9 @@ def test_the_login_leads_to_the_page_that_was_asked_for(guarded: Served, page: P
 )  # fmt: skip
 def test_the_login_leads_nowhere_else(guarded: Served, elsewhere: str) -> None:
     form = {"content-type": "application/x-www-form-urlencoded", "accept": "text/html"}
-    given = urlencode({"key": guarded.admin_key, "next": elsewhere})
+    value = urlencode({"key": guarded.admin_key, "next": elsewhere})
     client = guarded.new_client()
-    answer = client.post("/login", content=given, headers=form)
+    answer = client.post("/login", content=value, headers=form)
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"].partition(";")[0]
     again = client.get("/login", params={"next": elsewhere}, headers={"cookie": cookie})
@@ -100,8 +100,8 @@ def test_a_key_that_may_only_read_is_offered_no_change(guarded: Served, page: Pa
         page.goto(guarded.url + path)
         assert page.locator("[data-act], [draggable=true], [data-run], [data-dialog]").count() == 0, path
     complaints_before = len(complaints)
-    said = page.evaluate("async (id) => (await fetch(`/api/jobs/${id}/cancel`, {method: 'POST'})).status", job["id"])
-    assert said == 403
+    value = page.evaluate("async (id) => (await fetch(`/api/jobs/${id}/cancel`, {method: 'POST'})).status", job["id"])
+    assert value == 403
     # The browser itself notes the refusal.
     del complaints[complaints_before:]
 

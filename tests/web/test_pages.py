@@ -122,7 +122,7 @@ def test_an_address_without_a_page_is_told_in_the_frame_of_the_dashboard(
     assert answer is not None and answer.status == 404
     expect(page.get_by_role("heading", name="Not found")).to_be_visible()
     keep(page, "not-found")
-    complaints[:] = [each for each in complaints if "404" not in each]
+    complaints[:] = [complaint for complaint in complaints if "404" not in complaint]
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Queue").click()
     page.wait_for_url("**/ui/queue")
     page.goto(f"{served.url}/ui/")
@@ -174,8 +174,8 @@ def test_pages_with_nothing_on_them_say_what_to_do(browser: Browser, complaints:
         for path, words in hints.items():
             page.goto(served.url + path)
             keep(page, f"empty-{_name(path)}")
-            for each in words:
-                expect(page.locator("main")).to_contain_text(each)
+            for word in words:
+                expect(page.locator("main")).to_contain_text(word)
         assert complaints == []
     finally:
         context.close()
@@ -211,11 +211,11 @@ def test_whatever_has_the_focus_shows_it(served: Served, page: Page) -> None:
         page.goto(served.url + path)
         for _ in range(30):
             page.keyboard.press("Tab")
-            shown = page.evaluate(
+            value = page.evaluate(
                 "(() => { const at = document.activeElement; const style = getComputedStyle(at);"
                 " return at === document.body || style.outlineStyle !== 'none' ? '' : at.outerHTML.slice(0, 120) })()"
             )
-            assert shown == "", path
+            assert value == "", path
 
 
 def test_the_reader_s_choice_of_light_or_dark_outlasts_the_page(served: Served, page: Page) -> None:

@@ -22,16 +22,16 @@ def test_a_schedule_is_explained_in_the_words_of_the_api(served: Served) -> None
         for step in ("", "/pause", "/disable"):
             if step:
                 assert served.client.post(f"/api/{kind}/{made['id']}{step}", json={}).status_code == 200
-            said = served.client.get(f"/api/{kind}/{made['id']}/explain").json()
-            shown = served.client.get(f"/ui/{kind}/{made['id']}").text
-            found = re.search(r'says-why">(.*?)</p>', shown, re.S)
-            assert found is not None
-            words = html.unescape(re.sub(r"<[^>]+>", "", found[1]))
+            explanation = served.client.get(f"/api/{kind}/{made['id']}/explain").json()
+            text = served.client.get(f"/ui/{kind}/{made['id']}").text
+            match = re.search(r'says-why">(.*?)</p>', text, re.S)
+            assert match is not None
+            words = html.unescape(re.sub(r"<[^>]+>", "", match[1]))
             # The name is the page's title, and instants are drawn for the eye; all other words are the same.
-            sentence = said["summary"].removeprefix(f"{name}: ")
+            sentence = explanation["summary"].removeprefix(f"{name}: ")
             around = re.split(r"\d{4}-\d\d-\d\dT\S+( \([^)]*\))?", sentence)[0]
             assert words.startswith(around) and len(around) > 10
-            assert "memory" not in (said["last_decision"] or {})
+            assert "memory" not in (explanation["last_decision"] or {})
 
 
 @pytest.mark.rule("API-06")
@@ -44,8 +44,8 @@ def test_a_paused_schedule_promises_no_run(served: Served, page: Page, kind: str
     expect(page.locator("#next-run")).to_contain_text("Next run in 19 h 59 min")
     until = {"until": iso(served.store.clock.now() + timedelta(hours=50))} if ends else {}
     served.client.post(f"/api/{kind}/{made['id']}/pause", json=until).raise_for_status()
-    said = "The pause ends in 2 d 1 h; no run before that" if ends else "No run is planned until it is resumed"
-    expect(page.locator("#next-run")).to_contain_text(said)
+    output = "The pause ends in 2 d 1 h; no run before that" if ends else "No run is planned until it is resumed"
+    expect(page.locator("#next-run")).to_contain_text(output)
     expect(page.locator("#next-run")).not_to_contain_text("Next run")
     fires = page.locator("#preview tbody tr")
     if ends:
@@ -53,8 +53,8 @@ def test_a_paused_schedule_promises_no_run(served: Served, page: Page, kind: str
     else:
         expect(fires).to_have_text(["No runs until it is resumed."])
     page.goto(f"{served.url}/ui/{kind}")
-    shown = page.locator(f"#s-{made['id']} .next")
-    expect(shown).to_have_text("paused; ends in 2 d 1 h" if ends else "when resumed")
+    element = page.locator(f"#s-{made['id']} .next")
+    expect(element).to_have_text("paused; ends in 2 d 1 h" if ends else "when resumed")
     page.goto(served.url)
     expect(page.locator("#next")).not_to_contain_text(made["name"])
 

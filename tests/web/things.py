@@ -83,5 +83,5 @@ def paths_of_everything(served: Served, name: str = "plain") -> list[str]:
 
 def made(answer: Any) -> dict[str, Any]:
     assert answer.status_code in (200, 201), answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body

@@ -299,7 +299,7 @@ def test_every_short_interval_runs_once_per_interval_not_once_per_look(
         fire(store)
         for taken in claim_all(store):
             complete(store, taken)
-    assert [each.due_at for each in occurrences(store, schedule)] == [at(n) for n in range(10, 61, 10)]
+    assert [occurrence.due_at for occurrence in occurrences(store, schedule)] == [at(n) for n in range(10, 61, 10)]
 
 
 def test_a_cron_slot_runs_once_however_often_somebody_looks_around_it(
@@ -313,7 +313,7 @@ def test_a_cron_slot_runs_once_however_often_somebody_looks_around_it(
         fire(store)
         for taken in claim_all(store):
             complete(store, taken)
-    assert [each.due_at for each in occurrences(store, schedule)] == [at(300)]
+    assert [occurrence.due_at for occurrence in occurrences(store, schedule)] == [at(300)]
     assert seen(store, "s").next_run_at == at(600)
 
 
@@ -326,7 +326,7 @@ def test_resuming_thousands_at_once_spreads_them_over_a_minute(store: Persistenc
     clock.advance(7200)
     resumed = store.write_sync(resume_schedules)
     assert len(resumed) == 60
-    moments = [each.next_run_at for each in resumed if each.next_run_at is not None]
+    moments = [item.next_run_at for item in resumed if item.next_run_at is not None]
     assert len(moments) == 60 and all(
         clock.now() <= moment <= clock.now() + timedelta(seconds=60) for moment in moments
     )

@@ -146,14 +146,14 @@ def test_only_a_granted_slot_can_be_extended_and_a_direct_request_never(store: P
 def test_a_cancelled_slot_is_free_when_its_holder_gives_it_back_or_its_time_is_over(
     store: PersistenceAdapter, clock: ManualClock
 ) -> None:
-    given, kept = borrow(store, "gpu"), borrow(store, ttl_s=10)
-    for slot in (given, kept):
+    value, kept = borrow(store, "gpu"), borrow(store, ttl_s=10)
+    for slot in (value, kept):
         store.write_sync(cancel_reservation, slot.id, "needed elsewhere")
         with pytest.raises(SlotLost, match="needed elsewhere"):
             store.write_sync(extend_slot, slot.id)
     assert count(store, "leases") == 2
-    store.write_sync(release_slot, given.id)
-    assert look(store, given).outcome is ReservationOutcome.CANCELLED and count(store, "leases") == 1
+    store.write_sync(release_slot, value.id)
+    assert look(store, value).outcome is ReservationOutcome.CANCELLED and count(store, "leases") == 1
     clock.advance(10)
     assert recover(store) == 1 and count(store, "leases") == 0
     assert look(store, kept).outcome is ReservationOutcome.CANCELLED

@@ -51,12 +51,12 @@ def heal(store: PersistenceAdapter, schedule: Schedule) -> None:
 
 
 def changes_of(store: PersistenceAdapter, schedule: Schedule) -> list[str]:
-    found = rows(
+    records = rows(
         store,
         "SELECT data FROM events WHERE name = 'schedule.changed' AND schedule_id = :id ORDER BY id",
         id=schedule.id,
     )
-    return [row[0] for row in found]
+    return [row[0] for row in records]
 
 
 @pytest.mark.rule("TIME-05", "REC-05")
@@ -77,7 +77,7 @@ async def test_one_broken_schedule_stops_no_other(store: PersistenceAdapter, clo
     clock.advance(60)
     assert await trigger.step() == 2
     assert len(jobs_of(store, good)) == 2
-    assert sum("in trouble" in each for each in changes_of(store, bad)) == 1
+    assert sum("in trouble" in change for change in changes_of(store, bad)) == 1
 
 
 @pytest.mark.rule("TIME-02", "TIME-03")
@@ -122,7 +122,7 @@ def test_it_can_be_steered_while_it_is_broken(store: PersistenceAdapter, clock: 
         assert store.write_sync(patch_schedule, name, {"priority": 7}).priority == 7
         assert store.write_sync(pause_schedule, name).paused_until is not None
     resumed = store.write_sync(resume_schedules)
-    assert [each.paused_until for each in resumed] == [None, None]
+    assert [item.paused_until for item in resumed] == [None, None]
     for name in ("plain", "adaptive"):
         assert store.write_sync(disable_schedule, name).trouble is None
         with pytest.raises(Invalid, match="Mars/Phobos") as refusal:
@@ -222,8 +222,8 @@ def test_people_are_told_what_is_broken_and_what_helps(store: PersistenceAdapter
     assert (answer["state"], answer["estimated_start"]) == ("broken", None)
     assert "cannot be planned" in answer["summary"] and "Mars/Phobos" in answer["summary"]
     assert answer["reasons"][0]["pending"] == iso(clock.now())
-    assert [each.name for each in store.read_sync(troubled_schedules)] == ["bad"]
-    assert [each.name for each in store.read_sync(next_schedules)] == ["good"]
+    assert [schedule.name for schedule in store.read_sync(troubled_schedules)] == ["bad"]
+    assert [schedule.name for schedule in store.read_sync(next_schedules)] == ["good"]
 
 
 @pytest.mark.rule("DEC-010")

@@ -54,7 +54,7 @@ def test_every_unfinished_job_that_matches_is_cancelled_and_no_other(store: Pers
     other = enqueue_one(store, "b")
     result = store.write_sync(cancel_where, {"type": "a"}, "tidying up")
     assert (result.matched, result.changed, result.ids) == (2, 2, [running.id, waits.id])
-    assert {look(store, each).status for each in result.ids} == {JobStatus.CANCELLED}
+    assert {look(store, id_).status for id_ in result.ids} == {JobStatus.CANCELLED}
     assert look(store, waits.id).cancel_reason == "tidying up"
     assert look(store, done.id).status is JobStatus.COMPLETED
     assert look(store, other.id).status is JobStatus.QUEUED
@@ -128,7 +128,7 @@ def test_failed_and_skipped_jobs_are_retried_once_however_often_one_asks(store: 
     assert (dry.matched, dry.changed, dry.ids) == (2, 0, [failed.id, skipped.id])
     result = store.write_sync(retry_where, {"type": "a"})
     assert (result.matched, result.changed) == (2, 2)
-    assert [look(store, each).retry_of for each in result.ids] == [failed.id, skipped.id]
+    assert [look(store, id_).retry_of for id_ in result.ids] == [failed.id, skipped.id]
     assert store.write_sync(retry_where, {"type": "a"}).matched == 0
     assert store.write_sync(retry_where, {"status": "CANCELLED"}).changed == 1
     assert store.write_sync(retry_where, {"ids": [failed.id, retried.id]}).changed == 2

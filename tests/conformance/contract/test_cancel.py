@@ -38,8 +38,8 @@ def test_a_job_cancelled_while_queued_never_runs_and_has_no_run(store: Persisten
     job = enqueue_one(store)
     assert cancel(store, job.id, "not needed").status == "CANCELLED"
     assert claim_all(store) == []
-    found = look(store, job.id)
-    assert (found.status, found.cancel_reason, found.run) == ("CANCELLED", "not needed", None)
+    stored = look(store, job.id)
+    assert (stored.status, stored.cancel_reason, stored.run) == ("CANCELLED", "not needed", None)
 
 
 @pytest.mark.rule("CAN-01", "CAN-02", "CAN-04")
@@ -48,15 +48,15 @@ def test_a_running_job_is_cancelled_at_once_and_its_run_ends_cancelled_whatever_
 ) -> None:
     job = enqueue_one(store)
     taken = claim_one(store)
-    found = cancel(store, job.id)
-    assert (found.status, found.worker_id) == ("CANCELLED", "w")
+    result = cancel(store, job.id)
+    assert (result.status, result.worker_id) == ("CANCELLED", "w")
     clock.advance(3)
     assert complete(store, taken, {"n": 1}) == "accepted"
-    found = look(store, job.id)
-    assert found.run is not None
-    assert (found.status, found.finished_at) == ("CANCELLED", found.cancel_requested_at)
-    assert (found.run.status, found.run.error_kind, found.run.result) == ("FAILED", "cancelled", None)
-    assert (found.retried_by, count(store, "jobs"), count(store, "leases")) == (None, 1, 0)
+    result = look(store, job.id)
+    assert result.run is not None
+    assert (result.status, result.finished_at) == ("CANCELLED", result.cancel_requested_at)
+    assert (result.run.status, result.run.error_kind, result.run.result) == ("FAILED", "cancelled", None)
+    assert (result.retried_by, count(store, "jobs"), count(store, "leases")) == (None, 1, 0)
 
 
 @pytest.mark.rule("CAN-01")
@@ -91,22 +91,22 @@ def test_a_cancel_acts_on_the_tip_of_the_chain(store: PersistenceAdapter, clock:
 def race(rounds: int, one: Callable[[int], object], other: Callable[[int], object]) -> list[tuple[object, object]]:
     """Both sides of every round at the same instant; what each said."""
     barrier = threading.Barrier(2)
-    said: list[list[object]] = [[], []]
+    lines: list[list[object]] = [[], []]
 
     def run(side: int, act: Callable[[int], object]) -> None:
         for number in range(rounds):
             barrier.wait()
             try:
-                said[side].append(act(number))
+                lines[side].append(act(number))
             except Exception as error:
-                said[side].append(error)
+                lines[side].append(error)
 
     threads = [threading.Thread(target=run, args=pair) for pair in enumerate((one, other))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return list(zip(*said, strict=True))
+    return list(zip(*lines, strict=True))
 
 
 @pytest.mark.rule("CAN-01")
@@ -117,29 +117,29 @@ def test_cancel_against_settle_leaves_one_end_a_thousand_times(open_store: OpenS
     jobs = enqueue_all(store, [NewJob("a") for _ in range(rounds)])
     claims = claim_all(store)
     settle_it: Callable[[PersistenceAdapter, Claim], object] = complete if ending == "complete" else fail
-    said = race(
+    results = race(
         rounds,
         lambda n: settle_it(second_store, claims[n]),
         lambda n: cancel(store, jobs[n].id).id,
     )
     ends: Counter[str] = Counter()
-    for job, (settled, cancelled) in zip(jobs, said, strict=True):
+    for job, (settled, cancelled) in zip(jobs, results, strict=True):
         assert settled == "accepted"
-        found = look(store, job.id)
-        assert found.run is not None
-        ends[found.status] += 1
-        if found.status == "CANCELLED":
+        stored = look(store, job.id)
+        assert stored.run is not None
+        ends[stored.status] += 1
+        if stored.status == "CANCELLED":
             assert cancelled == job.id
-            assert (found.run.status, found.run.error_kind) == ("FAILED", "cancelled")
-            assert found.retried_by is None
+            assert (stored.run.status, stored.run.error_kind) == ("FAILED", "cancelled")
+            assert stored.retried_by is None
         elif ending == "complete":
-            assert (found.status, found.run.status) == ("COMPLETED", "COMPLETED")
+            assert (stored.status, stored.run.status) == ("COMPLETED", "COMPLETED")
             assert isinstance(cancelled, Conflict)
         else:
             # The cancel came after the failure: it found the retry at the tip.
-            assert found.status == "FAILED"
-            assert cancelled == found.retried_by
-            assert look(store, found.retried_by or "").status == "CANCELLED"
+            assert stored.status == "FAILED"
+            assert cancelled == stored.retried_by
+            assert look(store, stored.retried_by or "").status == "CANCELLED"
     assert sum(ends.values()) == rounds
     assert count(store, "leases") == 0
     assert rows(store, "SELECT count(*) FROM jobs WHERE status IN ('QUEUED', 'RUNNING')") == [(0,)]
@@ -159,11 +159,11 @@ def test_cancel_against_claim_either_never_runs_or_runs_and_is_told(open_store: 
 
     barrier_jobs = enqueue_all(store, [NewJob("a") for _ in range(rounds)])
     jobs += [job.id for job in barrier_jobs]
-    said = race(rounds, claim_it, cancel_it)
-    claimed = {job_id for taken, _ in said if isinstance(taken, list) for job_id in taken}
-    assert all(cancelled == "CANCELLED" for _, cancelled in said)
-    assert all(isinstance(taken, list) for taken, _ in said), said
-    told = {found[0] for found in events_of(store, "job.cancel_requested")}
+    results = race(rounds, claim_it, cancel_it)
+    claimed = {job_id for taken, _ in results if isinstance(taken, list) for job_id in taken}
+    assert all(cancelled == "CANCELLED" for _, cancelled in results)
+    assert all(isinstance(taken, list) for taken, _ in results), results
+    told = {event[0] for event in events_of(store, "job.cancel_requested")}
     assert told == claimed
     assert {row[0] for row in rows(store, "SELECT job_id FROM job_runs")} == claimed
     assert count(store, "jobs", "status = 'CANCELLED'") == rounds

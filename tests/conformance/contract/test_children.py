@@ -96,14 +96,14 @@ def test_a_child_is_made_once_in_the_whole_chain_and_knows_its_parent(store: Per
     child_id = child_of(store, taken)
     assert child_of(store, taken) == child_id
     fail(store, taken)
-    retry = next(each for each in claim_all(store) if job_of_claim(each).retry_of == parent.id)
+    retry = next(item for item in claim_all(store) if job_of_claim(item).retry_of == parent.id)
     assert child_of(store, retry) == child_id
     assert child_of(store, retry, "$child:noop#2") != child_id
     assert look(store, child_id).parent_id == parent.id
     children = store.read_sync(list_jobs, {"parent_id": parent.id}).items
     assert child_id in [job.id for job in children]
     explanation = store.read_sync(explain_job, child_id)
-    assert [each["job_id"] for each in explanation["reasons"] if each["code"] == "parent"] == [parent.id]
+    assert [reason["job_id"] for reason in explanation["reasons"] if reason["code"] == "parent"] == [parent.id]
 
 
 @pytest.mark.rule("WAIT-07")
@@ -118,7 +118,7 @@ def test_cancelling_a_job_cancels_its_unfinished_descendants_but_not_detached_on
     complete(store, running)
     below_detached = look(store, detached)
     cancel(store, parent.id, "not needed")
-    assert [look(store, each).status for each in (done, queued, grandchild, detached)] == [
+    assert [look(store, item).status for item in (done, queued, grandchild, detached)] == [
         "COMPLETED",
         "CANCELLED",
         "CANCELLED",
@@ -151,7 +151,7 @@ def test_a_parent_that_its_group_ends_takes_its_children_with_it(
     dependent = store.write_sync(submit, [report]).jobs[0]
     fail(store, failing)
     assert tip(store, jobs[0].id).status == status
-    assert [look(store, each).status for each in (queued, running_id, detached)] == ["CANCELLED", "CANCELLED", "QUEUED"]
+    assert [look(store, item).status for item in (queued, running_id, detached)] == ["CANCELLED", "CANCELLED", "QUEUED"]
     assert look(store, running_id).cancel_reason == "parent cancelled"
     assert look(store, dependent.id).hold is Hold.READY
     assert look_at_group(store, group.id)[0].status == "PARTIAL"
@@ -230,12 +230,12 @@ def test_parent_and_child_that_end_at_the_same_instant_never_leave_a_wait_that_n
     for number in range(100):
         taken = start(store)
         child_id = child_of(store, taken, awaited=True)
-        child = next(each for each in claim_all(store, worker=f"v{number}") if job_of_claim(each).id == child_id)
+        child = next(item for item in claim_all(store, worker=f"v{number}") if job_of_claim(item).id == child_id)
         acts = [partial(settle_as, store, taken, waiting_for(child_id)), partial(complete, other, child)]
         assert together(acts) == ["accepted", "accepted"]
         following = tip(store, job_of_claim(taken).id)
         assert following.hold is Hold.READY
-        complete(store, next(each for each in claim_all(store) if job_of_claim(each).id == following.id))
+        complete(store, next(item for item in claim_all(store) if job_of_claim(item).id == following.id))
 
 
 @pytest.mark.rule("WAIT-06")
@@ -246,7 +246,7 @@ def test_the_child_that_ends_first_and_the_parent_that_waits_first_are_both_seen
     for parent_first in (True, False):
         taken = start(store)
         child_id = child_of(store, taken, awaited=True)
-        child = next(each for each in claim_all(store, worker="v") if job_of_claim(each).id == child_id)
+        child = next(item for item in claim_all(store, worker="v") if job_of_claim(item).id == child_id)
         first, second = settlement(taken, waiting_for(child_id)), settlement(child, Outcome.completed())
         if not parent_first:
             first, second = second, first
@@ -256,7 +256,7 @@ def test_the_child_that_ends_first_and_the_parent_that_waits_first_are_both_seen
         settling.result(30)
         following = tip(store, job_of_claim(taken).id)
         assert following.hold is Hold.READY
-        complete(store, next(each for each in claim_all(store) if job_of_claim(each).id == following.id))
+        complete(store, next(item for item in claim_all(store) if job_of_claim(item).id == following.id))
 
 
 @pytest.mark.rule("WAIT-06")

@@ -50,8 +50,8 @@ def cost(store: PersistenceAdapter) -> int:
         claims, count = store.write_sync(_claim_and_count, Vacancy("w", range(2), types=("a",)))
         assert len(claims) == 2
         costs.append(count)
-        for each in claims:
-            complete(store, each)  # type: ignore[arg-type]
+        for item in claims:
+            complete(store, item)  # type: ignore[arg-type]
     return max(costs[1:])
 
 

@@ -123,12 +123,12 @@ def test_every_claim_takes_what_a_sorted_list_would_give(
         clock.advance(visit.pause_s)
         claims = claim_some(store, visit.slots, first_slot=slot, types=visit.types, resources=visit.resources)
         slot += visit.slots
-        wanted = expected_next(queue, running, visit, ConcurrencyPolicy.parse(policy).limits(), clock.now())
-        assert ids_of(claims) == wanted
-        taken = set(wanted)
+        expected_events = expected_next(queue, running, visit, ConcurrencyPolicy.parse(policy).limits(), clock.now())
+        assert ids_of(claims) == expected_events
+        taken = set(expected_events)
         if visit.settles:
-            for found in claims:
-                complete(store, found)
+            for claim in claims:
+                complete(store, claim)
         else:
             running += [job for job in queue if job.id in taken]
         queue = [job for job in queue if job.id not in taken]
@@ -208,8 +208,8 @@ def test_what_is_paused_is_not_claimed_and_goes_on_where_it_stood(
 @pytest.mark.rule("INV-004", "LEASE-01")
 def test_a_claim_writes_job_run_and_lease_together(store: PersistenceAdapter, clock: ManualClock) -> None:
     enqueue_one(store, "a", params={"n": 1}, resource="gpu")
-    (found,) = claim_some(store, 1, worker="w1", first_slot=4)
-    job, lease = found.job, found.lease
+    (result,) = claim_some(store, 1, worker="w1", first_slot=4)
+    job, lease = result.job, result.lease
     assert job is not None
     run = look(store, job.id).run
     assert run is not None

@@ -111,7 +111,7 @@ def test_retries_and_continuations_belong_to_the_end_that_is_waited_for(
     assert retry_id is not None
     second = send_after(store, retry_id)
     complete(store, claim_one(store), "at last")
-    assert [look(store, each.id).hold for each in (dependent, second)] == [Hold.READY, Hold.READY]
+    assert [look(store, item.id).hold for item in (dependent, second)] == [Hold.READY, Hold.READY]
     assert [edge.upstream_id for edge in look(store, second.id).after] == [upstream.id]
     assert store.read_sync(upstream_results, dependent.id)[0]["result"] == "at last"
 
@@ -148,9 +148,9 @@ def test_a_job_cancelled_while_it_runs_has_ended_when_its_handler_has(store: Per
     before = send_after(store, upstream.id, on_upstream="run")
     cancel(store, upstream.id)
     after = send_after(store, upstream.id, on_upstream="run")
-    assert [look(store, each.id).hold for each in (before, after)] == [Hold.BLOCKED, Hold.BLOCKED]
+    assert [look(store, item.id).hold for item in (before, after)] == [Hold.BLOCKED, Hold.BLOCKED]
     complete(store, taken)
-    assert [look(store, each.id).hold for each in (before, after)] == [Hold.READY, Hold.READY]
+    assert [look(store, item.id).hold for item in (before, after)] == [Hold.READY, Hold.READY]
 
 
 Ends = Callable[[PersistenceAdapter, Claim], object]
@@ -228,7 +228,7 @@ def test_a_later_member_of_a_sequential_group_has_no_dependencies_of_its_own(sto
     requests: list[dict[str, Any]] = [{"type": "noop"}, {"type": "noop", "after": [{"job_id": upstream.id}]}]
     with pytest.raises(Invalid) as refusal:
         store.write_sync(
-            submit_group, None, GroupMode.SEQUENTIAL, OnFailure.STOP, [Submission.read(each) for each in requests]
+            submit_group, None, GroupMode.SEQUENTIAL, OnFailure.STOP, [Submission.read(request) for request in requests]
         )
     assert (refusal.value.code, refusal.value.field) == ("two_orders", "jobs[1].after")
     assert count(store, "jobs") == 1

@@ -122,8 +122,8 @@ def test_a_job_keeps_the_raises_it_has_waited_for_when_its_priority_changes(
     job = enqueue_one(store, priority=1)
 
     def effective() -> Any:
-        found = rows(store, "SELECT effective_priority, ages_at FROM jobs WHERE id = :id", id=job.id)
-        return found[0][0], found[0][1] is not None
+        records = rows(store, "SELECT effective_priority, ages_at FROM jobs WHERE id = :id", id=job.id)
+        return records[0][0], records[0][1] is not None
 
     clock.advance(25)
     claim_all(store)

@@ -41,9 +41,9 @@ def test_a_hundred_callers_with_one_key_get_one_job(open_store: OpenStore) -> No
     def call(number: int) -> str:
         return enqueue_all((store, second_store)[number % 2], [keyed("key")])[0].id
 
-    said = together([partial(call, number) for number in range(100)])
-    assert len(set(map(str, said))) == 1
-    assert rows(store, "SELECT id FROM jobs") == [(said[0],)]
+    results = together([partial(call, number) for number in range(100)])
+    assert len(set(map(str, results))) == 1
+    assert rows(store, "SELECT id FROM jobs") == [(results[0],)]
 
 
 @pytest.mark.rule("QUE-01")
@@ -98,8 +98,8 @@ def test_different_keys_from_many_callers_do_not_stand_in_each_others_way(open_s
         turned = keys[number % 7 :] + keys[: number % 7]
         return enqueue_all(stores[number % 2], [keyed(key) for key in turned])
 
-    said = together([partial(call, number) for number in range(24)])
-    assert not [found for found in said if isinstance(found, Exception)]
+    results = together([partial(call, number) for number in range(24)])
+    assert not [item for item in results if isinstance(item, Exception)]
     assert count(stores[0], "jobs") == len(keys)
 
 
@@ -113,11 +113,11 @@ def test_different_keys_from_many_callers_do_not_stand_in_each_others_way(open_s
 def test_whatever_text_goes_in_comes_out_the_same(
     store: PersistenceAdapter, params: list[dict[str, Any]], labels: dict[str, str], resource: str
 ) -> None:
-    made = enqueue_all(store, [NewJob("a", each, labels=labels, resource=resource) for each in params])
-    found = [look(store, job.id) for job in made]
-    assert [job.params for job in found] == params
-    assert all((job.labels, job.resource) == (labels, resource) for job in found)
-    assert found == made
+    made = enqueue_all(store, [NewJob("a", param, labels=labels, resource=resource) for param in params])
+    stored_jobs = [look(store, job.id) for job in made]
+    assert [job.params for job in stored_jobs] == params
+    assert all((job.labels, job.resource) == (labels, resource) for job in stored_jobs)
+    assert stored_jobs == made
 
 
 # --- QUE-03: the caller's own transaction ----------------------------------------------------------------

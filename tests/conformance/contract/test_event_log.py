@@ -56,9 +56,9 @@ def test_a_reader_who_goes_on_from_any_id_gets_the_rest_once(store: PersistenceA
     assert len({entry.cursor for entry in everything}) == 10
     seen: list[int] = []
     cursor = None
-    while found := store.read_sync(read_events, cursor, limit=3):
-        seen += numbers(found)
-        cursor = found[-1].cursor
+    while events := store.read_sync(read_events, cursor, limit=3):
+        seen += numbers(events)
+        cursor = events[-1].cursor
     assert seen == list(range(10))
 
 
@@ -102,10 +102,10 @@ def test_events_that_share_a_row_keep_ids_of_their_own_and_can_be_read_from_any_
 def test_more_events_than_fit_into_one_row_go_into_several(store: PersistenceAdapter) -> None:
     jobs = enqueue_all(store, [NewJob("a") for _ in range(2 * BATCH_MAX + 1)])
     assert [row[0] for row in rows(store, "SELECT count FROM events ORDER BY id")] == [BATCH_MAX, BATCH_MAX, 1]
-    found = store.read_sync(read_events, limit=10_000)
-    assert [entry.event.job_id for entry in found] == [job.id for job in jobs]
-    assert len({entry.event.id for entry in found}) == len(jobs)
-    assert min(entry.event.id or 0 for entry in found) > 0
+    events = store.read_sync(read_events, limit=10_000)
+    assert [entry.event.job_id for entry in events] == [job.id for job in jobs]
+    assert len({entry.event.id for entry in events}) == len(jobs)
+    assert min(entry.event.id or 0 for entry in events) > 0
 
 
 @pytest.mark.rule("API-04")
@@ -131,9 +131,9 @@ def test_a_late_commit_is_neither_lost_nor_shown_out_of_turn(open_store: OpenSto
     if "postgres" in store.url:
         quick.join()
         # Number 2 is committed, number 1 is not: a reader must not pass over it.
-        found = other.read_sync(read_events)
-        seen += numbers(found)
-        cursor = found[-1].cursor
+        events = other.read_sync(read_events)
+        seen += numbers(events)
+        cursor = events[-1].cursor
         assert seen == [0]
     may_commit.set()
     thread.join()
@@ -192,9 +192,9 @@ def test_the_order_is_that_of_numbers_not_of_their_text(store: PersistenceAdapte
     for number in (9, 10, 100):
         place = {"id": number} if store.url.startswith("sqlite") else {"xid": str(number), "id": 1}
         write_rows(store, "events", name="shutdown.begun", at=clock.now(), data=f'{{"number":{number}}}', **place)
-    found = store.read_sync(read_events)
-    assert numbers(found) == [9, 10, 100]
-    assert numbers(store.read_sync(read_events, found[0].cursor)) == [10, 100]
+    events = store.read_sync(read_events)
+    assert numbers(events) == [9, 10, 100]
+    assert numbers(store.read_sync(read_events, events[0].cursor)) == [10, 100]
 
 
 @pytest.mark.rule("API-04")
@@ -253,9 +253,9 @@ def test_a_transaction_that_is_open_in_another_database_holds_up_no_reader(postg
         note(store, 1)
         assert numbers(store.read_sync(read_events)) == []
         clock.advance(3)
-        found = store.read_sync(read_events)
-        assert numbers(found) == [1]
-        assert store.read_sync(read_events, found[-1].cursor) == []
+        events = store.read_sync(read_events)
+        assert numbers(events) == [1]
+        assert store.read_sync(read_events, events[-1].cursor) == []
         now = store.read_sync(latest_cursor)
         assert store.read_sync(read_events, now) == []
         with psycopg.connect(postgres_url) as own:

@@ -148,7 +148,7 @@ def test_an_expiry_before_the_start_and_two_expiries_are_refused(store: Persiste
 @pytest.mark.rule("QUE-09")
 def test_explain_says_when_a_job_expires_and_that_it_has(store: PersistenceAdapter, clock: ManualClock) -> None:
     job = send(store, expires_in_s=10)
-    assert "expires" in [each["code"] for each in store.read_sync(explain_job, job.id)["reasons"]]
+    assert "expires" in [reason["code"] for reason in store.read_sync(explain_job, job.id)["reasons"]]
     clock.advance(10)
     store.write_sync(expire_jobs)
     assert "skipped at" in store.read_sync(explain_job, job.id)["summary"]

@@ -70,9 +70,9 @@ def codes(answer: dict[str, Any]) -> list[str]:
 
 
 def only(answer: dict[str, Any], code: str) -> dict[str, Any]:
-    found = [reason for reason in answer["reasons"] if reason["code"] == code]
-    assert len(found) == 1, answer
-    reason: dict[str, Any] = found[0]
+    matching = [reason for reason in answer["reasons"] if reason["code"] == code]
+    assert len(matching) == 1, answer
+    reason: dict[str, Any] = matching[0]
     return reason
 
 

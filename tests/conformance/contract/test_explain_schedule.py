@@ -53,12 +53,12 @@ def test_an_adaptive_schedule_shows_all_candidates_the_winner_and_the_clamps(
     schedule = make_adaptive(store, interval_s=3600, min_interval_s=300)
     store.write_sync(set_hints, schedule.id, interval_s=60, reason="errors are up")
     answer = why(store, schedule.id)
-    candidates = {each["name"]: each["won"] for each in answer["reasons"] if each["code"] == "candidate"}
+    candidates = {reason["name"]: reason["won"] for reason in answer["reasons"] if reason["code"] == "candidate"}
     assert candidates == {"interval": False, "hint_interval": True}
     clamp = only(answer, "clamp")
     assert (clamp["name"], clamp["to"]) == ("min_interval_s", iso(clock.now() + timedelta(seconds=300)))
     assert answer["estimated_start"] == clamp["to"]
-    assert any("errors are up" in each["detail"] for each in answer["reasons"])
+    assert any("errors are up" in reason["detail"] for reason in answer["reasons"])
 
 
 @pytest.mark.rule("GOV-07", "TIME-10")

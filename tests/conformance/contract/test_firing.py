@@ -121,10 +121,10 @@ def test_three_days_down_at_every_five_minutes(
     schedule = make(store, cron="*/5 * * * *", catch_up=policy)
     clock.advance(3 * 86400 + 120)
     assert fire_all(store) == fired
-    found = occurrences(store, schedule)
+    fires = occurrences(store, schedule)
     counts: dict[str, int] = {}
-    for each in found:
-        counts[each.status.value] = counts.get(each.status.value, 0) + each.count
+    for item in fires:
+        counts[item.status.value] = counts.get(item.status.value, 0) + item.count
     assert counts.pop("fired", 0) == fired and counts == others
     assert seen(store, "s").next_run_at == at(3 * 86400 + 300)
     due = [job.scheduled_for for job in jobs_of(store, schedule)]
@@ -150,8 +150,8 @@ def test_a_year_down_gives_bounded_rows_whose_counts_add_up(store: PersistenceAd
     schedule = make(store, interval_s=60, catch_up="latest")
     clock.advance(365 * 86400 + 1)
     assert fire_all(store) == 1
-    found = occurrences(store, schedule)
-    assert len(found) <= 1002 and sum(each.count for each in found) == 365 * 1440
+    fires = occurrences(store, schedule)
+    assert len(fires) <= 1002 and sum(item.count for item in fires) == 365 * 1440
 
 
 @pytest.mark.rule("TIME-05")
@@ -193,7 +193,7 @@ def test_overlap_skip_records_and_drops(store: PersistenceAdapter, clock: Manual
     clock.advance(60)
     assert fire(store).fired == 1
     assert [status for _, status in verdicts(store, schedule)] == ["fired", "skipped", "skipped", "fired"]
-    reasons = [each.reason or "" for each in occurrences(store, schedule)]
+    reasons = [occurrence.reason or "" for occurrence in occurrences(store, schedule)]
     assert "queued" in reasons[1] and "running" in reasons[2]
     assert len(events_of(store, "schedule.skipped")) == 2
 

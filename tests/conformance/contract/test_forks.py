@@ -26,15 +26,15 @@ class Child:
         self._hears, says = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            said = "?"
+            output = "?"
             try:
                 signal.alarm(LIFE_MAX_S)
                 os.read(hears, 1)
-                said = deed()
+                output = deed()
             except BaseException:
-                said = traceback.format_exc()
+                output = traceback.format_exc()
             finally:
-                os.write(says, said.encode())
+                os.write(says, output.encode())
                 os._exit(0)
         os.close(hears)
         os.close(says)
@@ -44,9 +44,9 @@ class Child:
         os.write(self._tells, b"!")
         os.close(self._tells)
         with os.fdopen(self._hears) as stream:
-            said = stream.read()
+            output = stream.read()
         assert os.waitpid(self._pid, 0)[1] == 0
-        return said
+        return output
 
 
 @pytest.fixture
@@ -100,14 +100,14 @@ def test_parent_and_forked_children_write_side_by_side_and_lose_nothing(app: App
     try:
         # Each is forked in the middle of somebody's work.
         children = [Child(store_some) for _ in range(4)]
-        said = [child.said() for child in children]
+        lines = [child.said() for child in children]
     finally:
         stopped.set()
         for thread in threads:
             thread.join()
     app.close()
-    told = [line.split() for line in said]
-    assert [len(ones) for ones in told] == [20, 20, 20, 20], said
+    told = [line.split() for line in lines]
+    assert [len(ones) for ones in told] == [20, 20, 20, 20], lines
     assert {*acknowledged, *(one for ones in told for one in ones)} <= ids(app)
 
 

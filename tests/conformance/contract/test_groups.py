@@ -62,8 +62,8 @@ def test_members_of_a_sequence_run_one_after_the_other(store: PersistenceAdapter
         assert look_at_group(store, group.id)[0].status == "RUNNING"
         clock.advance(1)
         complete(store, taken)
-    found = look_at_group(store, group.id)[0]
-    assert (found.status, found.finished_at) == ("COMPLETED", clock.now())
+    result = look_at_group(store, group.id)[0]
+    assert (result.status, result.finished_at) == ("COMPLETED", clock.now())
     assert len(events_of(store, "group.finished")) == 1
 
 
@@ -230,8 +230,8 @@ def test_members_that_end_at_the_same_instant_end_the_group_once(open_store: Ope
     for _ in range(25):
         group, _ = make_group(store, PARALLEL, STOP, 2)
         one, other = claim_some(store, 2)
-        said = together([partial(complete, store, one), partial(complete, second_store, other)])
-        assert said == ["accepted", "accepted"]
+        results = together([partial(complete, store, one), partial(complete, second_store, other)])
+        assert results == ["accepted", "accepted"]
         assert statuses(store, group.id) == ("COMPLETED", ["COMPLETED", "COMPLETED"])
     assert len(events_of(store, "group.finished")) == 25
 
@@ -277,11 +277,11 @@ def test_a_group_cancelled_in_the_midst_of_claims_and_failures_leaves_nothing_be
             partial(work, number),
             partial(store.write_sync, cancel_group, group.id),
         ]
-        said = together(acts)
-        assert not isinstance(said[0], Exception), said
-        found, jobs = look_at_group(store, group.id)
+        results = together(acts)
+        assert not isinstance(results[0], Exception), results
+        result, jobs = look_at_group(store, group.id)
         assert {job.status for job in jobs} <= {"CANCELLED", "FAILED"}
-        assert found.status == "CANCELLED"
+        assert result.status == "CANCELLED"
         assert [job.id for job in jobs if job.status == "FAILED" and job.retried_by is None] == []
     assert count(store, "leases") == 0
     clock.advance(1000)
@@ -295,7 +295,7 @@ def test_a_person_who_cancels_in_the_words_of_the_policy_stops_the_sequence_as_a
 ) -> None:
     group, jobs = make_group(store, SEQUENTIAL, STOP, 3)
     cancel(store, jobs[0].id, words)
-    found, members = look_at_group(store, group.id)
+    result, members = look_at_group(store, group.id)
     assert [job.status for job in members] == ["CANCELLED"] * 3
     assert [job.cancel_reason for job in members] == [words, "predecessor cancelled", "predecessor cancelled"]
-    assert found.status == "CANCELLED"
+    assert result.status == "CANCELLED"

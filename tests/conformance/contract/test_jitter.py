@@ -139,9 +139,9 @@ def test_between_a_due_time_and_its_moment_the_schedule_shows_when_it_fires(
 ) -> None:
     schedule = make(store, interval_s=600, jitter_s=600)
     clock.advance(600.001)
-    shown = schedule_json(seen(store, "s"))
-    assert shown["next_run_at"] == iso(at(600))
-    assert from_iso(shown["fires_at"]) == jittered(schedule.id, at(600), 600) > clock.now()
+    as_json_form = schedule_json(seen(store, "s"))
+    assert as_json_form["next_run_at"] == iso(at(600))
+    assert from_iso(as_json_form["fires_at"]) == jittered(schedule.id, at(600), 600) > clock.now()
     assert [fire.at for fire in store.read_sync(preview_schedule, "s", 2)] == [at(600), at(1200)]
 
 
@@ -160,8 +160,8 @@ def test_while_paused_neither_next_run_nor_preview_lie_inside_the_pause(
         assert {status for _, status in verdicts(store, schedule)} == {"skipped"}
         assert schedule_json(seen(store, name))["next_run_at"] == iso(first)
         store.write_sync(pause_schedule, name)
-        shown = schedule_json(seen(store, name))
-        assert (shown["next_run_at"], shown["fires_at"]) == (None, None)
+        as_json_form = schedule_json(seen(store, name))
+        assert (as_json_form["next_run_at"], as_json_form["fires_at"]) == (None, None)
         assert store.read_sync(preview_schedule, name, 3) == []
         store.write_sync(resume_schedule, name)
         assert from_iso(schedule_json(seen(store, name))["next_run_at"]) > clock.now()

@@ -64,7 +64,7 @@ def test_many_processes_may_announce_at_once(open_store: OpenStore) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {each.name for each in stores[0].read_sync(list_types)} == set(names)
+    assert {type_.name for type_ in stores[0].read_sync(list_types)} == set(names)
 
 
 @pytest.mark.rule("QUE-06")

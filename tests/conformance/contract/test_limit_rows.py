@@ -75,10 +75,12 @@ def test_the_newest_start_wins_and_an_event_names_what_changed(open_store: OpenS
     assert changes_of(store) == []
     assert set(declare(store, "resources:gpu=3,cpu=2", by="third")) == {"gpu", "cpu"}
     assert set(declare(store, "resources:gpu=3", by="fourth")) == {"cpu"}
-    found = [(each["limit"], each.get("before"), each.get("after"), each["by"]) for each in changes_of(store)]
+    collected = [
+        (change["limit"], change.get("before"), change.get("after"), change["by"]) for change in changes_of(store)
+    ]
     gpu = {"type": None, "rate": None, "per_partition": False, "fair": False, "weights": None, "resource": "gpu"}
-    assert ("gpu", {**gpu, "slots": 1}, {**gpu, "slots": 3}, "third") in found
-    assert [(name, before is None, after is None) for name, before, after, _ in found] == [
+    assert ("gpu", {**gpu, "slots": 1}, {**gpu, "slots": 3}, "third") in collected
+    assert [(name, before is None, after is None) for name, before, after, _ in collected] == [
         ("cpu", True, False),
         ("gpu", False, False),
         ("cpu", False, True),
@@ -113,14 +115,14 @@ def test_what_an_operator_set_wins_over_declarations_until_it_is_reset(open_stor
     changed = store.write_sync(set_limit, "gpu", {"slots": 2}, by="ann")
     assert (changed.resource, changed.slots, changed.origin) == ("gpu", 2, Origin.OPERATOR)
     declare(other, "resources:gpu=7")
-    assert [in_force(each)["gpu"] for each in (store, other)] == [2, 2]
+    assert [in_force(item)["gpu"] for item in (store, other)] == [2, 2]
     store.write_sync(set_limit, "gpu", {"rate": {"count": 1, "per_s": 1}})
     limit = other.read_sync(limits_in_force).named("gpu")
     assert limit is not None and (limit.slots, limit.rate) == (2, Rate(1, 1.0))
     restored = store.write_sync(reset_limit, "gpu", by="ann")
     assert restored is not None and restored.slots == 7
-    assert [in_force(each)["gpu"] for each in (store, other)] == [7, 7]
-    assert [(each["origin"], each.get("by")) for each in changes_of(store)][-1] == ("operator", "ann")
+    assert [in_force(item)["gpu"] for item in (store, other)] == [7, 7]
+    assert [(change["origin"], change.get("by")) for change in changes_of(store)][-1] == ("operator", "ann")
 
 
 @pytest.mark.rule("LIM-02")

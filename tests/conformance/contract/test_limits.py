@@ -47,8 +47,8 @@ def test_each_policy_gives_out_exactly_its_slots(
     for resource, type_ in (("gpu", "a"), ("default", "a"), ("other", "b"), ("http", "http")):
         enqueue_all(store, [NewJob(type_, resource=resource) for _ in range(9)])
     claim_some(store, 100, http=100)
-    found = rows(store, "SELECT resource, type, count(*) FROM leases GROUP BY resource, type")
-    assert {(resource, type_): amount for resource, type_, amount in found} == expected
+    records = rows(store, "SELECT resource, type, count(*) FROM leases GROUP BY resource, type")
+    assert {(resource, type_): amount for resource, type_, amount in records} == expected
     assert claim_some(store, 100, worker="another", http=100) == [] or concurrency == "unlimited"
 
 
@@ -162,8 +162,8 @@ def test_a_direct_request_makes_no_job_and_its_failure_is_not_retried(open_store
     (served,) = claim_some(store, 1)
     assert fail(store, served) == "accepted"
     assert (count(store, "jobs"), count(store, "job_runs"), count(store, "leases")) == (0, 0, 0)
-    found = rows(store, "SELECT status, outcome FROM direct_reservations WHERE id = :id", id=reservation.id)
-    assert found == [("RELEASED", "FAILED")]
+    records = rows(store, "SELECT status, outcome FROM direct_reservations WHERE id = :id", id=reservation.id)
+    assert records == [("RELEASED", "FAILED")]
 
 
 @pytest.mark.rule("DEC-004")

@@ -57,15 +57,15 @@ def waiting(page: Any) -> list[str]:
 
 
 def all_pages(store: PersistenceAdapter, verb: Any, *args: Any, limit: int = 2) -> list[Any]:
-    found: list[Any] = []
+    collected: list[Any] = []
     cursor = None
     while True:
         page = store.read_sync(verb, *args, limit=limit, cursor=cursor)
         assert len(page.items) <= limit
-        found += page.items
+        collected += page.items
         cursor = page.next_cursor
         if cursor is None:
-            return found
+            return collected
 
 
 @pytest.mark.rule("API-03")
@@ -330,8 +330,8 @@ def test_each_job_of_the_queue_says_what_keeps_it_waiting(open_store: OpenStore,
         )
 
     store.write_sync(reserve)
-    found = {entry.job.id: entry.blocked_by for entry in store.read_sync(queue).items}
-    assert found == {
+    by_name = {entry.job.id: entry.blocked_by for entry in store.read_sync(queue).items}
+    assert by_name == {
         free.id: (),
         full.id: ("resource_full",),
         paused.id: ("paused",),
@@ -343,9 +343,9 @@ def test_each_job_of_the_queue_says_what_keeps_it_waiting(open_store: OpenStore,
     }
     store.write_sync(pause)
     clock.advance(3600)
-    found = {entry.job.id: entry.blocked_by for entry in store.read_sync(queue).items}
-    assert found[free.id] == ("paused", "no_worker")
-    assert found[delayed.id] == ("paused", "no_worker")
+    by_name = {entry.job.id: entry.blocked_by for entry in store.read_sync(queue).items}
+    assert by_name[free.id] == ("paused", "no_worker")
+    assert by_name[delayed.id] == ("paused", "no_worker")
     assert claim_all(store) == []
 
 
@@ -373,8 +373,8 @@ def test_a_job_whose_workers_have_no_free_slot_says_so(store: PersistenceAdapter
     enqueue_one(store)
     claim_one(store, worker="live")
     waiting = enqueue_one(store, resource="other")
-    found = {entry.job.id: entry.blocked_by for entry in store.read_sync(queue).items}
-    assert found[waiting.id] == ("workers_busy",)
+    by_name = {entry.job.id: entry.blocked_by for entry in store.read_sync(queue).items}
+    assert by_name[waiting.id] == ("workers_busy",)
 
 
 @pytest.mark.rule("API-02")

@@ -165,11 +165,11 @@ def test_eight_processes_never_exceed_weights_and_partitions_nor_double_a_slot_n
     enqueue_all(store, [job for pair in zip(light, heavy * 3, strict=True) for job in pair][:160])
     amount = count(store, "jobs")
     seen = crew.all_at_once(work_and_watch, open_store.url)
-    assert len(set(flatten([each.claimed for each in seen]))) == amount
-    assert [each.doubled for each in seen if each.doubled] == []
-    assert max(each.most_weight for each in seen) <= 5
-    assert max(each.most_of_a_partition for each in seen) <= 2
-    assert max(each.together for each in seen) >= 2, "they really worked at the same time"
+    assert len(set(flatten([item.claimed for item in seen]))) == amount
+    assert [item.doubled for item in seen if item.doubled] == []
+    assert max(item.most_weight for item in seen) <= 5
+    assert max(item.most_of_a_partition for item in seen) <= 2
+    assert max(item.together for item in seen) >= 2, "they really worked at the same time"
     assert count(store, "leases") == 0
 
 

@@ -33,8 +33,8 @@ def shipped_with(monkeypatch: pytest.MonkeyPatch, engine: str, sql: str) -> None
 @pytest.mark.rule("OPS-02")
 def test_an_empty_place_becomes_a_store_with_its_whole_history(open_store: OpenStore, engine: str) -> None:
     store = open_store()
-    found = rows(store, "SELECT version, name, checksum FROM schema_migrations ORDER BY version")
-    assert found == [(known.version, known.name, known.checksum) for known in migrations(engine)]
+    records = rows(store, "SELECT version, name, checksum FROM schema_migrations ORDER BY version")
+    assert records == [(known.version, known.name, known.checksum) for known in migrations(engine)]
     assert enqueue_one(store).position == 100
 
 

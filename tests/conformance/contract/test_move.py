@@ -39,12 +39,12 @@ def line_up(store: PersistenceAdapter, count: int, **fields: Any) -> list[str]:
 
 def order(store: PersistenceAdapter, priority: int = 0) -> list[str]:
     """QUEUED jobs of a priority as the claim would take them."""
-    found = rows(
+    records = rows(
         store,
         "SELECT id FROM jobs WHERE status = 'QUEUED' AND priority = :priority ORDER BY position, created_at, id",
         priority=priority,
     )
-    return [row[0] for row in found]
+    return [row[0] for row in records]
 
 
 def positions(store: PersistenceAdapter) -> dict[str, int]:
@@ -77,7 +77,7 @@ def test_a_move_with_room_changes_one_row(store: PersistenceAdapter, to: str | i
     before = positions(store)
     store.write_sync(move_job, ids[1] if to != 0 else ids[4], to=to)
     after = positions(store)
-    assert sum(before[each] != after[each] for each in ids) == 1
+    assert sum(before[id_] != after[id_] for id_ in ids) == 1
     assert len(events_of(store, "job.moved")) == 1
 
 
@@ -100,12 +100,12 @@ def test_a_used_up_gap_renumbers_the_priority_and_keeps_the_order(store: Persist
     running = job_of_claim(claim_one(store, types=["noop"]))
     assert running.id == other_priority.id
     expected = [a, b, *others]
-    for each in others:
-        store.write_sync(move_job, each, before=b)
-        expected.remove(each)
-        expected.insert(expected.index(b), each)
+    for other in others:
+        store.write_sync(move_job, other, before=b)
+        expected.remove(other)
+        expected.insert(expected.index(b), other)
         assert order(store) == expected
-    values = [positions(store)[each] for each in expected]
+    values = [positions(store)[item] for item in expected]
     assert values == sorted(set(values))
     assert look(store, other_priority.id).position == GAP
 
@@ -134,8 +134,8 @@ def test_nobody_is_put_on_the_place_of_a_running_job(store: PersistenceAdapter) 
     assert look(store, ids[1]).position < look(store, ids[3]).position < look(store, ids[2]).position
     store.write_sync(move_job, ids[2], to="top")
     assert look(store, ids[2]).position < look(store, ids[0]).position
-    for each in taken:
-        fail(store, each)
+    for item in taken:
+        fail(store, item)
     assert len(set(positions(store).values())) == 4
 
 
@@ -176,7 +176,7 @@ def test_the_head_is_renumbered_when_its_numbers_are_used_up(store: PersistenceA
     change(store, "UPDATE jobs SET position = :place WHERE id = :id", id=a, place=place)
     store.write_sync(move_job, c, to="top")
     assert order(store) == [c, a, b]
-    assert [positions(store)[each] for each in (c, a, b)] == [GAP, 2 * GAP, 3 * GAP]
+    assert [positions(store)[item] for item in (c, a, b)] == [GAP, 2 * GAP, 3 * GAP]
 
 
 @pytest.mark.rule("DEC-005")
@@ -243,7 +243,7 @@ def test_reordering_permutes_the_listed_jobs_among_their_own_places(store: Persi
     assert [job.id for job in listed] == [e, c, a]
     assert order(store) == [e, b, c, d, a]
     after = positions(store)
-    assert {each for each in before if before[each] != after[each]} == {a, e}
+    assert {item for item in before if before[item] != after[item]} == {a, e}
     assert sorted(before.values()) == sorted(after.values())
 
 
@@ -312,7 +312,7 @@ def test_the_head_takes_any_number_of_jobs_without_renumbering(store: Persistenc
         before = positions(store)
         store.write_sync(move_job, ids[(number + 1) % 3], to="top")
         after = positions(store)
-        assert sum(before[each] != after[each] for each in ids) == 1
+        assert sum(before[id_] != after[id_] for id_ in ids) == 1
     assert min(after.values()) == -300 * GAP + GAP
 
 
@@ -348,7 +348,7 @@ def test_any_moves_give_the_order_that_a_list_would_have(
         job = ids[mover]
         if isinstance(where, tuple) and where[0] == "reorder":
             listed = [ids[number] for number in where[1]]
-            places = sorted(model.index(each) for each in listed)
+            places = sorted(model.index(item) for item in listed)
             store.write_sync(reorder, listed)
             for place, each in zip(places, listed, strict=True):
                 model[place] = each

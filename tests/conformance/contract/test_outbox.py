@@ -108,10 +108,10 @@ def subscribe(store: PersistenceAdapter) -> None:
 
 def expected(events: list[str], own: str | None, is_followed: bool) -> Counter[tuple[str, str]]:
     """What should be on its way after these events."""
-    found = Counter((event, own) for event in events if own)
+    counts = Counter((event, own) for event in events if own)
     if is_followed:
-        found.update((event, url) for event in events for url in (EVERYTHING, f"https://{event}.example/"))
-    return found
+        counts.update((event, url) for event in events for url in (EVERYTHING, f"https://{event}.example/"))
+    return counts
 
 
 def clear(store: PersistenceAdapter) -> None:
@@ -153,12 +153,12 @@ def test_the_end_of_a_group_is_told_to_subscriptions_alone_and_once(
             group, (job,) = make_group(store, GroupMode.SEQUENTIAL, OnFailure.STOP, [member])
             assert not deliveries(store)
             act(store, job.id)
-            wanted = expected(events, own, is_followed)
+            expected_events = expected(events, own, is_followed)
             if look_at_group(store, group.id)[0].status.is_terminal:
-                wanted += expected([GROUP_FINISHED], None, is_followed)
+                expected_events += expected([GROUP_FINISHED], None, is_followed)
             else:
                 assert act is interrupted and max_attempts > 0
-            assert deliveries(store) == wanted, (act.__name__, own)
+            assert deliveries(store) == expected_events, (act.__name__, own)
             clear(store)
 
 
@@ -173,8 +173,8 @@ def test_members_that_a_failure_takes_along_are_told_too(
     members = [NewJob("noop", webhook_url=OWN, retry_policy=RetryPolicy(0)) for _ in range(2)]
     make_group(store, GroupMode.SEQUENTIAL, on_failure, members)
     failed_whenever_tried(store, "")
-    wanted = expected([RUN_FAILED, rest], OWN, True) + expected([GROUP_FINISHED], None, True)
-    assert deliveries(store) == wanted
+    expected_events = expected([RUN_FAILED, rest], OWN, True) + expected([GROUP_FINISHED], None, True)
+    assert deliveries(store) == expected_events
 
 
 @pytest.mark.rule("WEB-01")
@@ -186,10 +186,10 @@ def test_a_message_says_what_the_api_shows(store: PersistenceAdapter, clock: Man
     at = iso(clock.now())
     job = look(store, made.id)
     assert job.run is not None
-    found = {event: as_json(payload) for event, payload in rows(store, "SELECT event, payload FROM deliveries")}
+    as_json_form = {event: as_json(payload) for event, payload in rows(store, "SELECT event, payload FROM deliveries")}
     of_job = {"job": job_json(job), "run": run_json(job.run, job.type)}
     of_group = {"group": group_json(*look_at_group(store, group.id))}
-    assert found == {
+    assert as_json_form == {
         RUN_COMPLETED: {"type": RUN_COMPLETED, "timestamp": at, "data": of_job},
         GROUP_FINISHED: {"type": GROUP_FINISHED, "timestamp": at, "data": of_group},
     }

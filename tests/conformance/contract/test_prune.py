@@ -254,10 +254,10 @@ def test_old_chains_that_must_stay_are_looked_at_once_in_a_pass(store: Persisten
         rows_of = tx.rows
 
         def note(sql: str, /, **params: object) -> list[tuple[object, ...]]:
-            found = rows_of(sql, **params)
+            records = rows_of(sql, **params)
             if "INDEXED BY jobs_finished" in sql:
-                looked.append(len(found))
-            return found
+                looked.append(len(records))
+            return records
 
         tx.rows = note  # type: ignore[method-assign]
         return prune(tx, month_ago(clock), 4)

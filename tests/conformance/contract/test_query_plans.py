@@ -58,15 +58,15 @@ def fill(store: PersistenceAdapter, clock: ManualClock) -> None:
 
 def complaints(what: str, plans: list[Plan], *, needs: str | None = None) -> list[str]:
     """What is wrong with these plans, in words."""
-    found = [
+    matching = [
         f"{what}: reads all of {sorted(plan.tables_read_whole & LONG)}: {plan.sql} {plan.steps}"
         for plan in plans
         if plan.tables_read_whole & LONG
     ]
-    found += [f"{what}: sorts: {plan.sql} {plan.steps}" for plan in plans if plan.sorts_table and not _named(plan)]
+    matching += [f"{what}: sorts: {plan.sql} {plan.steps}" for plan in plans if plan.sorts_table and not _named(plan)]
     if needs and not any(needs in plan.indexes for plan in plans):
-        found.append(f"{what}: does not use {needs}: {[(plan.sql, plan.steps) for plan in plans]}")
-    return found
+        matching.append(f"{what}: does not use {needs}: {[(plan.sql, plan.steps) for plan in plans]}")
+    return matching
 
 
 def _named(plan: Plan) -> bool:
@@ -86,26 +86,26 @@ def test_no_hot_statement_reads_the_whole_queue_or_puts_it_in_order(
     words += [settlement(one, Outcome.failed(ErrorKind.ERROR, "x")) for one in taken[5:10]]
     change(store, "UPDATE jobs SET hold = 1, not_before = created_at WHERE id IN :ids", ids=_some_queued(store))
     vacancy = Vacancy("w", range(10), (), ["a", "b", "c"])
-    found = complaints("claim", plans_of(store, claim, vacancy), needs="jobs_ready")
-    found += complaints("promotion", plans_of(store, claim, vacancy), needs="jobs_delayed")
-    found += complaints("settle", plans_of(store, settle, words))
+    problems = complaints("claim", plans_of(store, claim, vacancy), needs="jobs_ready")
+    problems += complaints("promotion", plans_of(store, claim, vacancy), needs="jobs_delayed")
+    problems += complaints("settle", plans_of(store, settle, words))
     keyed = [NewJob("a", idempotency_key="k", request_hash="h")]
-    found += complaints("enqueue", plans_of(store, enqueue, keyed), needs="jobs_key")
-    found += complaints("cancel", plans_of(store, cancel_job, taken[11].lease.job_id))
-    found += complaints("beat", plans_of(store, beat, "busy", LeaseTerms()))
-    found += complaints("list of jobs", plans_of(store, list_jobs))
-    found += complaints("list of failures", plans_of(store, list_jobs, {"status": "FAILED"}), needs="jobs_outcome")
+    problems += complaints("enqueue", plans_of(store, enqueue, keyed), needs="jobs_key")
+    problems += complaints("cancel", plans_of(store, cancel_job, taken[11].lease.job_id))
+    problems += complaints("beat", plans_of(store, beat, "busy", LeaseTerms()))
+    problems += complaints("list of jobs", plans_of(store, list_jobs))
+    problems += complaints("list of failures", plans_of(store, list_jobs, {"status": "FAILED"}), needs="jobs_outcome")
     # A few hundred keys of a label may be sorted; the jobs themselves are read one by one.
     by_label = complaints("list by label", plans_of(store, list_jobs, {"label": "team=x"}))
-    found += [complaint for complaint in by_label if "sorts" not in complaint or "jobs_pkey" not in complaint]
-    found += complaints("list of tips", plans_of(store, list_jobs, only_tips=True))
+    problems += [complaint for complaint in by_label if "sorts" not in complaint or "jobs_pkey" not in complaint]
+    problems += complaints("list of tips", plans_of(store, list_jobs, only_tips=True))
     failed_tips = plans_of(store, list_jobs, {"status": "FAILED"}, only_tips=True)
-    found += complaints("list of tips that failed", failed_tips)
-    found += complaints("roots", plans_of(store, roots_of, [lease.lease.job_id for lease in taken[:50]]))
-    found += complaints("list of runs", plans_of(store, list_runs))
+    problems += complaints("list of tips that failed", failed_tips)
+    problems += complaints("roots", plans_of(store, roots_of, [lease.lease.job_id for lease in taken[:50]]))
+    problems += complaints("list of runs", plans_of(store, list_runs))
     first_page = plans_of(store, queue, limit=50)[:1]
-    found += complaints("list of the queue", first_page, needs="jobs_queue")
-    assert not found, "\n".join(found)
+    problems += complaints("list of the queue", first_page, needs="jobs_queue")
+    assert not problems, "\n".join(problems)
 
 
 @pytest.mark.rule("INV-004")
@@ -132,16 +132,16 @@ def test_ageing_goes_by_its_index_whether_jobs_are_counted_already_or_not(
         return [plan for plan in plans if plan.sql.startswith("SELECT id, effective_priority")]
 
     assert len(looks()) == 2
-    found = complaints("before any statistics", looks(), needs="jobs_ageing")
+    problems = complaints("before any statistics", looks(), needs="jobs_ageing")
     change(store, "ANALYZE")
-    found += complaints("nobody is counted", looks(), needs="jobs_ageing")
+    problems += complaints("nobody is counted", looks(), needs="jobs_ageing")
     for _ in range(15):
         claim_some(store, 1, types=["nobody-has-this"])
     change(store, "ANALYZE")
-    found += complaints("all are counted", looks(), needs="jobs_ageing")
+    problems += complaints("all are counted", looks(), needs="jobs_ageing")
     clock.advance(5)
-    found += complaints("all are due", looks(), needs="jobs_ageing")
-    assert not found, "\n".join(found)
+    problems += complaints("all are due", looks(), needs="jobs_ageing")
+    assert not problems, "\n".join(problems)
 
 
 def _some_queued(store: PersistenceAdapter) -> list[str]:
@@ -166,4 +166,4 @@ def test_a_statement_that_reads_or_sorts_the_queue_would_be_noticed(
     def ask(tx: Transaction) -> None:
         tx.rows(sql)
 
-    assert any(complaint in found for found in complaints("this", plans_of(store, ask)))
+    assert any(complaint in item for item in complaints("this", plans_of(store, ask)))

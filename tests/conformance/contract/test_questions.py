@@ -63,7 +63,7 @@ def test_a_question_is_asked_once_in_a_chain_and_the_handler_goes_on_with_the_an
     assert following.waits_for == {"kind": "question", "until": None, "question_id": question_id}
     assert "Send it?" in store.read_sync(explain_job, following.id)["summary"]
     listed = store.read_sync(open_questions)
-    assert [(each.id, each.root_id, each.title, each.choices) for each in listed] == [
+    assert [(item.id, item.root_id, item.title, item.choices) for item in listed] == [
         (question_id, job.id, "the mail", ["yes", "no"])
     ]
     answered = store.write_sync(answer_question, question_id, "yes", "ann")

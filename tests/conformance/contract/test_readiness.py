@@ -34,8 +34,8 @@ def probe(
 
 
 def test_a_server_that_can_work_is_ready(store: PersistenceAdapter) -> None:
-    found = probe(store, behind=lambda: 0.2)
-    assert found == dict.fromkeys(("ready", "server", "store", "trigger", "dispatcher"), True)
+    result = probe(store, behind=lambda: 0.2)
+    assert result == dict.fromkeys(("ready", "server", "store", "trigger", "dispatcher"), True)
 
 
 def test_a_closed_store_is_not_ready_and_says_nothing_about_itself(open_store: OpenStore) -> None:
@@ -76,8 +76,8 @@ def test_a_late_trigger_a_stuck_dispatcher_and_a_shutdown_are_not_ready(
     clock.advance(60)
     assert probe(store)["ready"]
     clock.advance(61)
-    found = probe(store)
-    assert not found["trigger"] and not found["ready"]
+    result = probe(store)
+    assert not result["trigger"] and not result["ready"]
 
 
 def test_probing_takes_no_job_and_grows_nothing(store: PersistenceAdapter, clock: ManualClock) -> None:

@@ -98,7 +98,7 @@ def test_the_same_findings_acted_on_twice_act_once(store: PersistenceAdapter, cl
 def test_two_recoverers_at_once_act_once(open_store: OpenStore, store: PersistenceAdapter, clock: ManualClock) -> None:
     everything_at_once(store, clock)
     stores = [store, open_store()]
-    findings: list[Trouble] = [each.read_sync(find_trouble, TERMS, {"dead"}) for each in stores]
+    findings: list[Trouble] = [item.read_sync(find_trouble, TERMS, {"dead"}) for item in stores]
     acted = [0, 0]
     ready = threading.Barrier(2)
 

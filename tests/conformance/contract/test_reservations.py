@@ -40,9 +40,9 @@ from tests.conformance.repair import ask_directly
 @pytest.mark.rule("DEC-004", "DIR-02")
 def test_a_request_is_a_row_with_all_that_its_handler_needs(store: PersistenceAdapter, clock: ManualClock) -> None:
     asked = ask_directly(store, params={"n": 1}, timeout_s=5.0, cancel_grace_s=2.0, resource="gpu")
-    found = store.read_sync(load_reservation, asked.id)
-    assert found == asked
-    assert found.expires_at == clock.now() + timedelta(seconds=600)
+    result = store.read_sync(load_reservation, asked.id)
+    assert result == asked
+    assert result.expires_at == clock.now() + timedelta(seconds=600)
     taken = claim_one(store)
     assert taken.reservation is not None
     assert (taken.reservation.params, taken.reservation.timeout_s) == ({"n": 1}, 5.0)
@@ -103,7 +103,7 @@ def test_claims_at_the_same_time_grant_a_request_once(open_store: OpenStore, pol
             except Exception as error:
                 failures.append(error)
             else:
-                granted.extend(each.lease.id for each in taken)
+                granted.extend(item.lease.id for item in taken)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -132,9 +132,9 @@ def test_a_request_that_is_cancelled_while_it_is_granted_is_one_or_the_other(ope
     served = [taken.lease.id for slot in range(20) for taken in claim_some(stores[0], 1, first_slot=slot)]
     thread.join()
     for reservation_id in asked:
-        found = stores[0].read_sync(load_reservation, reservation_id)
-        assert found.outcome is ReservationOutcome.CANCELLED
-        assert (found.granted_at is not None) == (reservation_id in served)
+        result = stores[0].read_sync(load_reservation, reservation_id)
+        assert result.outcome is ReservationOutcome.CANCELLED
+        assert (result.granted_at is not None) == (reservation_id in served)
     assert count(stores[0], "leases") == len(served)
 
 
@@ -149,7 +149,7 @@ def test_reservations_are_extended_by_name_and_only_while_they_are_in_force(
     clock.advance(100)
     assert sorted(store.write_sync(extend, [*mine, ended.id], 600)) == mine
     until = clock.now() + timedelta(seconds=600)
-    assert all(store.read_sync(load_reservation, each).expires_at == until for each in mine)
+    assert all(store.read_sync(load_reservation, item).expires_at == until for item in mine)
     assert store.read_sync(load_reservation, foreign.id).expires_at == foreign.expires_at
 
 

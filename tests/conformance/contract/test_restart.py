@@ -31,9 +31,9 @@ TABLES = ("jobs", "job_runs", "leases", "job_groups", "events", "queue_pauses")
 
 def everything(open_store: OpenStore) -> dict[str, list[tuple[object, ...]]]:
     store = open_store()
-    found = {table: sorted(rows(store, f"SELECT * FROM {table}"), key=repr) for table in TABLES}
+    by_name = {table: sorted(rows(store, f"SELECT * FROM {table}"), key=repr) for table in TABLES}
     store.close()
-    return found
+    return by_name
 
 
 @pytest.mark.rule("DEC-008")

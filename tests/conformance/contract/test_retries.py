@@ -30,9 +30,9 @@ from tests.conformance.acts import (
 
 
 def retry_of(store: PersistenceAdapter, job: Job) -> Job:
-    found = look(store, job.id)
-    assert found.retried_by is not None
-    return look(store, found.retried_by)
+    stored = look(store, job.id)
+    assert stored.retried_by is not None
+    return look(store, stored.retried_by)
 
 
 @pytest.mark.rule("DEC-007", "RET-01")
@@ -56,7 +56,7 @@ def test_four_executions_with_delays_of_10_20_40_seconds_then_the_verdict(
     assert (count(store, "jobs"), count(store, "job_runs")) == (4, 4)
     clock.advance(10_000)
     assert claim_all(store) == []
-    assert [found[0] for found in events_of(store, "retry.exhausted")] == [tip.id]
+    assert [event[0] for event in events_of(store, "retry.exhausted")] == [tip.id]
 
 
 @pytest.mark.rule("DEC-007")
@@ -66,11 +66,11 @@ def test_what_follows_a_failure_depends_on_its_kind(
 ) -> None:
     job = enqueue_one(store)
     fail(store, claim_one(store), kind)
-    found = look(store, job.id)
-    assert found.run is not None
-    assert (found.status, found.run.error_kind) == ("FAILED", kind)
+    stored = look(store, job.id)
+    assert stored.run is not None
+    assert (stored.status, stored.run.error_kind) == ("FAILED", kind)
     if kind in (ErrorKind.REJECTED, ErrorKind.CANCELLED):
-        assert (found.retried_by, found.permanently_failed) == (None, True)
+        assert (stored.retried_by, stored.permanently_failed) == (None, True)
         return
     retry = retry_of(store, job)
     waits = {ErrorKind.INTERRUPTED: None, ErrorKind.THROTTLED: clock.now()}
@@ -153,7 +153,7 @@ def test_the_end_the_retry_and_the_log_are_one_transaction(open_store: OpenStore
     events_before = count(store, "events")
     with pytest.raises((apsw.ConstraintError, psycopg.errors.UniqueViolation)):
         fail(store, taken)
-    found = look(store, job.id)
-    assert found.run is not None
-    assert (found.status, found.run.status, count(store, "leases")) == ("RUNNING", None, 1)
+    stored = look(store, job.id)
+    assert stored.run is not None
+    assert (stored.status, stored.run.status, count(store, "leases")) == ("RUNNING", None, 1)
     assert count(store, "events") == events_before

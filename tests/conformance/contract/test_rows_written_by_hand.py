@@ -26,8 +26,8 @@ def test_a_plan_that_was_put_into_the_past_is_caught_up(store: PersistenceAdapte
         id=schedule.id,
     )
     assert fire_all(store) == 1
-    said = [status for _, status in verdicts(store, schedule)]
-    assert said.count("fired") == 1 and set(said) == {"coalesced", "fired"}
+    lines = [status for _, status in verdicts(store, schedule)]
+    assert lines.count("fired") == 1 and set(lines) == {"coalesced", "fired"}
     planned = seen(store, schedule.id)
     assert planned.next_run_at == wake_at(store, planned)
 

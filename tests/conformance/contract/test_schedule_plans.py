@@ -34,8 +34,8 @@ def fill(store: PersistenceAdapter, clock: ManualClock) -> None:
     def insert(tx: Transaction) -> None:
         made = []
         for number in range(MANY):
-            given = {"name": f"many-{number}", "type": "noop", "interval_s": 3600, "overlap": "skip"}
-            made.append(replanned(created(tx.new_id(), given, tx.now), tx.now).schedule)
+            fields = {"name": f"many-{number}", "type": "noop", "interval_s": 3600, "overlap": "skip"}
+            made.append(replanned(created(tx.new_id(), fields, tx.now), tx.now).schedule)
         insert_schedules(tx, made)
 
     store.write_sync(insert)
@@ -52,19 +52,19 @@ def fill(store: PersistenceAdapter, clock: ManualClock) -> None:
 @pytest.mark.rule("TIME-04")
 def test_no_step_of_a_schedule_reads_a_long_table_whole(store: PersistenceAdapter, clock: ManualClock) -> None:
     fill(store, clock)
-    found = plans_of(store, look_ahead, clock.now() + timedelta(seconds=10))
+    plans = plans_of(store, look_ahead, clock.now() + timedelta(seconds=10))
     clock.advance(60)
-    found += plans_of(store, fire_due, 500)
+    plans += plans_of(store, fire_due, 500)
     assert fire(store).fired == 3
-    ends = [settlement(each, Outcome.completed()) for each in claim_all(store)]
-    found += plans_of(store, settle.many, [ends])
-    found += plans_of(store, orphaned_schedules)
-    assert any("schedules_unplanned" in plan.indexes for plan in found)
+    ends = [settlement(item, Outcome.completed()) for item in claim_all(store)]
+    plans += plans_of(store, settle.many, [ends])
+    plans += plans_of(store, orphaned_schedules)
+    assert any("schedules_unplanned" in plan.indexes for plan in plans)
     # That index holds nothing but what is in flight: to go through all of it is what it is for.
-    found = [plan for plan in found if "schedules_unplanned" not in plan.indexes or "jobs" in plan.tables_read_whole]
-    read_whole = [(plan.sql, plan.steps) for plan in found if plan.tables_read_whole & LONG]
+    plans = [plan for plan in plans if "schedules_unplanned" not in plan.indexes or "jobs" in plan.tables_read_whole]
+    read_whole = [(plan.sql, plan.steps) for plan in plans if plan.tables_read_whole & LONG]
     assert read_whole == []
-    assert any("schedules_wake" in plan.indexes for plan in found)
+    assert any("schedules_wake" in plan.indexes for plan in plans)
 
 
 @pytest.mark.rule("TIME-04")
@@ -72,9 +72,9 @@ def test_what_needs_attention_is_found_by_its_index(store: PersistenceAdapter, c
     fill(store, clock)
     change(store, "UPDATE schedules SET failure_count = 3 WHERE name = 'soon-0'")
     change(store, "UPDATE schedules SET trouble = 'its zone is gone' WHERE name = 'soon-1'")
-    assert [each.name for each in store.read_sync(failing_schedules)] == ["soon-0"]
-    assert [each.name for each in store.read_sync(troubled_schedules)] == ["soon-1"]
-    found = plans_of(store, failing_schedules) + plans_of(store, troubled_schedules)
-    assert [plan.steps for plan in found if "schedules_in_need" not in plan.indexes] == []
-    found = plans_of(store, next_schedules) + plans_of(store, list_schedules, {"order": "next_run"}, limit=8)
-    assert [plan.steps for plan in found if plan.indexes != {"schedules_wake"} or plan.sorts_table] == []
+    assert [schedule.name for schedule in store.read_sync(failing_schedules)] == ["soon-0"]
+    assert [schedule.name for schedule in store.read_sync(troubled_schedules)] == ["soon-1"]
+    plans = plans_of(store, failing_schedules) + plans_of(store, troubled_schedules)
+    assert [plan.steps for plan in plans if "schedules_in_need" not in plan.indexes] == []
+    plans = plans_of(store, next_schedules) + plans_of(store, list_schedules, {"order": "next_run"}, limit=8)
+    assert [plan.steps for plan in plans if plan.indexes != {"schedules_wake"} or plan.sorts_table] == []

@@ -39,15 +39,15 @@ def test_lists_go_page_by_page_and_know_their_filters(store: PersistenceAdapter)
     for number in range(7):
         make(store, f"s{number}", enabled=number % 2 == 0)
     make_endpoint(store)
-    found: list[str] = []
+    collected: list[str] = []
     cursor = None
     while True:
         page = store.read_sync(list_schedules, limit=3, cursor=cursor)
-        found += [each.name for each in page.items]
+        collected += [item.name for item in page.items]
         cursor = page.next_cursor
         if cursor is None:
             break
-    assert found == [f"s{number}" for number in range(6, -1, -1)]
+    assert collected == [f"s{number}" for number in range(6, -1, -1)]
     assert [e.name for e in store.read_sync(list_schedules, {"enabled": False}).items] == ["s5", "s3", "s1"]
     assert [e.name for e in store.read_sync(list_schedules, endpoint=True).items] == ["e"]
     assert len(store.read_sync(list_schedules, {"type": "noop"}, endpoint=None).items) == 7
@@ -66,10 +66,10 @@ def test_occurrences_are_listed_latest_first_and_by_status(store: PersistenceAda
         fire(store)
     first = store.read_sync(occurrences_of, "s", limit=2)
     second = store.read_sync(occurrences_of, "s", limit=2, cursor=first.next_cursor)
-    assert [each.due_at for each in [*first.items, *second.items]] == [
+    assert [item.due_at for item in [*first.items, *second.items]] == [
         START + timedelta(seconds=60 * number) for number in (5, 4, 3, 2)
     ]
-    assert [each.status for each in store.read_sync(occurrences_of, schedule.id, {"status": "fired"}).items] == [
+    assert [item.status for item in store.read_sync(occurrences_of, schedule.id, {"status": "fired"}).items] == [
         "fired"
     ]
     with pytest.raises(Invalid):
@@ -153,10 +153,10 @@ def test_health_counts_the_runs_of_one_four_and_twenty_four_hours(
             complete(store, taken)
         else:
             fail(store, taken)
-    found = store.read_sync(endpoint_health, "e")
-    assert found["streak"] == {"status": "FAILED", "length": 3} and found["failure_count"] == 3
-    assert found["windows"]["1h"] == {"successes": 0, "failures": 2, "mean_duration_s": 2.0}
-    assert found["windows"]["24h"] == {"successes": 9, "failures": 3, "mean_duration_s": 2.0}
+    result = store.read_sync(endpoint_health, "e")
+    assert result["streak"] == {"status": "FAILED", "length": 3} and result["failure_count"] == 3
+    assert result["windows"]["1h"] == {"successes": 0, "failures": 2, "mean_duration_s": 2.0}
+    assert result["windows"]["24h"] == {"successes": 9, "failures": 3, "mean_duration_s": 2.0}
     assert store.read_sync(endpoint_health, "other")["last_run"] is None
     clock.advance(3 * 86400)
     late = store.read_sync(endpoint_health, endpoint.id)
@@ -190,13 +190,13 @@ def test_the_list_by_next_run_begins_with_the_next_and_goes_on_by_cursor(store: 
         make(store, f"late-{number:02}", interval_s=90_000 + number)
     make_endpoint(store, "call", interval_s=700)
     store.write_sync(disable_schedule, "late-11")
-    found, cursor = [], None
+    result, cursor = [], None
     while True:
         page = store.read_sync(list_schedules, {"order": "next_run"}, endpoint=None, limit=5, cursor=cursor)
-        found += [each.name for each in page.items]
+        result += [item.name for item in page.items]
         cursor = page.next_cursor
         if cursor is None:
             break
-    assert found == ["early", "call", *(f"late-{number:02}" for number in range(11))]
+    assert result == ["early", "call", *(f"late-{number:02}" for number in range(11))]
     with pytest.raises(Invalid):
         store.read_sync(list_schedules, {"order": "sideways"})

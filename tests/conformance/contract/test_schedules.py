@@ -73,8 +73,8 @@ EVERYTHING: dict[str, Any] = {
 def test_a_schedule_is_read_back_as_it_was_made(store: PersistenceAdapter) -> None:
     made = make(store, **EVERYTHING)
     assert seen(store, "s") == made == seen(store, made.id)
-    shown = schedule_json(made)
-    assert shown["params"] == EVERYTHING["params"] and shown["next_run_at"] == "2026-02-01T01:30:00.000Z"
+    as_json_form = schedule_json(made)
+    assert as_json_form["params"] == EVERYTHING["params"] and as_json_form["next_run_at"] == "2026-02-01T01:30:00.000Z"
     adaptive = make_adaptive(store, "b", min_interval_s=5, max_interval_s=50, interval_s=20)
     store.write_sync(set_hints, "b", interval_s=10, next_run_at=START + timedelta(seconds=30), reason="why")
     hinted = seen(store, adaptive.id)
@@ -115,9 +115,9 @@ def test_what_could_not_be_submitted_is_refused_and_leaves_no_trace(
         announce,
         [AnnouncedType("strict", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})],
     )
-    given = {"name": "s", "type": "noop", "interval_s": 60, **fields}
+    body = {"name": "s", "type": "noop", "interval_s": 60, **fields}
     with pytest.raises(Invalid) as refusal:
-        store.write_sync(create_schedule, {name: value for name, value in given.items() if value is not None})
+        store.write_sync(create_schedule, {name: value for name, value in body.items() if value is not None})
     assert code is None or refusal.value.code == code
     assert field is None or refusal.value.field == field
     assert count(store, "schedules") == count(store, "events") == 0
@@ -203,7 +203,7 @@ def test_a_manual_fire_works_while_paused_or_disabled_and_is_refused_where_overl
         store.write_sync(trigger_schedule, "s", {"type": "a"})
     complete(store, claim_one(store))
     store.write_sync(trigger_schedule, "s")
-    assert [each.status for each in occurrences(store, schedule)] == ["manual", "manual"]
+    assert [item.status for item in occurrences(store, schedule)] == ["manual", "manual"]
     assert seen(store, "s").last_run_at == START
 
 
@@ -217,11 +217,11 @@ def test_manual_fires_obey_queue_one_and_cancel_previous(store: PersistenceAdapt
     with pytest.raises(Conflict):
         store.write_sync(trigger_schedule, "q")
     complete(store, taken)
-    assert [each.job.id for each in claim_all(store) if each.job] == [waiting.id]
+    assert [item.job.id for item in claim_all(store) if item.job] == [waiting.id]
     make(store, "c", overlap="cancel_previous")
     _, first = store.write_sync(trigger_schedule, "c")
     _, second = store.write_sync(trigger_schedule, "c")
-    assert [each.job.id for each in claim_all(store, worker="x") if each.job] == [second.id] != [first.id]
+    assert [item.job.id for item in claim_all(store, worker="x") if item.job] == [second.id] != [first.id]
 
 
 @pytest.mark.rule("INV-005")
@@ -266,8 +266,8 @@ def test_declaring_a_schedule_again_changes_nothing(store: PersistenceAdapter) -
 @pytest.mark.rule("SEC-07")
 def test_secret_headers_are_never_shown_and_the_mark_keeps_them(store: PersistenceAdapter) -> None:
     made = make_endpoint(store, headers={"Authorization": "Bearer secret", "X-Plain": "1"})
-    shown = endpoint_json(made)
-    assert shown["headers"] == {"Authorization": REDACTED, "X-Plain": "1"} and "secret" not in str(shown)
+    as_json_form = endpoint_json(made)
+    assert as_json_form["headers"] == {"Authorization": REDACTED, "X-Plain": "1"} and "secret" not in str(as_json_form)
     patched = store.write_sync(
         patch_schedule, "e", {"headers": {"authorization": REDACTED, "X-Plain": "2"}}, endpoint=True
     )
@@ -316,8 +316,8 @@ def test_every_change_is_on_record(store: PersistenceAdapter) -> None:
     make(store)
     store.write_sync(pause_schedule, "s", None, "why")
     store.write_sync(delete_schedule, "s")
-    found = [json.loads(row[3])["change"] for row in events_of(store, "schedule.changed")]
-    assert found == ["created", "paused", "deleted"]
+    events = [json.loads(row[3])["change"] for row in events_of(store, "schedule.changed")]
+    assert events == ["created", "paused", "deleted"]
 
 
 @pytest.mark.rule("TIME-09")
@@ -353,8 +353,11 @@ def test_a_fire_by_hand_never_takes_the_place_of_a_due_time(store: PersistenceAd
     by_hand, _ = store.write_sync(trigger_schedule, "s")
     assert by_hand.due_at != clock.now()
     fire(store)
-    assert [str(each.status) for each in occurrences(store, schedule)].count("manual") == 2
-    assert {each.due_at for each in occurrences(store, schedule)} >= {clock.now(), clock.now() - timedelta(seconds=120)}
+    assert [str(occurrence.status) for occurrence in occurrences(store, schedule)].count("manual") == 2
+    assert {occurrence.due_at for occurrence in occurrences(store, schedule)} >= {
+        clock.now(),
+        clock.now() - timedelta(seconds=120),
+    }
 
 
 @pytest.mark.rule("GOV-09", "GOV-05")
@@ -382,7 +385,7 @@ def test_processes_that_declare_the_same_schedule_at_once_all_get_it(open_store:
     stores = [open_store() for _ in range(4)]
     announce_types(stores[0])
     for number in range(5):
-        given = {"cron": "0 0 * * *", "type": "noop"}
-        found = together([partial(each.write_sync, save_named_schedule, f"s{number}", given) for each in stores])
-        assert {getattr(each, "id", each) for each in found} == {seen(stores[0], f"s{number}").id}
+        fields = {"cron": "0 0 * * *", "type": "noop"}
+        results = together([partial(store.write_sync, save_named_schedule, f"s{number}", fields) for store in stores])
+        assert {getattr(item, "id", item) for item in results} == {seen(stores[0], f"s{number}").id}
         assert seen(stores[0], f"s{number}").version == 1

@@ -47,10 +47,10 @@ def test_the_end_of_a_run_is_the_end_of_its_job(store: PersistenceAdapter, clock
 def test_a_skip_ends_the_job_skipped_with_its_reason_and_no_retry(store: PersistenceAdapter) -> None:
     job = enqueue_one(store)
     skip(store, claim_one(store), "nothing new")
-    found = look(store, job.id)
-    assert found.run is not None
-    assert (found.status, found.run.status, found.run.error) == ("SKIPPED", "SKIPPED", "nothing new")
-    assert (found.retried_by, count(store, "jobs")) == (None, 1)
+    stored = look(store, job.id)
+    assert stored.run is not None
+    assert (stored.status, stored.run.status, stored.run.error) == ("SKIPPED", "SKIPPED", "nothing new")
+    assert (stored.retried_by, count(store, "jobs")) == (None, 1)
 
 
 def state_of(store: PersistenceAdapter) -> tuple[int, int, int]:
@@ -97,9 +97,9 @@ def test_a_result_told_twice_counts_once(store: PersistenceAdapter) -> None:
     other = settlement(taken, Outcome.failed(ErrorKind.ERROR, "no"))
     assert store.write_sync(settle, [word, other]) == ["accepted", "stale"]
     assert store.write_sync(settle, [other]) == ["stale"]
-    found = look(store, job.id)
-    assert found.run is not None
-    assert (found.status, found.run.result, found.run.error) == ("COMPLETED", {"n": 1}, None)
+    stored = look(store, job.id)
+    assert stored.run is not None
+    assert (stored.status, stored.run.result, stored.run.error) == ("COMPLETED", {"n": 1}, None)
 
 
 @pytest.mark.rule("LEASE-03")

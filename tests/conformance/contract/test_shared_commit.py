@@ -49,7 +49,7 @@ def test_sixty_four_waiting_callers_share_their_commits(store: PersistenceAdapte
     commits: list[int] = []
     with all_writers_busy(store):
         if isinstance(store, SqliteStore):
-            store._file.writer.set_wal_hook(lambda *found: commits.append(found[-1]) or 0)  # type: ignore[func-returns-value]
+            store._file.writer.set_wal_hook(lambda *match: commits.append(match[-1]) or 0)  # type: ignore[func-returns-value]
         futures = [hand_in(store, enqueue, [NewJob("a", {"n": n})]) for n in range(64)]
     ids = {future.result(20).jobs[0].id for future in futures}
     assert len(ids) == 64
@@ -119,15 +119,15 @@ def test_a_reader_never_sees_half_of_a_transaction(open_store: OpenStore) -> Non
             seen |= set(rows(store, "SELECT min(priority) = max(priority), count(*) > 0 FROM jobs"))
         return seen
 
-    found: list[set[tuple[Any, ...]]] = []
-    watcher = threading.Thread(target=lambda: found.append(look_on()))
+    collected: list[set[tuple[Any, ...]]] = []
+    watcher = threading.Thread(target=lambda: collected.append(look_on()))
     watcher.start()
     for number in range(30):
         store.write_sync(enqueue, [NewJob("a", priority=number) for _ in range(3)])
         change(store, "UPDATE jobs SET priority = :number", number=number + 1)
     stop.set()
     watcher.join()
-    assert all(row[1] for row in found[0])
+    assert all(row[1] for row in collected[0])
 
 
 @pytest.mark.rule("DEC-008")

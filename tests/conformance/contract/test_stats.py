@@ -70,13 +70,13 @@ def test_every_status_outcome_and_incident_is_counted(store: PersistenceAdapter,
     enqueue_all(store, [NewJob("noop") for _ in range(3)])
     claim_one(store)
     hire(store)
-    found = store.read_sync(stats)
-    assert found["jobs"] == {
+    result = store.read_sync(stats)
+    assert result["jobs"] == {
         "QUEUED": 2, "RUNNING": 1, "COMPLETED": 3, "FAILED": 1, "SKIPPED": 1, "CANCELLED": 1, "CONTINUED": 0,
         "total": 9,
     }  # fmt: skip
-    assert found["runs"]["last_hour"] == {"COMPLETED": 2, "FAILED": 1, "SKIPPED": 1, "CONTINUED": 0}
-    assert (found["stale_results"], found["zombies_recovered"], found["workers"]) == (2, 0, 1)
+    assert result["runs"]["last_hour"] == {"COMPLETED": 2, "FAILED": 1, "SKIPPED": 1, "CONTINUED": 0}
+    assert (result["stale_results"], result["zombies_recovered"], result["workers"]) == (2, 0, 1)
     clock.advance(100_001)
     assert store.read_sync(stats)["workers"] == 0
 

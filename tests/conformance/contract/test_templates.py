@@ -162,9 +162,9 @@ def test_processes_that_declare_the_same_template_at_once_all_get_it(open_store:
     stores = [open_store() for _ in range(4)]
     stores[0].write_sync(announce, [AnnouncedType("noop")])
     for number in range(5):
-        given = (f"t{number}", "noop", {"priority": 1})
-        found = together([partial(each.write_sync, save_template, *given) for each in stores])
+        value = (f"t{number}", "noop", {"priority": 1})
+        results = together([partial(store.write_sync, save_template, *value) for store in stores])
         present = stores[0].read_sync(get_template, f"t{number}")
-        assert {getattr(each, "id", each) for each in found} == {present.id}
+        assert {getattr(item, "id", item) for item in results} == {present.id}
         assert present.version == 1, "declared alike, it changes nothing"
     assert stores[0].write_sync(save_template, "t0", "noop", {"priority": 2}).version == 2

@@ -132,7 +132,7 @@ def test_explain_the_event_and_the_figures_say_until_when(open_store: OpenStore,
     ((job_id, _, _, data),) = events_of(store, "limit.throttled")
     assert job_id == first.id
     assert json.loads(data) == {"limits": ["api"], "type": "a", "partition": "x", "until": iso(until)}
-    figures = {each.limit.name: each for each in store.read_sync(limit_figures)}
+    figures = {limit_figure.limit.name: limit_figure for limit_figure in store.read_sync(limit_figures)}
     ((partition, end),) = figures["api"].throttled
     assert partition == "x" and 0 <= (end - until).total_seconds() < 0.01
 

@@ -106,8 +106,8 @@ def test_occupants_are_the_live_leases_with_their_progress(store: PersistenceAda
     entry = ProgressEntry(lease.id, lease.worker_id, lease.fence, 0.25, "a quarter", clock.now())
     store.write_sync(progress, [entry])
     cancel(store, job_of_claim(taken[1]).id)
-    found = store.read_sync(occupants)
-    assert [(each.type, each.resource, each.fraction, each.message, each.is_cancelled) for each in found] == [
+    result = store.read_sync(occupants)
+    assert [(item.type, item.resource, item.fraction, item.message, item.is_cancelled) for item in result] == [
         ("b", "cpu", None, None, True),
         ("a", "gpu", 0.25, "a quarter", False),
     ]
@@ -134,7 +134,7 @@ def test_a_type_without_a_worker_is_told_with_what_waits(store: PersistenceAdapt
     enqueue_all(store, [NewJob("a"), NewJob("a"), NewJob("b")])
     worker = Worker("w", WorkerKind.WORKER, "host", 1, types=("b",))
     store.write_sync(register_worker, worker, LeaseTerms())
-    assert [(each.type, each.waiting) for each in store.read_sync(unserved)] == [("a", 2)]
+    assert [(item.type, item.waiting) for item in store.read_sync(unserved)] == [("a", 2)]
 
 
 def test_a_store_without_trouble_has_nothing_to_tell(store: PersistenceAdapter, clock: ManualClock) -> None:
@@ -149,6 +149,6 @@ def test_the_newest_events_come_first_and_page_backwards(store: PersistenceAdapt
     for _ in range(3):
         enqueue_one(store)
     ids = [row[0] for row in rows(store, "SELECT id FROM events ORDER BY id DESC")]
-    found = store.read_sync(newest_events, None, 2)
-    assert [event.id for event in found] == ids[:2]
-    assert [event.id for event in store.read_sync(newest_events, found[-1].id, 100)] == ids[2:]
+    events = store.read_sync(newest_events, None, 2)
+    assert [event.id for event in events] == ids[:2]
+    assert [event.id for event in store.read_sync(newest_events, events[-1].id, 100)] == ids[2:]

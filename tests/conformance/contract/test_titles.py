@@ -43,7 +43,7 @@ def test_a_retry_keeps_the_title_of_its_original(store: PersistenceAdapter) -> N
 
 
 def test_the_job_of_a_schedule_has_the_name_of_the_schedule(store: PersistenceAdapter) -> None:
-    given = {"name": "nightly", "type": "plain", "interval_s": 3600, "params": {"n": 1}}
-    schedule = store.write_sync(create_schedule, given)
+    fields = {"name": "nightly", "type": "plain", "interval_s": 3600, "params": {"n": 1}}
+    schedule = store.write_sync(create_schedule, fields)
     _, job = store.write_sync(trigger_schedule, schedule.id)
     assert look(store, job.id).title == "nightly"

@@ -207,7 +207,7 @@ def test_of_many_that_submit_one_key_at_once_one_makes_the_job(
 ) -> None:
     stores = [store, open_store(), open_store()]
     for number in range(25):
-        acts = [lambda each=stores[n % 3], k=f"k{number}": send(each, unique_key=k).id for n in range(6)]
+        acts = [lambda item=stores[n % 3], k=f"k{number}": send(item, unique_key=k).id for n in range(6)]
         ids = together(acts)
         assert len(set(ids)) == 1
     assert count(store, "jobs") == 25

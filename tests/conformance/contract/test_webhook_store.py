@@ -139,20 +139,20 @@ def test_after_a_rotation_both_secrets_sign_for_a_day(store: PersistenceAdapter,
 @pytest.mark.rule("WEB-02")
 def test_the_servers_own_secret_is_made_once(open_store: OpenStore, store: PersistenceAdapter) -> None:
     stores = [store, open_store()]
-    found: list[ServerSecret] = []
+    server_secrets: list[ServerSecret] = []
     threads = [
-        threading.Thread(target=lambda each=each: found.append(each.write_sync(server_secret)))
-        for each in stores
+        threading.Thread(target=lambda item=item: server_secrets.append(item.write_sync(server_secret)))
+        for item in stores
         for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 6 and len(set(found)) == 1
+    assert len(server_secrets) == 6 and len(set(server_secrets)) == 1
     finish_jobs(store, URL)
     (taken,) = take(store)
-    assert taken.secrets == found[0].secrets
+    assert taken.secrets == server_secrets[0].secrets
 
 
 @pytest.mark.rule("WEB-02")
@@ -180,7 +180,7 @@ def test_messages_follow_their_subscription_to_another_host(store: PersistenceAd
     enqueue_one(store)
     complete(store, claim_one(store))
     store.write_sync(patch_webhook, made.id, {"url": "https://b.example/new"})
-    taken = {each.delivery.webhook_id: each for each in take(store)}
+    taken = {item.delivery.webhook_id: item for item in take(store)}
     assert (taken[made.id].delivery.url, taken[made.id].host) == ("https://b.example/new", "b.example:443")
     assert (taken[other.id].delivery.url, taken[other.id].host) == (URL, "a.example:443")
 
@@ -227,8 +227,8 @@ def test_processes_share_the_work_and_none_is_sent_twice(open_store: OpenStore, 
 
     def work(number: int) -> None:
         ready.wait()
-        while found := take(stores[number % 2], f"w{number}", 2):
-            got.extend(taken.delivery.id for taken in found)
+        while result := take(stores[number % 2], f"w{number}", 2):
+            got.extend(taken.delivery.id for taken in result)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:

@@ -21,7 +21,7 @@ def heavy(weight: int, **fields: object) -> NewJob:
 
 
 def used(store: PersistenceAdapter) -> dict[str, int]:
-    return {each.limit.name: each.used for each in store.read_sync(limit_figures)}
+    return {limit_figure.limit.name: limit_figure.used for limit_figure in store.read_sync(limit_figures)}
 
 
 def test_a_job_takes_as_many_slots_of_its_resource_as_it_weighs_and_one_of_other_limits(open_store: OpenStore) -> None:

@@ -148,7 +148,7 @@ def test_a_worker_is_live_until_its_heartbeats_stop(store: PersistenceAdapter, c
     clock.advance(100)
     assert store.read_sync(live_workers) == []
     assert not store.read_sync(has_live_worker_for, "a", "gpu")
-    assert [found.id for found in store.read_sync(all_workers)] == ["one"]
+    assert [item.id for item in store.read_sync(all_workers)] == ["one"]
 
 
 @pytest.mark.rule("API-03")

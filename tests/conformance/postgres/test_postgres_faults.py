@@ -150,11 +150,11 @@ def test_backends_that_are_terminated_lose_and_double_nothing(open_store: OpenSt
         killed = 0
         with psycopg.connect(open_store.url, autocommit=True) as connection:
             while not stop.wait(0.1):
-                found = connection.execute(
+                result = connection.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
                     "AND pid <> pg_backend_pid() AND application_name = 'holdbeat'"
                 )
-                killed += len(found.fetchall())
+                killed += len(result.fetchall())
                 if killed >= 3:
                     struck.set()
         return killed
@@ -168,12 +168,12 @@ def test_backends_that_are_terminated_lose_and_double_nothing(open_store: OpenSt
 
     killing = in_background(terminate_all)
     try:
-        said = together([partial(enqueue_some, number) for number in range(4)])
+        results = together([partial(enqueue_some, number) for number in range(4)])
     finally:
         stop.set()
     assert killing.result(10) > 0
-    assert not [found for found in said if isinstance(found, Exception)]
-    ids = sorted(job_id for found in said if isinstance(found, list) for job_id in found)
+    assert not [item for item in results if isinstance(item, Exception)]
+    ids = sorted(job_id for item in results if isinstance(item, list) for job_id in item)
     assert [row[0] for row in rows(store, "SELECT id FROM jobs ORDER BY id")] == ids
     assert len(ids) >= 100
 
@@ -228,8 +228,8 @@ def test_units_that_lock_each_other_are_run_again_and_both_succeed(open_store: O
         store.write_sync(verb)
         tries.append(attempts)
 
-    said = together([lambda: label(one.id, other.id), lambda: label(other.id, one.id)])
-    assert said == [None, None]
+    results = together([lambda: label(one.id, other.id), lambda: label(other.id, one.id)])
+    assert results == [None, None]
     # One that is run again may lock its first row before the other has woken up, and they meet once more.
     assert min(tries) >= 1 and max(tries) > 1
     assert [look(store, job.id).attempt for job in (one, other)] == [2, 2]
