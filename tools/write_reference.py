@@ -181,7 +181,8 @@ def api_page(described: dict[str, Any]) -> str:
         for method, operation in operations.items():
             tag = (operation.get("tags") or ["other"])[0]
             by_tag.setdefault(tag, []).extend(_operation(path, method, operation))
-    for tag, lines in by_tag.items():
+    # Routes for programs that were written for older servers come last.
+    for tag, lines in sorted(by_tag.items(), key=lambda item: item[0] == "compatibility"):
         parts += [f"## {tag}", "", *lines]
     parts += ["## Schemas", ""]
     for name, schema in described["components"]["schemas"].items():

@@ -138,8 +138,8 @@ def least_requests(served: Served) -> dict[str, tuple[str, str, Any]]:
         "RotateRequest": ("POST", f"/api/webhooks/{webhook(served)}/rotate", {}),
         "DirectRequest": ("POST", "/api/direct/echo", {}),
         "MappedDirectRequest": ("POST", "/story/generate", {}),
-        "LegacyTrigger": ("POST", "/jobs/echo/trigger", {}),
-        "LegacyBatch": ("POST", "/jobs/batch/trigger", {"jobs": [{"type": "echo"}]}),
+        "CompatibilityTrigger": ("POST", "/jobs/echo/trigger", {}),
+        "CompatibilityBatch": ("POST", "/jobs/batch/trigger", {"jobs": [{"type": "echo"}]}),
     }
 
 

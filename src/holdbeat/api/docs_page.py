@@ -13,7 +13,7 @@ BRAND = (
 )
 
 
-LEGACY = "legacy"
+COMPATIBILITY = "compatibility"
 """The tag of routes that only programs written for older servers call: folded at the end, away from newcomers."""
 
 
@@ -25,31 +25,62 @@ def docs_html(document: dict[str, Any], theme: str | None = None) -> str:
         for method, operation in methods.items():
             tag = (operation.get("tags") or ["other"])[0]
             by_tag.setdefault(tag, []).append(_operation(path, method, operation, shapes))
-    old = by_tag.pop(LEGACY, [])
+    old = by_tag.pop(COMPATIBILITY, [])
     sections = "".join(
-        f'<h2 id="{_anchor(tag)}">{escape(tag.capitalize())}</h2>{"".join(entries)}' for tag, entries in by_tag.items()
+        f'<section data-group><h2 id="{_anchor(tag)}">{escape(tag.capitalize())}</h2>'
+        f'<div class="card">{"".join(entries)}</div></section>'
+        for tag, entries in by_tag.items()
     )
-    contents = "".join(f'<a href="#{_anchor(tag)}">{escape(tag.capitalize())}</a>' for tag in [*by_tag, "schemas"])
     schemas = "".join(
         f'<details id="schema-{escape(name)}"><summary><b>schema</b><code>{escape(name)}</code></summary>'
         f"<pre>{_json(schema)}</pre></details>"
         for name, schema in sorted(shapes.items())
     )
+    folded = f'<details class="folded"><summary>Compatibility routes</summary>{"".join(old)}</details>' if old else ""
     info = document["info"]
+    return (
+        f"{_head(info, theme)}<body>{_side({tag: len(entries) for tag, entries in by_tag.items()}, len(shapes))}<main>"
+        f"<h1>API <small>{escape(info['title'])} {escape(info['version'])}</small></h1>"
+        f'<p class="intro">{_text(info.get("description", ""))}</p>{START}'
+        '<label class="find"><span>Find an operation</span>'
+        '<input type="search" placeholder="path, method or words, such as retry" data-find autocomplete="off"></label>'
+        '<p class="none" data-none hidden>No operation matches.</p>'
+        f'{sections}<section data-group><h2 id="schemas">Schemas</h2><div class="card">{schemas}</div></section>'
+        f"{folded}</main></body></html>"
+    )
+
+
+START = (
+    '<div class="start"><div><b>First request</b><pre>curl http://127.0.0.1:7450/api/jobs \\\n'
+    "  -H 'content-type: application/json' \\\n"
+    '  -d \'{"type": "http", "params": {"url": "https://example.com"}}\'</pre></div>'
+    "<div><b>With API keys</b><pre>-H 'authorization: Bearer hb_…'</pre>"
+    '<p>Without any key the server answers this machine only. <a href="/ui/keys">Create a key</a>; '
+    "this page sends requests with your login.</p></div></div>"
+)
+
+
+def _head(info: dict[str, Any], theme: str | None) -> str:
     chosen = f' data-theme="{theme}"' if theme else ""
     return (
         f'<!doctype html><html lang="en"{chosen}><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>API · {escape(info['title'])}</title>"
         '<link rel="icon" href="data:,"><link rel="stylesheet" href="/docs/style.css">'
-        '<script type="module" src="/docs/try.js"></script></head><body>'
+        '<script type="module" src="/docs/try.js"></script></head>'
+    )
+
+
+def _side(counts: dict[str, int], schemas: int) -> str:
+    """The contents beside the page; on a phone they are folded, and a script leaves them closed."""
+    contents = "".join(
+        f'<a href="#{_anchor(tag)}">{escape(tag.capitalize())} <small>{count}</small></a>'
+        for tag, count in [*counts.items(), ("schemas", schemas)]
+    )
+    return (
         f'<header class="side">{BRAND}<nav aria-label="Contents"><a href="/">← Dashboard</a>'
-        f'<a href="/openapi.json">openapi.json</a><hr>{contents}</nav></header><main>'
-        f"<h1>API <small>{escape(info['title'])} {escape(info['version'])}</small></h1>"
-        f"<p>{_text(info.get('description', ''))}</p>"
-        f'{sections}<h2 id="schemas">Schemas</h2>{schemas}'
-        + (f'<details class="folded"><summary>Compatibility routes</summary>{"".join(old)}</details>' if old else "")
-        + "</main></body></html>"
+        f'<a href="/openapi.json">openapi.json</a><hr><details class="contents" open><summary>Contents</summary>'
+        f"{contents}</details></nav></header>"
     )
 
 

@@ -25,13 +25,13 @@ from holdbeat.operations.checks import checked_fields
 from holdbeat.operations.operation import OperationContext
 from holdbeat.operations.submitting import check_count, guard_submissions, submit_job
 from holdbeat.schemas.legacy import (
-    LegacyAccepted,
-    LegacyBatch,
-    LegacyBatchAccepted,
-    LegacyBatchStatus,
-    LegacyJob,
-    LegacyJobList,
-    LegacyTrigger,
+    CompatibilityAccepted,
+    CompatibilityBatch,
+    CompatibilityBatchAccepted,
+    CompatibilityBatchStatus,
+    CompatibilityJob,
+    CompatibilityJobList,
+    CompatibilityTrigger,
 )
 from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.jobs.submit import submit_group
@@ -41,7 +41,7 @@ from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.list_jobs import list_jobs
 from holdbeat.store.transaction import Transaction
 
-routes = Routes("legacy")
+routes = Routes("compatibility")
 
 HEADERS = {
     "Deprecation": "@1767225600",
@@ -69,7 +69,11 @@ _GROUP_WORDS = {
 
 
 @routes.post(
-    "/jobs/batch/trigger", body=LegacyBatch, answers={202: LegacyBatchAccepted}, refuses=(409,), deprecated=True
+    "/jobs/batch/trigger",
+    body=CompatibilityBatch,
+    answers={202: CompatibilityBatchAccepted},
+    refuses=(409,),
+    deprecated=True,
 )
 async def legacy_trigger_batch(request: ApiRequest) -> Response:
     """Submit several jobs as one batch. Use POST /api/job-groups instead."""
@@ -92,7 +96,11 @@ def _submit(tx: Transaction, context: OperationContext, submissions: Sequence[Su
 
 
 @routes.post(
-    "/jobs/{type}/trigger", body=LegacyTrigger, body_optional=True, answers={202: LegacyAccepted}, deprecated=True
+    "/jobs/{type}/trigger",
+    body=CompatibilityTrigger,
+    body_optional=True,
+    answers={202: CompatibilityAccepted},
+    deprecated=True,
 )
 async def legacy_trigger(request: ApiRequest) -> Response:
     """Submit a job; the body is its params. Use POST /api/jobs instead."""
@@ -103,7 +111,7 @@ async def legacy_trigger(request: ApiRequest) -> Response:
 
 @routes.get(
     "/jobs",
-    answers={200: LegacyJobList},
+    answers={200: CompatibilityJobList},
     parameters=(
         Parameter("status", "Only jobs of this status.", {"enum": _STATUS_CHOICES}),
         Parameter("type", "Only jobs of this type.", {"type": "string", "minLength": 1, "maxLength": 500}),
@@ -129,7 +137,7 @@ def _tips(tx: Transaction, filters: dict[str, Any], limit: int | None) -> list[t
     return [(job, roots.get(job.id, job.id)) for job in tips]
 
 
-@routes.get("/jobs/batch/{id}", answers={200: LegacyBatchStatus}, deprecated=True)
+@routes.get("/jobs/batch/{id}", answers={200: CompatibilityBatchStatus}, deprecated=True)
 async def legacy_get_batch(request: ApiRequest) -> Response:
     """Read a batch. Use GET /api/job-groups/{id} instead."""
     group, jobs = await request.context.store.read_for_client(load_group, request.id("batch"))
@@ -147,7 +155,7 @@ async def legacy_get_batch(request: ApiRequest) -> Response:
     return answer({"batch_id": group.id, "status": status, "jobs": [legacy_json(job, root(job.id)) for job in tips]})
 
 
-@routes.get("/jobs/{id}", answers={200: LegacyJob}, deprecated=True)
+@routes.get("/jobs/{id}", answers={200: CompatibilityJob}, deprecated=True)
 async def legacy_get_job(request: ApiRequest) -> Response:
     """Read a job as its last attempt stands. Use GET /api/jobs/{id} instead."""
     job_id = request.id("job")
@@ -158,7 +166,7 @@ def _tip(tx: Transaction, job_id: str) -> Job:
     return load_job(tx, tip_of(tx, job_id))
 
 
-@routes.post("/jobs/{id}/cancel", answers={200: LegacyJob}, refuses=(400, 409, 413), deprecated=True)
+@routes.post("/jobs/{id}/cancel", answers={200: CompatibilityJob}, refuses=(400, 409, 413), deprecated=True)
 async def legacy_cancel_job(request: ApiRequest) -> Response:
     """Cancel a job. Use POST /api/jobs/{id}/cancel instead."""
     job_id = request.id("job")

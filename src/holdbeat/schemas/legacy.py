@@ -7,31 +7,31 @@ from holdbeat.schemas.base import Id, Instant, JsonObject, Keywords, open_object
 
 @open_object
 @request(prompt="a fox")
-class LegacyTrigger(TypedDict):
+class CompatibilityTrigger(TypedDict):
     """The params of the job."""
 
 
 @request(type="story", params={"prompt": "a fox"})
-class LegacyBatchJob(TypedDict):
+class CompatibilityBatchJob(TypedDict):
     type: str
     params: NotRequired[JsonObject | None]
 
 
 @request(jobs=[{"type": "story", "params": {"prompt": "a fox"}}, Keywords({"type": "story"})])
-class LegacyBatch(TypedDict):
-    jobs: Annotated[list[LegacyBatchJob], Keywords({"minItems": 1})]
+class CompatibilityBatch(TypedDict):
+    jobs: Annotated[list[CompatibilityBatchJob], Keywords({"minItems": 1})]
 
 
-class LegacyAccepted(TypedDict):
+class CompatibilityAccepted(TypedDict):
     job_id: Id
     status: str
 
 
-class LegacyBatchAccepted(TypedDict):
+class CompatibilityBatchAccepted(TypedDict):
     batch_id: Id
 
 
-class LegacyJob(TypedDict):
+class CompatibilityJob(TypedDict):
     job_id: Id
     type: str
     params: JsonObject
@@ -43,11 +43,11 @@ class LegacyJob(TypedDict):
     finished_at: Instant | None
 
 
-class LegacyJobList(TypedDict):
-    jobs: list[LegacyJob]
+class CompatibilityJobList(TypedDict):
+    jobs: list[CompatibilityJob]
 
 
-class LegacyBatchStatus(TypedDict):
+class CompatibilityBatchStatus(TypedDict):
     batch_id: Id
     status: Literal["queued", "running", "succeeded", "partial", "failed"]
-    jobs: list[LegacyJob]
+    jobs: list[CompatibilityJob]
