@@ -94,3 +94,9 @@ def keep(page: Page, name: str) -> None:
     """Keeps a picture of the page for people."""
     ARTIFACTS.mkdir(exist_ok=True)
     page.screenshot(path=str(ARTIFACTS / f"{name}.png"), full_page=True)
+
+
+def choose(page: Page, action: str) -> None:
+    """Opens the menu at the head of the page and clicks on one of its actions."""
+    page.locator(".menu > summary").click()
+    page.locator(".menu").get_by_role("button", name=action).click()

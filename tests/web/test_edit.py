@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.api.serving import Served, unique
-from tests.web.conftest import Complaints, keep
+from tests.web.conftest import Complaints, choose, keep
 from tests.web.things import made
 
 
@@ -152,10 +152,10 @@ def test_deleting_asks_first_and_leads_back_to_the_list(
     what = {"type": "anything"} if kind == "schedules" else {"url": f"{served.url}/healthz"}
     made = served.client.post(f"/api/{kind}", json={"name": unique("gone"), "interval_s": 86400, **what}).json()
     page.goto(f"{served.url}/ui/{kind}/{made['id']}")
-    page.get_by_role("button", name="Delete…").click()
+    choose(page, "Delete…")
     page.get_by_role("button", name="Cancel", exact=True).and_(page.locator("#delete-dialog *")).click()
     assert served.client.get(f"/api/{kind}/{made['id']}").status_code == 200
-    page.get_by_role("button", name="Delete…").click()
+    choose(page, "Delete…")
     keep(page, f"delete-{kind}")
     page.get_by_role("button", name="Delete", exact=True).click()
     page.wait_for_url(f"{served.url}/ui/{kind}")

@@ -77,17 +77,20 @@ def test_a_group_is_submitted_from_rows_of_types_and_params(served: Served, page
     rows = page.locator("[data-job-row]")
     expect(rows).to_have_count(3)
     rows.nth(2).get_by_role("button", name="Remove").click()
-    for number in (0, 1):
-        rows.nth(number).get_by_label("Type").select_option("echo")
-        rows.nth(number).get_by_label("Params").fill(f'{{"x": {number}}}')
-    rows.nth(1).get_by_label("Params").fill("{")
+    # A type with a schema has fields; one without takes JSON.
+    rows.nth(0).get_by_label("Type").select_option("echo")
+    rows.nth(0).locator("[data-param=text]:visible").fill("first")
+    rows.nth(1).get_by_label("Type").select_option("anything")
+    rows.nth(1).locator("textarea:visible").fill("{")
     page.get_by_role("button", name="Submit group").click()
     expect(page.locator("[data-field=jobs] .field-error")).to_contain_text("job 2 are not JSON")
-    rows.nth(1).get_by_label("Params").fill('{"x": 1}')
+    rows.nth(1).locator("textarea:visible").fill('{"x": 1}')
     page.get_by_role("button", name="Submit group").click()
     page.wait_for_url("**/ui/groups/01*")
     expect(page.locator("#members")).to_contain_text("2 of 2 ended")
     expect(page.locator("h1")).to_contain_text(name)
+    jobs = served.client.get(f"/api/job-groups/{page.url.rsplit('/', 1)[1]}").json()["jobs"]
+    assert [(job["type"], job["params"]) for job in jobs] == [("echo", {"text": "first"}), ("anything", {"x": 1})]
 
 
 @pytest.mark.rule("LIM-04")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from holdbeat.domain.clock import from_iso
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.steps import Step
 from holdbeat.observe.wording import span as duration
@@ -86,18 +87,19 @@ def from_first_data(minutes: Sequence[Minute], fewest: int = 15) -> Sequence[Min
 
 
 def run_times(runs: Sequence[PastRun], zone: ZoneInfo, height: int = 80) -> dict[str, Any]:
-    """A bar for each of the last runs, the oldest first: how long it took, and how it ended."""
+    """A bar for each of the last runs, the newest at the right edge: how long it took, and how it ended."""
     ended = [run for run in runs if run.started_at is not None and run.finished_at is not None]
     took = [(run.finished_at - run.started_at).total_seconds() for run in ended if run.finished_at and run.started_at]
     top = nice(max(took, default=0))
-    step = min(24.0, WIDTH / max(1, len(ended)))
+    step = min(14.0, WIDTH / max(1, len(ended)))
+    first = WIDTH - step * len(ended)
     bars = []
     for number, (run, took_s) in enumerate(zip(ended, took, strict=True)):
         tall = max(2.0, took_s / top * height)
         at = f"{run.finished_at.astimezone(zone):%H:%M:%S}" if run.finished_at else ""
         title = f"{at}: {run.status.lower()} after {duration(took_s)}"
-        bars.append(Bar(round(number * step + 1, 2), round(height - tall, 2), round(step - 2, 2), round(tall, 2),
-                        run.status, title))  # fmt: skip
+        x, y = round(first + number * step + 1, 2), round(height - tall, 2)
+        bars.append(Bar(x, y, round(step - 2, 2), round(tall, 2), run.status, title))
     return {"bars": bars, "top": top}
 
 
@@ -141,6 +143,25 @@ def step_bars(steps: Sequence[Step]) -> list[dict[str, Any]]:
         }
         for step in steps
     ]
+
+
+def member_bars(runs: Mapping[int, Mapping[str, Any] | None], now: datetime) -> dict[int, dict[str, float]]:
+    """The last run of each member of a group as a bar over the time of all of them, in percent."""
+    spans = {
+        sequence: (from_iso(run["started_at"]), from_iso(run["finished_at"]) if run["finished_at"] else now)
+        for sequence, run in runs.items()
+        if run is not None
+    }
+    if not spans:
+        return {}
+    began = min(start for start, _ in spans.values())
+    length_s = max((end - began).total_seconds() for _, end in spans.values()) or 1.0
+    bars = {}
+    for sequence, (start, end) in spans.items():
+        x = min(99.0, (start - began).total_seconds() / length_s * 100)
+        width = min(100 - x, max(1.0, (end - start).total_seconds() / length_s * 100))
+        bars[sequence] = {"x": round(x, 2), "width": round(width, 2)}
+    return bars
 
 
 # --- the timeline -------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from holdbeat.store.running.run_output import list_artifacts
 from holdbeat.store.schedules.schedules import find_schedule
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import list_deliveries
-from holdbeat.web.charts import step_bars
+from holdbeat.web.charts import member_bars, step_bars
 from holdbeat.web.event_sentences import sentences
 from holdbeat.web.forms import offered_types
 from holdbeat.web.graph import DRAWN_MAX, drawn_graph
@@ -131,13 +131,24 @@ def _again(job: dict[str, Any]) -> dict[str, Any] | None:
 def read_groups(tx: Transaction, ask: Ask) -> dict[str, Any]:
     filters = ask.filters("status", "name")
     page = list_groups(tx, filters, limit=50, cursor=ask.text("cursor"))
+    states = {id_: _in_order(counts) for id_, counts in member_counts(tx, [group.id for group in page.items]).items()}
     return {
         "filters": filters,
         "groups": page.items,
-        "states": member_counts(tx, [group.id for group in page.items]),
+        "states": states,
+        "ended": {
+            id_: sum(count for status, count in counts.items() if JobStatus(status).is_terminal)
+            for id_, counts in states.items()
+        },
         "next_cursor": page.next_cursor,
         "statuses": list(GroupStatus),
     }
+
+
+def _in_order(counts: dict[str, int]) -> dict[str, int]:
+    """What has ended first, then what runs and what waits: the order of a bar that fills up."""
+    order = ("COMPLETED", "SKIPPED", "CANCELLED", "FAILED", "RUNNING", "CONTINUED", "QUEUED")
+    return {status: counts[status] for status in order if status in counts}
 
 
 def read_group(tx: Transaction, ask: Ask) -> dict[str, Any]:
@@ -149,6 +160,7 @@ def read_group(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "title": group.name or "Group",
         "group": {**group_json(group, []), "is_terminal": group.status.is_terminal},
         "chains": chains,
+        "bars": member_bars({sequence: chain[-1]["run"] for sequence, chain in chains.items()}, tx.now),
         "failed": sum(1 for chain in chains.values() if chain[-1]["status"] == "FAILED"),
         "done": sum(1 for chain in chains.values() if chain[-1]["finished_at"]),
         "is_cut": len(jobs) > SHOWN_MEMBERS,

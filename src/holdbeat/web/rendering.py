@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -44,6 +45,7 @@ def environment() -> Environment:
         "brief": _brief,
         "zip_self": lambda values: [(value, value) for value in values],
         "pretty": _pretty,
+        "shell": shlex.quote,
         "clock_change": clock_change,
         "short": short,
         "headline": headline,

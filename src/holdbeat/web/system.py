@@ -11,17 +11,17 @@ from holdbeat.domain.api_key import Scope
 from holdbeat.domain.events import Event
 from holdbeat.domain.secret_text import without_secrets
 from holdbeat.domain.views import delivery_json, event_json, webhook_json
-from holdbeat.domain.webhook import DeliveryStatus
+from holdbeat.domain.webhook import DeliveryStatus, host_of
 from holdbeat.settings import Settings
 from holdbeat.store.access.api_keys import list_api_keys
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.event_log import newest_events
-from holdbeat.store.reads.names import ids_called
+from holdbeat.store.reads.names import ids_called, job_titles
 from holdbeat.store.reads.needs_attention import occupants
 from holdbeat.store.reads.workers import all_workers
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.webhooks.deliveries import list_deliveries
+from holdbeat.store.webhooks.deliveries import PENDING_COUNTED, list_deliveries, pending_to
 from holdbeat.store.webhooks.subscriptions import list_webhooks
 from holdbeat.web.event_sentences import PROBLEMS, ROUTINE, sentences
 from holdbeat.web.request import Ask
@@ -47,7 +47,13 @@ def read_workers(tx: Transaction, ask: Ask) -> dict[str, Any]:
         is_alive = worker.stopped_at is None and worker.expires_at is not None and worker.expires_at > tx.now
         entry = {"worker": worker, "occupants": [holder for holder in busy if holder.worker_id == worker.id]}
         (alive if is_alive else gone).append(entry)
-    return {"alive": alive, "gone": gone[:20]}
+    return {
+        "alive": alive,
+        "gone": gone[:20],
+        "busy": sum(len(entry["occupants"]) for entry in alive),
+        "slots": sum(entry["worker"].slots + entry["worker"].http_slots for entry in alive),
+        "types": {name for entry in alive for name in entry["worker"].types},
+    }
 
 
 def read_events(tx: Transaction, ask: Ask) -> dict[str, Any]:
@@ -104,8 +110,14 @@ def read_webhooks(tx: Transaction, ask: Ask) -> dict[str, Any]:
     status = ask.text("status")
     chosen = DeliveryStatus(status) if status in tuple(DeliveryStatus) else None
     page = list_deliveries(tx, status=chosen, limit=50, cursor=ask.text("cursor"))
+    webhooks = list_webhooks(tx, limit=100).items
+    hosts = {webhook.id: host_of(webhook.url) for webhook in webhooks}
+    pending = pending_to(tx, set(hosts.values()))
     return {
-        "webhooks": [webhook_json(item) for item in list_webhooks(tx, limit=100).items],
+        "webhooks": [webhook_json(item) for item in webhooks],
+        "pending": {id_: pending[host] for id_, host in hosts.items()},
+        "pending_most": PENDING_COUNTED,
+        "titles": job_titles(tx, [item.job_id for item in page.items]),
         "deliveries": [delivery_json(item) for item in page.items],
         "next_cursor": page.next_cursor,
         "status": chosen,

@@ -35,6 +35,7 @@ _DELIVERY_FIELDS = (
 )  # fmt: skip
 _DELIVERY = ", ".join(_DELIVERY_FIELDS)
 PER_HOST = 4
+PENDING_COUNTED = 1000
 
 _HOSTS = (
     "WITH RECURSIVE next(host) AS ("
@@ -238,6 +239,14 @@ def list_deliveries(
     )
     items = [delivery_of(tx, row) for row in rows[:count]]
     return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
+
+
+def pending_to(tx: Transaction, hosts: Collection[str]) -> dict[str, int]:
+    """For each host how many deliveries wait for an attempt; a longer line is counted up to PENDING_COUNTED."""
+    count = (
+        "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE status = 'PENDING' AND host = :host LIMIT :most) waiting"
+    )
+    return {host: int(tx.rows(count, host=host, most=PENDING_COUNTED)[0][0]) for host in hosts}
 
 
 def _is_locked(tx: Transaction, delivery: Delivery) -> bool:

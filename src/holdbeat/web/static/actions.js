@@ -133,6 +133,27 @@ function openDialog(opener) {
     dialog.querySelector("[data-named]").textContent = opener.dataset.name;
   }
   dialog.showModal();
+  if (opener.dataset.reads) showRead(opener, dialog.querySelector("[data-read]"));
+}
+
+// One field of a resource, read from the API when somebody wants to see it.
+async function showRead(opener, place) {
+  place.textContent = "…";
+  try {
+    const answer = await call("GET", opener.dataset.reads);
+    place.textContent = JSON.stringify(answer[opener.dataset.field], null, 2);
+  } catch (error) {
+    place.textContent = error.message;
+  }
+}
+
+// A menu of actions closes when one is chosen, by a click elsewhere, and with Esc.
+function closeMenus(target, isKey = false) {
+  for (const menu of document.querySelectorAll(".menu[open]")) {
+    if (!isKey && menu.contains(target) && !target.closest("button, a")) continue;
+    menu.open = false;
+    if (isKey && menu.contains(target)) menu.querySelector("summary").focus();
+  }
 }
 
 async function test(button) {
@@ -161,7 +182,9 @@ export function startActions() {
     event.preventDefault();
     act(form);
   });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") closeMenus(event.target, true); });
   document.addEventListener("click", (event) => {
+    closeMenus(event.target);
     const opener = event.target.closest("[data-dialog]");
     if (opener) openDialog(opener);
     const closer = event.target.closest("[data-close]");

@@ -47,9 +47,9 @@ function valueOf(field) {
 }
 
 // The params of the fields that a type's schema has made; a box that stands as it did is left to the default.
-function paramsOf(form) {
+function paramsOf(place) {
   const params = {};
-  for (const field of form.querySelectorAll("[data-param]")) {
+  for (const field of place.querySelectorAll("[data-param]")) {
     if (field.closest("[hidden]")) continue;
     if (field.dataset.kind === "flag") {
       if (String(field.checked) !== field.dataset.default) params[field.dataset.param] = field.checked;
@@ -61,12 +61,12 @@ function paramsOf(form) {
   return params;
 }
 
-// The jobs of a group: one for each row.
+// The jobs of a group: one for each row, with the fields of its type or one text of JSON.
 function rowsOf(form) {
   return [...form.querySelectorAll("[data-job-row]")].map((row, index) => {
-    const params = row.querySelector("[data-row=params]").value.trim();
+    const text = row.querySelector("[data-of-type]:not([hidden]) [data-row=params]")?.value.trim();
     try {
-      return { type: row.querySelector("[data-row=type]").value, params: params ? JSON.parse(params) : {} };
+      return { type: row.querySelector("[data-row=type]").value, params: text ? JSON.parse(text) : paramsOf(row) };
     } catch (error) {
       throw new NotJson("jobs", `The params of job ${index + 1} are not JSON: ${error.message}`);
     }
@@ -75,8 +75,9 @@ function rowsOf(form) {
 
 export function bodyOf(form) {
   const body = {};
-  if (form.querySelector("[data-rows]")) body.jobs = rowsOf(form);
-  const params = paramsOf(form);
+  const hasRows = form.querySelector("[data-rows]") !== null;
+  if (hasRows) body.jobs = rowsOf(form);
+  const params = hasRows ? {} : paramsOf(form);
   if (Object.keys(params).length) body.params = params;
   for (const field of form.elements) {
     if (!field.name || field.closest("[hidden]") || field.dataset.chooses !== undefined) continue;
@@ -234,8 +235,8 @@ function startRows(form) {
   });
   form.addEventListener("change", (event) => {
     if (event.target.dataset.row !== "type") return;
-    const params = event.target.closest("[data-job-row]").querySelector("[data-row=params]");
-    params.value = event.target.selectedOptions[0].dataset.example;
+    const places = event.target.closest("[data-job-row]").querySelectorAll("[data-of-type]");
+    for (const place of places) place.hidden = place.dataset.ofType !== event.target.value;
   });
 }
 
