@@ -82,13 +82,17 @@ def events_of_job(tx: Transaction, job_id: str, limit: int = 500, *, after: int 
 
 def newest_events(tx: Transaction, before: int | None = None, limit: int = 100) -> list[Event]:
     """The Events as they are now, the newest first; with `before`, those older than that id."""
-    older = "" if before is None else "WHERE id < :before + :most AND id - count + 1 < :before "
+    older = "" if before is None else "id < :before + :most AND id - count + 1 < :before"
     params: dict[str, Any] = {} if before is None else {"before": before, "most": BATCH_MAX}
     mine = "count" if before is None else "CASE WHEN id < :before THEN count ELSE :before - (id - count + 1) END"
+    numbered = (
+        f"SELECT id, sum(n) OVER (ORDER BY id DESC) - n AS ahead FROM (SELECT id, {mine} AS n FROM events "
+        f"{f'WHERE {older} ' if older else ''}ORDER BY id DESC LIMIT :limit) AS newest"
+    )
+    # What is wanted is the newest end of the log, down to an id. As `id IN (...)` PostgreSQL joined it with all events.
     rows = tx.rows(
-        f"SELECT {_COLUMNS[tx.dialect]} FROM events WHERE id IN (SELECT id FROM (SELECT id, sum(n) OVER (ORDER BY id "
-        f"DESC) - n AS ahead FROM (SELECT id, {mine} AS n FROM events {older}ORDER BY id DESC LIMIT :limit) AS newest) "
-        "AS numbered WHERE ahead < :limit) ORDER BY id DESC",
+        f"SELECT {_COLUMNS[tx.dialect]} FROM events WHERE id >= (SELECT min(id) FROM ({numbered}) AS numbered "
+        f"WHERE ahead < :limit){f' AND {older}' if older else ''} ORDER BY id DESC LIMIT :limit",
         limit=limit,
         **params,
     )

@@ -370,6 +370,8 @@ CREATE TABLE events (
     -- The order in which readers can rely on nothing coming in between.
     PRIMARY KEY (xid, id)
 );
+-- The newest of them, for who looks at the log.
+CREATE INDEX events_newest ON events (id);
 CREATE INDEX events_job ON events (job_id, id) WHERE job_id IS NOT NULL;
 CREATE INDEX events_batches ON events (at) WHERE batch IS NOT NULL;
 -- Events that are not part of every job's or schedule's life can be found by their name.
