@@ -24,6 +24,8 @@ class Box:
     href: str | None
     status: str
     is_centre: bool
+    after: tuple[str, ...]
+    """The titles of what it waits for."""
 
 
 def drawn_graph(graph: Graph) -> dict[str, Any] | None:
@@ -39,8 +41,12 @@ def drawn_graph(graph: Graph) -> dict[str, Any] | None:
         rows[column] = rows.get(column, 0) + 1
     # The job that the page is about stands in the tab order where it stands in the picture.
     ordered = sorted(graph.nodes, key=lambda node: places[node.id])
+    titles = {node.id: node.title for node in graph.nodes}
+    after: dict[str, list[str]] = {}
+    for link in graph.links:
+        after.setdefault(link.target, []).append(titles[link.source])
     return {
-        "boxes": [_box(node, *places[node.id], graph.centre) for node in ordered],
+        "boxes": [_box(node, *places[node.id], graph.centre, after.get(node.id, [])) for node in ordered],
         "lines": [
             {
                 "path": _curve(places[link.source], places[link.target]),
@@ -74,14 +80,15 @@ def _columns(graph: Graph) -> dict[str, int]:
     return columns
 
 
-def _box(node: Node, x: int, y: int, centre: str) -> Box:
+def _box(node: Node, x: int, y: int, centre: str, after: list[str]) -> Box:
     title = node.title if len(node.title) <= _TITLE_MAX else f"{node.title[: _TITLE_MAX - 1]}…"
     noun = "Group" if node.is_group else "Job"
     href = None
     if node.status != "GONE":
         href = f"/ui/groups/{node.id}" if node.is_group else f"/ui/jobs/{node.last_job_id}"
     this = ", this job" if node.id == centre else ""
-    return Box(x, y, title, f"{noun} {node.title}, {node.status.lower()}{this}", href, node.status, node.id == centre)
+    label = f"{noun} {node.title}, {node.status.lower()}{this}"
+    return Box(x, y, title, label, href, node.status, node.id == centre, tuple(after))
 
 
 def _curve(source: tuple[int, int], target: tuple[int, int]) -> str:
