@@ -16,7 +16,8 @@ from holdbeat.domain.api_key import Scope, hash_of
 from holdbeat.domain.errors import SettingsError
 from holdbeat.store.access.api_keys import list_api_keys, revoke_api_key
 from tests.api.conftest import Serve
-from tests.api.serving import FAR, Served, eventually, problem_of, unique
+from tests.api.serving import FAR, Served, problem_of, unique
+from tests.waiting import eventually
 
 ANY_ID = "0190b5a0-0000-7000-8000-000000000000"
 PLACES = {"{id}": ANY_ID, "{type}": "echo", "{name}": "result"}

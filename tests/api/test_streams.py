@@ -16,7 +16,8 @@ from holdbeat.client import Client
 from holdbeat.store.reads.event_log import latest_cursor
 from tests.api.conftest import Serve
 from tests.api.relay import Relay
-from tests.api.serving import Served, eventually, open_gate, problem_of, unique
+from tests.api.serving import Served, open_gate, problem_of, unique
+from tests.waiting import eventually
 
 Message = dict[str, str]
 

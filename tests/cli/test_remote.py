@@ -25,10 +25,10 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.settings import Settings
 from holdbeat.store.schedules.schedules import create_schedule
 from holdbeat.wiring import Composition
-from tests.api.serving import eventually
 from tests.cli.command import Command, drawn_on
 from tests.cli.conftest import CONCURRENCY, Server
 from tests.conformance.acts import open_at
+from tests.waiting import eventually
 
 
 def test_verbs_give_the_same_answer_from_the_store_and_from_the_server(server: Server) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 
 from holdbeat.demo import program_words
-from tests.api.serving import eventually
+from tests.waiting import eventually
 
 LIVELY_WITHIN_S = 5.0
 ENDS_WITHIN_S = 3.0
