@@ -38,7 +38,9 @@ from holdbeat.web.overview import read_overview
 WARM_UP = 10
 MOST = 1.5
 """So many times as long a call may take beside a million rows."""
-KINDS = ("queued", "delayed", "finished")
+KINDS = ("queued", "delayed", "sleeping", "finished")
+SLEEPING_SHARE = 10
+"""Of chains that sleep there is one where there are so many rows of the other kinds."""
 PAST = "2020-01-01T00:00:00.000Z"
 FUTURE = "2999-01-01T00:00:00.000Z"
 
@@ -53,23 +55,35 @@ _ID = {
 _JOBS = {
     "queued": ("", ""),
     "delayed": (", not_before, hold", f", '{FUTURE}', 1"),
+    "sleeping": (", status, retried_by, started_at, finished_at", f", 'CONTINUED', {{tip}}, '{PAST}', '{PAST}'"),
     "finished": (", status, started_at, finished_at", f", 'COMPLETED', '{PAST}', '{PAST}'"),
 }
+
+_WAIT = json.dumps([{"kind": "sleep", "key": "$sleep:1", "until": FUTURE}])
+_WAITS = {"sqlite": f"'{_WAIT}'", "postgres": f"'{_WAIT}'::json"}
 
 
 def _pouring(dialect: str, kind: str, count: int) -> list[str]:
     """Statements that make `count` rows of one kind."""
     numbers = _NUMBERS[dialect].format(count=count)
     job_id, run_id = _ID[dialect].format(kind=1), _ID[dialect].format(kind=2)
-    columns, values = _JOBS[kind]
+    tip_id = _ID[dialect].format(kind=3)
+    columns, values = (text.format(tip=tip_id) for text in _JOBS[kind])
     statements = [
         f"INSERT INTO jobs (id, type, position, created_at{columns}) {numbers} "
         f"SELECT {job_id}, 'noop', i * 100, '{PAST}'{values} FROM n"
     ]
-    if kind == "finished":
+    if kind == "sleeping":
+        statements.append(
+            "INSERT INTO jobs (id, type, position, created_at, not_before, hold, retry_of, retry_kind, root_id, waits) "
+            f"{numbers} SELECT {tip_id}, 'noop', i * 100, '{PAST}', '{FUTURE}', 1, {job_id}, 'continue', {job_id}, "
+            f"{_WAITS[dialect]} FROM n"
+        )
+    if kind in ("finished", "sleeping"):
+        status = "COMPLETED" if kind == "finished" else "CONTINUED"
         statements.append(
             "INSERT INTO job_runs (id, job_id, type, worker_id, started_at, finished_at, status) "
-            f"{numbers} SELECT {run_id}, {job_id}, 'noop', 'w', '{PAST}', '{PAST}', 'COMPLETED' FROM n"
+            f"{numbers} SELECT {run_id}, {job_id}, 'noop', 'w', '{PAST}', '{PAST}', '{status}' FROM n"
         )
     if dialect == "postgres":
         # In one statement the literals of a SELECT are text until they meet their columns.
@@ -133,10 +147,11 @@ def measure(bench: Any, few: int, many: int, claims: int) -> dict[str, Any]:
     flat: dict[str, dict[str, float]] = {}
     rss_mb = 0.0
     for kind in KINDS:
-        progress(f"{bench.name}: calls beside {many:,} {kind} rows")
+        most = many // SLEEPING_SHARE if kind == "sleeping" else many
+        progress(f"{bench.name}: calls beside {most:,} {kind} rows")
         with ExitStack() as stack:
             callers = {}
-            for count in (few, many):
+            for count in (few, most):
                 store = stack.enter_context(bench.store(bench.another_place()))
                 pour(store, kind, count)
                 callers[count] = Caller(store, claims + WARM_UP)
@@ -144,14 +159,14 @@ def measure(bench: Any, few: int, many: int, claims: int) -> dict[str, Any]:
                 for caller in callers.values():
                     caller.call_each(number)
             flat[kind] = {}
-            for name, times in callers[many].times.items():
+            for name, times in callers[most].times.items():
                 beside_many, beside_few = statistics.median(times), statistics.median(callers[few].times[name])
                 flat[kind][name] = round(beside_many / beside_few, 2)
                 progress(
-                    f"  {name}: {beside_few * 1e3:.2f} ms beside {few:,}, {beside_many * 1e3:.2f} ms beside {many:,}"
+                    f"  {name}: {beside_few * 1e3:.2f} ms beside {few:,}, {beside_many * 1e3:.2f} ms beside {most:,}"
                 )
             if kind == "finished":
-                rss_mb = _rss_of_another(callers[many].store.url)
+                rss_mb = _rss_of_another(callers[most].store.url)
         bench.clear()
     return {"flat": flat, "rss_mb": rss_mb}
 

@@ -1,7 +1,8 @@
 """Whether a claim stays as quick beside many partitions and many limits: `make bench-limits`.
 
-Each kind has a store of its own, and single claims alternate between them. The measure is a claim beside 1,000 jobs
-without partitions under one limit.
+Each kind has a store with many and one with few partitions or limits, and single claims alternate between all of them.
+A claim is flat if it takes as long beside many as beside few. What a kind costs by itself is told as well: how many
+times as long it takes beside few as a claim of jobs without partitions under one limit.
 """
 
 from __future__ import annotations
@@ -25,42 +26,58 @@ WARM_UP = 10
 MOST = 1.5
 """So many times as long a claim may take."""
 FEW = 1_000
-_PLAIN = Limit("api", resource="api", slots=1000)
-KINDS: dict[str, tuple[bool, tuple[Limit, ...]]] = {
-    "few": (False, (_PLAIN,)),
-    "partitions": (True, (_PLAIN,)),
-    "per partition": (True, (Limit("api", resource="api", slots=1, per_partition=True),)),
-    "fair": (True, (Limit("api", resource="api", slots=1000, fair=True),)),
-    "fair per partition": (True, (Limit("api", resource="api", slots=1, per_partition=True, fair=True),)),
-    "200 limits": (False, (_PLAIN, *(Limit(f"r{n}", resource=f"r{n}", slots=1) for n in range(200)))),
+FEW_LIMITS, MANY_LIMITS = 1, 200
+_SLOTS = Limit("api", resource="api", slots=1000)
+KINDS: dict[str, Limit] = {
+    "partitions": _SLOTS,
+    "per partition": Limit("api", resource="api", slots=1, per_partition=True),
+    "fair": Limit("api", resource="api", slots=1000, fair=True),
+    "fair per partition": Limit("api", resource="api", slots=1, per_partition=True, fair=True),
 }
 
 
+def _others(count: int) -> tuple[Limit, ...]:
+    """Limits that cover none of the jobs."""
+    return tuple(Limit(f"r{number}", resource=f"r{number}", slots=1) for number in range(count))
+
+
 def measure(bench: Any, partitions: int, claims: int) -> dict[str, Any]:
-    """How many times as long a claim takes as beside few jobs without partitions."""
-    times: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    progress(f"{bench.name}: claims beside {partitions:,} partitions, and 200 limits")
+    """How many times as long a claim takes beside many partitions and limits as beside few, and as a plain one."""
+    fills: dict[tuple[str, str], tuple[tuple[Limit, ...], int]] = {
+        ("limits", "few"): ((_SLOTS,), 0),
+        ("limits", "many"): ((_SLOTS, *_others(MANY_LIMITS - FEW_LIMITS)), 0),
+    }
+    for kind, limit in KINDS.items():
+        fills[kind, "few"] = ((limit,), FEW)
+        fills[kind, "many"] = ((limit,), partitions)
+    times: dict[tuple[str, str], list[float]] = {key: [] for key in fills}
+    progress(f"{bench.name}: claims beside {partitions:,} partitions, and {MANY_LIMITS} limits")
     bench.clear()
     with ExitStack() as stack:
-        stores = {kind: stack.enter_context(bench.store(bench.another_place())) for kind in KINDS}
-        for kind, (is_partitioned, limits) in KINDS.items():
-            _fill(stores[kind], limits, partitions if is_partitioned else 0)
+        stores = {key: stack.enter_context(bench.store(bench.another_place())) for key in fills}
+        for key, (limits, count) in fills.items():
+            _fill(stores[key], limits, count)
         for number in range(claims + WARM_UP):
-            for kind, store in stores.items():
+            for key, store in stores.items():
                 elapsed_s = _claim(store)
                 if number >= WARM_UP:
-                    times[kind].append(elapsed_s)
-    medians = {kind: statistics.median(values) for kind, values in times.items()}
-    for kind, median in medians.items():
-        progress(f"  {kind}: {median * 1e3:.2f} ms")
+                    times[key].append(elapsed_s)
+    medians = {key: statistics.median(values) for key, values in times.items()}
+    kinds = ["limits", *KINDS]
+    for kind in kinds:
+        progress(f"  {kind}: few {medians[kind, 'few'] * 1e3:.2f} ms, many {medians[kind, 'many'] * 1e3:.2f} ms")
     bench.clear()
-    return {"limits": {kind: round(medians[kind] / medians["few"], 2) for kind in KINDS if kind != "few"}}
+    plain = medians["limits", "few"]
+    return {
+        "limits": {kind: round(medians[kind, "many"] / medians[kind, "few"], 2) for kind in kinds},
+        "limits_cost": {kind: round(medians[kind, "few"] / plain, 2) for kind in KINDS},
+    }
 
 
 def misses(figures: dict[str, Any]) -> list[str]:
     """What is slower than it should be."""
     return [
-        f"a claim with {kind} takes {ratio} times as long, not {MOST}"
+        f"a claim with many {kind} takes {ratio} times as long as with few, not {MOST}"
         for kind, ratio in figures["limits"].items()
         if ratio > MOST
     ]

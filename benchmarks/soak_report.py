@@ -21,8 +21,9 @@ SQLite is kept at up to 64 MB and used again."""
 
 PASSES = frozenset({"store_mb", "rows"})
 SHORTEST_S = 2700.0
-"""What has ended is removed in passes ten minutes apart, so these series rise and fall: they are judged in a run in
-which several passes fall into each part that is compared."""
+"""What has ended is removed in passes ten minutes apart, so these series rise and fall. They are judged by what a pass
+leaves, their lowest values, in a run in which several passes fall into each part that is compared: a median says where
+between two passes a part began."""
 
 WARM_UP = 0.25
 """The first part of the samples does not count: caches fill, and the first rows have not reached their end."""
@@ -39,8 +40,9 @@ def leaks(samples: Sequence[Sample]) -> list[str]:
         is_short = steady[-1]["at_s"] - steady[0]["at_s"] < SHORTEST_S
         if any(name not in sample for sample in steady) or (is_short and name in PASSES):
             continue
-        began = statistics.median(sample[name] for sample in steady[:third])
-        ended = statistics.median(sample[name] for sample in steady[-third:])
+        level = min if name in PASSES else statistics.median
+        began = level([sample[name] for sample in steady[:third]])
+        ended = level([sample[name] for sample in steady[-third:]])
         if ended > began + amount + share * began:
             sentences.append(f"{name} grew from {began:,.1f} to {ended:,.1f}.")
     return sentences

@@ -39,6 +39,21 @@ def test_rows_that_go_in_passes_are_not_judged_in_a_short_run() -> None:
     assert leaks(samples) == []
 
 
+@pytest.mark.parametrize("begins_at_s", range(0, 660, 60))
+def test_rows_that_rise_between_passes_are_a_leak_only_if_a_pass_leaves_more(begins_at_s: int) -> None:
+    """Samples of two hours; a pass every eleven minutes leaves 3,000 rows, and up to 24,000 come before the next."""
+
+    def rows_at(at_s: float, left: float) -> float:
+        return left + 21_000 * ((at_s + begins_at_s) % 660) / 660
+
+    def samples(last_left: float) -> list[dict[str, float]]:
+        left = [3000 + (last_left - 3000) * number / 239 for number in range(240)]
+        return [{"at_s": 30.0 * number, "rows": rows_at(30.0 * number, left[number])} for number in range(240)]
+
+    assert leaks(samples(3000)) == []
+    assert leaks(samples(8000))[0].startswith("rows grew from ")
+
+
 def test_too_few_samples_tell_nothing_and_fail() -> None:
     assert "too few" in leaks(_samples()[:5])[0]
 

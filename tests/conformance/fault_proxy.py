@@ -1,4 +1,4 @@
-"""A line to PostgreSQL that is cut at the worst instant: while a COMMIT is under way."""
+"""A line to PostgreSQL that is cut at the worst instant: while a COMMIT, or another statement, is under way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Cut = Literal["before the commit arrives", "after the commit is done"]
 
 
 class FaultProxy:
-    """Passes everything on, until it is armed; then the next COMMIT cuts the line."""
+    """Passes everything on, until it is armed; then the next COMMIT, or what it is told to look for, cuts the line."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -22,15 +22,18 @@ class FaultProxy:
         port = self._listener.getsockname()[1]
         self.url = urlunsplit(parts._replace(netloc=f"postgres@127.0.0.1:{port}"))
         self._cut: Cut | None = None
+        self._mark = b""
         self._lock = threading.Lock()
         self.cuts = 0
         self._passes = threading.Event()
         self._passes.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def arm(self, cut: Cut) -> None:
+    def arm(self, cut: Cut, mark: bytes = b"COMMIT\0") -> None:
+        """Cuts the line at the next request, or the next answer, in which `mark` stands."""
         with self._lock:
             self._cut = cut
+            self._mark = mark
 
     def swallow(self) -> None:
         """From now on nothing arrives and nothing is refused: connections stay open and silent."""
@@ -77,7 +80,7 @@ class FaultProxy:
     def _cuts_here(self, data: bytes, is_request: bool) -> bool:
         expected: Cut = "before the commit arrives" if is_request else "after the commit is done"
         with self._lock:
-            if self._cut != expected or b"COMMIT\0" not in data:
+            if self._cut != expected or self._mark not in data:
                 return False
             self._cut = None
             self.cuts += 1

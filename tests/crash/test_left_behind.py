@@ -90,7 +90,8 @@ async def test_recovery_kills_the_processes_of_lost_runs_on_this_machine_and_no_
 
 
 @pytest.mark.rule("REC-06")
-def test_a_watcher_that_dies_is_replaced_and_told_of_all_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["", "and stopped with its worker"])
+def test_a_watcher_that_dies_is_replaced_and_told_of_all_runs(tmp_path: Path, is_stopped: bool) -> None:
     program = (
         "import os, sys, time\n"
         "from holdbeat.handlers.run_watcher import RunWatcher\n"
@@ -112,6 +113,10 @@ def test_a_watcher_that_dies_is_replaced_and_told_of_all_runs(tmp_path: Path) ->
         os.kill(watcher, signal.SIGTERM)  # as a service manager sends to all: the watcher has blocked it
         assert is_alive(watcher)
         assert all(sleeper.poll() is None for sleeper in sleepers)
+        if is_stopped:
+            eventually(lambda: any("pidfd" in os.readlink(link) for link in Path(f"/proc/{watcher}/fd").iterdir()))
+            for pid in (worker.pid, watcher):
+                os.kill(pid, signal.SIGSTOP)
         worker.kill()
         assert [sleeper.wait(10) for sleeper in sleepers] == [-signal.SIGKILL] * 2
         eventually(lambda: not is_alive(watcher))

@@ -71,4 +71,13 @@ def make_app(world: World, settings: Settings) -> App:
                 raise ValueError(f"told to fail {failures} times")
         return seconds
 
+    @app.job(retries=RETRIES)
+    async def watch(ctx: Context, seconds: float) -> float:
+        """Of an adaptive schedule: one run in four fails for good, by its id."""
+        with witnessed(ctx, "default", None):
+            await toil(seconds)
+            if int(ctx.run_id[-4:], 16) % 4 == 0:
+                raise PermanentFailure("nothing there")
+        return seconds
+
     return app

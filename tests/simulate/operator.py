@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.errors import HoldbeatError
@@ -14,6 +15,7 @@ from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.jobs.submit import submit, submit_group
 from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.schedules.schedules import clear_hints, set_hints
 from tests.simulate.plan import Item
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ class Operator:
         choice = random.Random(item.args[0])
         acts: dict[str, Callable[[random.Random], Any]] = {
             "submit": self._submit, "submit_key": self._submit_key, "group": self._group, "cancel": self._cancel,
-            "retry": self._retry, "direct": self._direct,
+            "retry": self._retry, "direct": self._direct, "hint": self._hint,
         }  # fmt: skip
         try:
             await acts[item.kind](choice)
@@ -86,6 +88,18 @@ class Operator:
             if job.permanently_failed:
                 retry = await self._world.store.write(retry_job, job.id)
                 self._world.acknowledged.append({"job": retry.id})
+
+    async def _hint(self, choice: random.Random) -> None:
+        schedule_id = self._world.adaptive["id"]
+        match choice.randrange(3):
+            case 0:
+                pace_s = round(choice.choice([10.0, 400.0, 9000.0]) * choice.uniform(0.5, 1.0), 3)
+                await self._world.store.write(set_hints, schedule_id, interval_s=pace_s, ttl_s=3600.0)
+            case 1:
+                at = self._world.database.clock.now() + timedelta(seconds=choice.uniform(0, 1800))
+                await self._world.store.write(set_hints, schedule_id, next_run_at=at)
+            case _:
+                await self._world.store.write(clear_hints, schedule_id)
 
     async def _direct(self, choice: random.Random) -> None:
         process = choice.choice(self._world.processes)

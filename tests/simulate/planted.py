@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+from holdbeat.domain import governor
 from holdbeat.domain.retry import RetryController, RetryVerdict, spread_of
 from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.heartbeat import Heartbeat
 from holdbeat.store.firing import fire_due
 from holdbeat.store.jobs import end_runs
+from holdbeat.store.recovery import recover
 from holdbeat.store.running import candidates, settle
+from holdbeat.store.schedules import after_run
 from holdbeat.store.schedules.occurrences import insert_occurrences
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -105,6 +108,27 @@ def claims_out_of_order() -> Patch:
     return mock.patch.object(candidates, "_READ_LANE", newest_first)
 
 
+@contextlib.contextmanager
+def forgets_a_plan() -> Iterator[None]:
+    """An adaptive schedule whose run has failed is not planned again, and recovery does not look for it."""
+    plan = after_run._plan
+
+    def wrong(tx: Any, ids: Any, ended: Any, flights: Any) -> None:
+        if all(job.status == "COMPLETED" for job in ended):
+            plan(tx, ids, ended, flights)
+
+    with (
+        mock.patch.object(after_run, "_plan", wrong),
+        mock.patch.object(recover, "orphaned_schedules", lambda tx: []),
+    ):
+        yield
+
+
+def ignores_clamps() -> Patch:
+    """A hint is followed however soon it asks for the next run."""
+    return mock.patch.object(governor, "_clamped", lambda inputs, winner, now, clamps: winner and winner.at)
+
+
 BUGS: dict[str, Callable[[], Patch]] = {
     "take away the fence": no_fence,
     "go on without a lease": no_stop,
@@ -114,4 +138,6 @@ BUGS: dict[str, Callable[[], Patch]] = {
     "count attempts wrongly": counts_wrongly,
     "let two triggers fire": fires_twice,
     "claim out of order": claims_out_of_order,
+    "forget an adaptive plan": forgets_a_plan,
+    "ignore the clamps of a plan": ignores_clamps,
 }

@@ -31,6 +31,7 @@ from holdbeat.store.transaction import StoreTerms, Transaction
 from holdbeat.store.webhooks.subscriptions import create_webhook
 from holdbeat.torture.checker import History, Violation, check
 from holdbeat.torture.record import read_tables
+from tests.simulate.adaptive_judge import ADAPTIVE, judge_adaptive, plan_of
 from tests.simulate.handlers import make_app
 from tests.simulate.loop import Owner, VirtualLoop
 from tests.simulate.model_judge import judged_claims
@@ -225,6 +226,7 @@ class World:
             self.history = self._history()
             self.loop.is_over = True
         violations = check(self.history)
+        violations += judge_adaptive(self.history, self.adaptive, self.adaptive_plan)
         violations += [Violation("order", "queue", text) for text in self.unlike_model]
         return violations + [Violation("error", "loop", text) for text in self.loop.errors]
 
@@ -276,7 +278,14 @@ class World:
             schedule = await self.store.write(create_schedule, {**fields, "start_at": iso(first)})
             self.timetables.append({"schedule": schedule.id, "first": first.timestamp(), "every": fields["interval_s"]})
 
+        schedule = await self.store.write(create_schedule, ADAPTIVE)
+        self.adaptive = {
+            "id": schedule.id, "least": ADAPTIVE["min_interval_s"], "most": ADAPTIVE["max_interval_s"],
+        }  # fmt: skip
+
     async def _finish(self) -> None:
+        self.adaptive_plan = await self.store.read(plan_of, self.adaptive["id"])
+        await self.store.write(disable_schedule, self.adaptive["id"])
         for timetable in self.timetables:
             await self.store.write(disable_schedule, timetable["schedule"])
 

@@ -21,6 +21,15 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
+def continue_when_parent_dies() -> None:
+    """Has the kernel send SIGCONT when the parent dies, should this process be stopped then.
+
+    Whoever stops a worker and its children and kills only the worker would leave it stopped for ever.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
 def forget_inherited_signals() -> None:
     """A worker may block or ignore signals in the thread that started us; a handler starts afresh."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 def main(directory: str, worker: str) -> None:
     sys.path.append(directory)  # last, for some of our modules are named like the standard library's
+    from die_with_parent import continue_when_parent_dies  # type: ignore[import-not-found]
     from marked_processes import kill_marked  # type: ignore[import-not-found]
 
+    continue_when_parent_dies()
     groups: dict[str, int] = {}
     unread = b""
     for data in _messages(int(worker)):

@@ -27,7 +27,7 @@ Dialect = Literal["sqlite", "postgres"]
 class StoreTerms:
     """What every verb needs to know about the deployment it works for."""
 
-    __slots__ = ("aging_s", "counts", "direct_burst", "ids", "known_limits", "limits", "policy", "walks")
+    __slots__ = ("aging_s", "counts", "direct_burst", "ids", "known_limits", "known_types", "limits", "policy", "walks")
 
     def __init__(self, ids: IdSource, limits: Limits, aging_s: float = 0, direct_burst: int = 0) -> None:
         self.ids = ids
@@ -35,6 +35,8 @@ class StoreTerms:
         """What the own settings declare; they hold only in a store for which nobody has declared any."""
         self.known_limits: Limits | None = None
         """The limits of the store as they were last read."""
+        self.known_types: dict[str, Any] = {}
+        """Job types as they were last read (`queue/job_types.py`), by name."""
         self.counts = LongCounts()
         self.aging_s = aging_s
         self.direct_burst = direct_burst

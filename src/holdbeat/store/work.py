@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from holdbeat.store.lone_insert import LoneInsert
 from holdbeat.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Coalesced(Generic[A, T]):
     With `batches_behind`, a call waits for the next transaction instead of starting one beside another of its kind.
     With `is_one_statement`, all that it writes is one statement, which may be run again after a lost answer: where the
     engine commits single statements by themselves, no transaction need be opened and closed around it.
+    `alone(tx, batch)` says what a single call would store, if that is a lone job and nothing has to be read for it.
     """
 
     def __init__(
@@ -32,8 +34,10 @@ class Coalesced(Generic[A, T]):
         *,
         batches_behind: bool = False,
         is_one_statement: bool = False,
+        alone: Callable[[Transaction, A], LoneInsert[T] | None] | None = None,
     ) -> None:
         self.many = many
+        self.alone = alone
         self.batches_behind = batches_behind
         self.is_one_statement = is_one_statement
         self.__doc__ = many.__doc__

@@ -14,16 +14,21 @@ from psycopg.errors import IdleInTransactionSessionTimeout, TransactionTimeout
 from holdbeat.domain.errors import StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Claim
+from holdbeat.domain.submission import Submission
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.jobs.submit import submit
+from holdbeat.store.lone_insert import LoneInsert
 from holdbeat.store.postgres.database import Link
 from holdbeat.store.postgres.lost_commit import was_committed
+from holdbeat.store.postgres.one_statement import insert_lone
 from holdbeat.store.postgres.sessions import end_standing_sessions
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.postgres.transaction import PostgresTransaction
 from holdbeat.store.queue.enqueue import enqueue
+from holdbeat.store.queue.job_types import AnnouncedType, announce, list_types
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.running.reservations import cancel_reservation, reserve
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 from tests.conformance.acts import (
     OpenStore,
     claim_one,
@@ -74,15 +79,67 @@ def test_a_commit_without_an_answer_makes_one_job_never_two(
     assert [row[0] for row in rows(near, "SELECT id FROM jobs ORDER BY position")] == made
 
 
+@pytest.mark.rule("QUE-01", "DEC-008")
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_statement_that_commits_itself_and_has_no_answer_makes_one_job_never_two(
+    open_store: OpenStore, far_store: PersistenceAdapter, proxy: FaultProxy, cut: Cut
+) -> None:
+    near = open_store()
+    near.write_sync(announce, [AnnouncedType("a")])
+    made = [far_store.write_sync(submit, [Submission(type="a")]).jobs[0]]
+    for number in range(4):
+        proxy.arm(cut, b"job.queued" if cut == "before the commit arrives" else b"SELECT 1\0")
+        made += far_store.write_sync(submit, [Submission(type="a", own={"params": {"n": number}})]).jobs
+        # The next one goes the long way unless the type is as it was.
+        near.write_sync(announce, [AnnouncedType("a", description=f"changed {number}")])
+        made += far_store.write_sync(submit, [Submission(type="a")]).jobs
+    assert proxy.cuts == 4
+    stored = rows(near, "SELECT id, position, created_at FROM jobs ORDER BY position")
+    assert stored == [(job.id, job.position, job.created_at) for job in made]
+    assert count(near, "events", "name = 'job.queued'") == len(made)
+
+
+@pytest.mark.rule("QUE-01", "DEC-008")
+def test_a_statement_that_the_server_executes_late_stores_nothing_if_its_job_was_stored_again(
+    open_store: OpenStore, far_store: PersistenceAdapter, proxy: FaultProxy
+) -> None:
+    near = open_store()
+    near.write_sync(announce, [AnnouncedType("a")])
+    far_store.write_sync(submit, [Submission(type="a")])
+    proxy.arm("before the commit arrives", b"job.queued")
+    (job,) = far_store.write_sync(submit, [Submission(type="a")]).jobs
+    announced_at = near.read_sync(list_types)[0].announced_at
+    assert announced_at is not None
+    columns = {"type": "text", "priority": "int4", "params": "json"}
+
+    def late(job_id: str) -> Row | None:
+        values = {"id": job_id, "type": "a", "priority": 0, "params": "{}"}
+        event = {"name": "job.queued", "data": "{}"}
+        lone = LoneInsert(job_id, values, event, announced_at, lambda *stored: stored)
+        link = Link(open_store.url)
+        with contextlib.closing(link):
+            return insert_lone(link, lone, {"id": "text", **columns}, None, near.clock, lambda: 1.0)
+
+    assert late("another-job") is not None
+    assert late(job.id) is None
+    assert count(near, "jobs", f"id = '{job.id}'") == count(near, "events", f"job_id = '{job.id}'") == 1
+
+
 @pytest.mark.rule("CON-003", "DEC-008")
+@pytest.mark.parametrize("verb", ["enqueue", "submit"])
 @pytest.mark.parametrize("end", ["close", "lose patience"])
 def test_a_store_that_stops_does_not_go_on_asking_for_the_fate_of_a_lost_commit(
-    far_store: PersistenceAdapter, proxy: FaultProxy, end: str
+    far_store: PersistenceAdapter, proxy: FaultProxy, end: str, verb: str
 ) -> None:
-    enqueue_one(far_store)  # the writer that is used next has its connection now
-    proxy.arm("before the commit arrives")
+    far_store.write_sync(announce, [AnnouncedType("a")])
+
+    def write() -> object:
+        return enqueue_one(far_store) if verb == "enqueue" else far_store.write_sync(submit, [Submission(type="a")])
+
+    write()  # the writer that is used next has its connection now, and knows the type
+    proxy.arm("before the commit arrives", b"COMMIT\0" if verb == "enqueue" else b"job.queued")
     proxy.refuse()
-    writing = in_background(lambda: enqueue_one(far_store))
+    writing = in_background(write)
     _wait_until(lambda: proxy.cuts == 1)
     assert far_store.patience_s >= 5
     if end == "close":

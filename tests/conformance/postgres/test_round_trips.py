@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.limit import Limit
 from holdbeat.domain.submission import Submission
@@ -17,10 +18,16 @@ from holdbeat.store.limits.changes import declare_limits
 from holdbeat.store.postgres.database import StoreConnection
 from holdbeat.store.postgres.transaction import PostgresTransaction
 from holdbeat.store.queue.enqueue import enqueue
-from holdbeat.store.queue.job_types import AnnouncedType, announce
+from holdbeat.store.queue.job_types import AnnouncedType, announce, list_types
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.settle_and_claim import turn
+from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import claim_one, enqueue_one, job_of_claim, open_at
+
+
+def column_names(tx: Transaction, table: str) -> list[str]:
+    rows = tx.rows("SELECT column_name FROM information_schema.columns WHERE table_name = :table", table=table)
+    return [row[0] for row in rows]
 
 
 @pytest.fixture
@@ -39,6 +46,22 @@ def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     return counted
 
 
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that the test's own thread has sent."""
+    own_thread = threading.get_ident()
+    statements: list[str] = []
+    execute = StoreConnection.execute
+
+    def noted(connection: StoreConnection, sql: Any, *args: Any, **options: Any) -> Any:
+        if threading.get_ident() == own_thread:
+            statements.append(sql if isinstance(sql, str) else bytes(sql).decode())
+        return execute(connection, sql, *args, **options)
+
+    monkeypatch.setattr(StoreConnection, "execute", noted)
+    return statements
+
+
 @pytest.mark.rule("QUE-06", "DEC-005")
 def test_a_single_submission_asks_one_question_before_it_writes_in_its_callers_thread(
     postgres_url: str, round_trips: list[None]
@@ -54,9 +77,61 @@ def test_a_single_submission_asks_one_question_before_it_writes_in_its_callers_t
     (urgent,) = store.write_sync(submit, [Submission(type="urgent")]).jobs
     assert len(round_trips) == 2
     assert (urgent.priority, urgent.position) == (7, 100)
-    (last,) = store.write_sync(submit, [Submission(type="a")]).jobs
+    (last,) = store.write_sync(submit, [Submission(type="a", idempotency_key="k", request_hash="h")]).jobs
     assert last.position > job.position
     store.close()
+
+
+@pytest.mark.rule("QUE-06", "DEC-005", "INV-005")
+def test_a_plain_job_of_a_known_type_is_stored_by_one_statement_as_any_other_is(
+    postgres_url: str, sent: list[str]
+) -> None:
+    store = open_at(postgres_url)
+    store.write_sync(announce, [AnnouncedType("a", defaults={"priority": 7, "timeout_s": 5, "title": "job {n}"})])
+    plain = Submission(type="a", own={"params": {"n": 1}, "webhook_url": "http://example.com/hook"}, actor="somebody")
+    (first,) = store.write_sync(submit, [plain]).jobs
+    sent.clear()
+    (lone,) = store.write_sync(submit, [plain]).jobs
+    assert len(sent) == 1
+    assert lone.position > first.position
+    assert replace(lone, id=first.id, position=first.position, created_at=first.created_at) == first
+    other = open_at(postgres_url)
+    columns = [name for name in other.read_sync(column_names, "jobs") if name not in ("id", "position", "created_at")]
+    stored = {
+        row[0]: row[1:] for row in other.read_sync(lambda tx: tx.rows(f"SELECT id, {', '.join(columns)} FROM jobs"))
+    }
+    assert stored[lone.id] == stored[first.id]
+    events = other.read_sync(lambda tx: tx.rows("SELECT job_id, name, at, data, count FROM events ORDER BY id"))
+    assert [event[:3] for event in events if event[0]] == [
+        (job.id, "job.queued", job.created_at) for job in (first, lone)
+    ]
+    assert events[-1][3:] == events[-2][3:]
+    store.close()
+    other.close()
+
+
+@pytest.mark.rule("QUE-06")
+def test_a_job_of_a_type_that_has_changed_since_is_held_to_the_type_as_it_is_now(postgres_url: str) -> None:
+    store, other = open_at(postgres_url), open_at(postgres_url)
+    store.write_sync(announce, [AnnouncedType("a")])
+    store.write_sync(submit, [Submission(type="a")])
+    at = store.clock.now()
+    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    for round_ in range(3):
+        # Announcements in one millisecond, too: each has an instant of its own.
+        other.write_sync(announce, [AnnouncedType("a", schema=number, defaults={"priority": round_})])
+        with pytest.raises(Invalid):
+            store.write_sync(submit, [Submission(type="a")])
+        for _ in range(2):
+            (job,) = store.write_sync(submit, [Submission(type="a", own={"params": {"n": 1}})]).jobs
+            assert job.priority == round_
+        other.write_sync(announce, [AnnouncedType("a", description=f"free again {round_}")])
+        (job,) = store.write_sync(submit, [Submission(type="a")]).jobs
+        assert job.priority == 0
+    (types,) = [store.read_sync(list_types)]
+    assert types[0].announced_at is not None and types[0].announced_at > at
+    store.close()
+    other.close()
 
 
 @pytest.mark.rule("INV-004", "LEASE-01")
@@ -97,31 +172,16 @@ def test_a_claim_of_a_fair_lane_asks_two_questions_more_however_many_partitions_
 
 
 @pytest.mark.rule("STEP-07", "STEP-01")
-def test_a_step_is_kept_by_one_statement_that_commits_itself(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_is_kept_by_one_statement_that_commits_itself(postgres_url: str, sent: list[str]) -> None:
     store = open_at(postgres_url)
     enqueue_one(store)
     taken = claim_one(store)
     lease, chain_id = taken.lease, job_of_claim(taken).chain_id
-    sent: list[str] = []
-    execute = StoreConnection.execute
-
-    def noted(connection: StoreConnection, sql: Any, *args: Any, **options: Any) -> Any:
-        sent.append(str(sql))
-        return execute(connection, sql, *args, **options)
-
     entry = StepEntry(lease.id, lease.worker_id, lease.fence, chain_id, "one", "1", lease.acquired_at, 0.0)
     store.write_sync(keep_step, entry)
-    own_thread = threading.get_ident()
-    monkeypatch.setattr(
-        StoreConnection, "execute", lambda *args, **options: (
-            noted(*args, **options) if threading.get_ident() == own_thread else execute(*args, **options)
-        ),
-    )  # fmt: skip
+    sent.clear()
     assert store.write_sync(keep_step, replace(entry, name="two", value="2")) == "2"
     assert len(sent) == 1 and sent[0].startswith("INSERT INTO steps")
-    monkeypatch.undo()
     other = open_at(postgres_url)
     assert other.read_sync(kept_values, chain_id) == {"one": "1", "two": "2"}, "nothing is left to commit"
     other.close()

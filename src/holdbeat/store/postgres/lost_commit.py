@@ -5,18 +5,39 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import psycopg
 from psycopg import errors as pg
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.errors import StoreDown
-from holdbeat.store.postgres.database import Link
+from holdbeat.store.postgres.database import Link, StoreConnection
 from holdbeat.store.transaction import Row
+
+T = TypeVar("T")
 
 
 def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, patience_s: Callable[[], float]) -> bool:
-    """Asks the database by the transaction's id, until it answers; `written` are the Events of the transaction.
+    """Asks the database by the transaction's id, until it answers; `written` are the Events of the transaction."""
+
+    def ask(connection: StoreConnection) -> bool | None:
+        try:
+            row = connection.execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
+        except pg.InvalidParameterValue:
+            # "In the future": the server crashed before it had written anything of this transaction.
+            return False
+        if row is None or row[0] == "in progress":
+            return None
+        return bool(row[0] == "committed") and _has_events(connection, xid, written)
+
+    return until_answered(link, ask, clock, patience_s)
+
+
+def until_answered(
+    link: Link, ask: Callable[[StoreConnection], T | None], clock: Clock, patience_s: Callable[[], float]
+) -> T:
+    """Asks until there is an answer, over as many connections as that takes.
 
     `patience_s` is read again at each attempt: a shutdown that begins meanwhile makes it shorter.
     """
@@ -24,12 +45,9 @@ def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, pa
     began = clock.monotonic()
     while True:
         try:
-            row = link.get().execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
-            if row is not None and row[0] != "in progress":
-                return bool(row[0] == "committed") and _has_events(link, xid, written)
-        except pg.InvalidParameterValue:
-            # "In the future": the server crashed before it had written anything of this transaction.
-            return False
+            answer = ask(link.get())
+            if answer is not None:
+                return answer
         except psycopg.OperationalError as error:
             link.drop()
             if clock.monotonic() > began + patience_s():
@@ -42,7 +60,7 @@ def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, pa
         pause_s = min(pause_s * 2, 1.0)
 
 
-def _has_events(link: Link, xid: str, written: Sequence[Row]) -> bool:
+def _has_events(connection: StoreConnection, xid: str, written: Sequence[Row]) -> bool:
     """Whether the Events of a committed transaction are there.
 
     A server that crashed may give the id of a transaction that it lost to the next one.
@@ -51,7 +69,7 @@ def _has_events(link: Link, xid: str, written: Sequence[Row]) -> bool:
     if event is None:
         return True
     name, at, job_id = event[:3]
-    cursor = link.get().execute(
+    cursor = connection.execute(
         "SELECT 1 FROM events WHERE xid = %s::xid8 AND name = %s AND at = %s "
         "AND (job_id = %s OR position(%s IN batch::text) > 0)",
         [xid, name, at, job_id, job_id],

@@ -24,11 +24,14 @@ from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Listener, PersistenceAdapter, read_took_too_long
 from holdbeat.store.forks import forked
+from holdbeat.store.lone_insert import LoneInsert
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database, send_with_sync
 from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, UNPREPARED, translated
+from holdbeat.store.postgres.joining import check_joinable
 from holdbeat.store.postgres.lost_commit import was_committed
+from holdbeat.store.postgres.one_statement import insert_lone
 from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.postgres.wakeups import PostgresWakeups
@@ -138,27 +141,7 @@ class PostgresStore(PersistenceAdapter):
     def joined(self, connection: Any) -> Transaction:
         if self._refused is not None:
             raise self._refused
-        driver = connection.connection if isinstance(connection, AwaitedConnection) else connection
-        if isinstance(driver, psycopg.AsyncConnection) and driver is connection:
-            raise HoldbeatError(
-                "An AsyncConnection can only be used by the verbs that are awaited: await app.with_options("
-                "connection=connection).enqueue(…), not enqueue_sync.",
-                code="needs_await",
-            )
-        if not isinstance(driver, psycopg.Connection | psycopg.AsyncConnection):
-            raise HoldbeatError(
-                "To enqueue inside your own transaction on PostgreSQL, hand in the connection of `with "
-                "app.connection() as connection:`, a psycopg 3 Connection or AsyncConnection, or the Session or "
-                f"connection of SQLAlchemy or Django over one; this is a {type(driver).__module__}."
-                f"{type(driver).__qualname__}.",
-                code="no_transaction",
-            )
-        if driver.autocommit and driver.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
-            raise HoldbeatError(
-                "No transaction is open on this connection, and it is in autocommit mode: the job would be stored at "
-                "once. Enqueue inside `with connection.transaction():`, in Django inside `transaction.atomic()`.",
-                code="no_transaction",
-            )
+        check_joinable(connection)
         if isinstance(connection, AwaitedConnection):
             return AwaitedPostgresTransaction(connection, self.clock.now(), self.terms, self._types)
         return JoinedPostgresTransaction(connection, self.clock.now(), self.terms, self._types)
@@ -294,6 +277,10 @@ class PostgresStore(PersistenceAdapter):
             # One round trip instead of three. A pooled connection gets its settings when a transaction begins.
             single = PostgresTransaction(connection, self.clock.now(), self.terms, self._types)
             return works[0].verb.many(single, [work.args[0] for work in works]), frozenset(), []
+        if len(works) == 1 and not connection.is_pooled:
+            performed = self._write_lone(link, works[0])
+            if performed is not None:
+                return performed
         commit_sent = False
         xid = ""
         results: list[Any] = []
@@ -307,13 +294,8 @@ class PostgresStore(PersistenceAdapter):
                 def begun_at(row: Row) -> datetime:
                     nonlocal xid
                     xid = row[1]
-                    if not self._own_clock:
-                        return self.clock.now()
-                    assert isinstance(self.clock, OffsetClock)
-                    answered = self.clock.monotonic()
-                    if answered - asked < SAMPLE_WITHIN_S:
-                        self.clock.sample(row[0], asked=asked, answered=answered)
-                    return to_millis(row[0])
+                    self._sample_clock(row[0], asked)
+                    return to_millis(row[0]) if self._own_clock else self.clock.now()
 
                 tx = PostgresTransaction(connection, None, self.terms, self._types, pipeline, begun_at)
                 verb = works[0].verb
@@ -342,6 +324,38 @@ class PostgresStore(PersistenceAdapter):
             link.roll_back()
             raise
         return results, frozenset(tx.wakes), tx.written
+
+    def _write_lone(self, link: Link, work: Work) -> _Performed | None:
+        """Stores a lone job by one statement; None for whatever is none."""
+        alone = getattr(work.verb, "alone", None)
+        if alone is None:
+            return None
+        now = self.clock.now()
+        tx = PostgresTransaction(link.get(), now, self.terms, self._types)
+        lone: LoneInsert[Any] | None = alone(tx, work.args[0])
+        if lone is None:
+            return None
+        asked = self.clock.monotonic()
+        stored = insert_lone(
+            link, lone, self._types["jobs"], None if self._own_clock else now, self.clock,
+            self._patience_for_lost_commit_s,
+        )  # fmt: skip
+        if stored is None:
+            return None
+        position, created_at, database_clock = stored
+        self._sample_clock(database_clock, asked)
+        created_at = to_millis(created_at)
+        event = (lone.event["name"], created_at, lone.job_id, None, None, None, None, lone.event["data"])
+        return [lone.answer(position, created_at)], frozenset({*tx.wakes, Topic.EVENTS}), [event]
+
+    def _sample_clock(self, database_clock: datetime, asked: float) -> None:
+        """Takes note of the time that the database gave to a question asked at that instant."""
+        if not self._own_clock:
+            return
+        assert isinstance(self.clock, OffsetClock)
+        answered = self.clock.monotonic()
+        if answered - asked < SAMPLE_WITHIN_S:
+            self.clock.sample(database_clock, asked=asked, answered=answered)
 
     def _patience_for_lost_commit_s(self) -> float:
         return 0.0 if self._closed else 4 * self.patience_s

@@ -26,7 +26,8 @@ ColumnTypes = Mapping[str, Mapping[str, str]]
 _written = lru_cache(maxsize=8192)(iso)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as the driver takes it."""
     return value.value if isinstance(value, Enum) else value
 
 
@@ -51,10 +52,10 @@ def array(values: Sequence[Any]) -> Any:
     if isinstance(known, bool):
         return f"{{{','.join(['NULL' if v is None else 't' if v else 'f' for v in values])}}}"
     if isinstance(known, int | float):
-        return f"{{{','.join(['NULL' if v is None else repr(_plain(v)) for v in values])}}}"
+        return f"{{{','.join(['NULL' if v is None else repr(plain(v)) for v in values])}}}"
     if isinstance(known, datetime):
         return f"{{{','.join(['NULL' if v is None else _written(v) for v in values])}}}"
-    return [_plain(value) for value in values]
+    return [plain(value) for value in values]
 
 
 def _escaped(text: str) -> str:
@@ -125,7 +126,7 @@ class PostgresTransaction(Transaction):
             if isinstance(value, Enum):
                 params[name] = value.value
             elif isinstance(value, tuple | set | frozenset | list):
-                params[name] = array(list(value)) if name in statement.lists else [_plain(item) for item in value]
+                params[name] = array(list(value)) if name in statement.lists else [plain(item) for item in value]
         return self._execute(statement.sql, params or None)
 
     def _execute(self, sql: str, params: dict[str, Any] | list[Any] | None) -> psycopg.Cursor[Row]:
@@ -165,7 +166,7 @@ class PostgresTransaction(Transaction):
 
     def insert_columns(self, table: str, shared: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:
         types = self._types[table]
-        fixed = {name: _plain(value) for name, value in shared.items() if value is not None}
+        fixed = {name: plain(value) for name, value in shared.items() if value is not None}
         chosen = [*varied, *(f"%({name})s::{types[name]}" for name in fixed)]
         arrays = ", ".join([f"%({name})s::{types[name]}[]" for name in varied])
         self._execute(
@@ -178,7 +179,7 @@ class PostgresTransaction(Transaction):
         names = tuple([name for name, value in zip(columns, row, strict=True) if value is not None])
         types = self._types[table]
         text = _insertion(table, names, tuple([types[name] for name in names]))
-        self._execute(text, [_plain(value) for value in row if value is not None])
+        self._execute(text, [plain(value) for value in row if value is not None])
 
     def time(self, value: Any) -> datetime | None:
         return value  # type: ignore[no-any-return]

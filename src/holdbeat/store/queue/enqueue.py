@@ -18,6 +18,7 @@ from holdbeat.domain.alike import AlikeJobs, kinds
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, PREEMPTS, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
+from holdbeat.store.lone_insert import LoneInsert
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.columns import copier, row_writer
@@ -263,6 +264,21 @@ def _insert_alike(tx: Transaction, batch: AlikeJobs) -> list[_Stored]:
     labelled = [(job_id, model.labels) for job_id in job_ids] if model.labels else []
     _after_insert(tx, [model], labelled, is_ready=hold is Hold.READY)
     return [(job_id, position, now, hold) for job_id, position in zip(job_ids, positions, strict=True)]
+
+
+def lone_insert(tx: Transaction, request: NewJob, type_announced_at: datetime) -> LoneInsert[Enqueued]:
+    """`_insert` for one ready job, to be written by a statement of the engine's own, which draws its position."""
+    job_id = tx.new_id()
+    ages_at = counted_from(tx, request.priority, Hold.READY) if tx.terms.aging_s > 0 else None
+    row = zip(_COLUMNS, _row_of(request, job_id, None, None, Hold.READY, request.priority, ages_at), strict=True)
+    tx.wake(Topic.READY)
+    return LoneInsert(
+        job_id,
+        {name: value for name, value in row if value is not None},
+        {"name": events.JOB_QUEUED, "data": _data_of(request.type, request.actor or tx.actor)},
+        type_announced_at,
+        lambda position, created_at: Enqueued([request], [(job_id, position, created_at, Hold.READY)]),
+    )
 
 
 def _positions(tx: Transaction, counts: Mapping[int, int]) -> dict[int, Iterator[int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,8 @@ from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 _COLUMNS = "name, schema, defaults, aliases, description, announced_at"
+_TICK = timedelta(milliseconds=1)
+"""The resolution of the store's times."""
 
 
 @dataclass(slots=True)
@@ -37,19 +39,23 @@ class AnnouncedType:
 def announce(tx: Transaction, types: Sequence[AnnouncedType]) -> list[str]:
     """Makes types known, or known anew, and returns the names that were written.
 
-    What is there already is not written again, so that many processes can start at once and often.
+    What is there already is not written again, so that many processes can start at once and often. Every change has a
+    later `announced_at` than the one before it: who knows that instant knows the type.
     """
     by_name = {type_.name: type_ for type_ in types}
+    tx.lock_pools(["job types"])
     held = {
-        row[0]: tuple(row[1:5])
+        row[0]: (tuple(row[1:5]), tx.instant(row[5]))
         for row in tx.rows(f"SELECT {_COLUMNS} FROM job_types WHERE name IN :names", names=sorted(by_name))
     }
     changed = []
     for name in sorted(by_name):
         type_ = by_name[name]
         row = (dumps(type_.schema), dumps(type_.defaults), dumps(list(type_.aliases)), type_.description)
-        if held.get(name) != row:
-            changed.append((name, *row, tx.now))
+        known, known_at = held.get(name, (None, None))
+        if known != row:
+            announced_at = tx.now if known_at is None else max(tx.now, known_at + _TICK)
+            changed.append((name, *row, announced_at))
     if changed:
         tx.execute(
             "INSERT INTO job_types (name, schema, defaults, aliases, description, announced_at) "
@@ -85,9 +91,9 @@ def unknown_type_error(name: str, names: Iterable[str]) -> Invalid:
 class Catalogue:
     """Job types as one transaction sees them: each is read once."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, *known: AnnouncedType) -> None:
         self._tx = tx
-        self._types: dict[str, AnnouncedType] = {}
+        self._types: dict[str, AnnouncedType] = {type_.name: type_ for type_ in known}
         self._is_complete = False
 
     def prefetch(self, names: Iterable[str]) -> None:
@@ -95,7 +101,7 @@ class Catalogue:
         missing = sorted(set(names) - self._types.keys())
         if missing and not self._is_complete:
             for row in self._tx.rows(f"SELECT {_COLUMNS} FROM job_types WHERE name IN :names", names=missing):
-                self._types[row[0]] = _type_of(self._tx, row)
+                self._types[row[0]] = self._tx.terms.known_types[row[0]] = _type_of(self._tx, row)
 
     def find(self, name: str) -> AnnouncedType | None:
         """The type of that name, or else the one that has it as an alias."""

@@ -30,9 +30,10 @@ from holdbeat.store.transaction import Transaction
 class Preparation:
     """Turns submissions into NewJobs. Types and templates are read once for all that one transaction prepares."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, *known: AnnouncedType) -> None:
+        """`known` are types that need not be read."""
         self._tx = tx
-        self._catalogue = Catalogue(tx)
+        self._catalogue = Catalogue(tx, *known)
         self._templates: dict[str, JobTemplate | None] = {}
 
     def expect(self, batches: Sequence[Sequence[Submission]]) -> None:

@@ -1,0 +1,60 @@
+"""Lone jobs: submissions of one plain job, which can be stored without reading anything before.
+
+Guards QUE-06 for them: the type is the one that was read last, and the statement that stores the job stores nothing if
+the type has changed since. Whatever needs more than its own row goes the long way (`submit.py`), and so do refusals:
+only a type that was read in the same transaction may refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.job import PREEMPTS, NewJob
+from holdbeat.domain.submission import Submission
+from holdbeat.store.lone_insert import LoneInsert
+from holdbeat.store.queue.ageing import PRIORITY_MAX
+from holdbeat.store.queue.enqueue import Enqueued, lone_insert
+from holdbeat.store.queue.submission import Preparation
+from holdbeat.store.transaction import Transaction
+
+
+def lone_job(tx: Transaction, batch: Sequence[Submission]) -> LoneInsert[Enqueued] | None:
+    """What to store for a batch of one job that needs nothing but its row; None for all others."""
+    if len(batch) != 1 or not _is_plain(batch[0]):
+        return None
+    known = tx.terms.known_types.get(batch[0].type or "")
+    if known is None or known.announced_at is None:
+        return None
+    try:
+        request = Preparation(tx, known).prepare_batch(batch)[0]
+    except HoldbeatError:
+        return None
+    if _needs_more(request) or not 0 <= request.priority <= PRIORITY_MAX:
+        return None
+    return lone_insert(tx, request, known.announced_at)
+
+
+def _is_plain(submission: Submission) -> bool:
+    return (
+        submission.template is None
+        and submission.schedule is None
+        and submission.idempotency_key is None
+        and submission.parent_id is None
+        and submission.not_before is None
+        and submission.delay_s is None
+    )
+
+
+def _needs_more(request: NewJob) -> bool:
+    """Whether something has to be read, locked, or written elsewhere for this job."""
+    return bool(
+        request.unique_key
+        or request.after
+        or request.ref
+        or request.labels
+        or request.hold
+        or request.preemption >= PREEMPTS
+        or request.is_awaited
+        or request.is_detached
+    )

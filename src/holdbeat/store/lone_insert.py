@@ -1,0 +1,28 @@
+"""A new job that needs nothing but its row and its Event: an engine may store it by one statement of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class LoneInsert(Generic[T]):
+    """What one statement stores, provided that the job type is still as this process read it.
+
+    The statement may be run again under the same id after a lost answer: it stores the job once.
+    """
+
+    job_id: str
+    columns: dict[str, Any]
+    """The row of `jobs` without its position, which is drawn, and `created_at`, which is the database's time."""
+    event: dict[str, Any]
+    """The row of `events` without its time and the job's id."""
+    type_announced_at: datetime
+    """When the type was last changed, as far as this process knows."""
+    answer: Callable[[int, datetime], T] = field(repr=False)
+    """Makes the caller's answer of the position and the time."""
