@@ -69,7 +69,7 @@ def test_on_postgres_the_limit_of_a_run_decides_where_it_is_shorter_than_the_lea
     with field(postgres_url, tmp_path) as ground:
         long_lease = {**SHORT_LEASE, "lease_s": 300}
         doomed = ground.start(**long_lease)
-        limited = ground.app.with_options(timeout=8, cancel_grace=0.5)
+        limited = ground.app.with_options(timeout=4, cancel_grace=0.5)
         handle = limited.enqueue_sync("work", diary=ground.diary, seconds=60)
         eventually(lambda: ground.noted("begun"))
         doomed.kill()
