@@ -7,12 +7,15 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from tests.postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from tests.conformance.databases import Databases
 
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
@@ -26,6 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Without this, pytest-asyncio's first question for the loop of the main thread makes one that nobody closes.
 asyncio.set_event_loop(None)
 
+DOMAIN = Path(__file__).with_name("domain")
 SKIPPED = pytest.StashKey[dict[str, str]]()
 
 
@@ -65,6 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _keep(config, items, lambda item: any(rules & set(mark.args) for mark in item.iter_markers("rule")))
     if config.getoption("--store") == "sqlite":
         _keep(config, items, lambda item: not _needs_postgres(item))
+    # The quickest tests last: no process then waits for another one's long test at the end of the run.
+    items.sort(key=lambda item: item.path.is_relative_to(DOMAIN))
 
 
 def _keep(config: pytest.Config, items: list[pytest.Item], is_kept: Callable[[pytest.Item], bool]) -> None:
@@ -123,6 +129,16 @@ def postgres_server() -> Iterator[PostgresServer]:
     """This test process's own PostgreSQL (one per xdist worker)."""
     with PostgresServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def databases(postgres_server: PostgresServer) -> Iterator[Databases]:
+    """Migrated, empty databases, used again once they are wiped: making one costs more than most tests."""
+    from tests.conformance.databases import Databases
+
+    pool = Databases(postgres_server)
+    yield pool
+    pool.close()
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from tests import postgres
-from tests.api.serving import eventually
 from tests.postgres import PostgresMissing, PostgresServer
+from tests.waiting import eventually
 
 
 def test_each_test_gets_a_database_that_is_empty_and_its_own(

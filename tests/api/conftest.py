@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import httpx2
 import pytest
 
 from tests.api.serving import Served
-from tests.postgres import PostgresServer
+from tests.conformance.databases import Databases
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres"])
@@ -20,14 +19,13 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def new_store_url(engine: str, postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Makes addresses of stores that are not there yet."""
+def new_store_url(engine: str, databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Makes addresses of empty stores."""
 
     def new() -> str:
         if engine == "sqlite":
             return f"sqlite:///{tmp_path_factory.mktemp('store') / 'holdbeat.db'}"
-        postgres_server.start()
-        return postgres_server.create_database()
+        return databases.take()
 
     return new
 
@@ -50,7 +48,7 @@ class Serve(Protocol):
 
 
 @pytest.fixture
-def serve(new_store_url: Any, tmp_path: Path) -> Iterator[Serve]:
+def serve(engine: str, new_store_url: Any, databases: Databases) -> Iterator[Serve]:
     """Starts a server of the test's own."""
     started: list[Served] = []
 
@@ -62,3 +60,6 @@ def serve(new_store_url: Any, tmp_path: Path) -> Iterator[Serve]:
     yield start
     for server in started:
         server.stop()
+    if engine == "postgres":
+        for server in started:
+            databases.give_back(server.settings.store)

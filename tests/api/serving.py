@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import httpx2
@@ -30,6 +29,7 @@ from holdbeat.store.access.api_keys import create_api_key
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.opening import open_store
 from holdbeat.store.transaction import StoreTerms
+from tests.waiting import eventually
 
 T = TypeVar("T")
 CONCURRENCY = "resources:default=64,http=16,narrow=1,lane=1"
@@ -262,17 +262,6 @@ class Served:
 
     def run_job(self, type_: str, params: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
         return self.wait_for(self.submit(type_, params, **fields)["id"])
-
-
-def eventually(look: Callable[[], T | None], within_s: float = 15) -> T:
-    """The first thing that `look` finds."""
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        stored = look()
-        if stored:
-            return stored
-        time.sleep(0.02)
-    raise AssertionError(f"nothing was found within {within_s} s")
 
 
 def unique(prefix: str) -> str:

@@ -14,7 +14,8 @@ from holdbeat.api import server as api_server
 from holdbeat.store.reads import list_jobs
 from holdbeat.store.transaction import Transaction
 from tests.api.conftest import Serve
-from tests.api.serving import Served, eventually, unique
+from tests.api.serving import Served, unique
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.rule("SEC-09")
 

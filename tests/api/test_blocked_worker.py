@@ -6,7 +6,6 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -17,6 +16,7 @@ import httpx2
 import pytest
 
 from holdbeat.domain.clock import from_iso
+from tests.fork_server import start_module
 
 APP = """
 from pathlib import Path
@@ -37,11 +37,7 @@ def serving(folder: Path) -> Iterator[httpx2.Client]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdbeat", "serve", "blocker:app", "--port", str(port)],
-        cwd=folder,
-        stderr=subprocess.DEVNULL,
-    )
+    process = start_module("holdbeat", "serve", "blocker:app", "--port", port, cwd=folder, stderr=subprocess.DEVNULL)
     try:
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             until = time.monotonic() + 60
@@ -50,6 +46,7 @@ def serving(folder: Path) -> Iterator[httpx2.Client]:
                     if client.get("/healthz").status_code == 200:
                         break
                 assert time.monotonic() < until, "the server did not start"
+                time.sleep(0.02)
             yield client
     finally:
         process.terminate()
@@ -66,6 +63,7 @@ def test_the_api_answers_and_the_lease_is_renewed_while_a_handler_blocks_the_loo
 
         def look() -> dict[str, Any]:
             assert time.monotonic() < until
+            time.sleep(0.05)
             body: dict[str, Any] = client.get(f"/api/jobs/{job['id']}").json()
             return body
 

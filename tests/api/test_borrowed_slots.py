@@ -8,7 +8,8 @@ import httpx2
 import pytest
 
 from holdbeat.client import AsyncClient, Client
-from tests.api.serving import Served, eventually, problem_of
+from tests.api.serving import Served, problem_of
+from tests.waiting import eventually
 
 
 @pytest.mark.rule("LIM-12")

@@ -10,7 +10,8 @@ import pytest
 
 from holdbeat.domain.errors import SettingsError
 from tests.api.conftest import Serve
-from tests.api.serving import Served, eventually, open_gate, problem_of, unique
+from tests.api.serving import Served, open_gate, problem_of, unique
+from tests.waiting import eventually
 
 ANY_ID = "0190b5a0-0000-7000-8000-000000000000"
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Serve
-from tests.api.serving import Served, eventually
+from tests.api.serving import Served
+from tests.waiting import eventually
 
 
 def page(served: Served, after: str) -> list[dict[str, Any]]:

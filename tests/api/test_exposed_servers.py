@@ -23,8 +23,8 @@ from holdbeat.store.opening import open_store
 from holdbeat.store.running.workers import register_worker, stop_worker
 from holdbeat.store.transaction import StoreTerms
 from tests.api.conftest import Serve
-from tests.api.serving import eventually
 from tests.api.test_webhooks import Receiver
+from tests.waiting import eventually
 
 
 @pytest.fixture

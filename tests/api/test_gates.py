@@ -19,7 +19,8 @@ from holdbeat.domain.errors import SettingsError
 from holdbeat.settings import Settings
 from tests.api.conftest import Serve
 from tests.api.model_server import ModelServer, model_server
-from tests.api.serving import Served, eventually, problem_of
+from tests.api.serving import Served, problem_of
+from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import httpx2
 import pytest
 
 from holdbeat.domain.ids import is_id
-from tests.api.serving import FAR, Served, eventually, open_gate, problem_of, unique
+from tests.api.serving import FAR, Served, open_gate, problem_of, unique
+from tests.waiting import eventually
 
 FIELDS = {
     "id", "type", "params", "status", "priority", "position", "resource", "template_id", "schedule_id", "scheduled_for",

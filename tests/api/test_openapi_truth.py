@@ -9,7 +9,8 @@ import httpx2
 import jsonschema_rs
 import pytest
 
-from tests.api.serving import FAR, Served, eventually, problem_of, unique
+from tests.api.serving import FAR, Served, problem_of, unique
+from tests.waiting import eventually
 
 SCHEMAS = "#/components/schemas/"
 TOLD = ("ETag", "Location", "Retry-After", "WWW-Authenticate", "Allow", "Deprecation", "Sunset", "Link")

@@ -11,7 +11,8 @@ import pytest
 
 from holdbeat.client import AsyncClient, Client, ProblemError
 from holdbeat.client.messages import COMMENT, Message, MessageReader
-from tests.api.serving import Served, eventually, open_gate, problem_of, unique
+from tests.api.serving import Served, open_gate, problem_of, unique
+from tests.waiting import eventually
 
 STREAM = {"Accept": "text/event-stream"}
 

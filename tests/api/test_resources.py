@@ -8,7 +8,8 @@ import httpx2
 import pytest
 
 from tests.api.conftest import Serve
-from tests.api.serving import FAR, Served, eventually, problem_of, unique
+from tests.api.serving import FAR, Served, problem_of, unique
+from tests.waiting import eventually
 
 ANY_ID = "0190b5a0-0000-7000-8000-000000000000"
 

@@ -12,7 +12,8 @@ import httpx2
 import pytest
 
 from holdbeat.domain.schedule import VERBS
-from tests.api.serving import FAR, Served, eventually, open_gate, problem_of, unique
+from tests.api.serving import FAR, Served, open_gate, problem_of, unique
+from tests.waiting import eventually
 
 
 def make(client: httpx2.Client, **fields: Any) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import pytest
 
 from holdbeat.domain.webhook import new_secret
 from tests.api.conftest import Serve
-from tests.api.serving import Served, eventually, unique
+from tests.api.serving import Served, unique
+from tests.waiting import eventually
 
 WORDS = {"archived": "all", "all": "true", "limit": "500", "after": "0"}
 """Parameters of lists that show more than they would without."""

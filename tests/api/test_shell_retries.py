@@ -6,7 +6,8 @@ import pytest
 
 from holdbeat.domain.api_key import Scope
 from tests.api.conftest import Serve
-from tests.api.serving import eventually, problem_of, unique
+from tests.api.serving import problem_of, unique
+from tests.waiting import eventually
 
 
 @pytest.mark.rule("SEC-05")

@@ -15,7 +15,8 @@ from holdbeat.domain.api_key import Scope
 from holdbeat.domain.clock import SystemClock
 from holdbeat.store.access.api_keys import list_api_keys, revoke_api_key
 from tests.api.conftest import Serve
-from tests.api.serving import Served, eventually, open_gate, problem_of, unique
+from tests.api.serving import Served, open_gate, problem_of, unique
+from tests.waiting import eventually
 
 
 class FastClock(SystemClock):

@@ -13,9 +13,11 @@ import httpx2
 import pytest
 
 from holdbeat.client import Client
+from holdbeat.store.reads.event_log import latest_cursor
 from tests.api.conftest import Serve
 from tests.api.relay import Relay
-from tests.api.serving import Served, eventually, open_gate, problem_of, unique
+from tests.api.serving import Served, open_gate, problem_of, unique
+from tests.waiting import eventually
 
 Message = dict[str, str]
 
@@ -240,6 +242,7 @@ def test_streams_end_when_the_server_shuts_down(serve: Serve) -> None:
 @pytest.mark.rule("API-04")
 def test_many_listeners_see_the_same_and_a_deaf_one_costs_nothing(served: Served) -> None:
     count = 60
+    begin = served.store.read_sync(latest_cursor)
     marker = [served.submit("echo", {"x": number}) for number in range(40)]
     job_ids = {job["id"] for job in marker}
 
@@ -256,14 +259,13 @@ def test_many_listeners_see_the_same_and_a_deaf_one_costs_nothing(served: Served
 
     async def all_listen() -> list[list[str]]:
         port = served.server.port
-        request = b"GET /api/events?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         readers, writers = [], []
-        for _ in range(count + 1):
+        # The last one asks for everything and never reads.
+        for after in (*[begin] * count, 0):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
-            writer.write(request)
+            writer.write(f"GET /api/events?after={after} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             readers.append(reader)
             writers.append(writer)
-        # The last one asked for everything and never reads.
         result = await asyncio.gather(*(listen(reader, job_ids) for reader in readers[:-1]))
         for writer in writers:
             writer.close()
@@ -272,7 +274,7 @@ def test_many_listeners_see_the_same_and_a_deaf_one_costs_nothing(served: Served
     for job in marker:
         served.wait_for(job["id"])
     began = time.monotonic()
-    found = asyncio.run(all_listen())
+    received = asyncio.run(all_listen())
     assert time.monotonic() - began < 30
-    shortest = min(len(ids) for ids in found)
-    assert len({tuple(ids[:shortest]) for ids in found}) == 1
+    shortest = min(len(ids) for ids in received)
+    assert len({tuple(ids[:shortest]) for ids in received}) == 1

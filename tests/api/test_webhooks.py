@@ -12,7 +12,8 @@ import pytest
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.webhook import new_secret, sign
 from tests.api.conftest import Serve
-from tests.api.serving import FAR, Served, eventually, problem_of, unique
+from tests.api.serving import FAR, Served, problem_of, unique
+from tests.waiting import eventually
 
 ANY_ID = "0190b5a0-0000-7000-8000-000000000000"
 

@@ -22,11 +22,11 @@ HINTS = {
     "jobs": "holdbeat submit",
     "queue": "holdbeat submit",
     "groups": "holdbeat groups create",
-    "templates": "holdbeat templates add",
-    "schedules": "holdbeat schedules add",
-    "endpoints": "holdbeat endpoints add",
-    "webhooks": "holdbeat webhooks add",
-    "deliveries": "holdbeat webhooks add",
+    "templates": "holdbeat templates create",
+    "schedules": "holdbeat schedules create",
+    "endpoints": "holdbeat endpoints create",
+    "webhooks": "holdbeat webhooks create",
+    "deliveries": "holdbeat webhooks create",
     "reservations": "holdbeat direct",
     "workers": "holdbeat worker",
     "keys": "holdbeat keys create",
@@ -44,7 +44,7 @@ def test_an_empty_list_says_what_to_do_next_and_programs_are_not_told(bare: Comm
 
 def test_a_list_that_its_filters_made_empty_says_so(bare: Command) -> None:
     assert bare("jobs", "--type", "nothing").err.strip() == "Nothing fits these filters."
-    bare("endpoints", "add", "e", "http://127.0.0.1:1/", "--interval", "1h")
+    bare("endpoints", "create", "e", "http://127.0.0.1:1/", "--interval", "1h")
     assert "not been due" in bare("endpoints", "occurrences", "e").err
     assert bare("endpoints").err == ""
 
@@ -59,7 +59,7 @@ def test_a_store_that_migrate_made_knows_the_types_that_every_worker_has(bare: C
     elsewhere("migrate")
     for command in (bare, elsewhere):
         assert [item["name"] for item in command("types", "--json").json["items"]] == ["http"]
-        command("endpoints", "add", "shop", "http://127.0.0.1:1/", "--interval", "1h")
+        command("endpoints", "create", "shop", "http://127.0.0.1:1/", "--interval", "1h")
         command("submit", "http", "url=http://127.0.0.1:1/")
 
 

@@ -161,9 +161,9 @@ def test_lists_go_on_where_they_ended(holdbeat: Command) -> None:
 
 
 def test_groups_templates_and_webhooks_have_their_verbs(holdbeat: Command) -> None:
-    template = holdbeat("templates", "add", "--", "$(id)", "story", "prompt=x").out.strip()
+    template = holdbeat("templates", "create", "--", "$(id)", "story", "prompt=x").out.strip()
     assert "$(id)" in holdbeat("templates", "list").out
-    assert "name" in holdbeat("templates", "add", "$(id)", "story", code=1).err
+    assert "name" in holdbeat("templates", "create", "$(id)", "story", code=1).err
     assert show(holdbeat, holdbeat.submit("--template", "$(id)", "words=2"))["params"] == {"prompt": "x", "words": 2}
     assert holdbeat("templates", "edit", template, "--priority", "4", "--json").json["version"] == 2
     assert "version 2" in holdbeat("templates", "edit", template, "--priority", "5", "--version", "1", code=1).err
@@ -179,7 +179,7 @@ def test_groups_templates_and_webhooks_have_their_verbs(holdbeat: Command) -> No
     assert "jobs" in holdbeat("groups", "create", '{"mode": "parallel"}', code=2).err
     assert "mode" in holdbeat("groups", "create", '{"jobs": []}', code=2).err
 
-    hook = holdbeat("webhooks", "add", "https://example.org/hook", "--event", "job.run.failed", "--json").json
+    hook = holdbeat("webhooks", "create", "https://example.org/hook", "--event", "job.run.failed", "--json").json
     assert hook["secret"].startswith("whsec_")
     assert hook["secret"] not in holdbeat("webhooks", "list", "--json").out
     assert holdbeat("webhooks", "edit", hook["id"], "--disable", "--json").json["enabled"] is False
@@ -190,7 +190,7 @@ def test_groups_templates_and_webhooks_have_their_verbs(holdbeat: Command) -> No
 
 
 def test_schedules_can_be_made_steered_explained_and_deleted(holdbeat: Command) -> None:
-    made = holdbeat("schedules", "add", "nightly", "story", "words=2", "--cron", "0 3 * * *", "--json").json
+    made = holdbeat("schedules", "create", "nightly", "story", "words=2", "--cron", "0 3 * * *", "--json").json
     assert made["cron"] == "0 3 * * *" and made["params"] == {"words": 2}
     assert "nightly" in holdbeat("schedules", "list").out
     assert holdbeat("schedules", "edit", "nightly", "--interval", "10m", "--json").json["interval_s"] == 600
@@ -211,7 +211,16 @@ def test_schedules_can_be_made_steered_explained_and_deleted(holdbeat: Command) 
 
 
 def test_endpoints_have_the_same_verbs_and_keep_their_secrets(holdbeat: Command) -> None:
-    added = ("endpoints", "add", "shop", "http://127.0.0.1:1/", "--interval", "5m", "--header", "Authorization=secret")
+    added = (
+        "endpoints",
+        "create",
+        "shop",
+        "http://127.0.0.1:1/",
+        "--interval",
+        "5m",
+        "--header",
+        "Authorization=secret",
+    )
     assert holdbeat(*added, "--json").json["headers"] == {"Authorization": "[redacted]"}
     assert "secret" not in holdbeat("endpoints", "show", "shop", "--json").out
     assert holdbeat("endpoints", "hint", "shop", "--interval", "30s", "--json").json["hint_interval_s"] == 30

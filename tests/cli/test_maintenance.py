@@ -227,7 +227,7 @@ def test_doctor_says_that_a_file_is_damaged_or_no_database(holdbeat: Command, pl
 
 @pytest.mark.rule("OPS-01")
 def test_doctor_names_schedules_that_cannot_be_planned(holdbeat: Command) -> None:
-    holdbeat("schedules", "add", "nightly", "story", "--cron", "0 3 * * *", "--timezone", "Europe/Vienna")
+    holdbeat("schedules", "create", "nightly", "story", "--cron", "0 3 * * *", "--timezone", "Europe/Vienna")
 
     def look() -> dict[str, str]:
         checks = holdbeat("doctor", "--quick", "--json").json["checks"]

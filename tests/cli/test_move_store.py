@@ -27,8 +27,8 @@ def fill(holdbeat: Command, folder: Path) -> Path:
     holdbeat.submit("story", "--delay", "1h")
     holdbeat("cancel", first)
     holdbeat("retry", first)
-    holdbeat("templates", "add", "t", "story")
-    holdbeat("schedules", "add", "s", "story", "--cron", "0 3 * * *")
+    holdbeat("templates", "create", "t", "story")
+    holdbeat("schedules", "create", "s", "story", "--cron", "0 3 * * *")
     holdbeat("groups", "create", '{"mode": "sequential", "jobs": [{"type": "story"}, {"type": "story"}]}')
     content = bytes(range(256)) * 10
     file = folder / "artifacts" / RUN / "picture"

@@ -17,13 +17,13 @@ from holdbeat.domain.errors import StoreDown
 from holdbeat.store.access.api_keys import list_api_keys, touch_api_keys
 from holdbeat.store.maintenance.move_artifacts import Artifacts
 from holdbeat.store.maintenance.move_store import move_store
-from tests.api.serving import eventually
 from tests.cli.command import Command
 from tests.conformance.acts import enqueue_one, open_at
 from tests.conformance.lived_rows import OF_EACH_ENGINE, PAUSED, assert_same, rows_of_database, rows_of_file
 from tests.conformance.lived_store import LIVED_APP, make_lived_store
 from tests.conformance.schedule_acts import assert_each_due_time_once, fire
 from tests.postgres import PostgresServer
+from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def test_help_and_the_reference_word_the_exit_codes_alike(tmp_path: Path) -> Non
 
 
 def test_the_health_of_an_endpoint_is_a_table(holdbeat: Command) -> None:
-    holdbeat("endpoints", "add", "shop", "http://127.0.0.1:1/", "--interval", "5m")
+    holdbeat("endpoints", "create", "shop", "http://127.0.0.1:1/", "--interval", "5m")
     lines = holdbeat("endpoints", "health", "shop").lines
     assert lines[0].split() == ["window", "succeeded", "failed", "mean", "duration"]
     assert [line.split() for line in lines[1:]] == [["1h", "0", "0"], ["4h", "0", "0"], ["24h", "0", "0"]]

@@ -25,10 +25,10 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.settings import Settings
 from holdbeat.store.schedules.schedules import create_schedule
 from holdbeat.wiring import Composition
-from tests.api.serving import eventually
 from tests.cli.command import Command, drawn_on
 from tests.cli.conftest import CONCURRENCY, Server
 from tests.conformance.acts import open_at
+from tests.waiting import eventually
 
 
 def test_verbs_give_the_same_answer_from_the_store_and_from_the_server(server: Server) -> None:
@@ -38,14 +38,14 @@ def test_verbs_give_the_same_answer_from_the_store_and_from_the_server(server: S
     assert done["status"] == "COMPLETED" and done["run"]["result"] == {"text": "x x x"}
     failed = holdbeat("submit", "broken", "why=two\nlines", "--wait", "--json", env=remote, code=1).json
     assert failed["run"]["error_kind"] == "error"
-    holdbeat("schedules", "add", "same", "story", "--cron", "0 3 * * *", env=remote)
+    holdbeat("schedules", "create", "same", "story", "--cron", "0 3 * * *", env=remote)
     for words in (["jobs"], ["show", failed["id"]], ["logs", done["id"], "-f", "--json"], ["schedules", "list"]):
         here, there = holdbeat(*words), holdbeat(*words, env=remote)
         assert (here.out, here.err) == (there.out, there.err), words
     for words, code in (
         (["show", "01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"], 4),
         (["retry", done["id"]], 1),
-        (["schedules", "add", "bad", "story", "--cron", "61 * * * *"], 2),
+        (["schedules", "create", "bad", "story", "--cron", "61 * * * *"], 2),
     ):
         here, there = holdbeat(*words, code=code), holdbeat(*words, env=remote, code=code)
         assert here.err == there.err, words
@@ -303,8 +303,8 @@ def test_store_and_server_refuse_the_same_things_in_the_same_words(server: Serve
     holdbeat = server.command
     at = ("--server", server.url)
     for words in (
-        ["endpoints", "add", "meta", "http://169.254.169.254/x", "--interval", "1h"],
-        ["webhooks", "add", "http://169.254.169.254/x"],
+        ["endpoints", "create", "meta", "http://169.254.169.254/x", "--interval", "1h"],
+        ["webhooks", "create", "http://169.254.169.254/x"],
         ["groups", "create", "{}"],
         ["groups", "create", '{"mode": "sequential"}'],
         ["groups", "create", '{"mode": "odd", "jobs": []}'],
@@ -314,7 +314,7 @@ def test_store_and_server_refuse_the_same_things_in_the_same_words(server: Serve
     ):
         here, there = holdbeat(*words, code=2), holdbeat(*words, *at, code=2)
         assert here.err == there.err and here.err.startswith("holdbeat: "), words
-    holdbeat("endpoints", "add", "itself", f"{server.url}/healthz", "--interval", "1h")
+    holdbeat("endpoints", "create", "itself", f"{server.url}/healthz", "--interval", "1h")
     edit = ["endpoints", "edit", "itself", "--url", "http://169.254.169.254/x"]
     assert holdbeat(*edit, code=2).err == holdbeat(*edit, *at, code=2).err
     tried = [holdbeat("endpoints", "test", "itself", "--json", *where).json for where in ((), at)]
@@ -326,9 +326,9 @@ def test_store_and_server_refuse_the_same_things_in_the_same_words(server: Serve
 def test_a_name_may_contain_what_separates_the_parts_of_a_path(server: Server) -> None:
     holdbeat = server.command
     at = ("--server", server.url)
-    holdbeat("schedules", "add", "a/b", "story", "--interval", "1h", *at)
-    holdbeat("schedules", "add", "a/b c%2Fd?e#f", "story", "--interval", "1h")
-    holdbeat("templates", "add", "x/y", "story")
+    holdbeat("schedules", "create", "a/b", "story", "--interval", "1h", *at)
+    holdbeat("schedules", "create", "a/b c%2Fd?e#f", "story", "--interval", "1h")
+    holdbeat("templates", "create", "x/y", "story")
     for words in (
         ["schedules", "show", "a/b"],
         ["schedules", "show", "a/b c%2Fd?e#f"],

@@ -20,10 +20,10 @@ def test_what_fits_as_a_text_alone_is_a_text(kind: str, request: pytest.FixtureR
     assert params_of(holdbeat, "story", "prompt=1.50") == {"prompt": "1.50"}, "as it was typed"
     assert params_of(holdbeat, "story", 'prompt="5"') == {"prompt": "5"}
     assert "params.words must be an integer" in holdbeat("submit", "story", "prompt=5", "words=many", code=2).err
-    holdbeat("templates", "add", "fives", "story", "prompt=5")
+    holdbeat("templates", "create", "fives", "story", "prompt=5")
     assert holdbeat("templates", "show", "fives", "--json").json["default_params"] == {"prompt": "5"}
     assert params_of(holdbeat, "--template", "fives", "prompt=6") == {"prompt": "6"}
-    holdbeat("schedules", "add", "nightly", "story", "prompt=5", "--cron", "0 3 * * *")
+    holdbeat("schedules", "create", "nightly", "story", "prompt=5", "--cron", "0 3 * * *")
     assert holdbeat("schedules", "show", "nightly", "--json").json["params"] == {"prompt": "5"}
 
 

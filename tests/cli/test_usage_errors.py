@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from holdbeat.cli.main import VERBS, cli
+from holdbeat.cli.suggestions import SYNONYMS
 from tests.cli.command import Command
+
+FAMILIES = ("schedules", "endpoints", "templates", "webhooks", "keys", "groups", "limits")
+"""The families of verbs of which one makes a thing."""
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -54,3 +61,68 @@ def test_verbs_that_work_on_a_store_say_so_to_who_has_named_a_server(holdbeat: C
         assert "HOLDBEAT_SERVER" not in output.out
     assert "HOLDBEAT_SERVER" not in holdbeat("doctor", "--quick", "--store", holdbeat.store, env=named).err
     assert "HOLDBEAT_SERVER" not in holdbeat("doctor", "--quick").err
+
+
+@pytest.mark.rule("OPS-01")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_create_and_add_are_one_verb_and_help_lists_it_once(family: str) -> None:
+    def help_of(*words: str) -> str:
+        result = CliRunner().invoke(cli, [family, *words, "--help"], prog_name="holdbeat")
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    verb = "set" if family == "limits" else "create"
+    assert help_of("create") == help_of("add") == help_of(verb)
+    assert f"holdbeat {family} {verb} " in help_of("add")
+    verbs = [line.split()[0] for line in help_of().partition("Commands:")[2].splitlines() if line.strip()]
+    assert verbs.count(verb) == 1 and "add" not in verbs
+
+
+@pytest.mark.rule("OPS-01")
+def test_a_thing_is_made_by_either_word(holdbeat: Command) -> None:
+    holdbeat("schedules", "add", "one", "story", "--interval", "1h")
+    holdbeat("schedules", "create", "two", "story", "--interval", "1h")
+    assert {item["name"] for item in holdbeat("schedules", "--json").json["items"]} == {"one", "two"}
+    for word in ("add", "create"):
+        assert holdbeat("limits", word, f"gpu-{word}", "--resource", "gpu", "--slots", "2", "--json").json["slots"] == 2
+
+
+@pytest.mark.rule("OPS-01")
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("schedules create nightly story --every 5m", "There is no option --every. Did you mean --interval?"),
+        ("endpoints edit shop --every 5m", "There is no option --every. Did you mean --interval?"),
+        ("schedules add nightly story --intervall 5m", "There is no option --intervall. Did you mean --interval?"),
+        ("schedules create nightly story --tz UTC", "There is no option --tz. Did you mean --timezone?"),
+        ("keys --jsn", "There is no option --jsn. Did you mean --json?"),
+        ("--versoin", "There is no option --versoin. Did you mean --version?"),
+        ("jobs --zzz", "There is no option --zzz. holdbeat jobs --help lists all."),
+        ("schedules remove nightly", "There is no verb 'remove'. Did you mean delete?"),
+        ("schedules set nightly", "There is no verb 'set'. Did you mean edit?"),
+        ("schedules addd nightly", "There is no verb 'addd'. Did you mean create?"),
+        ("keys delete ID", "There is no verb 'delete'. Did you mean revoke?"),
+        ("queue xyzzy", "There is no verb 'xyzzy'. holdbeat queue --help lists all."),
+        ("schedule list", "There is no verb 'schedule'. Did you mean schedules?"),
+        ("enqueue story", "There is no verb 'enqueue'. Did you mean submit?"),
+        ("xyzzy", "There is no verb 'xyzzy'. holdbeat --help lists all."),
+    ],
+)
+def test_an_unknown_verb_or_option_is_answered_with_the_one_that_was_meant(words: str, sentence: str) -> None:
+    result = CliRunner().invoke(cli, words.split(), prog_name="holdbeat")
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == f"Error: {sentence}"
+
+
+def test_every_synonym_leads_to_a_verb_or_an_option_that_exists() -> None:
+    context = click.Context(cli)
+    known = set(VERBS)
+    families = [cli.get_command(context, name) for name in VERBS]
+    commands = [
+        *families,
+        *(verb for family in families if isinstance(family, click.Group) for verb in family.commands.values()),
+    ]
+    for command in commands:
+        assert command is not None
+        known |= {str(command.name), *(name for option in command.params for name in option.opts)}
+    assert {name for names in SYNONYMS.values() for name in names} <= known

@@ -11,7 +11,6 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.store.adapter import PersistenceAdapter
 from tests.conformance.acts import OpenStore
 from tests.conformance.databases import Databases
-from tests.postgres import PostgresServer
 
 
 @pytest.fixture
@@ -24,12 +23,6 @@ def clock() -> ManualClock:
 def engine(request: pytest.FixtureRequest) -> str:
     """Runs the test once for each engine."""
     return str(request.param)
-
-
-@pytest.fixture(scope="session")
-def databases(postgres_server: PostgresServer) -> Databases:
-    """Migrated, empty databases on this test process's own server."""
-    return Databases(postgres_server)
 
 
 @pytest.fixture(scope="session")

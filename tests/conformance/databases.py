@@ -17,12 +17,22 @@ from tests.postgres import PostgresServer
 _FINGERPRINT = """
 SELECT (SELECT string_agg(relname || relkind::text, ',' ORDER BY relname)
         FROM pg_class WHERE relnamespace = 'public'::regnamespace),
-       (SELECT string_agg(attrelid::regclass::text || attname, ',' ORDER BY attrelid::regclass::text, attnum)
+       (SELECT string_agg(c.relname || attname, ',' ORDER BY c.relname, attnum)
         FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND attnum > 0),
        (SELECT string_agg(tgname || tgenabled::text, ',' ORDER BY tgname) FROM pg_trigger),
        (SELECT string_agg(version || checksum, ',' ORDER BY version) FROM schema_migrations)
 """
+_END_OTHERS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+# A table has no pages before its first row and none after TRUNCATE.
+_WRITTEN_TABLES = """
+SELECT relname FROM pg_class
+WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND pg_relation_size(oid) > 0
+"""
+_USED_SEQUENCES = "SELECT sequencename FROM pg_sequences WHERE last_value IS NOT NULL"
 
 
 class Databases:
@@ -35,8 +45,10 @@ class Databases:
         self.template = urlsplit(first).path.lstrip("/")
         with psycopg.connect(first) as connection:
             self._fingerprint = connection.execute(_FINGERPRINT).fetchone()
-            self._kept = set(self._tables_with_rows(connection))
+            self._kept = {name for (name,) in connection.execute(_WRITTEN_TABLES)}
         self._clean: list[str] = []
+        self._connections: dict[str, psycopg.Connection[tuple[str]]] = {}
+        """One for each database, which wipes it: a new one reads the catalog anew, and that is most of the work."""
 
     def take(self) -> str:
         """The URL of a database as new."""
@@ -47,36 +59,44 @@ class Databases:
         """Makes a database as new, or drops it if that cannot be done."""
         self._server.start()
         try:
-            whole = self._wipe(url)
+            is_clean = self._wipe(url)
         except psycopg.Error:
-            whole = False
-        if whole:
+            is_clean = False
+        if is_clean:
             self._clean.append(url)
         else:
+            self._disconnect(url)
             self._server.drop_database(url)
 
+    def close(self) -> None:
+        for url in list(self._connections):
+            self._disconnect(url)
+
     def _wipe(self, url: str) -> bool:
-        with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-            if connection.execute(_FINGERPRINT).fetchone() != self._fingerprint:
-                return False
-            used = [name for name in self._tables_with_rows(connection) if name not in self._kept]
-            if used:
-                tables = sql.SQL(", ").join(map(sql.Identifier, used))
-                connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(tables))
-            drawn = connection.execute("SELECT sequencename FROM pg_sequences WHERE last_value IS NOT NULL")
-            for (name,) in drawn.fetchall():
-                connection.execute(sql.SQL("ALTER SEQUENCE {} RESTART").format(sql.Identifier(name)))
+        connection = self._connection(url)
+        connection.execute(_END_OTHERS)
+        if connection.execute(_FINGERPRINT).fetchone() != self._fingerprint:
+            return False
+        written = [name for (name,) in connection.execute(_WRITTEN_TABLES) if name not in self._kept]
+        if written:
+            tables = sql.SQL(", ").join(map(sql.Identifier, written))
+            connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(tables))
+        for (name,) in connection.execute(_USED_SEQUENCES).fetchall():
+            connection.execute(sql.SQL("ALTER SEQUENCE {} RESTART").format(sql.Identifier(name)))
         return True
 
-    @staticmethod
-    def _tables_with_rows(connection: psycopg.Connection[tuple[str]]) -> list[str]:
-        names = [row[0] for row in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
-        asked = sql.SQL(" UNION ALL ").join(
-            sql.SQL("SELECT {} WHERE EXISTS (SELECT 1 FROM {})").format(sql.Literal(name), sql.Identifier(name))
-            for name in names
-        )
-        return [row[0] for row in connection.execute(asked)]
+    def _connection(self, url: str) -> psycopg.Connection[tuple[str]]:
+        """The connection to the database; a new one if the test has ended it, with the server or by itself."""
+        connection = self._connections.get(url)
+        if connection is not None:
+            try:
+                connection.execute("SELECT 1")
+                return connection
+            except psycopg.OperationalError:
+                self._disconnect(url)
+        connection = self._connections[url] = psycopg.connect(url, autocommit=True, connect_timeout=10)
+        return connection
+
+    def _disconnect(self, url: str) -> None:
+        if connection := self._connections.pop(url, None):
+            connection.close()

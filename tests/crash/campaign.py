@@ -74,7 +74,8 @@ class Ground:
         self._databases: Databases | None = None
         self._cleanup = contextlib.ExitStack()
         if engine == "postgres":
-            self._databases = Databases(self._cleanup.enter_context(PostgresServer()))
+            server = self._cleanup.enter_context(PostgresServer())
+            self._databases = self._cleanup.enter_context(contextlib.closing(Databases(server)))
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[tuple[str, Path]]:

@@ -10,13 +10,6 @@ import pytest
 
 from tests.conformance.databases import Databases
 from tests.crash.processes import Field, field
-from tests.postgres import PostgresServer
-
-
-@pytest.fixture(scope="session")
-def databases(postgres_server: PostgresServer) -> Databases:
-    """Migrated, empty databases, used again once they are wiped."""
-    return Databases(postgres_server)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from holdbeat import App, Context
-from tests.api.serving import eventually
 from tests.crash.jobs import note
+from tests.waiting import eventually
 
 app = App()
 

@@ -6,8 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,10 @@ from holdbeat.store.transaction import Transaction
 from tests.crash import jobs
 from tests.engine.acting import job, rows
 from tests.fork_server import start_module
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
-
-
-def eventually(holds: Callable[[], Any], within_s: float = PATIENCE_S, said: Callable[[], str] = str) -> Any:
-    """Waits until something is so, and returns what was found."""
-    give_up = time.monotonic() + within_s
-    while not (result := holds()):
-        assert time.monotonic() < give_up, f"it did not come to pass\n{said()}"
-        time.sleep(0.02)
-    return result
 
 
 class Process:
@@ -39,7 +30,7 @@ class Process:
         self._log = log
         self.pid = popen.pid
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text()
 
     def send(self, number: signal.Signals) -> None:
@@ -112,7 +103,7 @@ class Field:
                 lambda: rows(
                     self.store, "SELECT id FROM workers WHERE pid = :pid AND stopped_at IS NULL", pid=popen.pid
                 ),
-                said=process.said,
+                details=process.output,
             )
         return process
 
@@ -124,7 +115,7 @@ class Field:
 
         def stop(tx: Transaction) -> None:
             process.send(signal.SIGSTOP)
-            eventually(process.is_stopped, said=process.said)
+            eventually(process.is_stopped, details=process.output)
 
         self.store.write_sync(stop)
 

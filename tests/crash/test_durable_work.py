@@ -10,8 +10,9 @@ import pytest
 from holdbeat.observe.explain import explain_job
 from holdbeat.store.reads.chains import tip_of
 from tests.crash.durable_jobs import app as durable_app
-from tests.crash.processes import Field, eventually, field
+from tests.crash.processes import Field, field
 from tests.engine.acting import rows, value
+from tests.waiting import eventually
 
 PLACES = ("start", "crawled", "embedded", "slept", "approved", "published")
 LAST_STEPS = {"crawled": "crawl", "embedded": "embed", "slept": "embed", "approved": "embed", "published": "publish"}
@@ -40,7 +41,7 @@ def live(ground: Field) -> None:
             assert "waits for the signal 'approved', until" in explained(ground, handle.id)
             ground.app.signal_sync(handle.id, "approved", {"by": "ann"})
             worker = ground.start(program_app="tests.crash.durable_jobs:app", **SETTINGS)
-        eventually(lambda: len(ground.noted("hangs")) == number, said=worker.said)  # noqa: B023
+        eventually(lambda: len(ground.noted("hangs")) == number, details=worker.output)  # noqa: B023
         worker.kill()
         done = LAST_STEPS.get(place)
         assert done is None or f"The last step done is {done!r}" in explained(ground, handle.id)

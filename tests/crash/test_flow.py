@@ -12,9 +12,10 @@ import pytest
 
 from holdbeat.store.reads.event_log import newest_events
 from tests.crash.flow_jobs import app as flow_app
-from tests.crash.processes import ROOT, Field, eventually
+from tests.crash.processes import ROOT, Field
 from tests.engine.acting import rows
 from tests.fork_server import start_module
+from tests.waiting import eventually
 
 SETTINGS: dict[str, Any] = {"slots": 4, "lease_s": 10, "heartbeat_s": 1, "concurrency": "resources:gpu=1"}
 
@@ -37,10 +38,10 @@ def test_a_running_worker_obeys_a_new_limit_within_a_second_keeps_its_model_and_
     release = f"{ground.diary}.release"
 
     first, second = (ground.app.enqueue_sync("hold", diary=ground.diary, until=release) for _ in range(2))
-    eventually(lambda: len(ground.noted("holds")) == 1, said=worker.said)
+    eventually(lambda: len(ground.noted("holds")) == 1, details=worker.output)
     assert ground.job(second.id).status == "QUEUED"
     command(ground, "limits", "set", "gpu", "--slots", "2")
-    eventually(lambda: ground.job(second.id).status == "RUNNING", said=worker.said)
+    eventually(lambda: ground.job(second.id).status == "RUNNING", details=worker.output)
     changed_at = max(
         event.at for event in ground.store.read_sync(newest_events, None, 1000) if event.name == "limit.changed"
     )
@@ -57,7 +58,7 @@ def test_a_running_worker_obeys_a_new_limit_within_a_second_keeps_its_model_and_
     assert rows(ground.store, "SELECT kept, switches FROM affinity_counts WHERE resource = 'gpu'") == [(6, 2)]
 
     batch = ground.app.enqueue_sync("batch", diary=ground.diary)
-    eventually(lambda: ground.noted("batch"), said=worker.said)
+    eventually(lambda: ground.noted("batch"), details=worker.output)
     assert "the answer" in command(ground, "direct", "answer", "--preempt")
     ended = batch.wait_sync(60)
     assert ended.status == "COMPLETED" and ended.run is not None

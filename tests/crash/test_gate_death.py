@@ -15,8 +15,8 @@ import pytest
 
 from holdbeat import App
 from tests.api.model_server import ModelServer, model_server
-from tests.crash.processes import eventually
 from tests.engine.acting import rows, value
+from tests.waiting import eventually
 
 QUICK = {"lease_s": 2, "heartbeat_s": 0.4, "grace_s": 0.5, "recover_s": 0.3, "reservation_s": 2}
 

@@ -11,8 +11,9 @@ import pytest
 from holdbeat.domain.job import JobStatus
 from holdbeat.handlers.context import MAX_LOG_BYTES, TRUNCATED
 from tests.crash import talking_jobs
-from tests.crash.processes import Field, Process, eventually
+from tests.crash.processes import Field, Process
 from tests.engine.acting import rows
+from tests.waiting import eventually
 
 PROGRAM = "tests.crash.talking_jobs:app"
 
@@ -24,7 +25,7 @@ def run_all(ground: Field, *types: str, **settings: Any) -> tuple[Process, dict[
     handles = {type_: ground.app.enqueue_sync(type_) for type_ in types}
     ended = (JobStatus.COMPLETED, JobStatus.FAILED)
     jobs = {
-        type_: eventually(lambda: (job := ground.job(handle.id)).status in ended and job, said=worker.said)  # noqa: B023
+        type_: eventually(lambda: (job := ground.job(handle.id)).status in ended and job, details=worker.output)  # noqa: B023
         for type_, handle in handles.items()
     }
     worker.send(signal.SIGTERM)
@@ -41,7 +42,7 @@ def log_of(ground: Field, job: Any) -> str:
 def test_prints_and_log_records_of_every_kind_of_handler_are_in_its_run_and_as_json_in_the_log(ground: Field) -> None:
     kinds = ("async", "thread", "process")
     worker, jobs = run_all(ground, *(f"talk_{kind}" for kind in kinds), log_format="json")
-    lines = [json.loads(line) for line in worker.said().splitlines()]  # nothing but JSON
+    lines = [json.loads(line) for line in worker.output().splitlines()]  # nothing but JSON
     for kind in kinds:
         job = jobs[f"talk_{kind}"]
         text = log_of(ground, job)
@@ -61,7 +62,7 @@ def test_the_line_of_a_failed_run_has_type_title_and_error_and_at_debug_the_trac
     sqlite_ground: Field, level: str
 ) -> None:
     worker, jobs = run_all(sqlite_ground, "fail", "fail_in_process", log_format="json", log_level=level)
-    lines = [json.loads(line) for line in worker.said().splitlines()]
+    lines = [json.loads(line) for line in worker.output().splitlines()]
     for type_, job in jobs.items():
         (line,) = [one for one in lines if one.get("run") == job.run.id and one["logger"] == "holdbeat.run" and
                    one.get("type") == type_]  # fmt: skip
@@ -80,7 +81,7 @@ def test_prints_without_end_are_cut_and_marked_in_both_logs(sqlite_ground: Field
     assert jobs["flood"].status is JobStatus.COMPLETED
     assert text.endswith(TRUNCATED)
     assert len(text) <= MAX_LOG_BYTES + len(TRUNCATED) + 1
-    assert "39999 x" not in worker.said()
+    assert "39999 x" not in worker.output()
 
 
 @pytest.mark.rule("FRM-04", "LOG-01")
@@ -89,9 +90,9 @@ def test_a_startup_that_fails_ends_the_worker_with_a_sentence(sqlite_ground: Fie
     worker = sqlite_ground.start(program_app="tests.crash.broken_startup:app", ready=False, log_format=log_format)
     assert worker.exit_code() == 1
     sentence = "The startup function load failed, so this worker does not start: OSError: no such model"
-    assert sentence in worker.said()
-    assert "Traceback" not in worker.said()
+    assert sentence in worker.output()
+    assert "Traceback" not in worker.output()
     if log_format == "json":
-        lines = [json.loads(line) for line in worker.said().splitlines()]
+        lines = [json.loads(line) for line in worker.output().splitlines()]
         assert any("printed while it is imported" in line["message"] for line in lines)
     assert rows(sqlite_ground.store, "SELECT count(*) FROM workers WHERE stopped_at IS NULL") == [(0,)]

@@ -16,9 +16,10 @@ from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.run_watcher import RunWatcher
 from holdbeat.store.running.claim import Vacancy, claim
 from tests.crash.jobs import NOTE_TIMES
-from tests.crash.processes import Field, eventually
+from tests.crash.processes import Field
 from tests.engine.acting import rows
 from tests.engine.handler_stage import is_alive
+from tests.waiting import eventually
 
 SOON: dict[str, Any] = {"lease_s": 2, "heartbeat_s": 0.4, "grace_s": 1, "recover_s": 0.3, "allow_shell": "true"}
 AT_ONCE = {"max_attempts": 1, "base_delay_s": 0.1, "max_delay_s": 1, "jitter": 0}
@@ -31,7 +32,7 @@ def steps_of(ground: Field, run_id: str) -> list[float]:
 def retry_of_killed(ground: Field, handle: Any) -> tuple[str, str]:
     """Kills the worker in the middle of the run, and returns the ids of this run and of the one that retries it."""
     (run_id,) = eventually(lambda: rows(ground.store, "SELECT id FROM job_runs"))[0]
-    eventually(lambda: len(steps_of(ground, run_id)) > 2, said=lambda: run_id)
+    eventually(lambda: len(steps_of(ground, run_id)) > 2, details=lambda: run_id)
     ground._processes[0].kill()
     ground.start(**SOON)
     retry = eventually(lambda: (result := ground.job(handle.id)).status is JobStatus.FAILED and result.retried_by)

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from holdbeat.domain.job import JobStatus
-from tests.crash.processes import Field, eventually
+from tests.crash.processes import Field
 from tests.engine.acting import event_names, rows, value
+from tests.waiting import eventually
 
 
 def begun(ground: Field, count: int = 1) -> None:
@@ -84,7 +85,7 @@ def test_a_handler_that_blocks_the_event_loop_cannot_keep_the_process_from_endin
     assert rows(ground.store, "SELECT id FROM workers WHERE stopped_at IS NULL") == []
     assert {"shutdown.begun", "shutdown.ended", "worker.stopped"} <= set(event_names(ground.store))
     assert rows(ground.store, "SELECT text FROM run_logs") == [("the last words\n",)]
-    assert "blocks the event loop" in process.said()
+    assert "blocks the event loop" in process.output()
 
 
 @pytest.mark.rule("CON-003")

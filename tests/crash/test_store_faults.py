@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from holdbeat.domain.job import JobStatus
-from tests.crash.processes import Field, eventually, field
+from tests.crash.processes import Field, field
 from tests.engine.acting import rows, value
 from tests.postgres import PostgresServer
+from tests.waiting import eventually
 
 
 @pytest.mark.rule("OPS-03")
@@ -33,7 +34,7 @@ def test_a_file_that_is_deleted_or_replaced_stops_the_server_loudly_and_is_not_m
         path.write_bytes(b"")
     assert process.exit_code() == 3
     # The process may look between two of the deletions, and then names the log instead of the store.
-    assert "was deleted" in process.said() or "was replaced" in process.said()
+    assert "was deleted" in process.output() or "was replaced" in process.output()
     if fate == "deleted":
         assert not path.exists()
     else:
@@ -54,7 +55,7 @@ def test_a_full_disk_heals_by_itself(sqlite_ground: Field, tmp_path: Path) -> No
     eventually(lambda: ground.noted("begun"))
     # The worker's own handle on the disk is taken away: nothing it writes may reach beyond what there is.
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
-    eventually(lambda: "full" in process.said() or "failed" in process.said(), said=process.said)
+    eventually(lambda: "full" in process.output() or "failed" in process.output(), details=process.output)
     assert ground.job(handle.id).status is JobStatus.RUNNING
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     done = eventually(lambda: (result := ground.job(handle.id)).status is not JobStatus.RUNNING and result)
@@ -77,7 +78,7 @@ def test_a_store_that_is_not_ours_or_not_whole_is_refused_at_the_start(sqlite_gr
     path.write_bytes(b"\0" * 4096 + whole[4096:])
     process = ground.start("serve", ready=False)
     assert process.exit_code() != 0
-    assert str(path) in process.said()
+    assert str(path) in process.output()
     assert path.read_bytes()[:4096] == b"\0" * 4096
     path.write_bytes(whole)
     ground.start("serve")
@@ -145,7 +146,7 @@ def test_a_folder_that_cannot_be_written_is_refused_with_its_name(sqlite_ground:
     sqlite_ground.url = f"sqlite:///{missing}"
     process = sqlite_ground.start("serve", ready=False)
     assert process.exit_code() != 0
-    assert "nowhere" in process.said()
+    assert "nowhere" in process.output()
     assert not missing.parent.exists()
 
 
@@ -158,7 +159,7 @@ def test_a_shutdown_ends_within_its_grace_though_the_database_is_away(
         process = ground.start(verb, shutdown_grace_s=20)
         ground.app.enqueue_sync("quick", diary=ground.diary, number=1).wait_sync(30)
         postgres_server.stop("immediate")
-        eventually(lambda: "wake-ups are off" in process.said(), said=process.said)
+        eventually(lambda: "wake-ups are off" in process.output(), details=process.output)
         process.send(signal.SIGTERM)
         assert process.exit_code(20) == 0
         postgres_server.start()

@@ -17,8 +17,9 @@ import pytest
 
 from holdbeat.domain.job import JobStatus
 from holdbeat.store.jobs.cancel import cancel_job
-from tests.crash.processes import Field, eventually, field
+from tests.crash.processes import Field, field
 from tests.engine.acting import event_names, rows, value
+from tests.waiting import eventually
 
 SHORT_LEASE: dict[str, Any] = {"lease_s": 2, "heartbeat_s": 0.4, "grace_s": 0.5, "recover_s": 0.3}
 
@@ -68,7 +69,7 @@ def test_on_postgres_the_limit_of_a_run_decides_where_it_is_shorter_than_the_lea
     with field(postgres_url, tmp_path) as ground:
         long_lease = {**SHORT_LEASE, "lease_s": 300}
         doomed = ground.start(**long_lease)
-        limited = ground.app.with_options(timeout=8, cancel_grace=0.5)
+        limited = ground.app.with_options(timeout=4, cancel_grace=0.5)
         handle = limited.enqueue_sync("work", diary=ground.diary, seconds=60)
         eventually(lambda: ground.noted("begun"))
         doomed.kill()
@@ -171,10 +172,10 @@ def test_a_direct_request_dies_with_the_process_in_which_its_client_waits(sqlite
     asker = ground.start("serve", "--no-worker")
     current = ground.app.enqueue_sync("work", diary=ground.diary, seconds=5)
     eventually(lambda: ground.noted("begun"))
-    client = threading.Thread(target=_ask, args=(asker.said, ground.diary), daemon=True)
+    client = threading.Thread(target=_ask, args=(asker.output, ground.diary), daemon=True)
     client.start()
     eventually(
-        lambda: rows(ground.store, "SELECT id FROM direct_reservations WHERE status = 'ACTIVE'"), said=asker.said
+        lambda: rows(ground.store, "SELECT id FROM direct_reservations WHERE status = 'ACTIVE'"), details=asker.output
     )
     queued = ground.app.enqueue_sync("work", diary=ground.diary)
     asker.kill()
@@ -187,8 +188,8 @@ def test_a_direct_request_dies_with_the_process_in_which_its_client_waits(sqlite
     client.join(10)
 
 
-def _ask(said: Callable[[], str], diary: str) -> None:
-    address = eventually(lambda: re.search(r"serving on (http://\S+?)[\"\s]", said() + "\n"))[1]
+def _ask(output: Callable[[], str], diary: str) -> None:
+    address = eventually(lambda: re.search(r"serving on (http://\S+?)[\"\s]", output() + "\n"))[1]
     body = json.dumps({"params": {"diary": diary}}).encode()
     request = urllib.request.Request(
         f"{address}/api/direct/work", body, {"content-type": "application/json"}, method="POST"

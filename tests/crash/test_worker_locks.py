@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdbeat.store.sqlite.processes import WorkerLocks
-from tests.api.serving import eventually
 from tests.crash.processes import ROOT
+from tests.waiting import eventually
 
 WATCHER = """
 import sys

@@ -13,8 +13,9 @@ import pytest
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.job import JobStatus
 from holdbeat.engine.worker_processes import WorkerProcesses
-from tests.crash.processes import Field, Process, eventually
+from tests.crash.processes import Field, Process
 from tests.engine.acting import event_names, rows, value
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.rule("CON-005")
 
@@ -37,13 +38,13 @@ def others_than(ground: Field, killed: set[int], count: int, parent: Process) ->
         pids = live_pids(ground)
         return pids if len(pids) == count and not pids & killed else None
 
-    pids: set[int] = eventually(alive, said=parent.said)
+    pids: set[int] = eventually(alive, details=parent.output)
     return pids
 
 
 def start(ground: Field, count: int = 2, *flags: str, **settings: Any) -> tuple[Process, set[int]]:
     parent = ground.start("worker", "--processes", str(count), *flags, ready=False, **settings)
-    eventually(lambda: len(live_pids(ground)) == count, said=parent.said)
+    eventually(lambda: len(live_pids(ground)) == count, details=parent.output)
     return parent, live_pids(ground)
 
 
@@ -53,7 +54,7 @@ def test_a_killed_worker_is_started_again_and_sigterm_stops_all(ground: Field) -
     killed = min(first)
     os.kill(killed, signal.SIGKILL)
     others_than(ground, {killed}, 2, parent)
-    assert f"pid {killed}, ended with signal SIGKILL; it is started again in 0.5 s" in parent.said()
+    assert f"pid {killed}, ended with signal SIGKILL; it is started again in 0.5 s" in parent.output()
     done = ground.app.enqueue_sync("work", diary=ground.diary)
     assert done.wait_sync(60).status is JobStatus.COMPLETED
     pids = live_pids(ground)
@@ -71,7 +72,7 @@ def test_the_pause_before_a_new_start_grows(ground: Field) -> None:
         (pid,) = pids
         os.kill(pid, signal.SIGKILL)
         pids = others_than(ground, pids, 1, parent)
-        assert f"pid {pid}, ended with signal SIGKILL; it is started again in {pause} s" in parent.said()
+        assert f"pid {pid}, ended with signal SIGKILL; it is started again in {pause} s" in parent.output()
     parent.send(signal.SIGTERM)
     assert parent.exit_code() == 0
 
@@ -81,9 +82,9 @@ def test_a_second_signal_ends_the_grace_of_all(ground: Field) -> None:
     parent, _ = start(ground, 2, shutdown_grace_s=600)
     options = ground.app.with_options(resource="many", retries=0, cancel_grace=0.3)
     jobs = [options.enqueue_sync("work", diary=ground.diary, seconds=600) for _ in range(2)]
-    eventually(lambda: len(ground.noted("begun")) == 2, said=parent.said)
+    eventually(lambda: len(ground.noted("begun")) == 2, details=parent.output)
     parent.send(signal.SIGINT)
-    eventually(lambda: event_names(ground.store).count("shutdown.begun") == 2, said=parent.said)
+    eventually(lambda: event_names(ground.store).count("shutdown.begun") == 2, details=parent.output)
     assert value(ground.store, "SELECT count(*) FROM jobs WHERE status = 'RUNNING'") == 2
     parent.send(signal.SIGINT)
     assert parent.exit_code() == 0
@@ -94,7 +95,7 @@ def test_a_second_signal_ends_the_grace_of_all(ground: Field) -> None:
 def test_workers_shut_down_in_order_when_their_parent_is_killed(ground: Field) -> None:
     parent, pids = start(ground)
     parent.kill()
-    eventually(lambda: live_pids(ground) == set(), said=parent.said)
+    eventually(lambda: live_pids(ground) == set(), details=parent.output)
     assert event_names(ground.store).count("shutdown.ended") == len(pids)
 
 

@@ -13,8 +13,8 @@ from functools import cache
 from zoneinfo import ZoneInfo
 
 MINUTE = timedelta(minutes=1)
-DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
-MONTHS = ["", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 class Walking:
@@ -48,6 +48,8 @@ class Walking:
         return day.day in numbers(term, 1, 31)
 
     def _weekday_term(self, term: str, day: date) -> bool:
+        if not term.endswith("l") and "#" not in term:
+            return day.isoweekday() % 7 in {n % 7 for n in numbers(term, 0, 7, DAYS)}
         same_weekdays = [
             d
             for n in range(1, calendar.monthrange(day.year, day.month)[1] + 1)
@@ -56,13 +58,13 @@ class Walking:
         if term.endswith("l"):
             return int(term[:-1]) % 7 == day.isoweekday() % 7 and day == same_weekdays[-1]
         name, _, nth = term.partition("#")
-        fits = day.isoweekday() % 7 in {n % 7 for n in numbers(name, 0, 7, DAYS)}
-        return fits and (not nth or same_weekdays.index(day) + 1 == int(nth))
+        return self._weekday_term(name, day) and same_weekdays.index(day) + 1 == int(nth)
 
 
-def numbers(field: str, low: int, high: int, names: list[str] | None = None) -> set[int]:
+@cache
+def numbers(field: str, low: int, high: int, names: tuple[str, ...] = ()) -> frozenset[int]:
     def number(word: str) -> int:
-        return names.index(word) if names and word in names else int(word)
+        return names.index(word) if word in names else int(word)
 
     collected: set[int] = set()
     for term in field.split(","):
@@ -71,7 +73,7 @@ def numbers(field: str, low: int, high: int, names: list[str] | None = None) -> 
         start = low if values == "*" else number(first)
         stop = high if values == "*" else number(last or first)
         collected.update(range(start, stop + 1, int(step or "1")))
-    return collected
+    return frozenset(collected)
 
 
 @cache
@@ -81,6 +83,15 @@ def timeline(zone: ZoneInfo, start: datetime, minutes: int) -> list[tuple[dateti
     return [(at, at.astimezone(zone).replace(tzinfo=None, fold=0)) for at in instants]
 
 
+@cache
+def first_instants(zone: ZoneInfo, start: datetime, minutes: int) -> dict[datetime, datetime]:
+    """When the clocks of the zone first show each wall time of a stretch."""
+    instants: dict[datetime, datetime] = {}
+    for at, wall in timeline(zone, start, minutes):
+        instants.setdefault(wall, at)
+    return instants
+
+
 def fires(text: str, zone: ZoneInfo, dst: str, start: datetime, minutes: int) -> list[datetime]:
     """All fires of a stretch of time, by the words of the three policies."""
     expression = Walking(text)
@@ -88,9 +99,7 @@ def fires(text: str, zone: ZoneInfo, dst: str, start: datetime, minutes: int) ->
     if expression.begins_with_a_star:
         return [at for at, wall in walk if expression.matches(wall)]
     collected: set[datetime] = set()
-    first_shown: dict[datetime, datetime] = {}
-    for at, wall in walk:
-        first_shown.setdefault(wall, at)
+    first_shown = first_instants(zone, start.astimezone(UTC), minutes)
     latest = walk[0][1] - MINUTE
     for at, wall in walk:
         if wall <= latest:

@@ -10,15 +10,8 @@ import pytest
 
 from holdbeat.testing import holdbeat_clock, holdbeat_stage
 from tests.conformance.databases import Databases
-from tests.postgres import PostgresServer
 
 __all__ = ["holdbeat_clock", "holdbeat_stage"]
-
-
-@pytest.fixture(scope="session")
-def databases(postgres_server: PostgresServer) -> Databases:
-    """Migrated, empty databases, used again once they are wiped: making one costs more than most tests."""
-    return Databases(postgres_server)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -31,12 +32,12 @@ def unsubscribe(mark: str) -> None:
 
 
 def reports_on(ctx: Context, diary: str) -> None:
-    """Notes the time again and again and reports all that can be reported; hears nothing but SIGKILL."""
+    """Notes its pid and the time again and again and reports all that can be reported; only SIGKILL ends it."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     number = 0
     while True:
         with open(diary, "a") as file:
-            file.write(f"{time.monotonic()}\n")
+            file.write(f"{os.getpid()} {time.monotonic()}\n")
         number += 1
         ctx.log("line", number)
         ctx.progress(0.5, f"step {number}")

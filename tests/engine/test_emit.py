@@ -48,7 +48,7 @@ def make_app() -> App:
     return app
 
 
-def said(app: App, job_id: str, *, emitted: bool = True) -> list[tuple[str, str]]:
+def output_of(app: App, job_id: str, *, emitted: bool = True) -> list[tuple[str, str]]:
     run = job(app.store, job_id).run
     assert run is not None
     lines = app.store.read_sync(lambda tx: read_logs(tx, run.id, emitted=emitted))
@@ -63,7 +63,7 @@ async def test_every_kind_of_handler_emits_text_and_json_in_order(store_url: str
     async with stage(app, tmp_path, store=store_url) as on_stage:
         handle = await app.enqueue(type_)
         await on_stage.drain()
-        assert said(app, handle.id) == [("chunk", "once "), ("chunk.json", '{"n":1}')]
+        assert output_of(app, handle.id) == [("chunk", "once "), ("chunk.json", '{"n":1}')]
 
 
 @pytest.mark.rule("STR-01")
@@ -75,9 +75,9 @@ async def test_chunks_end_with_a_mark_after_a_megabyte_and_the_log_is_counted_ap
     async with stage(app, tmp_path, store=store_url) as on_stage:
         much, silent, odd = [await app.enqueue(type_) for type_ in ("much", "silent", "odd")]
         await on_stage.drain()
-        chunks = said(app, much.id)
+        chunks = output_of(app, much.id)
         assert [len(text) for _, text in chunks[:-1]] == [MAX_LOG_BYTES // 4] * 4
         assert chunks[-1] == ("chunk", TRUNCATED)
-        assert said(app, much.id, emitted=False) == [("log", "the log has room of its own\n")]
-        assert (said(app, silent.id), said(app, odd.id)) == ([], [("chunk", "refused")])
+        assert output_of(app, much.id, emitted=False) == [("log", "the log has room of its own\n")]
+        assert (output_of(app, silent.id), output_of(app, odd.id)) == ([], [("chunk", "refused")])
         assert value(app.store, "SELECT count(*) FROM run_logs") == 8

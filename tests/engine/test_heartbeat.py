@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +32,30 @@ LEASE_S = 1.5
 
 
 @contextlib.contextmanager
-def another_recoverer(url: str, terms: LeaseTerms) -> Iterator[None]:
-    """Recovery in a thread of its own, as another process would do it."""
-    stopped = threading.Event()
+def another_recoverer(url: str, terms: LeaseTerms) -> Iterator[threading.Event]:
+    """Recovery in a thread of its own, as another process would do it.
+
+    The event is set when recovery has looked after the first two leases, had nobody renewed them, would have been lost.
+    """
+    stopped, has_looked = threading.Event(), threading.Event()
 
     async def recover() -> None:
         store = open_at(url)
         recovery = ZombieRecovery(store, terms, 0.1)
+        lost_at: float | None = None
         while not stopped.is_set():
+            is_late = lost_at is not None and time.monotonic() > lost_at
             await recovery.step()
+            if is_late:
+                has_looked.set()
+            if lost_at is None and value(store, "SELECT count(*) FROM leases") == 2:
+                lost_at = time.monotonic() + terms.lease_s + terms.grace_s
             await asyncio.sleep(0.1)
         store.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(recover()))
     thread.start()
-    yield
+    yield has_looked
     stopped.set()
     thread.join()
 
@@ -53,21 +63,20 @@ def another_recoverer(url: str, terms: LeaseTerms) -> Iterator[None]:
 @pytest.mark.rule("LEASE-02", "LEASE-01")
 async def test_handlers_that_block_the_loop_or_compute_without_end_keep_their_leases(store_url: str) -> None:
     app = App(store_url, slots=2, concurrency="unlimited", lease_s=LEASE_S, heartbeat_s=0.3, grace_s=0.5)
+    with another_recoverer(store_url, app.settings.lease_terms) as has_looked:
 
-    @app.job(retries=2)
-    async def block() -> None:
-        time.sleep(3 * LEASE_S)  # noqa: ASYNC251
+        @app.job(retries=2)
+        async def block() -> None:
+            assert has_looked.wait(50)
 
-    @app.job(retries=2)
-    def compute() -> int:
-        until_then = time.monotonic() + 3 * LEASE_S
-        number = 0
-        while time.monotonic() < until_then:
-            number += 1
-        return number
+        @app.job(retries=2)
+        def compute() -> int:
+            number = 0
+            while not has_looked.is_set():
+                number += 1
+            return number
 
-    handles = await app.enqueue_many([app.call("compute"), app.call("block")])
-    with another_recoverer(store_url, app.settings.lease_terms):
+        handles = await app.enqueue_many([app.call("compute"), app.call("block")])
         async with app.running():
             ended = [await handle.wait(60) for handle in handles]
     assert [one.status for one in ended] == [JobStatus.COMPLETED, JobStatus.COMPLETED]
@@ -236,9 +245,19 @@ async def test_a_lock_on_jobs_longer_than_the_lease_stops_no_handler(store_url: 
         await until(lambda: value(app.store, "SELECT count(*) FROM leases") == 2)
         with psycopg.connect(store_url) as connection:
             connection.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+            locked_at = time.monotonic()
+
+            def latest_expiry() -> datetime:
+                (expiry,) = connection.execute("SELECT max(expires_at) FROM leases").fetchone() or (None,)
+                assert isinstance(expiry, datetime)
+                return expiry
+
+            first = latest_expiry()
             short.set()
             late = asyncio.create_task(app.enqueue(hold))
-            await asyncio.sleep(3 * LEASE_S)
+            # The leases that were there at first are over, and one of them has been renewed since.
+            await until(lambda: time.monotonic() > locked_at + LEASE_S)
+            await until(lambda: latest_expiry() - first > timedelta(seconds=LEASE_S))
             assert app._supervisor is not None
             assert [entry.stop.reason for entry in app._supervisor.dispatcher.running.values()] == [None]
         release.set()
@@ -257,9 +276,13 @@ async def test_a_claim_that_waited_for_a_lock_longer_than_its_lease_is_executed(
         return "done"
 
     async with app.running(shutdown_grace_s=0):
-        with psycopg.connect(store_url) as connection:
+        with psycopg.connect(store_url) as connection, psycopg.connect(store_url, autocommit=True) as observer:
             connection.execute("LOCK TABLE job_runs IN ACCESS EXCLUSIVE MODE")
             handle = await app.enqueue(work)
-            await asyncio.sleep(2 * LEASE_S)
+            waiting = (
+                "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "
+                "AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > %s"
+            )
+            await until(lambda: observer.execute(waiting, [timedelta(seconds=LEASE_S)]).fetchone())
         assert (await handle.wait(timeout=20)).status is JobStatus.COMPLETED
     app.close()

@@ -30,6 +30,7 @@ from tests.conformance.schedule_acts import (
     seen,
     verdicts,
 )
+from tests.engine.acting import until
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DST_DAYS = {
@@ -361,6 +362,16 @@ def test_several_triggers_at_once_fire_each_due_time_once(
 # --- as a running service, on the real clock -----------------------------------------------------------------
 
 
+class CountingTrigger(ScheduleTrigger):
+    """Counts its rests between two steps."""
+
+    rests = 0
+
+    async def _rest(self, pause_s: float) -> None:
+        self.rests += 1
+        await super()._rest(pause_s)
+
+
 @pytest.mark.rule("TIME-04", "GOV-08")
 def test_a_running_trigger_fires_at_the_instant_and_is_woken_by_changes(open_store: OpenStore) -> None:
     store = open_store(clock=SystemClock())
@@ -368,10 +379,10 @@ def test_a_running_trigger_fires_at_the_instant_and_is_woken_by_changes(open_sto
 
     async def scene() -> None:
         firings: asyncio.Queue[Firing] = asyncio.Queue()
-        trigger = ScheduleTrigger(store, on_fired=firings.put_nowait)
+        trigger = CountingTrigger(store, on_fired=firings.put_nowait)
         await trigger.start()
-        await asyncio.sleep(0.1)
-        due = store.clock.now() + timedelta(seconds=1)
+        await until(lambda: trigger.rests)
+        due = store.clock.now() + timedelta(seconds=0.3)
         make(store, "soon", start_at=due, interval_s=3600)
         firing = await asyncio.wait_for(firings.get(), 10)
         assert firing.at >= due and firing.latest_s < 5
@@ -393,22 +404,21 @@ def test_a_trigger_whose_store_is_down_waits_between_its_attempts(
 
     async def scene() -> int:
         attempts = 0
-        tried = asyncio.Event()
-        trigger = ScheduleTrigger(store)
+        trigger = CountingTrigger(store)
         await trigger.step()
 
         async def down(*args: Any) -> Any:
             nonlocal attempts
             attempts += 1
-            tried.set()
             raise StoreDown("The database is away.")
 
         monkeypatch.setattr(store, "read", down)
         monkeypatch.setattr("holdbeat.engine.service.FAILED_PAUSE_S", 600)
         trigger._looked_at = float("-inf")
         await trigger.start()
-        await tried.wait()
-        await asyncio.sleep(0.1)
+        await until(lambda: trigger.rests)
+        for _ in range(100):
+            await asyncio.sleep(0)
         await trigger.stop()
         return attempts
 
@@ -418,16 +428,18 @@ def test_a_trigger_whose_store_is_down_waits_between_its_attempts(
 @pytest.mark.rule("TIME-04")
 def test_a_schedule_that_somebody_holds_at_its_instant_is_fired_as_soon_as_it_is_free(postgres_url: str) -> None:
     store = open_at(postgres_url)
-    due = SystemClock().now() + timedelta(seconds=0.5)
+    due = SystemClock().now() + timedelta(seconds=0.3)
     make(store, start_at=due, interval_s=3600)
 
     async def scene() -> None:
         firings: asyncio.Queue[Firing] = asyncio.Queue()
-        trigger = ScheduleTrigger(store, horizon_s=600, on_fired=firings.put_nowait)
+        trigger = CountingTrigger(store, horizon_s=600, on_fired=firings.put_nowait)
         with psycopg.connect(postgres_url) as holder:
             holder.execute("SELECT id FROM schedules FOR UPDATE")
             await trigger.start()
-            await asyncio.sleep(1)
+            await until(lambda: store.clock.now() > due)
+            rests = trigger.rests
+            await until(lambda: trigger.rests > rests + 2)
             assert firings.empty() and trigger.lag_s < 1
         freed = store.clock.now()
         firing = await asyncio.wait_for(firings.get(), 5)

@@ -12,12 +12,12 @@ from holdbeat.domain.clock import ManualClock, iso
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
-from tests.api.serving import eventually
 from tests.conformance.acts import OpenStore, claim_all, complete, count, rows
 from tests.conformance.schedule_acts import assert_each_due_time_once, fire, make, make_adaptive, seen
 from tests.engine.fatal_statement import act_until_killed
 from tests.engine.rival_triggers import fire_through
 from tests.process_context import CONTEXT
+from tests.waiting import eventually
 
 MOST_STATEMENTS = 40
 

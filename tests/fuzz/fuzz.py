@@ -29,9 +29,9 @@ from urllib.parse import quote, urlencode
 import httpx2
 
 from holdbeat.web.pages import PAGES
-from tests.api.serving import eventually
 from tests.fuzz.corpus import STRINGS, body_of
 from tests.postgres import PostgresServer
+from tests.waiting import eventually
 
 ANSWER_S = 20.0
 ROOT = Path(__file__).parents[2]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.conformance.conftest import clock, databases, engine, open_store, store_url
+from tests.conformance.conftest import clock, engine, open_store, store_url
 
-__all__ = ["clock", "databases", "engine", "open_store", "store_url"]
+__all__ = ["clock", "engine", "open_store", "store_url"]

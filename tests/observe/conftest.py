@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.engine.conftest import databases, holdbeat_clock, holdbeat_stage, store_url
+from tests.engine.conftest import holdbeat_clock, holdbeat_stage, store_url
 
-__all__ = ["databases", "holdbeat_clock", "holdbeat_stage", "store_url"]
+__all__ = ["holdbeat_clock", "holdbeat_stage", "store_url"]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from holdbeat.client import Client
-from tests.api.serving import FAR, eventually, open_gate
+from tests.api.serving import FAR, open_gate
 from tests.operations.world import (
     LATER_GROUP,
     NO_SUCH,
@@ -22,6 +22,7 @@ from tests.operations.world import (
     run,
     submit,
 )
+from tests.waiting import eventually
 
 
 def _answer_a_question(world: World) -> Any:

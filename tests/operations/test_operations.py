@@ -19,9 +19,10 @@ from holdbeat.operations import MODULES, find_operation
 from holdbeat.operations.kinds import methods_of
 from holdbeat.store.opening import open_store
 from tests.api.conftest import Serve
-from tests.api.serving import Served, eventually, unique
+from tests.api.serving import Served, unique
 from tests.operations.operation_cases import cases
 from tests.operations.world import World, ask
+from tests.waiting import eventually
 
 SPECIAL = (
     "direct",

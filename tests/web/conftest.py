@@ -45,8 +45,9 @@ def serve_at(url: str, **settings: object) -> Served:
     return served
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """One browser for the tests of this folder. Not for all: its event loop would be in the way of asyncio tests."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         yield browser

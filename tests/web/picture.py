@@ -24,8 +24,8 @@ from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.domain.run import ErrorKind
 from holdbeat.settings import Settings
 from holdbeat.wiring import Composition
-from tests.api.serving import eventually
 from tests.conformance.acts import claim_some, complete, enqueue_all, fail, job_of_claim, open_at, skip
+from tests.waiting import eventually
 from tests.web.conftest import FLAGS, ROOT, chromium
 
 DOCS = ROOT / "docs"

@@ -23,8 +23,8 @@ from holdbeat.domain.ids import IdSource
 from holdbeat.settings import Settings
 from holdbeat.store.transaction import Transaction
 from holdbeat.wiring import Composition
-from tests.api.serving import eventually
 from tests.conformance.acts import open_at
+from tests.waiting import eventually
 from tests.web.conftest import ARTIFACTS, FLAGS, chromium
 from tests.web.picture import WORK_WITHIN_S, answers, is_busy, live_through_an_hour
 

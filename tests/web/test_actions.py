@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 
-from tests.api.serving import Served, eventually, open_gate, unique
+from tests.api.serving import Served, open_gate, unique
+from tests.waiting import eventually
 from tests.web.conftest import Complaints, choose
 from tests.web.receiving import receiver_at
 from tests.web.things import made

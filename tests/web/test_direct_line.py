@@ -7,7 +7,8 @@ import threading
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.api.serving import Served, eventually, open_gate, unique
+from tests.api.serving import Served, open_gate, unique
+from tests.waiting import eventually
 
 
 @pytest.mark.rule("DIR-01")

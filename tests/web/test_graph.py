@@ -12,7 +12,8 @@ from holdbeat.cli.graph import graph as graph_command
 from holdbeat.domain.submission import Submission
 from holdbeat.store.jobs.submit import submit
 from holdbeat.web.graph import HEIGHT, WIDTH
-from tests.api.serving import Served, eventually
+from tests.api.serving import Served
+from tests.waiting import eventually
 from tests.web.things import made
 
 Nodes = dict[str, str]

@@ -10,9 +10,10 @@ from playwright.sync_api import Page, expect
 from holdbeat.domain.job import NewJob
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.reads import find_jobs
-from tests.api.serving import Served, eventually
+from tests.api.serving import Served
 from tests.conformance.acts import enqueue_all, open_at
 from tests.postgres import PostgresServer
+from tests.waiting import eventually
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.api.serving import Served, eventually
+from tests.api.serving import Served
+from tests.waiting import eventually
 from tests.web.conftest import Complaints, keep
 from tests.web.receiving import receiver_at
 from tests.web.things import made, paths_of_everything

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.api.serving import Served, eventually, open_gate, unique
+from tests.api.serving import Served, open_gate, unique
+from tests.waiting import eventually
 from tests.web.conftest import Complaints, keep
 
 pytestmark = pytest.mark.rule("LIM-01", "LIM-02")

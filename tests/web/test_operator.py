@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 from holdbeat.domain.api_key import Scope
 from holdbeat.store.schedules.schedules import create_schedule
 from holdbeat.store.transaction import Transaction
-from tests.api.serving import Served, eventually
+from tests.api.serving import Served
+from tests.waiting import eventually
 from tests.web.conftest import Complaints, serve_at
 
 SCHEDULES, OF_THE_SHOP = 300, 20

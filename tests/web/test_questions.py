@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.api.serving import Served, eventually
+from tests.api.serving import Served
+from tests.waiting import eventually
 
 
 def ask(served: Served) -> tuple[str, str]:

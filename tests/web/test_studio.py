@@ -11,7 +11,8 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.api.serving import Served, eventually, open_gate, unique
+from tests.api.serving import Served, open_gate, unique
+from tests.waiting import eventually
 from tests.web.conftest import Complaints, serve_at
 from tests.web.things import made, paths_of_everything
 

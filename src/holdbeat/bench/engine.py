@@ -8,10 +8,10 @@ drain) to a life in bare SQL.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,11 +22,9 @@ from urllib.parse import quote
 from holdbeat.app import App
 from holdbeat.bench.bare import BareRates, postgres_life, postgres_single_commits, sqlite_life, sqlite_single_commits
 from holdbeat.domain.clock import SystemClock
-from holdbeat.domain.errors import Conflict, SettingsError
+from holdbeat.domain.errors import SettingsError
 from holdbeat.settings import Settings
-from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.queue.pauses import pause, resume
-from holdbeat.store.transaction import Transaction
 
 SLOTS = 256
 BATCH = 100
@@ -55,13 +53,6 @@ def bench_app(url: str, began: dict[int, float] | None = None, **changes: Any) -
     @app.job(retries=0)
     async def probe(number: int) -> None:
         began[number] = _clock()
-
-    @app.job(retries=0)
-    def busy(seconds: float) -> int:
-        turns, until = 0, _clock() + seconds
-        while _clock() < until:
-            turns += 1
-        return turns
 
     return app, began
 
@@ -309,24 +300,27 @@ async def _from_another_process(url: str) -> dict[str, float]:
 async def _beside_a_busy_thread(url: str, jobs: int) -> tuple[float, dict[str, float]]:
     """A handler that computes in Python, beside it no-op jobs."""
     app, began = bench_app(url)
-    try:
-        await app.enqueue("busy", seconds=30.0)
-        await _enqueue_in_bulk(app, jobs)
-        async with app.running(shutdown_grace_s=0.0):
+    is_over = threading.Event()
+
+    @app.job(retries=0)
+    def busy() -> int:
+        turns = 0
+        while not is_over.is_set():
+            turns += 1
+        return turns
+
+    await app.enqueue(busy)
+    await _enqueue_in_bulk(app, jobs)
+    async with app.running(shutdown_grace_s=0.0):
+        try:
             start = _clock()
             await _until_empty(app, keep=1)
             drained = jobs / (_clock() - start)
             latency = _percentiles(await _probe(app, began, 50))
-            app.store.write_sync(_cancel_all)
-    finally:
-        app.close()
+        finally:
+            is_over.set()
+    app.close()
     return drained, latency
-
-
-def _cancel_all(tx: Transaction) -> None:
-    for (job_id,) in tx.rows("SELECT id FROM jobs WHERE status = 'RUNNING'"):
-        with contextlib.suppress(Conflict):  # it ended in between
-            cancel_job(tx, job_id, "the measurement is over")
 
 
 async def _drain_by_processes(url: str, jobs: int, count: int) -> float:

@@ -24,7 +24,7 @@ def job_types(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 def schedule_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of schedules, or of endpoints below `endpoints`; none for the name of a new one."""
-    if ctx.info_name == "add":
+    if ctx.info_name == "create":
         return []
     is_endpoint = ctx.parent is not None and ctx.parent.info_name == "endpoints"
 

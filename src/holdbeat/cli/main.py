@@ -105,15 +105,25 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise self._unknown_option(error) from None
+
+    @staticmethod
+    def _unknown_option(error: click.NoSuchOption) -> click.UsageError:
+        from holdbeat.cli.suggestions import unknown_option
+
+        return unknown_option(error)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            from difflib import get_close_matches
+            from holdbeat.cli.suggestions import did_you_mean
 
-            near = get_close_matches(args[0], VERBS, 1)
-            hint = f"Did you mean {near[0]}?" if near else "holdbeat --help lists all."
-            ctx.fail(f"There is no verb {args[0]!r}. {hint}")
+            ctx.fail(f"There is no verb {args[0]!r}. {did_you_mean(args[0], VERBS, ctx.command_path)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -127,6 +137,8 @@ class LazyGroup(click.Group):
         """Errors of ours become a sentence and an exit code, not a traceback; so does Ctrl-C."""
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise self._unknown_option(error) from None
         except HoldbeatError as error:
             click.echo(f"holdbeat: {error.detail}{_with_a_key(error)}", err=True)
             sys.exit(exit_code(error))

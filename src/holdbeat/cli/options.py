@@ -39,6 +39,19 @@ class ListingGroup(click.Group):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            from holdbeat.cli.suggestions import CREATE, CREATE_WORDS, did_you_mean
+
+            word, *rest = args
+            same = [name for name in CREATE if word in CREATE_WORDS and name in self.commands]
+            if not same and not word.startswith("-") and not ctx.resilient_parsing:
+                ctx.fail(f"There is no verb {word!r}. {did_you_mean(word, self.commands, ctx.command_path)}")
+            args = [*same[:1], *rest] if same else args
+        return super().resolve_command(ctx, args)
+
 
 def example(*lines: str) -> str:
     """Examples at the end of a verb's help, exactly as they are typed."""

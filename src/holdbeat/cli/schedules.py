@@ -18,7 +18,7 @@ from holdbeat.cli.string_params import send_as_meant
 
 @click.group(
     cls=ListingGroup,
-    epilog=example("holdbeat schedules add nightly story --cron '0 3 * * *'", "holdbeat schedules explain nightly"),
+    epilog=example("holdbeat schedules create nightly story --cron '0 3 * * *'", "holdbeat schedules explain nightly"),
 )
 def schedules() -> None:
     """Schedules: create jobs by cron or interval."""
@@ -27,7 +27,7 @@ def schedules() -> None:
 @click.group(
     cls=ListingGroup,
     epilog=example(
-        "holdbeat endpoints add shop https://example.org/health --interval 5m", "holdbeat endpoints health shop"
+        "holdbeat endpoints create shop https://example.org/health --interval 5m", "holdbeat endpoints health shop"
     ),
 )
 def endpoints() -> None:
@@ -104,10 +104,10 @@ def _call(headers: tuple[str, ...], body: str | None) -> dict[str, Any]:
 
 
 @schedules.command(
-    "add",
+    "create",
     epilog=example(
-        "holdbeat schedules add nightly story words=500 --cron '0 3 * * *' --timezone Europe/Vienna",
-        "holdbeat schedules add crawl --template crawl --interval 10m --overlap skip",
+        "holdbeat schedules create nightly story words=500 --cron '0 3 * * *' --timezone Europe/Vienna",
+        "holdbeat schedules create crawl --template crawl --interval 10m --overlap skip",
     ),
 )
 @NAME
@@ -133,7 +133,8 @@ def add_schedule(
 
 
 @endpoints.command(
-    "add", epilog=example("holdbeat endpoints add shop https://example.org/health --interval 5m --min-interval 30s")
+    "create",
+    epilog=example("holdbeat endpoints create shop https://example.org/health --interval 5m --min-interval 30s"),
 )
 @NAME
 @click.argument("url")

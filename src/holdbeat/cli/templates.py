@@ -15,7 +15,7 @@ from holdbeat.cli.string_params import send_as_meant
 
 
 @click.group(
-    cls=ListingGroup, epilog=example("holdbeat templates add nightly story words=500", "holdbeat templates list")
+    cls=ListingGroup, epilog=example("holdbeat templates create nightly story words=500", "holdbeat templates list")
 )
 def templates() -> None:
     """Named defaults from which jobs are made."""
@@ -50,7 +50,7 @@ def _request(
     return request
 
 
-@templates.command("add", epilog=example("holdbeat templates add nightly story words=500 --priority 5"))
+@templates.command("create", epilog=example("holdbeat templates create nightly story words=500 --priority 5"))
 @click.argument("name")
 @click.argument("type_", metavar="TYPE", shell_complete=job_types)
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")

@@ -14,12 +14,14 @@ from holdbeat.cli.output import fields, instant, items_table, show, show_list
 _EVENT = click.option("--event", "events", multiple=True, help="Only this event; may be repeated. Without it: all.")
 
 
-@click.group(cls=ListingGroup, epilog=example("holdbeat webhooks add https://example.org/hook --event job.run.failed"))
+@click.group(
+    cls=ListingGroup, epilog=example("holdbeat webhooks create https://example.org/hook --event job.run.failed")
+)
 def webhooks() -> None:
     """Webhook subscriptions: URLs that are told how jobs end."""
 
 
-@webhooks.command("add", epilog=example("holdbeat webhooks add https://example.org/hook --event job.run.failed"))
+@webhooks.command("create", epilog=example("holdbeat webhooks create https://example.org/hook --event job.run.failed"))
 @click.argument("url")
 @_EVENT
 @click.option("--secret", help="whsec_… to sign with; made if left out.")

@@ -46,7 +46,7 @@ from tests.conformance.acts import (
     settlement,
     skip,
 )
-from tests.conformance.races import HeldOpen, in_background, together
+from tests.conformance.races import HeldOpen, in_background, in_step
 
 NO_RETRY = {"max_attempts": 0}
 
@@ -346,9 +346,11 @@ def test_two_last_ends_at_the_same_instant_open_the_dependent_once_a_thousand_ti
         jobs = send(store, *requests)
         trios = [jobs[start : start + 3] for start in range(0, len(jobs), 3)]
         claims = claims_by_job(store)
-        for first, second, _ in trios:
-            acts = [partial(complete, store, claims[first.id]), partial(complete, other, claims[second.id])]
-            assert together(acts) == ["accepted", "accepted"]
+        verdicts = in_step(
+            [partial(complete, store, claims[first.id]) for first, _, _ in trios],
+            [partial(complete, other, claims[second.id]) for _, second, _ in trios],
+        )
+        assert set(verdicts[0]) == set(verdicts[1]) == {"accepted"}
         opened = claim_all(store)
         assert sorted(ids_of(opened)) == sorted(dependent.id for _, _, dependent in trios)
         store.write_sync(settle, [settlement(taken, Outcome.completed()) for taken in opened])

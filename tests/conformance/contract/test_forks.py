@@ -39,7 +39,7 @@ class Child:
         os.close(hears)
         os.close(says)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Lets the child go on, and returns what it says."""
         os.write(self._tells, b"!")
         os.close(self._tells)
@@ -75,7 +75,7 @@ def test_what_a_forked_child_stores_is_kept_after_its_parent_closed_the_store(ap
 
     child = Child(store_three)
     app.close()
-    acknowledged = child.said().split()
+    acknowledged = child.output().split()
     assert len(acknowledged) == 3
     assert set(acknowledged) <= ids(app)
 
@@ -100,7 +100,7 @@ def test_parent_and_forked_children_write_side_by_side_and_lose_nothing(app: App
     try:
         # Each is forked in the middle of somebody's work.
         children = [Child(store_some) for _ in range(4)]
-        lines = [child.said() for child in children]
+        lines = [child.output() for child in children]
     finally:
         stopped.set()
         for thread in threads:
@@ -132,7 +132,7 @@ def test_a_bare_store_and_a_handle_refuse_in_a_child_and_go_on_in_the_parent(
         store.close()
         return " ".join(codes)
 
-    assert Child(try_all).said().split() == ["store_forked"] * 4
+    assert Child(try_all).output().split() == ["store_forked"] * 4
     enqueue_one(store)
     assert count(store, "jobs") == 3
 
@@ -144,6 +144,6 @@ def test_a_forked_child_does_not_take_its_parents_worker_for_its_own(app: App) -
     def look() -> str:
         return str(sorted(app.store.known_dead()))
 
-    assert Child(look).said() == "[]"
+    assert Child(look).output() == "[]"
     assert app.store.known_dead() == frozenset()
     app.store.withdraw_alive("parent")

@@ -25,7 +25,7 @@ from tests.conformance.acts import cancel, claim_one, claim_some, complete, coun
 from tests.conformance.repair import LONG_SILENCE_S, TERMS, ask_directly, recover
 
 
-def said(lease: Lease, sequence: int, text: str, clock: ManualClock) -> LogEntry:
+def log_entry(lease: Lease, sequence: int, text: str, clock: ManualClock) -> LogEntry:
     return LogEntry(lease.id, lease.worker_id, lease.fence, sequence, "log", text, clock.now())
 
 
@@ -65,11 +65,11 @@ def test_the_last_progress_of_a_batch_counts_and_is_shown_with_the_job(
 def test_log_lines_come_back_in_order_and_can_be_followed(store: PersistenceAdapter, clock: ManualClock) -> None:
     lease = running(store).lease
     text = 'a "quoted" Zeile, 日本\n'
-    store.write_sync(append_logs, [said(lease, 2, "two\n", clock), said(lease, 1, text, clock)])
+    store.write_sync(append_logs, [log_entry(lease, 2, "two\n", clock), log_entry(lease, 1, text, clock)])
     lines = store.read_sync(read_logs, lease.id)
     assert [(line.sequence, line.stream, line.text) for line in lines] == [(1, "log", text), (2, "log", "two\n")]
     assert lines[0].at == clock.now()
-    store.write_sync(append_logs, [said(lease, 3, "three\n", clock)])
+    store.write_sync(append_logs, [log_entry(lease, 3, "three\n", clock)])
     assert [line.text for line in store.read_sync(read_logs, lease.id, after=2)] == ["three\n"]
     assert [line.sequence for line in store.read_sync(read_logs, lease.id, limit=2)] == [1, 2]
 
@@ -78,7 +78,7 @@ def test_log_lines_come_back_in_order_and_can_be_followed(store: PersistenceAdap
 def test_a_line_that_is_sent_twice_is_kept_once(store: PersistenceAdapter, clock: ManualClock) -> None:
     lease = running(store).lease
     for _ in range(2):
-        store.write_sync(append_logs, [said(lease, 1, "once\n", clock)])
+        store.write_sync(append_logs, [log_entry(lease, 1, "once\n", clock)])
     assert count(store, "run_logs") == 1
 
 
@@ -90,7 +90,9 @@ def test_whatever_a_late_worker_says_is_refused_and_leaves_no_trace(
     clock.advance(LONG_SILENCE_S)
     assert recover(store) == 1
     held = running(store).lease
-    assert store.write_sync(append_logs, [said(lost, 1, "late", clock), said(held, 1, "mine", clock)]) == {lost.id}
+    assert store.write_sync(append_logs, [log_entry(lost, 1, "late", clock), log_entry(held, 1, "mine", clock)]) == {
+        lost.id
+    }
     assert store.write_sync(progress, [far(lost, 0.9, None, clock), far(held, 0.1, None, clock)]) == {lost.id}
     assert not store.write_sync(store_artifact, kept(lost, "late"))
     assert store.write_sync(store_artifact, kept(held, "mine"))
@@ -114,7 +116,7 @@ def test_another_worker_or_another_fence_is_refused(
 def test_after_the_settle_nothing_more_is_kept(store: PersistenceAdapter, clock: ManualClock) -> None:
     taken = running(store)
     complete(store, taken)
-    assert store.write_sync(append_logs, [said(taken.lease, 1, "post", clock)]) == {taken.lease.id}
+    assert store.write_sync(append_logs, [log_entry(taken.lease, 1, "post", clock)]) == {taken.lease.id}
 
 
 @pytest.mark.rule("CAN-04", "EXE-03")
@@ -122,7 +124,7 @@ def test_a_cancelled_handler_may_still_speak_while_it_ends(store: PersistenceAda
     taken = running(store)
     assert taken.job is not None
     cancel(store, taken.job.id)
-    assert store.write_sync(append_logs, [said(taken.lease, 1, "cleaning up\n", clock)]) == set()
+    assert store.write_sync(append_logs, [log_entry(taken.lease, 1, "cleaning up\n", clock)]) == set()
     assert count(store, "run_logs") == 1
 
 
@@ -155,7 +157,7 @@ def test_an_artifact_beyond_the_limit_is_refused(store: PersistenceAdapter) -> N
 def test_a_direct_request_keeps_what_its_handler_reports(store: PersistenceAdapter, clock: ManualClock) -> None:
     ask_directly(store)
     lease = claim_one(store).lease
-    assert store.write_sync(append_logs, [said(lease, 1, "hello\n", clock)]) == set()
+    assert store.write_sync(append_logs, [log_entry(lease, 1, "hello\n", clock)]) == set()
     assert store.write_sync(progress, [far(lease, 0.5, None, clock)]) == set()
     assert store.write_sync(store_artifact, kept(lease, "picture"))
     assert (count(store, "run_logs"), count(store, "progress"), count(store, "artifacts")) == (1, 1, 1)

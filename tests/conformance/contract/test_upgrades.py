@@ -19,12 +19,12 @@ from holdbeat.engine.schema_watch import SchemaWatch
 from holdbeat.store import migrate
 from holdbeat.store.migrate import Migration, migrations
 from holdbeat.store.rare_events import event_counts
-from tests.api.serving import eventually
 from tests.cli.command import Command
 from tests.conformance.acts import OpenStore, change, count, open_at, rows
 from tests.conformance.lived_rows import OF_EACH_ENGINE, PAUSED, Rows, rows_of_database, rows_of_file
 from tests.conformance.lived_store import LIVED_APP
 from tests.conformance.saved_stores import load_database, load_file, saved_versions
+from tests.waiting import eventually
 
 WORKER = {
     "HOLDBEAT_LEASE_S": "3",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
+
+from holdbeat.store.postgres.wakeups import PostgresWakeups
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 
@@ -60,3 +64,20 @@ def test_the_drivers_reports_are_in_our_log_at_the_level_debug(store_url: str) -
 def test_what_the_driver_reports_of_connections_of_the_program_itself_passes(store_url: str) -> None:
     _, logged = run(OUTAGES + OF_THE_PROGRAM, store_url)
     assert logged.count("error ignored terminating") == 1
+
+
+@pytest.mark.rule("DRV-01")
+def test_a_store_that_is_closed_reports_no_wake_up_that_it_could_not_send(
+    engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = set(threading.enumerate())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        wakeups = PostgresWakeups(f"postgresql://nobody@127.0.0.1:{server.getsockname()[1]}/none", lambda topics: None)
+        wakeups.send(frozenset({"ready"}))
+        (sender,) = set(threading.enumerate()) - others
+        connection, _ = server.accept()
+        wakeups.close()
+        connection.close()
+        sender.join(10)
+    assert not sender.is_alive()
+    assert "wake-up not sent" not in caplog.text

@@ -71,7 +71,8 @@ class PostgresWakeups:
                 connection.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload], prepare=False)
                 self._closed.wait(EVERY_S)
             except psycopg.Error as error:
-                log.warning("wake-up not sent: %s", error)
+                if not self._closed.is_set():
+                    log.warning("wake-up not sent: %s", error)
                 with contextlib.suppress(psycopg.Error):
                     if connection is not None:
                         connection.close()
