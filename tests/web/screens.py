@@ -108,6 +108,11 @@ def _lively(address: str) -> None:
         for number in range(6):
             client.post("/api/jobs", json={"type": "crawl", "params": {"site": f"later-{number}.example"},
                                            "delay_s": 600 * (number + 1), "labels": {"team": "search"}})  # fmt: skip
+        failing = {"type": "http", "params": {"url": DEAD}, "retry_policy": {"max_attempts": 0}}
+        crawls = [{"type": "crawl", "params": {"site": f"archive-{number}.example"}} for number in range(3)]
+        for name, mode, jobs in (("nightly import", "sequential", [crawls[0], failing, crawls[1]]),
+                                 ("crawl of the archive", "parallel", [*crawls, failing])):  # fmt: skip
+            client.post("/api/job-groups", json={"name": name, "mode": mode, "jobs": jobs})
         client.post("/api/direct/title", json={"params": {"prompt": "a fox"}, "wait_s": 60})
         client.post("/api/jobs", json={"type": "book", "params": {"subject": "rivers"}})
 
@@ -130,11 +135,11 @@ def pages_of(address: str) -> dict[str, str]:
         }
         pages = {name: f"/ui/jobs/{id_}" for name, id_ in jobs.items() if id_}
         schedule = client.get("/api/schedules", params={"limit": 100}).json()["items"]
-        cron = next(item for item in schedule if item["cron"])["id"]
+        cron = next(item for item in schedule if item["cron"] and item["last_run_at"])["id"]
         endpoint = next(
             item for item in client.get("/api/endpoints", params={"limit": 60}).json()["items"] if item["url"] == DEAD
         )["id"]
-        group = _first(client, "/api/job-groups")
+        group = _first(client, "/api/job-groups", name="nightly import")
         reservation = _first(client, "/api/reservations")
     plain = ("queue", "timeline", "jobs", "jobs/new", "groups", "groups/new", "direct", "schedules", "schedules/new",
              "endpoints", "endpoints/new", "webhooks", "webhooks/new", "events", "workers", "limits", "keys",
@@ -167,6 +172,17 @@ def _shoot(page: Page, address: str, pages: dict[str, str]) -> None:
             page.screenshot(path=str(FOLDER / f"{name}-{width}-dark.png"))
 
 
+def _keys(address: str) -> str:
+    """Several keys, one of them revoked; returns the one of the admin."""
+    with httpx2.Client(base_url=address, timeout=60, trust_env=False) as client:
+        key: str = client.post("/api/keys", json={"name": "anna", "scope": "admin"}).json()["key"]
+        client.headers["authorization"] = f"Bearer {key}"
+        for name, scope in (("deploy", "write"), ("grafana", "read"), ("night watch of the operations team", "read")):
+            made = client.post("/api/keys", json={"name": name, "scope": scope}).json()
+        client.delete(f"/api/keys/{made['id']}")
+    return key
+
+
 def draw(only: list[str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -188,9 +204,11 @@ def draw(only: list[str]) -> None:
                 pages = pages_of(address)
                 _shoot(page, address, {name: path for name, path in pages.items() if not only or name in only})
                 if not only or "login" in only:
-                    httpx2.post(f"{address}/api/keys", json={"name": "anna", "scope": "admin"}, trust_env=False)
+                    key = _keys(address)
                     page.context.clear_cookies()
                     _shoot(page, address, {"login": "/login", "login-refused": "/login?refused=1"})
+                    page.request.post(f"{address}/login", data={"key": key})
+                    _shoot(page, address, {"keys-many": "/ui/keys"})
                 browser.close()
         finally:
             server.send_signal(signal.SIGINT)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -33,7 +35,7 @@ def test_a_step_that_has_begun_is_shown_with_how_long_it_takes_and_as_a_bar_when
         page.goto(f"{served.url}/ui/jobs/{job['id']}")
         steps = page.locator("#steps li")
         expect(steps).to_have_count(2)
-        expect(steps.nth(0).get_by_role("img")).to_have_attribute("aria-label", "first: took 0 s")
+        expect(steps.nth(0).get_by_role("img")).to_have_attribute("aria-label", re.compile("^first: took "))
         expect(steps.nth(1)).to_contain_text("second")
         expect(steps.nth(1)).to_contain_text("in progress for")
         expect(steps.nth(1).get_by_role("img")).to_have_count(0)
