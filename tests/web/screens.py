@@ -135,7 +135,7 @@ def pages_of(address: str) -> dict[str, str]:
         }
         pages = {name: f"/ui/jobs/{id_}" for name, id_ in jobs.items() if id_}
         schedule = client.get("/api/schedules", params={"limit": 100}).json()["items"]
-        cron = next(item for item in schedule if item["cron"] and item["last_run_at"])["id"]
+        cron = next(item for item in schedule if item["cron"] and item["enabled"] and not item["paused_until"])["id"]
         endpoint = next(
             item for item in client.get("/api/endpoints", params={"limit": 60}).json()["items"] if item["url"] == DEAD
         )["id"]
