@@ -30,6 +30,11 @@ _LANE = (
     f"SELECT {PLACE} FROM jobs INDEXED BY jobs_ready "
     "WHERE status = 'QUEUED' AND hold = 0 AND resource = :resource AND type = :type"
 )
+BY_PARTITION = (
+    "FROM jobs INDEXED BY jobs_turns WHERE status = 'QUEUED' AND hold BETWEEN 0 AND 0 AND partition <> '' "
+    "AND resource = :resource AND type = :type"
+)
+"""The jobs of a lane that have a partition, in the order of priority, partition and place."""
 FIRST = f"{_LANE} ORDER BY effective_priority DESC, position, created_at, id LIMIT :count"
 _FIRST = f"{FIRST} FOR UPDATE SKIP LOCKED"
 _NEXT_OF_PRIORITY = (

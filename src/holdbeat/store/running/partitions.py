@@ -13,7 +13,16 @@ from collections.abc import Sequence
 from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits
 from holdbeat.store.limits.rates import rates_of
-from holdbeat.store.running.lane_walk import DEPTH, PARTITION, WEIGHT, first_of_lane, locked, unnamed, unnamed_queries
+from holdbeat.store.running.lane_walk import (
+    BY_PARTITION,
+    DEPTH,
+    PARTITION,
+    WEIGHT,
+    first_of_lane,
+    locked,
+    unnamed,
+    unnamed_queries,
+)
 from holdbeat.store.transaction import Row, Transaction
 
 WINDOW = 64
@@ -23,10 +32,7 @@ _FEW = 4
 PARTITIONS_MAX = 5000
 """So many partitions are sought at the most, those of higher priority first."""
 
-_TURNS = (
-    "FROM jobs INDEXED BY jobs_turns WHERE status = 'QUEUED' AND hold = 0 AND partition <> '' "
-    "AND resource = :resource AND type = :type AND weight <= :heaviest"
-)
+_TURNS = f"{BY_PARTITION} AND weight <= :heaviest"
 _FIRST = "ORDER BY effective_priority DESC, partition, position, created_at, id LIMIT 1"
 _HEADS = {
     "sqlite": (

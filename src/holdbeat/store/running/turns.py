@@ -19,6 +19,7 @@ from holdbeat.domain.limit import Limits, Pool
 from holdbeat.store.limits.rates import rates_of
 from holdbeat.store.running.lane_walk import (
     ABOVE_ALL,
+    BY_PARTITION,
     DEPTH,
     FIRST,
     PART,
@@ -41,15 +42,11 @@ _WINDOW = 16
 READ_MAX = 4096
 """About so many jobs are read in one claim."""
 
-_LANE = (
-    "FROM jobs INDEXED BY jobs_turns WHERE status = 'QUEUED' AND hold = 0 AND partition <> '' "
-    "AND resource = :resource AND type = :type"
-)
 _PRIORITY = (
-    f"SELECT effective_priority {_LANE} AND effective_priority < :below ORDER BY effective_priority DESC LIMIT 1"
+    f"SELECT effective_priority {BY_PARTITION} AND effective_priority < :below ORDER BY effective_priority DESC LIMIT 1"
 )
 _TURN = "SELECT partition FROM turns WHERE key = :key"
-_LEVEL = f"{_LANE} AND effective_priority = :priority"
+_LEVEL = f"{BY_PARTITION} AND effective_priority = :priority"
 _NEXT = "ORDER BY partition, position, created_at, id LIMIT 1"
 _PARTITIONS = {
     "sqlite": (
@@ -69,7 +66,7 @@ _PARTITIONS = {
 }
 _FIRST_PARTITIONS = {
     dialect: sql.replace(":after", f"coalesce(({_TURN}), '')").replace(
-        ":priority", f"(SELECT effective_priority {_LANE} ORDER BY effective_priority DESC LIMIT 1)"
+        ":priority", f"(SELECT effective_priority {BY_PARTITION} ORDER BY effective_priority DESC LIMIT 1)"
     )
     for dialect, sql in _PARTITIONS.items()
 }

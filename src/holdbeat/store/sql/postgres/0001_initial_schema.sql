@@ -67,8 +67,10 @@ CREATE INDEX jobs_preempting ON jobs (priority DESC, position, created_at, id)
 CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, position, created_at, id)
     WHERE status = 'QUEUED' AND hold = 0;
 -- For limits that count by partition: the first job of each partition, found without reading past those of another.
+-- Statements that need this order say `hold BETWEEN 0 AND 0`: before its first ANALYZE PostgreSQL would read all ready jobs
+-- from jobs_ready and sort them, and that index is only for statements that say `hold = 0`.
 CREATE INDEX jobs_turns ON jobs (resource, type, effective_priority DESC, partition, position, created_at, id)
-    WHERE status = 'QUEUED' AND hold = 0 AND partition <> '';
+    WHERE status = 'QUEUED' AND hold BETWEEN 0 AND 0 AND partition <> '';
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
 -- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
 -- Before the first ANALYZE PostgreSQL takes this index for as good as jobs_ready, and would read the whole of one of them
