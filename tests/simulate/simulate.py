@@ -65,9 +65,19 @@ def run_plan(plan: Plan) -> Result:
     return result
 
 
-def run_seed(seed: int, hours: float) -> Result:
+@contextlib.contextmanager
+def silent_logs() -> Iterator[None]:
+    before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    return run_plan(draw(seed, hours))
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def run_seed(seed: int, hours: float) -> Result:
+    with silent_logs():
+        return run_plan(draw(seed, hours))
 
 
 def shortest(seed: int, hours: float) -> str:
@@ -92,9 +102,8 @@ class Found:
 
 def find_planted(name: str, hours: float, seeds: int = PLANTED_SEEDS) -> Found:
     """How many seeds it takes to find a bug."""
-    logging.disable(logging.CRITICAL)
     began = time.process_time()
-    with BUGS[name]():
+    with silent_logs(), BUGS[name]():
         for seed in range(1, seeds + 1):
             result = run_seed(seed, hours)
             if result.violations:
