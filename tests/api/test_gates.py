@@ -211,7 +211,9 @@ def test_keys_hosts_origins_websockets_and_bodies_are_checked_as_elsewhere(serve
         problem_of(writer.get("/ollama/echo", headers=upgrade), 501, "no_websocket")
         problem_of(writer.post("/ollama/echo", content=b"x" * 1001), 413, "body_too_large")
         problem_of(writer.post("/ollama/echo", content=iter([b"x" * 600] * 2)), 413, "body_too_large")
-    assert len(model.requests) == 2 and leases(server) == 0
+    assert len(model.requests) == 2
+    # A request of which the body turns out too long while it is read has a slot, and gives it back after its answer.
+    eventually(lambda: leases(server) == 0)
 
 
 @pytest.mark.rule("GATE-03")
