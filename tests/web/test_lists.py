@@ -41,6 +41,14 @@ def test_a_filter_that_cannot_be_read_is_said_above_the_whole_list(served: Serve
     assert "name=value" in answer.text and job["id"] in answer.text
 
 
+def test_the_tab_that_is_shown_is_in_sight_on_a_phone(page: Page, served: Served) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(f"{served.url}/ui/jobs?status=CANCELLED")
+    expect(page.locator(".tabs [aria-current]")).to_be_in_viewport(ratio=0.9)
+    expect(page.locator(".tabs a").first).not_to_be_in_viewport()
+    assert page.evaluate("scrollX") == 0
+
+
 def test_all_failed_jobs_of_a_list_are_retried_after_a_question_that_says_how_many(page: Page, served: Served) -> None:
     label = unique("retry")
     for number in range(3):

@@ -71,7 +71,13 @@ function startTexts() {
   }, true);
 }
 
+// On a phone the tabs scroll sideways: the one that is shown comes into sight.
+function showCurrentTab() {
+  document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+}
+
 export function startLists() {
+  showCurrentTab();
   for (const form of document.querySelectorAll("form[data-filters]")) startFilters(form);
   startRetryAll();
   startTexts();
