@@ -55,7 +55,7 @@ class Extent:
     events: int
 
 
-FEW = Extent(1_000, 100, 1_000)
+FEW = Extent(1_000, 1_000, 1_000)
 """As many rows as fill every page, so that both stores show as much."""
 MANY = Extent(1_000_000, 10_000, 100_000)
 QUICK = Extent(100_000, 10_000, 100_000)
