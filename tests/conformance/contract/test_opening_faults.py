@@ -119,3 +119,6 @@ def test_errors_of_the_files_beside_the_store_are_told_in_a_sentence(
     with pytest.raises(kind) as refused:
         open_store(store_url, StoreTerms(IdSource(), ConcurrencyPolicy.parse("unlimited").limits(), 0))
     assert refused.value.code == code
+    # Nothing of the store is open in this process any more, so the file is one like any other.
+    with open(store_url.removeprefix("sqlite:///"), "rb") as file:
+        assert file.read(15) == b"SQLite format 3"

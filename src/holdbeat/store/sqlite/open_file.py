@@ -63,6 +63,12 @@ class OpenFile:
         if self._watch is not None:
             self._watch.end()
 
+    def close_all(self) -> None:
+        """Closes the readers' connections as well, of a store whose threads were never started."""
+        for connection in self.readers:
+            connection.close()
+        self.close()
+
     def after_fork_in_child(self) -> None:
         """In a forked child: closes all connections without a checkpoint, a lock, or a change of the file."""
         for connection in self._connections:

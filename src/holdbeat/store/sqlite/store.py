@@ -87,11 +87,11 @@ class SqliteStore(PersistenceAdapter):
         self._worker_locks: WorkerLocks | None = None
         self._wakeups: Wakeups | None = None
         if self.path != MEMORY:
-            beside = Path(f"{self.path}-run")
-            beside.mkdir(mode=0o700, exist_ok=True)
-            self._process_lock = WriteLock(beside / "write.lock", BUSY_TIMEOUT_MS / 1000)
-            self._worker_locks = WorkerLocks(beside / "workers")
-            self._wakeups = Wakeups(self.path, self.tell)
+            try:
+                self._open_files_beside()
+            except BaseException:
+                self._file.close_all()
+                raise
         self._threads = [threading.Thread(target=self._write_loop, name="holdbeat-writer", daemon=True)]
         if self.path != MEMORY:
             self._threads += [
@@ -107,6 +107,13 @@ class SqliteStore(PersistenceAdapter):
             ]
         for thread in self._threads:
             thread.start()
+
+    def _open_files_beside(self) -> None:
+        beside = Path(f"{self.path}-run")
+        beside.mkdir(mode=0o700, exist_ok=True)
+        self._process_lock = WriteLock(beside / "write.lock", BUSY_TIMEOUT_MS / 1000)
+        self._worker_locks = WorkerLocks(beside / "workers")
+        self._wakeups = Wakeups(self.path, self.tell)
 
     # --- the contract ------------------------------------------------------------------------------------
 
