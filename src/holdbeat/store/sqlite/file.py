@@ -24,6 +24,7 @@ from holdbeat.store.sqlite.errors import (
     translated,
     unreachable,
 )
+from holdbeat.store.sqlite.inodes import Inode, inode
 from holdbeat.store.sqlite.second_library import SecondLibraryWatch
 
 APPLICATION_ID = 0x486F6C64
@@ -41,26 +42,26 @@ class FileIdentity:
     The index is looked at less often: without it nothing is lost before another process makes one of its own.
     """
 
-    def __init__(self, path: str, opened: tuple[int, int] | None = None) -> None:
+    def __init__(self, path: str, opened: Inode | None = None) -> None:
         self.path = path
         self._wal = f"{path}-wal"
         self._shm = f"{path}-shm"
-        self._known: tuple[int, int] | None = None
-        self._known_wal = 0
-        self._known_shm = 0
+        self._known: Inode | None = None
+        self._known_wal: Inode | None = None
+        self._known_shm: Inode | None = None
         self._checks = 0
         if path != MEMORY:
             self._known = opened or inode(path)
             if inode(path) != self._known:
                 raise replaced(path)
-            self._known_wal = os.stat(self._wal).st_ino
-            self._known_shm = os.stat(self._shm).st_ino
+            self._known_wal = inode(self._wal)
+            self._known_shm = inode(self._shm)
 
     def check(self) -> None:
         if self._known is None:
             return
         try:
-            status = os.stat(self.path)
+            is_ours = inode(self.path) == self._known
         except FileNotFoundError:
             raise StoreRefused(
                 f"The store {self.path} was deleted or renamed while it was in use. Nothing more is written. "
@@ -69,13 +70,13 @@ class FileIdentity:
             ) from None
         except OSError as error:
             raise unreachable(self.path, error) from error
-        if (status.st_dev, status.st_ino) != self._known:
+        if not is_ours:
             raise replaced(self.path)
         self._checks += 1
         try:
-            is_log_ours = os.stat(self._wal).st_ino == self._known_wal
+            is_log_ours = inode(self._wal) == self._known_wal
             if is_log_ours and self._checks % INDEX_EVERY == 0:
-                is_log_ours = os.stat(self._shm).st_ino == self._known_shm
+                is_log_ours = inode(self._shm) == self._known_shm
         except FileNotFoundError:
             raise log_lost(self.path, "deleted") from None
         except OSError as error:
@@ -88,14 +89,9 @@ class FileIdentity:
         if os.path.exists(self._wal):
             return False
         try:
-            return os.stat(self._shm).st_ino == self._known_shm
+            return inode(self._shm) == self._known_shm
         except FileNotFoundError:
             return True
-
-
-def inode(path: str) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
 
 
 def connect(path: str) -> apsw.Connection:
