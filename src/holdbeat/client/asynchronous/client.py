@@ -8,7 +8,7 @@ from typing import Any
 
 from holdbeat.client.asynchronous.jobs import AsyncJobs
 from holdbeat.client.asynchronous.schedules import AsyncEndpoints, AsyncSchedules
-from holdbeat.client.asynchronous.transport import segment
+from holdbeat.client.asynchronous.transport import if_match, segment, sent
 from holdbeat.client.messages import COMMENT, Message
 from holdbeat.client.slot_loan import SlotLoan, remote_slot
 from holdbeat.schemas.base import Items, JsonObject, Page
@@ -68,8 +68,7 @@ class AsyncClient(AsyncJobs):
     ) -> DirectAnswer:
         """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
         body = _direct_body(params, wait_s, preempt)
-        answer: DirectAnswer = await self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
-        return answer
+        return await self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
 
     def stream_direct(
         self,
@@ -90,35 +89,24 @@ class AsyncClient(AsyncJobs):
     ) -> Page[Reservation]:
         """Lists direct requests, the newest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
-        page: Page[Reservation] = await self.call("GET", "/api/reservations", query=query)
-        return page
+        return await self.call("GET", "/api/reservations", query=query)
 
     async def get_reservation(self, reservation_id: str) -> ReservationDetail:
         """Reads one direct request."""
-        answer: ReservationDetail = await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
-        return answer
+        return await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
 
-    async def follow_reservation_chunks(self, reservation_id: str, *, after: int = 0) -> AsyncGenerator[Chunk, None]:
+    def follow_reservation_chunks(self, reservation_id: str, *, after: int = 0) -> AsyncGenerator[Chunk, None]:
         """Yields what the handler of a direct request emits, as it does so, until the request has ended."""
-        path = f"/api/reservations/{segment(reservation_id)}/chunks"
-        async with aclosing(self.messages(path, query={"follow": True, "after": after})) as messages:
-            async for message in messages:
-                if message.event == "end":
-                    return
-                if message.event == "chunk":
-                    yield message.data
+        return self._follow(f"/api/reservations/{segment(reservation_id)}/chunks", "chunk", after)
 
     async def explain_reservation(self, reservation_id: str) -> Explanation:
         """Says why a direct request waits or runs, or how it ended."""
-        answer: Explanation = await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
-        return answer
+        return await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
 
     async def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
         """Cancels a direct request that waits or runs."""
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
-        body = {} if reason is None else {"reason": reason}
-        answer: Reservation = await self.call("POST", path, body=body)
-        return answer
+        return await self.call("POST", path, body=sent(reason=reason))
 
     async def get_reservation_logs(
         self, reservation_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
@@ -126,8 +114,7 @@ class AsyncClient(AsyncJobs):
         """Reads the log of a direct request."""
         query = {"after": after, "limit": limit, "cursor": cursor}
         path = f"/api/reservations/{segment(reservation_id)}/logs"
-        page: Page[LogLine] = await self.call("GET", path, query=query)
-        return page
+        return await self.call("GET", path, query=query)
 
     async def get_reservation_chunks(
         self, reservation_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
@@ -135,8 +122,7 @@ class AsyncClient(AsyncJobs):
         """Reads what the handler of a direct request emitted."""
         query = {"after": after, "limit": limit, "cursor": cursor}
         path = f"/api/reservations/{segment(reservation_id)}/chunks"
-        page: Page[Chunk] = await self.call("GET", path, query=query)
-        return page
+        return await self.call("GET", path, query=query)
 
     # --- slots to borrow ----------------------------------------------------------------------------------
 
@@ -148,24 +134,18 @@ class AsyncClient(AsyncJobs):
         self, resource: str, *, ttl_s: float | None = None, wait_s: float | None = None
     ) -> BorrowedSlot:
         """Borrows the next free slot of a resource. It is lost after `ttl_s` unless it is extended."""
-        body = {name: value for name, value in (("ttl_s", ttl_s), ("wait_s", wait_s)) if value is not None}
-        slot: BorrowedSlot = await self.call(
-            "POST", "/api/reservations", body={"resource": resource, **body}, timeout_s=None
-        )
-        return slot
+        body = sent(resource=resource, ttl_s=ttl_s, wait_s=wait_s)
+        return await self.call("POST", "/api/reservations", body=body, timeout_s=None)
 
     async def extend_reservation(self, reservation_id: str, ttl_s: float | None = None) -> Reservation:
         """Holds a borrowed slot for longer."""
         path = f"/api/reservations/{segment(reservation_id)}/extend"
-        body = {} if ttl_s is None else {"ttl_s": ttl_s}
-        answer: Reservation = await self.call("POST", path, body=body, is_repeatable=True)
-        return answer
+        return await self.call("POST", path, body=sent(ttl_s=ttl_s), is_repeatable=True)
 
     async def release_reservation(self, reservation_id: str) -> Reservation:
         """Gives a borrowed slot back."""
         path = f"/api/reservations/{segment(reservation_id)}/release"
-        answer: Reservation = await self.call("POST", path, is_repeatable=True)
-        return answer
+        return await self.call("POST", path, is_repeatable=True)
 
     # --- webhooks -----------------------------------------------------------------------------------------
 
@@ -173,23 +153,16 @@ class AsyncClient(AsyncJobs):
         self, url: str, *, events: Sequence[str] | None = None, secret: str | None = None
     ) -> Webhook:
         """Makes a webhook. Only this answer contains the secret."""
-        body: dict[str, Any] = {"url": url}
-        if events is not None:
-            body["events"] = [*events]
-        if secret is not None:
-            body["secret"] = secret
-        made: Webhook = await self.call("POST", "/api/webhooks", body=body)
-        return made
+        body = sent(url=url, events=None if events is None else [*events], secret=secret)
+        return await self.call("POST", "/api/webhooks", body=body)
 
     async def list_webhooks(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
         """Lists webhooks, without their secrets."""
-        page: Page[Webhook] = await self.call("GET", "/api/webhooks", query={"limit": limit, "cursor": cursor})
-        return page
+        return await self.call("GET", "/api/webhooks", query={"limit": limit, "cursor": cursor})
 
     async def get_webhook(self, webhook_id: str) -> Webhook:
         """Reads one webhook, without its secret."""
-        answer: Webhook = await self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
-        return answer
+        return await self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
 
     async def update_webhook(
         self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None
@@ -198,32 +171,25 @@ class AsyncClient(AsyncJobs):
 
         With `version` the change is refused if somebody else changed it since.
         """
-        headers = {} if version is None else {"If-Match": f'"{version}"'}
         path = f"/api/webhooks/{segment(webhook_id)}"
-        changed: Webhook = await self.call("PATCH", path, body=changes, headers=headers)
-        return changed
+        return await self.call("PATCH", path, body=changes, headers=if_match(version))
 
     async def delete_webhook(self, webhook_id: str, *, version: int | None = None) -> None:
         """Deletes a webhook. With `version` that is refused if somebody else changed it since."""
-        headers = {} if version is None else {"If-Match": f'"{version}"'}
-        await self.call("DELETE", f"/api/webhooks/{segment(webhook_id)}", headers=headers, is_repeatable=False)
+        path = f"/api/webhooks/{segment(webhook_id)}"
+        await self.call("DELETE", path, headers=if_match(version), is_repeatable=False)
 
     async def rotate_webhook(self, webhook_id: str, *, secret: str | None = None) -> Webhook:
         """Makes a new secret, which only this answer contains. For a day messages are signed with the old one too."""
-        body = {} if secret is None else {"secret": secret}
-        changed: Webhook = await self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=body)
-        return changed
+        return await self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=sent(secret=secret))
 
     async def webhook_secret(self) -> WebhookSecret:
         """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
-        answer: WebhookSecret = await self.call("GET", "/api/webhooks/secret")
-        return answer
+        return await self.call("GET", "/api/webhooks/secret")
 
     async def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
         """Makes a new secret for the server. For a day messages are signed with the old one too."""
-        body = {} if secret is None else {"secret": secret}
-        changed: WebhookSecret = await self.call("POST", "/api/webhooks/secret/rotate", body=body)
-        return changed
+        return await self.call("POST", "/api/webhooks/secret/rotate", body=sent(secret=secret))
 
     async def list_deliveries(
         self,
@@ -235,82 +201,64 @@ class AsyncClient(AsyncJobs):
     ) -> Page[Delivery]:
         """Lists webhook messages that are pending, delivered or given up, the newest first."""
         query = {"job_id": job_id, "status": status, "limit": limit, "cursor": cursor}
-        page: Page[Delivery] = await self.call("GET", "/api/deliveries", query=query)
-        return page
+        return await self.call("GET", "/api/deliveries", query=query)
 
     async def get_delivery(self, delivery_id: str) -> Delivery:
         """Reads one webhook message and its attempts."""
-        answer: Delivery = await self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
-        return answer
+        return await self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
 
     async def redeliver(self, delivery_id: str) -> Delivery:
         """Sends a webhook message once more, with the same id."""
-        answer: Delivery = await self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
-        return answer
+        return await self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
 
     # --- the state of the whole ---------------------------------------------------------------------------
 
     async def stats(self) -> Stats:
         """Counts jobs, runs, resources and workers."""
-        figures: Stats = await self.call("GET", "/api/stats")
-        return figures
+        return await self.call("GET", "/api/stats")
 
     async def list_attention(self) -> Items[AttentionItem]:
         """Lists what a person should look at, with since when and what to do."""
-        items: Items[AttentionItem] = await self.call("GET", "/api/attention")
-        return items
+        return await self.call("GET", "/api/attention")
 
     async def mark_attention_seen(self, name: str | None = None) -> Items[AttentionItem]:
         """Marks operational events as seen, of one name or all; answers what is left."""
-        body = {} if name is None else {"name": name}
-        items: Items[AttentionItem] = await self.call("POST", "/api/attention/seen", body=body, is_repeatable=True)
-        return items
+        return await self.call("POST", "/api/attention/seen", body=sent(name=name), is_repeatable=True)
 
     async def list_limits(self) -> Items[Limit]:
         """Lists the limits in force, with the slots in use and the jobs that wait."""
-        limits: Items[Limit] = await self.call("GET", "/api/limits")
-        return limits
+        return await self.call("GET", "/api/limits")
 
     async def set_limit(self, name: str, changes: Mapping[str, Any]) -> Limit:
         """Sets fields of a limit, or makes a new one; all workers obey at once."""
-        limit: Limit = await self.call("PUT", f"/api/limits/{segment(name)}", body=changes, is_repeatable=True)
-        return limit
+        return await self.call("PUT", f"/api/limits/{segment(name)}", body=changes, is_repeatable=True)
 
     async def reset_limit(self, name: str) -> Items[Limit]:
         """Takes back what was set: what settings declare holds again; without such, no item is left."""
-        limits: Items[Limit] = await self.call("DELETE", f"/api/limits/{segment(name)}")
-        return limits
+        return await self.call("DELETE", f"/api/limits/{segment(name)}")
 
     async def list_keys(self) -> Items[ApiKey]:
         """Lists all API keys by their first characters, revoked ones included; needs the scope admin."""
-        keys: Items[ApiKey] = await self.call("GET", "/api/keys")
-        return keys
+        return await self.call("GET", "/api/keys")
 
     async def create_key(self, name: str, *, scope: str = "write", expires_s: float | None = None) -> NewApiKey:
         """Creates an API key and answers it, this once; needs the scope admin, or a server without keys."""
-        body: dict[str, Any] = {"name": name, "scope": scope}
-        if expires_s is not None:
-            body["expires_s"] = expires_s
-        key: NewApiKey = await self.call("POST", "/api/keys", body=body)
-        return key
+        return await self.call("POST", "/api/keys", body=sent(name=name, scope=scope, expires_s=expires_s))
 
     async def revoke_key(self, key_id: str) -> ApiKey:
         """Revokes an API key at once; needs the scope admin."""
-        key: ApiKey = await self.call("DELETE", f"/api/keys/{segment(key_id)}")
-        return key
+        return await self.call("DELETE", f"/api/keys/{segment(key_id)}")
 
     async def workers(
         self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None
     ) -> Page[Worker]:
         """Lists workers that are alive; with `all` also those that have stopped."""
         query = {"all": all, "limit": limit, "cursor": cursor}
-        page: Page[Worker] = await self.call("GET", "/api/workers", query=query)
-        return page
+        return await self.call("GET", "/api/workers", query=query)
 
     async def job_types(self, *, limit: int | None = 500, cursor: str | None = None) -> Page[JobType]:
         """Lists the job types that workers have announced, with the JSON schemas of their params."""
-        page: Page[JobType] = await self.call("GET", "/api/job-types", query={"limit": limit, "cursor": cursor})
-        return page
+        return await self.call("GET", "/api/job-types", query={"limit": limit, "cursor": cursor})
 
     async def list_events(
         self,
@@ -322,8 +270,7 @@ class AsyncClient(AsyncJobs):
     ) -> Page[Event]:
         """Lists events, the oldest first; `after` is a `next_cursor` or the id of an event."""
         query = {"after": after, "name": name, "job_id": job_id, "limit": limit}
-        page: Page[Event] = await self.call("GET", "/api/events", query=query)
-        return page
+        return await self.call("GET", "/api/events", query=query)
 
     async def search_events(
         self,
@@ -344,8 +291,7 @@ class AsyncClient(AsyncJobs):
             "q": q, "name": name, "actor": actor, "job_id": job_id, "schedule_id": schedule_id,
             "worker_id": worker_id, "since": since, "until": until, "limit": limit, "cursor": cursor,
         }  # fmt: skip
-        page: Page[Event] = await self.call("GET", "/api/events/search", query=query)
-        return page
+        return await self.call("GET", "/api/events/search", query=query)
 
     async def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
@@ -359,13 +305,11 @@ class AsyncClient(AsyncJobs):
 
     async def health(self) -> JsonObject:
         """Asks whether the server's process answers; needs no key."""
-        answer: JsonObject = await self.call("GET", "/healthz")
-        return answer
+        return await self.call("GET", "/healthz")
 
     async def readiness(self) -> JsonObject:
         """Checks that the server can do its work; raises ProblemError with the status 503 if it cannot."""
-        answer: JsonObject = await self.call("GET", "/readyz", is_repeatable=False)
-        return answer
+        return await self.call("GET", "/readyz", is_repeatable=False)
 
     async def metrics(self) -> str:
         """Reads the metrics in the text format of Prometheus."""
@@ -373,9 +317,4 @@ class AsyncClient(AsyncJobs):
 
 
 def _direct_body(params: Mapping[str, Any] | None, wait_s: float | None, preempt: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"params": dict(params or {})}
-    if wait_s is not None:
-        body["wait_s"] = wait_s
-    if preempt:
-        body["preempt"] = True
-    return body
+    return sent(params=dict(params or {}), wait_s=wait_s, preempt=preempt or None)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from holdbeat.client.asynchronous.transport import AsyncTransport, segment
+from holdbeat.client.asynchronous.transport import AsyncTransport, if_match, segment, sent
 from holdbeat.schemas.base import Items, Page
 from holdbeat.schemas.dependencies import JobGraph
 from holdbeat.schemas.durable import Question, Signal, Step
@@ -27,19 +27,9 @@ from holdbeat.schemas.jobs import (
 from holdbeat.schemas.system import Chunk, Event
 
 
-def _sent(**fields: Any) -> dict[str, Any]:
-    """The named arguments that are not None. A caller who passes a whole request may send null: it can mean something,
-    as in `cancel_grace_s`."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def _key_of(request: Mapping[str, Any]) -> Any:
     key = request.get("idempotency_key")
     return str(uuid.uuid4()) if key is None else key
-
-
-def _version(version: int | None) -> dict[str, str]:
-    return {} if version is None else {"If-Match": f'"{version}"'}
 
 
 class AsyncJobs(AsyncTransport):
@@ -47,7 +37,7 @@ class AsyncJobs(AsyncTransport):
 
     async def submit(self, type: str | None = None, params: Mapping[str, Any] | None = None, **fields: Any) -> Job:
         """Submits a job: `submit("story", {"prompt": "a fox"}, priority=5)` or `submit(template="nightly")`."""
-        return await self.submit_job({**_sent(type=type, params=params), **fields})
+        return await self.submit_job({**sent(type=type, params=params), **fields})
 
     async def submit_job(self, request: Mapping[str, Any]) -> Job:
         """Submits a job. Without an idempotency key it gets one, so that a lost answer cannot make a second job."""
@@ -59,14 +49,12 @@ class AsyncJobs(AsyncTransport):
             headers["Idempotency-Key"] = key
         else:
             body["idempotency_key"] = key
-        job: Job = await self.call("POST", "/api/jobs", body=body, headers=headers, is_repeatable=True)
-        return job
+        return await self.call("POST", "/api/jobs", body=body, headers=headers, is_repeatable=True)
 
     async def submit_jobs(self, requests: Sequence[Mapping[str, Any]]) -> Items[Job]:
         """Submits several jobs in one transaction: all or none."""
         keyed = [{**request, "idempotency_key": _key_of(request)} for request in requests]
-        jobs: Items[Job] = await self.call("POST", "/api/jobs/batch", body={"jobs": keyed}, is_repeatable=True)
-        return jobs
+        return await self.call("POST", "/api/jobs/batch", body={"jobs": keyed}, is_repeatable=True)
 
     async def list_jobs(
         self,
@@ -93,90 +81,75 @@ class AsyncJobs(AsyncTransport):
             "created_after": created_after,
             "created_before": created_before, "q": q, "limit": limit, "cursor": cursor,
         }  # fmt: skip
-        page: Page[Job] = await self.call("GET", "/api/jobs", query=query)
-        return page
+        return await self.call("GET", "/api/jobs", query=query)
 
     async def get_job(self, job_id: str) -> Job:
         """Reads one job."""
-        job: Job = await self.call("GET", f"/api/jobs/{segment(job_id)}")
-        return job
+        return await self.call("GET", f"/api/jobs/{segment(job_id)}")
 
     async def update_job(self, job_id: str, changes: Mapping[str, Any]) -> Job:
         """Changes priority, params, not_before or labels of a job that is still QUEUED."""
-        job: Job = await self.call("PATCH", f"/api/jobs/{segment(job_id)}", body=changes, is_repeatable=True)
-        return job
+        return await self.call("PATCH", f"/api/jobs/{segment(job_id)}", body=changes, is_repeatable=True)
 
     async def cancel_job(self, job_id: str, reason: str | None = None) -> Job:
         """Cancels a job: one that waits never runs, the handler of one that runs is told to stop."""
-        job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/cancel", body=_sent(reason=reason))
-        return job
+        return await self.call("POST", f"/api/jobs/{segment(job_id)}/cancel", body=sent(reason=reason))
 
     async def cancel_jobs(
         self, filter: Mapping[str, Any], *, dry_run: bool = False, reason: str | None = None
     ) -> BulkResult:
         """Cancels every unfinished job that the filter finds."""
-        body = {"filter": filter, "dry_run": dry_run, **_sent(reason=reason)}
-        result: BulkResult = await self.call("POST", "/api/jobs/cancel", body=body, is_repeatable=dry_run)
-        return result
+        body = {"filter": filter, "dry_run": dry_run, **sent(reason=reason)}
+        return await self.call("POST", "/api/jobs/cancel", body=body, is_repeatable=dry_run)
 
     async def list_steps(self, job_id: str) -> Items[Step]:
         """Lists the steps that a job's chain has kept, in order; long values are cut."""
-        steps: Items[Step] = await self.call("GET", f"/api/jobs/{segment(job_id)}/steps")
-        return steps
+        return await self.call("GET", f"/api/jobs/{segment(job_id)}/steps")
 
     async def list_questions(self) -> Items[Question]:
         """Lists the questions that handlers ask and nobody has answered, the oldest first; at most 500."""
-        questions: Items[Question] = await self.call("GET", "/api/questions")
-        return questions
+        return await self.call("GET", "/api/questions")
 
     async def answer_question(self, question_id: str, answer: Any) -> Question:
         """Answers a question; the handler that asked it goes on."""
         path = f"/api/questions/{segment(question_id)}/answer"
-        question: Question = await self.call("POST", path, body={"answer": answer})
-        return question
+        return await self.call("POST", path, body={"answer": answer})
 
     async def get_graph(self, job_id: str) -> JobGraph:
         """Reads the graph around a job: what it depends on, what depends on it, and so on in both directions."""
-        graph: JobGraph = await self.call("GET", f"/api/jobs/{segment(job_id)}/graph")
-        return graph
+        return await self.call("GET", f"/api/jobs/{segment(job_id)}/graph")
 
     async def send_signal(self, job_id: str, name: str, payload: Any = None) -> Signal:
         """Sends a signal to a job's chain; it stays there until a handler waits for it."""
         path = f"/api/jobs/{segment(job_id)}/signals/{segment(name)}"
-        signal: Signal = await self.call("POST", path, body={"payload": payload})
-        return signal
+        return await self.call("POST", path, body={"payload": payload})
 
     async def retry_job(self, job_id: str, *, steps: str | None = None, from_step: str | None = None) -> Job:
         """Makes a new job from one that failed, was skipped or was cancelled. It keeps the steps of its chain, unless
         `steps` is "fresh", or `from_step` names the one to begin again at."""
-        body = _sent(steps=steps, from_step=from_step)
-        job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/retry", body=body or None)
-        return job
+        body = sent(steps=steps, from_step=from_step)
+        return await self.call("POST", f"/api/jobs/{segment(job_id)}/retry", body=body or None)
 
     async def rerun_job(self, job_id: str, *, from_step: str | None = None) -> Job:
         """Runs a chain that has ended once more, from its start or from a step: a new chain with copies of the steps
         kept before that one."""
-        job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/rerun", body=_sent(from_step=from_step))
-        return job
+        return await self.call("POST", f"/api/jobs/{segment(job_id)}/rerun", body=sent(from_step=from_step))
 
     async def move_job(
         self, job_id: str, *, before: str | None = None, after: str | None = None, to: str | int | None = None
     ) -> Job:
         """Moves a QUEUED job within its priority; `to` is top, bottom or an index."""
-        body = _sent(before=before, after=after, to=to)
-        job: Job = await self.call("POST", f"/api/jobs/{segment(job_id)}/move", body=body)
-        return job
+        body = sent(before=before, after=after, to=to)
+        return await self.call("POST", f"/api/jobs/{segment(job_id)}/move", body=body)
 
     async def explain_job(self, job_id: str) -> Explanation:
         """Says why a job waits or failed, and when it will probably start."""
-        answer: Explanation = await self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
-        return answer
+        return await self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
 
     async def job_events(self, job_id: str, *, limit: int | None = None, cursor: str | None = None) -> Page[Event]:
         """Lists what the scheduler decided about a job, in order."""
         query = {"limit": limit, "cursor": cursor}
-        page: Page[Event] = await self.call("GET", f"/api/jobs/{segment(job_id)}/events", query=query)
-        return page
+        return await self.call("GET", f"/api/jobs/{segment(job_id)}/events", query=query)
 
     async def wait_job(self, job_id: str, *, timeout_s: float | None = None, with_retries: bool = True) -> Job:
         """Waits until the job has ended, and with it every automatic retry; returns the last of them.
@@ -206,36 +179,22 @@ class AsyncJobs(AsyncTransport):
     ) -> Page[LogLine]:
         """Reads the log of a job; `after` is the number of the last line that is known already."""
         query = {"after": after, "limit": limit, "cursor": cursor}
-        page: Page[LogLine] = await self.call("GET", f"/api/jobs/{segment(job_id)}/logs", query=query)
-        return page
+        return await self.call("GET", f"/api/jobs/{segment(job_id)}/logs", query=query)
 
-    async def follow_logs(self, job_id: str, *, after: int = 0) -> AsyncGenerator[LogLine, None]:
+    def follow_logs(self, job_id: str, *, after: int = 0) -> AsyncGenerator[LogLine, None]:
         """Yields lines of the log as they are written, each once, until the run has ended."""
-        query = {"follow": True, "after": after}
-        async with aclosing(self.messages(f"/api/jobs/{segment(job_id)}/logs", query=query)) as messages:
-            async for message in messages:
-                if message.event == "end":
-                    return
-                if message.event == "log":
-                    yield message.data
+        return self._follow(f"/api/jobs/{segment(job_id)}/logs", "log", after)
 
     async def get_chunks(
         self, job_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Page[Chunk]:
         """Reads what the handler of a job emitted."""
         query = {"after": after, "limit": limit, "cursor": cursor}
-        page: Page[Chunk] = await self.call("GET", f"/api/jobs/{segment(job_id)}/chunks", query=query)
-        return page
+        return await self.call("GET", f"/api/jobs/{segment(job_id)}/chunks", query=query)
 
-    async def follow_chunks(self, job_id: str, *, after: int = 0) -> AsyncGenerator[Chunk, None]:
+    def follow_chunks(self, job_id: str, *, after: int = 0) -> AsyncGenerator[Chunk, None]:
         """Yields what the handler of a job emits, as it does so, until the run has ended."""
-        query = {"follow": True, "after": after}
-        async with aclosing(self.messages(f"/api/jobs/{segment(job_id)}/chunks", query=query)) as messages:
-            async for message in messages:
-                if message.event == "end":
-                    return
-                if message.event == "chunk":
-                    yield message.data
+        return self._follow(f"/api/jobs/{segment(job_id)}/chunks", "chunk", after)
 
     # --- the queue ----------------------------------------------------------------------------------------
 
@@ -244,28 +203,20 @@ class AsyncJobs(AsyncTransport):
     ) -> QueuePage:
         """Lists the queue in the order in which it will be claimed."""
         query = {"resource": resource, "limit": limit, "cursor": cursor}
-        queue: QueuePage = await self.call("GET", "/api/queue", query=query)
-        return queue
+        return await self.call("GET", "/api/queue", query=query)
 
     async def reorder_queue(self, job_ids: Sequence[str]) -> Items[Job]:
         """Puts QUEUED jobs of one priority into this order, on the places that they have together."""
-        jobs: Items[Job] = await self.call(
-            "POST", "/api/queue/reorder", body={"job_ids": list(job_ids)}, is_repeatable=True
-        )
-        return jobs
+        return await self.call("POST", "/api/queue/reorder", body={"job_ids": list(job_ids)}, is_repeatable=True)
 
     async def pause_queue(self, resource: str | None = None, *, reason: str | None = None) -> PauseList:
         """Starts no more jobs, of one resource or of all. Running jobs go on."""
-        body = _sent(resource=resource, reason=reason)
-        pauses: PauseList = await self.call("POST", "/api/queue/pause", body=body, is_repeatable=True)
-        return pauses
+        body = sent(resource=resource, reason=reason)
+        return await self.call("POST", "/api/queue/pause", body=body, is_repeatable=True)
 
     async def resume_queue(self, resource: str | None = None) -> PauseList:
         """Ends the pause of one resource, or the pause of all."""
-        pauses: PauseList = await self.call(
-            "POST", "/api/queue/resume", body=_sent(resource=resource), is_repeatable=True
-        )
-        return pauses
+        return await self.call("POST", "/api/queue/resume", body=sent(resource=resource), is_repeatable=True)
 
     # --- runs ---------------------------------------------------------------------------------------------
 
@@ -284,24 +235,20 @@ class AsyncJobs(AsyncTransport):
             "status": status, "job_id": job_id, "type": type, "error_kind": error_kind, "limit": limit,
             "cursor": cursor,
         }  # fmt: skip
-        page: Page[JobRun] = await self.call("GET", "/api/job-runs", query=query)
-        return page
+        return await self.call("GET", "/api/job-runs", query=query)
 
     async def get_job_run(self, run_id: str) -> JobRun:
         """Reads one run: its times, its result or error, and the names of its artifacts."""
-        run: JobRun = await self.call("GET", f"/api/job-runs/{segment(run_id)}")
-        return run
+        return await self.call("GET", f"/api/job-runs/{segment(run_id)}")
 
     async def retry_job_run(self, run_id: str) -> Job:
         """Makes a new job from the job of a run that failed or was skipped."""
-        job: Job = await self.call("POST", f"/api/job-runs/{segment(run_id)}/retry")
-        return job
+        return await self.call("POST", f"/api/job-runs/{segment(run_id)}/retry")
 
     async def retry_job_runs(self, filter: Mapping[str, Any], *, dry_run: bool = False) -> BulkResult:
         """Retries every ended job that the filter finds."""
         body = {"filter": filter, "dry_run": dry_run}
-        result: BulkResult = await self.call("POST", "/api/job-runs/retry", body=body, is_repeatable=dry_run)
-        return result
+        return await self.call("POST", "/api/job-runs/retry", body=body, is_repeatable=dry_run)
 
     async def get_artifact(self, run_id: str, name: str) -> bytes:
         """Reads an artifact of a run."""
@@ -312,8 +259,7 @@ class AsyncJobs(AsyncTransport):
 
     async def create_group(self, request: Mapping[str, Any]) -> JobGroup:
         """Submits several jobs as a group: `{mode, jobs, name?, on_failure?}`."""
-        group: JobGroup = await self.call("POST", "/api/job-groups", body=request)
-        return group
+        return await self.call("POST", "/api/job-groups", body=request)
 
     async def list_groups(
         self,
@@ -325,26 +271,22 @@ class AsyncJobs(AsyncTransport):
     ) -> Page[GroupSummary]:
         """Lists groups, the newest first."""
         query = {"status": status, "name": name, "limit": limit, "cursor": cursor}
-        page: Page[GroupSummary] = await self.call("GET", "/api/job-groups", query=query)
-        return page
+        return await self.call("GET", "/api/job-groups", query=query)
 
     async def get_group(self, group_id: str) -> JobGroup:
         """Reads a group and its jobs."""
-        group: JobGroup = await self.call("GET", f"/api/job-groups/{segment(group_id)}")
-        return group
+        return await self.call("GET", f"/api/job-groups/{segment(group_id)}")
 
     async def cancel_group(self, group_id: str, reason: str | None = None) -> JobGroup:
         """Cancels every unfinished job of a group."""
-        body = _sent(reason=reason)
-        group: JobGroup = await self.call("POST", f"/api/job-groups/{segment(group_id)}/cancel", body=body)
-        return group
+        body = sent(reason=reason)
+        return await self.call("POST", f"/api/job-groups/{segment(group_id)}/cancel", body=body)
 
     # --- templates ----------------------------------------------------------------------------------------
 
     async def create_template(self, request: Mapping[str, Any]) -> JobTemplate:
         """Makes a template: `{name, type, default_params?, ...}`."""
-        template: JobTemplate = await self.call("POST", "/api/job-templates", body=request)
-        return template
+        return await self.call("POST", "/api/job-templates", body=request)
 
     async def list_templates(
         self,
@@ -356,24 +298,20 @@ class AsyncJobs(AsyncTransport):
     ) -> Page[JobTemplate]:
         """Lists templates, the newest first; `archived` is true, false or all."""
         query = {"type": type, "archived": archived, "limit": limit, "cursor": cursor}
-        page: Page[JobTemplate] = await self.call("GET", "/api/job-templates", query=query)
-        return page
+        return await self.call("GET", "/api/job-templates", query=query)
 
     async def get_template(self, reference: str) -> JobTemplate:
         """Reads a template by its id or its name."""
-        template: JobTemplate = await self.call("GET", f"/api/job-templates/{segment(reference)}")
-        return template
+        return await self.call("GET", f"/api/job-templates/{segment(reference)}")
 
     async def update_template(
         self, reference: str, changes: Mapping[str, Any], *, version: int | None = None
     ) -> JobTemplate:
         """Changes a template. With `version` the change is refused if somebody else changed it since."""
         path = f"/api/job-templates/{segment(reference)}"
-        template: JobTemplate = await self.call("PATCH", path, body=changes, headers=_version(version))
-        return template
+        return await self.call("PATCH", path, body=changes, headers=if_match(version))
 
     async def archive_template(self, reference: str, *, version: int | None = None) -> JobTemplate:
         """Archives a template: it makes no new jobs, and its schedules are disabled."""
         path = f"/api/job-templates/{segment(reference)}"
-        template: JobTemplate = await self.call("DELETE", path, headers=_version(version))
-        return template
+        return await self.call("DELETE", path, headers=if_match(version))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from holdbeat.client.asynchronous.transport import AsyncTransport, segment
+from holdbeat.client.asynchronous.transport import AsyncTransport, if_match, segment, sent
 from holdbeat.schemas.base import Page
 from holdbeat.schemas.schedules import (
     Endpoint,
@@ -33,58 +33,48 @@ class AsyncScheduleMethods(Generic[S]):
         return "/".join([self.base_path, segment(reference), *parts])
 
     async def _post(self, reference: str, verb: str, **fields: Any) -> Any:
-        body = {name: value for name, value in fields.items() if value is not None}
-        return await self._transport.call("POST", self._path(reference, verb), body=body)
+        return await self._transport.call("POST", self._path(reference, verb), body=sent(**fields))
 
     async def create(self, request: Mapping[str, Any]) -> S:
         """Makes a schedule: `{name, type or template, cron or interval_s, ...}`."""
-        made: S = await self._transport.call("POST", self.base_path, body=request)
-        return made
+        return await self._transport.call("POST", self.base_path, body=request)
 
     async def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[S]:
         """Lists schedules. Filters: q (a text), enabled, adaptive, paused, failing, type, template_id, order."""
         query = {**filters, "limit": limit, "cursor": cursor}
-        page: Page[S] = await self._transport.call("GET", self.base_path, query=query)
-        return page
+        return await self._transport.call("GET", self.base_path, query=query)
 
     async def get(self, reference: str) -> S:
         """Reads one schedule."""
-        answer: S = await self._transport.call("GET", self._path(reference))
-        return answer
+        return await self._transport.call("GET", self._path(reference))
 
     async def update(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> S:
         """Changes a schedule and plans it again at once; jobs that it made stay as they are.
 
         With `version` the change is refused if somebody else changed it since.
         """
-        headers = {} if version is None else {"If-Match": f'"{version}"'}
-        changed: S = await self._transport.call("PATCH", self._path(reference), body=changes, headers=headers)
-        return changed
+        return await self._transport.call("PATCH", self._path(reference), body=changes, headers=if_match(version))
 
     async def delete(self, reference: str, *, version: int | None = None) -> None:
         """Deletes a schedule. Its jobs and the record of its due times stay."""
-        headers = {} if version is None else {"If-Match": f'"{version}"'}
-        await self._transport.call("DELETE", self._path(reference), headers=headers, is_repeatable=False)
+        path = self._path(reference)
+        await self._transport.call("DELETE", path, headers=if_match(version), is_repeatable=False)
 
     async def enable(self, reference: str) -> S:
         """Lets a schedule fire again, from now on."""
-        changed: S = await self._post(reference, "enable")
-        return changed
+        return await self._post(reference, "enable")
 
     async def disable(self, reference: str) -> S:
         """Lets a schedule fire no more."""
-        changed: S = await self._post(reference, "disable")
-        return changed
+        return await self._post(reference, "disable")
 
     async def pause(self, reference: str, *, until: str | None = None, reason: str | None = None) -> S:
         """Pauses a schedule until an instant, or until `resume`."""
-        changed: S = await self._post(reference, "pause", until=until, reason=reason)
-        return changed
+        return await self._post(reference, "pause", until=until, reason=reason)
 
     async def resume(self, reference: str) -> S:
         """Ends the pause of a schedule."""
-        changed: S = await self._post(reference, "resume")
-        return changed
+        return await self._post(reference, "resume")
 
     async def pause_many(
         self,
@@ -95,23 +85,17 @@ class AsyncScheduleMethods(Generic[S]):
         reason: str | None = None,
     ) -> Page[S]:
         """Pauses many: those named, or all that are enabled and have a label, written as name=value."""
-        fields = {"ids": None if ids is None else [*ids], "label": label, "until": until, "reason": reason}
-        body = {name: value for name, value in fields.items() if value is not None}
-        page: Page[S] = await self._transport.call("POST", f"{self.base_path}/pause", body=body)
-        return page
+        body = sent(ids=None if ids is None else [*ids], label=label, until=until, reason=reason)
+        return await self._transport.call("POST", f"{self.base_path}/pause", body=body)
 
     async def resume_many(self, ids: Sequence[str] | None = None, *, label: str | None = None) -> Page[S]:
         """Ends the pauses of many, spread over a minute: those named, all with a label, or all."""
-        body: dict[str, Any] = {} if ids is None else {"ids": [*ids]}
-        if label is not None:
-            body["label"] = label
-        page: Page[S] = await self._transport.call("POST", f"{self.base_path}/resume", body=body)
-        return page
+        body = sent(ids=None if ids is None else [*ids], label=label)
+        return await self._transport.call("POST", f"{self.base_path}/resume", body=body)
 
     async def reset_failures(self, reference: str) -> S:
         """Ends the backoff of an adaptive schedule."""
-        changed: S = await self._post(reference, "reset-failures")
-        return changed
+        return await self._post(reference, "reset-failures")
 
     async def hint(
         self,
@@ -123,20 +107,17 @@ class AsyncScheduleMethods(Generic[S]):
         reason: str | None = None,
     ) -> S:
         """Asks an adaptive schedule for another interval, for a run at an instant, or both."""
-        changed: S = await self._post(
+        return await self._post(
             reference, "hints", interval_s=interval_s, next_run_at=next_run_at, ttl_s=ttl_s, reason=reason
         )
-        return changed
 
     async def clear_hints(self, reference: str) -> S:
         """Removes the hints of an adaptive schedule."""
-        changed: S = await self._transport.call("DELETE", self._path(reference, "hints"))
-        return changed
+        return await self._transport.call("DELETE", self._path(reference, "hints"))
 
     async def trigger(self, reference: str) -> TriggeredJob:
         """Fires a schedule now, whatever its timetable says."""
-        fired: TriggeredJob = await self._post(reference, "trigger")
-        return fired
+        return await self._post(reference, "trigger")
 
     async def occurrences(
         self,
@@ -148,24 +129,20 @@ class AsyncScheduleMethods(Generic[S]):
     ) -> Page[Occurrence]:
         """Lists the due times of a schedule and what became of each, the latest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
-        page: Page[Occurrence] = await self._transport.call("GET", self._path(reference, "occurrences"), query=query)
-        return page
+        return await self._transport.call("GET", self._path(reference, "occurrences"), query=query)
 
     async def explain(self, reference: str) -> ScheduleExplanation:
         """Says why a schedule fires when it does, or why it does not."""
-        answer: ScheduleExplanation = await self._transport.call("GET", self._path(reference, "explain"))
-        return answer
+        return await self._transport.call("GET", self._path(reference, "explain"))
 
     async def preview(self, reference: str, *, n: int | None = None) -> Preview:
         """Lists the next due times of a schedule."""
-        times: Preview = await self._transport.call("GET", self._path(reference, "preview"), query={"n": n})
-        return times
+        return await self._transport.call("GET", self._path(reference, "preview"), query={"n": n})
 
     async def preview_timetable(self, timetable: Mapping[str, Any]) -> Preview:
         """Lists the next due times of a timetable that is not saved: `{cron or interval_s, timezone?, dst?, n?}`."""
         path = f"{self.base_path}/preview"
-        times: Preview = await self._transport.call("POST", path, body=timetable, is_repeatable=True)
-        return times
+        return await self._transport.call("POST", path, body=timetable, is_repeatable=True)
 
 
 class AsyncSchedules(AsyncScheduleMethods[Schedule]):
@@ -182,10 +159,8 @@ class AsyncEndpoints(AsyncScheduleMethods[Endpoint]):
     async def test(self, reference: str) -> EndpointTest:
         """Calls the endpoint at once; plan, counters and health stay as they are."""
         path = self._path(reference, "test")
-        answer: EndpointTest = await self._transport.call("POST", path, timeout_s=None)
-        return answer
+        return await self._transport.call("POST", path, timeout_s=None)
 
     async def health(self, reference: str) -> EndpointHealth:
         """Reads how an endpoint did over the last 1, 4 and 24 hours."""
-        answer: EndpointHealth = await self._transport.call("GET", self._path(reference, "health"))
-        return answer
+        return await self._transport.call("GET", self._path(reference, "health"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdbeat.client.blocking.jobs import Jobs
 from holdbeat.client.blocking.schedules import Endpoints, Schedules
-from holdbeat.client.blocking.transport import segment
+from holdbeat.client.blocking.transport import if_match, segment, sent
 from holdbeat.client.messages import COMMENT, Message
 from holdbeat.client.slot_loan import SlotLoan, remote_slot
 from holdbeat.schemas.base import Items, JsonObject, Page
@@ -69,8 +69,7 @@ class Client(Jobs):
     ) -> DirectAnswer:
         """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
         body = _direct_body(params, wait_s, preempt)
-        answer: DirectAnswer = self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
-        return answer
+        return self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
 
     def stream_direct(
         self,
@@ -91,35 +90,24 @@ class Client(Jobs):
     ) -> Page[Reservation]:
         """Lists direct requests, the newest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
-        page: Page[Reservation] = self.call("GET", "/api/reservations", query=query)
-        return page
+        return self.call("GET", "/api/reservations", query=query)
 
     def get_reservation(self, reservation_id: str) -> ReservationDetail:
         """Reads one direct request."""
-        answer: ReservationDetail = self.call("GET", f"/api/reservations/{segment(reservation_id)}")
-        return answer
+        return self.call("GET", f"/api/reservations/{segment(reservation_id)}")
 
     def follow_reservation_chunks(self, reservation_id: str, *, after: int = 0) -> Generator[Chunk, None, None]:
         """Yields what the handler of a direct request emits, as it does so, until the request has ended."""
-        path = f"/api/reservations/{segment(reservation_id)}/chunks"
-        with closing(self.messages(path, query={"follow": True, "after": after})) as messages:
-            for message in messages:
-                if message.event == "end":
-                    return
-                if message.event == "chunk":
-                    yield message.data
+        return self._follow(f"/api/reservations/{segment(reservation_id)}/chunks", "chunk", after)
 
     def explain_reservation(self, reservation_id: str) -> Explanation:
         """Says why a direct request waits or runs, or how it ended."""
-        answer: Explanation = self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
-        return answer
+        return self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
 
     def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
         """Cancels a direct request that waits or runs."""
         path = f"/api/reservations/{segment(reservation_id)}/cancel"
-        body = {} if reason is None else {"reason": reason}
-        answer: Reservation = self.call("POST", path, body=body)
-        return answer
+        return self.call("POST", path, body=sent(reason=reason))
 
     def get_reservation_logs(
         self, reservation_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
@@ -127,8 +115,7 @@ class Client(Jobs):
         """Reads the log of a direct request."""
         query = {"after": after, "limit": limit, "cursor": cursor}
         path = f"/api/reservations/{segment(reservation_id)}/logs"
-        page: Page[LogLine] = self.call("GET", path, query=query)
-        return page
+        return self.call("GET", path, query=query)
 
     def get_reservation_chunks(
         self, reservation_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
@@ -136,8 +123,7 @@ class Client(Jobs):
         """Reads what the handler of a direct request emitted."""
         query = {"after": after, "limit": limit, "cursor": cursor}
         path = f"/api/reservations/{segment(reservation_id)}/chunks"
-        page: Page[Chunk] = self.call("GET", path, query=query)
-        return page
+        return self.call("GET", path, query=query)
 
     # --- slots to borrow ----------------------------------------------------------------------------------
 
@@ -147,76 +133,58 @@ class Client(Jobs):
 
     def reserve_slot(self, resource: str, *, ttl_s: float | None = None, wait_s: float | None = None) -> BorrowedSlot:
         """Borrows the next free slot of a resource. It is lost after `ttl_s` unless it is extended."""
-        body = {name: value for name, value in (("ttl_s", ttl_s), ("wait_s", wait_s)) if value is not None}
-        slot: BorrowedSlot = self.call("POST", "/api/reservations", body={"resource": resource, **body}, timeout_s=None)
-        return slot
+        body = sent(resource=resource, ttl_s=ttl_s, wait_s=wait_s)
+        return self.call("POST", "/api/reservations", body=body, timeout_s=None)
 
     def extend_reservation(self, reservation_id: str, ttl_s: float | None = None) -> Reservation:
         """Holds a borrowed slot for longer."""
         path = f"/api/reservations/{segment(reservation_id)}/extend"
-        body = {} if ttl_s is None else {"ttl_s": ttl_s}
-        answer: Reservation = self.call("POST", path, body=body, is_repeatable=True)
-        return answer
+        return self.call("POST", path, body=sent(ttl_s=ttl_s), is_repeatable=True)
 
     def release_reservation(self, reservation_id: str) -> Reservation:
         """Gives a borrowed slot back."""
         path = f"/api/reservations/{segment(reservation_id)}/release"
-        answer: Reservation = self.call("POST", path, is_repeatable=True)
-        return answer
+        return self.call("POST", path, is_repeatable=True)
 
     # --- webhooks -----------------------------------------------------------------------------------------
 
     def create_webhook(self, url: str, *, events: Sequence[str] | None = None, secret: str | None = None) -> Webhook:
         """Makes a webhook. Only this answer contains the secret."""
-        body: dict[str, Any] = {"url": url}
-        if events is not None:
-            body["events"] = [*events]
-        if secret is not None:
-            body["secret"] = secret
-        made: Webhook = self.call("POST", "/api/webhooks", body=body)
-        return made
+        body = sent(url=url, events=None if events is None else [*events], secret=secret)
+        return self.call("POST", "/api/webhooks", body=body)
 
     def list_webhooks(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
         """Lists webhooks, without their secrets."""
-        page: Page[Webhook] = self.call("GET", "/api/webhooks", query={"limit": limit, "cursor": cursor})
-        return page
+        return self.call("GET", "/api/webhooks", query={"limit": limit, "cursor": cursor})
 
     def get_webhook(self, webhook_id: str) -> Webhook:
         """Reads one webhook, without its secret."""
-        answer: Webhook = self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
-        return answer
+        return self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
 
     def update_webhook(self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None) -> Webhook:
         """Changes `url`, `events` or `enabled` of a webhook.
 
         With `version` the change is refused if somebody else changed it since.
         """
-        headers = {} if version is None else {"If-Match": f'"{version}"'}
         path = f"/api/webhooks/{segment(webhook_id)}"
-        changed: Webhook = self.call("PATCH", path, body=changes, headers=headers)
-        return changed
+        return self.call("PATCH", path, body=changes, headers=if_match(version))
 
     def delete_webhook(self, webhook_id: str, *, version: int | None = None) -> None:
         """Deletes a webhook. With `version` that is refused if somebody else changed it since."""
-        headers = {} if version is None else {"If-Match": f'"{version}"'}
-        self.call("DELETE", f"/api/webhooks/{segment(webhook_id)}", headers=headers, is_repeatable=False)
+        path = f"/api/webhooks/{segment(webhook_id)}"
+        self.call("DELETE", path, headers=if_match(version), is_repeatable=False)
 
     def rotate_webhook(self, webhook_id: str, *, secret: str | None = None) -> Webhook:
         """Makes a new secret, which only this answer contains. For a day messages are signed with the old one too."""
-        body = {} if secret is None else {"secret": secret}
-        changed: Webhook = self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=body)
-        return changed
+        return self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=sent(secret=secret))
 
     def webhook_secret(self) -> WebhookSecret:
         """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
-        answer: WebhookSecret = self.call("GET", "/api/webhooks/secret")
-        return answer
+        return self.call("GET", "/api/webhooks/secret")
 
     def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
         """Makes a new secret for the server. For a day messages are signed with the old one too."""
-        body = {} if secret is None else {"secret": secret}
-        changed: WebhookSecret = self.call("POST", "/api/webhooks/secret/rotate", body=body)
-        return changed
+        return self.call("POST", "/api/webhooks/secret/rotate", body=sent(secret=secret))
 
     def list_deliveries(
         self,
@@ -228,80 +196,62 @@ class Client(Jobs):
     ) -> Page[Delivery]:
         """Lists webhook messages that are pending, delivered or given up, the newest first."""
         query = {"job_id": job_id, "status": status, "limit": limit, "cursor": cursor}
-        page: Page[Delivery] = self.call("GET", "/api/deliveries", query=query)
-        return page
+        return self.call("GET", "/api/deliveries", query=query)
 
     def get_delivery(self, delivery_id: str) -> Delivery:
         """Reads one webhook message and its attempts."""
-        answer: Delivery = self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
-        return answer
+        return self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
 
     def redeliver(self, delivery_id: str) -> Delivery:
         """Sends a webhook message once more, with the same id."""
-        answer: Delivery = self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
-        return answer
+        return self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
 
     # --- the state of the whole ---------------------------------------------------------------------------
 
     def stats(self) -> Stats:
         """Counts jobs, runs, resources and workers."""
-        figures: Stats = self.call("GET", "/api/stats")
-        return figures
+        return self.call("GET", "/api/stats")
 
     def list_attention(self) -> Items[AttentionItem]:
         """Lists what a person should look at, with since when and what to do."""
-        items: Items[AttentionItem] = self.call("GET", "/api/attention")
-        return items
+        return self.call("GET", "/api/attention")
 
     def mark_attention_seen(self, name: str | None = None) -> Items[AttentionItem]:
         """Marks operational events as seen, of one name or all; answers what is left."""
-        body = {} if name is None else {"name": name}
-        items: Items[AttentionItem] = self.call("POST", "/api/attention/seen", body=body, is_repeatable=True)
-        return items
+        return self.call("POST", "/api/attention/seen", body=sent(name=name), is_repeatable=True)
 
     def list_limits(self) -> Items[Limit]:
         """Lists the limits in force, with the slots in use and the jobs that wait."""
-        limits: Items[Limit] = self.call("GET", "/api/limits")
-        return limits
+        return self.call("GET", "/api/limits")
 
     def set_limit(self, name: str, changes: Mapping[str, Any]) -> Limit:
         """Sets fields of a limit, or makes a new one; all workers obey at once."""
-        limit: Limit = self.call("PUT", f"/api/limits/{segment(name)}", body=changes, is_repeatable=True)
-        return limit
+        return self.call("PUT", f"/api/limits/{segment(name)}", body=changes, is_repeatable=True)
 
     def reset_limit(self, name: str) -> Items[Limit]:
         """Takes back what was set: what settings declare holds again; without such, no item is left."""
-        limits: Items[Limit] = self.call("DELETE", f"/api/limits/{segment(name)}")
-        return limits
+        return self.call("DELETE", f"/api/limits/{segment(name)}")
 
     def list_keys(self) -> Items[ApiKey]:
         """Lists all API keys by their first characters, revoked ones included; needs the scope admin."""
-        keys: Items[ApiKey] = self.call("GET", "/api/keys")
-        return keys
+        return self.call("GET", "/api/keys")
 
     def create_key(self, name: str, *, scope: str = "write", expires_s: float | None = None) -> NewApiKey:
         """Creates an API key and answers it, this once; needs the scope admin, or a server without keys."""
-        body: dict[str, Any] = {"name": name, "scope": scope}
-        if expires_s is not None:
-            body["expires_s"] = expires_s
-        key: NewApiKey = self.call("POST", "/api/keys", body=body)
-        return key
+        return self.call("POST", "/api/keys", body=sent(name=name, scope=scope, expires_s=expires_s))
 
     def revoke_key(self, key_id: str) -> ApiKey:
         """Revokes an API key at once; needs the scope admin."""
-        key: ApiKey = self.call("DELETE", f"/api/keys/{segment(key_id)}")
-        return key
+        return self.call("DELETE", f"/api/keys/{segment(key_id)}")
 
     def workers(self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None) -> Page[Worker]:
         """Lists workers that are alive; with `all` also those that have stopped."""
         query = {"all": all, "limit": limit, "cursor": cursor}
-        page: Page[Worker] = self.call("GET", "/api/workers", query=query)
-        return page
+        return self.call("GET", "/api/workers", query=query)
 
     def job_types(self, *, limit: int | None = 500, cursor: str | None = None) -> Page[JobType]:
         """Lists the job types that workers have announced, with the JSON schemas of their params."""
-        page: Page[JobType] = self.call("GET", "/api/job-types", query={"limit": limit, "cursor": cursor})
-        return page
+        return self.call("GET", "/api/job-types", query={"limit": limit, "cursor": cursor})
 
     def list_events(
         self,
@@ -313,8 +263,7 @@ class Client(Jobs):
     ) -> Page[Event]:
         """Lists events, the oldest first; `after` is a `next_cursor` or the id of an event."""
         query = {"after": after, "name": name, "job_id": job_id, "limit": limit}
-        page: Page[Event] = self.call("GET", "/api/events", query=query)
-        return page
+        return self.call("GET", "/api/events", query=query)
 
     def search_events(
         self,
@@ -335,8 +284,7 @@ class Client(Jobs):
             "q": q, "name": name, "actor": actor, "job_id": job_id, "schedule_id": schedule_id,
             "worker_id": worker_id, "since": since, "until": until, "limit": limit, "cursor": cursor,
         }  # fmt: skip
-        page: Page[Event] = self.call("GET", "/api/events/search", query=query)
-        return page
+        return self.call("GET", "/api/events/search", query=query)
 
     def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
@@ -350,13 +298,11 @@ class Client(Jobs):
 
     def health(self) -> JsonObject:
         """Asks whether the server's process answers; needs no key."""
-        answer: JsonObject = self.call("GET", "/healthz")
-        return answer
+        return self.call("GET", "/healthz")
 
     def readiness(self) -> JsonObject:
         """Checks that the server can do its work; raises ProblemError with the status 503 if it cannot."""
-        answer: JsonObject = self.call("GET", "/readyz", is_repeatable=False)
-        return answer
+        return self.call("GET", "/readyz", is_repeatable=False)
 
     def metrics(self) -> str:
         """Reads the metrics in the text format of Prometheus."""
@@ -364,9 +310,4 @@ class Client(Jobs):
 
 
 def _direct_body(params: Mapping[str, Any] | None, wait_s: float | None, preempt: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"params": dict(params or {})}
-    if wait_s is not None:
-        body["wait_s"] = wait_s
-    if preempt:
-        body["preempt"] = True
-    return body
+    return sent(params=dict(params or {}), wait_s=wait_s, preempt=preempt or None)

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from holdbeat.client.blocking.transport import Transport, segment
+from holdbeat.client.blocking.transport import Transport, if_match, segment, sent
 from holdbeat.schemas.base import Items, Page
 from holdbeat.schemas.dependencies import JobGraph
 from holdbeat.schemas.durable import Question, Signal, Step
@@ -28,19 +28,9 @@ from holdbeat.schemas.jobs import (
 from holdbeat.schemas.system import Chunk, Event
 
 
-def _sent(**fields: Any) -> dict[str, Any]:
-    """The named arguments that are not None. A caller who passes a whole request may send null: it can mean something,
-    as in `cancel_grace_s`."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def _key_of(request: Mapping[str, Any]) -> Any:
     key = request.get("idempotency_key")
     return str(uuid.uuid4()) if key is None else key
-
-
-def _version(version: int | None) -> dict[str, str]:
-    return {} if version is None else {"If-Match": f'"{version}"'}
 
 
 class Jobs(Transport):
@@ -48,7 +38,7 @@ class Jobs(Transport):
 
     def submit(self, type: str | None = None, params: Mapping[str, Any] | None = None, **fields: Any) -> Job:
         """Submits a job: `submit("story", {"prompt": "a fox"}, priority=5)` or `submit(template="nightly")`."""
-        return self.submit_job({**_sent(type=type, params=params), **fields})
+        return self.submit_job({**sent(type=type, params=params), **fields})
 
     def submit_job(self, request: Mapping[str, Any]) -> Job:
         """Submits a job. Without an idempotency key it gets one, so that a lost answer cannot make a second job."""
@@ -60,14 +50,12 @@ class Jobs(Transport):
             headers["Idempotency-Key"] = key
         else:
             body["idempotency_key"] = key
-        job: Job = self.call("POST", "/api/jobs", body=body, headers=headers, is_repeatable=True)
-        return job
+        return self.call("POST", "/api/jobs", body=body, headers=headers, is_repeatable=True)
 
     def submit_jobs(self, requests: Sequence[Mapping[str, Any]]) -> Items[Job]:
         """Submits several jobs in one transaction: all or none."""
         keyed = [{**request, "idempotency_key": _key_of(request)} for request in requests]
-        jobs: Items[Job] = self.call("POST", "/api/jobs/batch", body={"jobs": keyed}, is_repeatable=True)
-        return jobs
+        return self.call("POST", "/api/jobs/batch", body={"jobs": keyed}, is_repeatable=True)
 
     def list_jobs(
         self,
@@ -94,88 +82,73 @@ class Jobs(Transport):
             "created_after": created_after,
             "created_before": created_before, "q": q, "limit": limit, "cursor": cursor,
         }  # fmt: skip
-        page: Page[Job] = self.call("GET", "/api/jobs", query=query)
-        return page
+        return self.call("GET", "/api/jobs", query=query)
 
     def get_job(self, job_id: str) -> Job:
         """Reads one job."""
-        job: Job = self.call("GET", f"/api/jobs/{segment(job_id)}")
-        return job
+        return self.call("GET", f"/api/jobs/{segment(job_id)}")
 
     def update_job(self, job_id: str, changes: Mapping[str, Any]) -> Job:
         """Changes priority, params, not_before or labels of a job that is still QUEUED."""
-        job: Job = self.call("PATCH", f"/api/jobs/{segment(job_id)}", body=changes, is_repeatable=True)
-        return job
+        return self.call("PATCH", f"/api/jobs/{segment(job_id)}", body=changes, is_repeatable=True)
 
     def cancel_job(self, job_id: str, reason: str | None = None) -> Job:
         """Cancels a job: one that waits never runs, the handler of one that runs is told to stop."""
-        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/cancel", body=_sent(reason=reason))
-        return job
+        return self.call("POST", f"/api/jobs/{segment(job_id)}/cancel", body=sent(reason=reason))
 
     def cancel_jobs(self, filter: Mapping[str, Any], *, dry_run: bool = False, reason: str | None = None) -> BulkResult:
         """Cancels every unfinished job that the filter finds."""
-        body = {"filter": filter, "dry_run": dry_run, **_sent(reason=reason)}
-        result: BulkResult = self.call("POST", "/api/jobs/cancel", body=body, is_repeatable=dry_run)
-        return result
+        body = {"filter": filter, "dry_run": dry_run, **sent(reason=reason)}
+        return self.call("POST", "/api/jobs/cancel", body=body, is_repeatable=dry_run)
 
     def list_steps(self, job_id: str) -> Items[Step]:
         """Lists the steps that a job's chain has kept, in order; long values are cut."""
-        steps: Items[Step] = self.call("GET", f"/api/jobs/{segment(job_id)}/steps")
-        return steps
+        return self.call("GET", f"/api/jobs/{segment(job_id)}/steps")
 
     def list_questions(self) -> Items[Question]:
         """Lists the questions that handlers ask and nobody has answered, the oldest first; at most 500."""
-        questions: Items[Question] = self.call("GET", "/api/questions")
-        return questions
+        return self.call("GET", "/api/questions")
 
     def answer_question(self, question_id: str, answer: Any) -> Question:
         """Answers a question; the handler that asked it goes on."""
         path = f"/api/questions/{segment(question_id)}/answer"
-        question: Question = self.call("POST", path, body={"answer": answer})
-        return question
+        return self.call("POST", path, body={"answer": answer})
 
     def get_graph(self, job_id: str) -> JobGraph:
         """Reads the graph around a job: what it depends on, what depends on it, and so on in both directions."""
-        graph: JobGraph = self.call("GET", f"/api/jobs/{segment(job_id)}/graph")
-        return graph
+        return self.call("GET", f"/api/jobs/{segment(job_id)}/graph")
 
     def send_signal(self, job_id: str, name: str, payload: Any = None) -> Signal:
         """Sends a signal to a job's chain; it stays there until a handler waits for it."""
         path = f"/api/jobs/{segment(job_id)}/signals/{segment(name)}"
-        signal: Signal = self.call("POST", path, body={"payload": payload})
-        return signal
+        return self.call("POST", path, body={"payload": payload})
 
     def retry_job(self, job_id: str, *, steps: str | None = None, from_step: str | None = None) -> Job:
         """Makes a new job from one that failed, was skipped or was cancelled. It keeps the steps of its chain, unless
         `steps` is "fresh", or `from_step` names the one to begin again at."""
-        body = _sent(steps=steps, from_step=from_step)
-        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/retry", body=body or None)
-        return job
+        body = sent(steps=steps, from_step=from_step)
+        return self.call("POST", f"/api/jobs/{segment(job_id)}/retry", body=body or None)
 
     def rerun_job(self, job_id: str, *, from_step: str | None = None) -> Job:
         """Runs a chain that has ended once more, from its start or from a step: a new chain with copies of the steps
         kept before that one."""
-        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/rerun", body=_sent(from_step=from_step))
-        return job
+        return self.call("POST", f"/api/jobs/{segment(job_id)}/rerun", body=sent(from_step=from_step))
 
     def move_job(
         self, job_id: str, *, before: str | None = None, after: str | None = None, to: str | int | None = None
     ) -> Job:
         """Moves a QUEUED job within its priority; `to` is top, bottom or an index."""
-        body = _sent(before=before, after=after, to=to)
-        job: Job = self.call("POST", f"/api/jobs/{segment(job_id)}/move", body=body)
-        return job
+        body = sent(before=before, after=after, to=to)
+        return self.call("POST", f"/api/jobs/{segment(job_id)}/move", body=body)
 
     def explain_job(self, job_id: str) -> Explanation:
         """Says why a job waits or failed, and when it will probably start."""
-        answer: Explanation = self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
-        return answer
+        return self.call("GET", f"/api/jobs/{segment(job_id)}/explain")
 
     def job_events(self, job_id: str, *, limit: int | None = None, cursor: str | None = None) -> Page[Event]:
         """Lists what the scheduler decided about a job, in order."""
         query = {"limit": limit, "cursor": cursor}
-        page: Page[Event] = self.call("GET", f"/api/jobs/{segment(job_id)}/events", query=query)
-        return page
+        return self.call("GET", f"/api/jobs/{segment(job_id)}/events", query=query)
 
     def wait_job(self, job_id: str, *, timeout_s: float | None = None, with_retries: bool = True) -> Job:
         """Waits until the job has ended, and with it every automatic retry; returns the last of them.
@@ -205,36 +178,22 @@ class Jobs(Transport):
     ) -> Page[LogLine]:
         """Reads the log of a job; `after` is the number of the last line that is known already."""
         query = {"after": after, "limit": limit, "cursor": cursor}
-        page: Page[LogLine] = self.call("GET", f"/api/jobs/{segment(job_id)}/logs", query=query)
-        return page
+        return self.call("GET", f"/api/jobs/{segment(job_id)}/logs", query=query)
 
     def follow_logs(self, job_id: str, *, after: int = 0) -> Generator[LogLine, None, None]:
         """Yields lines of the log as they are written, each once, until the run has ended."""
-        query = {"follow": True, "after": after}
-        with closing(self.messages(f"/api/jobs/{segment(job_id)}/logs", query=query)) as messages:
-            for message in messages:
-                if message.event == "end":
-                    return
-                if message.event == "log":
-                    yield message.data
+        return self._follow(f"/api/jobs/{segment(job_id)}/logs", "log", after)
 
     def get_chunks(
         self, job_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Page[Chunk]:
         """Reads what the handler of a job emitted."""
         query = {"after": after, "limit": limit, "cursor": cursor}
-        page: Page[Chunk] = self.call("GET", f"/api/jobs/{segment(job_id)}/chunks", query=query)
-        return page
+        return self.call("GET", f"/api/jobs/{segment(job_id)}/chunks", query=query)
 
     def follow_chunks(self, job_id: str, *, after: int = 0) -> Generator[Chunk, None, None]:
         """Yields what the handler of a job emits, as it does so, until the run has ended."""
-        query = {"follow": True, "after": after}
-        with closing(self.messages(f"/api/jobs/{segment(job_id)}/chunks", query=query)) as messages:
-            for message in messages:
-                if message.event == "end":
-                    return
-                if message.event == "chunk":
-                    yield message.data
+        return self._follow(f"/api/jobs/{segment(job_id)}/chunks", "chunk", after)
 
     # --- the queue ----------------------------------------------------------------------------------------
 
@@ -243,24 +202,20 @@ class Jobs(Transport):
     ) -> QueuePage:
         """Lists the queue in the order in which it will be claimed."""
         query = {"resource": resource, "limit": limit, "cursor": cursor}
-        queue: QueuePage = self.call("GET", "/api/queue", query=query)
-        return queue
+        return self.call("GET", "/api/queue", query=query)
 
     def reorder_queue(self, job_ids: Sequence[str]) -> Items[Job]:
         """Puts QUEUED jobs of one priority into this order, on the places that they have together."""
-        jobs: Items[Job] = self.call("POST", "/api/queue/reorder", body={"job_ids": list(job_ids)}, is_repeatable=True)
-        return jobs
+        return self.call("POST", "/api/queue/reorder", body={"job_ids": list(job_ids)}, is_repeatable=True)
 
     def pause_queue(self, resource: str | None = None, *, reason: str | None = None) -> PauseList:
         """Starts no more jobs, of one resource or of all. Running jobs go on."""
-        body = _sent(resource=resource, reason=reason)
-        pauses: PauseList = self.call("POST", "/api/queue/pause", body=body, is_repeatable=True)
-        return pauses
+        body = sent(resource=resource, reason=reason)
+        return self.call("POST", "/api/queue/pause", body=body, is_repeatable=True)
 
     def resume_queue(self, resource: str | None = None) -> PauseList:
         """Ends the pause of one resource, or the pause of all."""
-        pauses: PauseList = self.call("POST", "/api/queue/resume", body=_sent(resource=resource), is_repeatable=True)
-        return pauses
+        return self.call("POST", "/api/queue/resume", body=sent(resource=resource), is_repeatable=True)
 
     # --- runs ---------------------------------------------------------------------------------------------
 
@@ -279,24 +234,20 @@ class Jobs(Transport):
             "status": status, "job_id": job_id, "type": type, "error_kind": error_kind, "limit": limit,
             "cursor": cursor,
         }  # fmt: skip
-        page: Page[JobRun] = self.call("GET", "/api/job-runs", query=query)
-        return page
+        return self.call("GET", "/api/job-runs", query=query)
 
     def get_job_run(self, run_id: str) -> JobRun:
         """Reads one run: its times, its result or error, and the names of its artifacts."""
-        run: JobRun = self.call("GET", f"/api/job-runs/{segment(run_id)}")
-        return run
+        return self.call("GET", f"/api/job-runs/{segment(run_id)}")
 
     def retry_job_run(self, run_id: str) -> Job:
         """Makes a new job from the job of a run that failed or was skipped."""
-        job: Job = self.call("POST", f"/api/job-runs/{segment(run_id)}/retry")
-        return job
+        return self.call("POST", f"/api/job-runs/{segment(run_id)}/retry")
 
     def retry_job_runs(self, filter: Mapping[str, Any], *, dry_run: bool = False) -> BulkResult:
         """Retries every ended job that the filter finds."""
         body = {"filter": filter, "dry_run": dry_run}
-        result: BulkResult = self.call("POST", "/api/job-runs/retry", body=body, is_repeatable=dry_run)
-        return result
+        return self.call("POST", "/api/job-runs/retry", body=body, is_repeatable=dry_run)
 
     def get_artifact(self, run_id: str, name: str) -> bytes:
         """Reads an artifact of a run."""
@@ -307,8 +258,7 @@ class Jobs(Transport):
 
     def create_group(self, request: Mapping[str, Any]) -> JobGroup:
         """Submits several jobs as a group: `{mode, jobs, name?, on_failure?}`."""
-        group: JobGroup = self.call("POST", "/api/job-groups", body=request)
-        return group
+        return self.call("POST", "/api/job-groups", body=request)
 
     def list_groups(
         self,
@@ -320,26 +270,22 @@ class Jobs(Transport):
     ) -> Page[GroupSummary]:
         """Lists groups, the newest first."""
         query = {"status": status, "name": name, "limit": limit, "cursor": cursor}
-        page: Page[GroupSummary] = self.call("GET", "/api/job-groups", query=query)
-        return page
+        return self.call("GET", "/api/job-groups", query=query)
 
     def get_group(self, group_id: str) -> JobGroup:
         """Reads a group and its jobs."""
-        group: JobGroup = self.call("GET", f"/api/job-groups/{segment(group_id)}")
-        return group
+        return self.call("GET", f"/api/job-groups/{segment(group_id)}")
 
     def cancel_group(self, group_id: str, reason: str | None = None) -> JobGroup:
         """Cancels every unfinished job of a group."""
-        body = _sent(reason=reason)
-        group: JobGroup = self.call("POST", f"/api/job-groups/{segment(group_id)}/cancel", body=body)
-        return group
+        body = sent(reason=reason)
+        return self.call("POST", f"/api/job-groups/{segment(group_id)}/cancel", body=body)
 
     # --- templates ----------------------------------------------------------------------------------------
 
     def create_template(self, request: Mapping[str, Any]) -> JobTemplate:
         """Makes a template: `{name, type, default_params?, ...}`."""
-        template: JobTemplate = self.call("POST", "/api/job-templates", body=request)
-        return template
+        return self.call("POST", "/api/job-templates", body=request)
 
     def list_templates(
         self,
@@ -351,22 +297,18 @@ class Jobs(Transport):
     ) -> Page[JobTemplate]:
         """Lists templates, the newest first; `archived` is true, false or all."""
         query = {"type": type, "archived": archived, "limit": limit, "cursor": cursor}
-        page: Page[JobTemplate] = self.call("GET", "/api/job-templates", query=query)
-        return page
+        return self.call("GET", "/api/job-templates", query=query)
 
     def get_template(self, reference: str) -> JobTemplate:
         """Reads a template by its id or its name."""
-        template: JobTemplate = self.call("GET", f"/api/job-templates/{segment(reference)}")
-        return template
+        return self.call("GET", f"/api/job-templates/{segment(reference)}")
 
     def update_template(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> JobTemplate:
         """Changes a template. With `version` the change is refused if somebody else changed it since."""
         path = f"/api/job-templates/{segment(reference)}"
-        template: JobTemplate = self.call("PATCH", path, body=changes, headers=_version(version))
-        return template
+        return self.call("PATCH", path, body=changes, headers=if_match(version))
 
     def archive_template(self, reference: str, *, version: int | None = None) -> JobTemplate:
         """Archives a template: it makes no new jobs, and its schedules are disabled."""
         path = f"/api/job-templates/{segment(reference)}"
-        template: JobTemplate = self.call("DELETE", path, headers=_version(version))
-        return template
+        return self.call("DELETE", path, headers=if_match(version))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from holdbeat.client.blocking.transport import Transport, segment
+from holdbeat.client.blocking.transport import Transport, if_match, segment, sent
 from holdbeat.schemas.base import Page
 from holdbeat.schemas.schedules import (
     Endpoint,
@@ -34,58 +34,48 @@ class ScheduleMethods(Generic[S]):
         return "/".join([self.base_path, segment(reference), *parts])
 
     def _post(self, reference: str, verb: str, **fields: Any) -> Any:
-        body = {name: value for name, value in fields.items() if value is not None}
-        return self._transport.call("POST", self._path(reference, verb), body=body)
+        return self._transport.call("POST", self._path(reference, verb), body=sent(**fields))
 
     def create(self, request: Mapping[str, Any]) -> S:
         """Makes a schedule: `{name, type or template, cron or interval_s, ...}`."""
-        made: S = self._transport.call("POST", self.base_path, body=request)
-        return made
+        return self._transport.call("POST", self.base_path, body=request)
 
     def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[S]:
         """Lists schedules. Filters: q (a text), enabled, adaptive, paused, failing, type, template_id, order."""
         query = {**filters, "limit": limit, "cursor": cursor}
-        page: Page[S] = self._transport.call("GET", self.base_path, query=query)
-        return page
+        return self._transport.call("GET", self.base_path, query=query)
 
     def get(self, reference: str) -> S:
         """Reads one schedule."""
-        answer: S = self._transport.call("GET", self._path(reference))
-        return answer
+        return self._transport.call("GET", self._path(reference))
 
     def update(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> S:
         """Changes a schedule and plans it again at once; jobs that it made stay as they are.
 
         With `version` the change is refused if somebody else changed it since.
         """
-        headers = {} if version is None else {"If-Match": f'"{version}"'}
-        changed: S = self._transport.call("PATCH", self._path(reference), body=changes, headers=headers)
-        return changed
+        return self._transport.call("PATCH", self._path(reference), body=changes, headers=if_match(version))
 
     def delete(self, reference: str, *, version: int | None = None) -> None:
         """Deletes a schedule. Its jobs and the record of its due times stay."""
-        headers = {} if version is None else {"If-Match": f'"{version}"'}
-        self._transport.call("DELETE", self._path(reference), headers=headers, is_repeatable=False)
+        path = self._path(reference)
+        self._transport.call("DELETE", path, headers=if_match(version), is_repeatable=False)
 
     def enable(self, reference: str) -> S:
         """Lets a schedule fire again, from now on."""
-        changed: S = self._post(reference, "enable")
-        return changed
+        return self._post(reference, "enable")
 
     def disable(self, reference: str) -> S:
         """Lets a schedule fire no more."""
-        changed: S = self._post(reference, "disable")
-        return changed
+        return self._post(reference, "disable")
 
     def pause(self, reference: str, *, until: str | None = None, reason: str | None = None) -> S:
         """Pauses a schedule until an instant, or until `resume`."""
-        changed: S = self._post(reference, "pause", until=until, reason=reason)
-        return changed
+        return self._post(reference, "pause", until=until, reason=reason)
 
     def resume(self, reference: str) -> S:
         """Ends the pause of a schedule."""
-        changed: S = self._post(reference, "resume")
-        return changed
+        return self._post(reference, "resume")
 
     def pause_many(
         self,
@@ -96,23 +86,17 @@ class ScheduleMethods(Generic[S]):
         reason: str | None = None,
     ) -> Page[S]:
         """Pauses many: those named, or all that are enabled and have a label, written as name=value."""
-        fields = {"ids": None if ids is None else [*ids], "label": label, "until": until, "reason": reason}
-        body = {name: value for name, value in fields.items() if value is not None}
-        page: Page[S] = self._transport.call("POST", f"{self.base_path}/pause", body=body)
-        return page
+        body = sent(ids=None if ids is None else [*ids], label=label, until=until, reason=reason)
+        return self._transport.call("POST", f"{self.base_path}/pause", body=body)
 
     def resume_many(self, ids: Sequence[str] | None = None, *, label: str | None = None) -> Page[S]:
         """Ends the pauses of many, spread over a minute: those named, all with a label, or all."""
-        body: dict[str, Any] = {} if ids is None else {"ids": [*ids]}
-        if label is not None:
-            body["label"] = label
-        page: Page[S] = self._transport.call("POST", f"{self.base_path}/resume", body=body)
-        return page
+        body = sent(ids=None if ids is None else [*ids], label=label)
+        return self._transport.call("POST", f"{self.base_path}/resume", body=body)
 
     def reset_failures(self, reference: str) -> S:
         """Ends the backoff of an adaptive schedule."""
-        changed: S = self._post(reference, "reset-failures")
-        return changed
+        return self._post(reference, "reset-failures")
 
     def hint(
         self,
@@ -124,20 +108,17 @@ class ScheduleMethods(Generic[S]):
         reason: str | None = None,
     ) -> S:
         """Asks an adaptive schedule for another interval, for a run at an instant, or both."""
-        changed: S = self._post(
+        return self._post(
             reference, "hints", interval_s=interval_s, next_run_at=next_run_at, ttl_s=ttl_s, reason=reason
         )
-        return changed
 
     def clear_hints(self, reference: str) -> S:
         """Removes the hints of an adaptive schedule."""
-        changed: S = self._transport.call("DELETE", self._path(reference, "hints"))
-        return changed
+        return self._transport.call("DELETE", self._path(reference, "hints"))
 
     def trigger(self, reference: str) -> TriggeredJob:
         """Fires a schedule now, whatever its timetable says."""
-        fired: TriggeredJob = self._post(reference, "trigger")
-        return fired
+        return self._post(reference, "trigger")
 
     def occurrences(
         self,
@@ -149,24 +130,20 @@ class ScheduleMethods(Generic[S]):
     ) -> Page[Occurrence]:
         """Lists the due times of a schedule and what became of each, the latest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
-        page: Page[Occurrence] = self._transport.call("GET", self._path(reference, "occurrences"), query=query)
-        return page
+        return self._transport.call("GET", self._path(reference, "occurrences"), query=query)
 
     def explain(self, reference: str) -> ScheduleExplanation:
         """Says why a schedule fires when it does, or why it does not."""
-        answer: ScheduleExplanation = self._transport.call("GET", self._path(reference, "explain"))
-        return answer
+        return self._transport.call("GET", self._path(reference, "explain"))
 
     def preview(self, reference: str, *, n: int | None = None) -> Preview:
         """Lists the next due times of a schedule."""
-        times: Preview = self._transport.call("GET", self._path(reference, "preview"), query={"n": n})
-        return times
+        return self._transport.call("GET", self._path(reference, "preview"), query={"n": n})
 
     def preview_timetable(self, timetable: Mapping[str, Any]) -> Preview:
         """Lists the next due times of a timetable that is not saved: `{cron or interval_s, timezone?, dst?, n?}`."""
         path = f"{self.base_path}/preview"
-        times: Preview = self._transport.call("POST", path, body=timetable, is_repeatable=True)
-        return times
+        return self._transport.call("POST", path, body=timetable, is_repeatable=True)
 
 
 class Schedules(ScheduleMethods[Schedule]):
@@ -183,10 +160,8 @@ class Endpoints(ScheduleMethods[Endpoint]):
     def test(self, reference: str) -> EndpointTest:
         """Calls the endpoint at once; plan, counters and health stay as they are."""
         path = self._path(reference, "test")
-        answer: EndpointTest = self._transport.call("POST", path, timeout_s=None)
-        return answer
+        return self._transport.call("POST", path, timeout_s=None)
 
     def health(self, reference: str) -> EndpointHealth:
         """Reads how an endpoint did over the last 1, 4 and 24 hours."""
-        answer: EndpointHealth = self._transport.call("GET", self._path(reference, "health"))
-        return answer
+        return self._transport.call("GET", self._path(reference, "health"))

@@ -14,6 +14,7 @@ import random
 import ssl
 import time
 from collections.abc import Generator, Mapping
+from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
@@ -45,6 +46,17 @@ def query_of(values: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if value is not None
     }
+
+
+def sent(**fields: Any) -> dict[str, Any]:
+    """The named arguments that are not None. A caller who passes a whole request may send null: it can mean something,
+    as in `cancel_grace_s`."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def if_match(version: int | None) -> dict[str, str]:
+    """The header that refuses a change if somebody else made one since this version."""
+    return {} if version is None else {"If-Match": f'"{version}"'}
 
 
 def _trust(url: str) -> ssl.SSLContext | bool:
@@ -130,11 +142,11 @@ class Transport:
         timeout_s: float | None = -1.0,
     ) -> bytes:
         """The same with the answer as bytes."""
-        sent = dict(headers or {})
+        all_headers = dict(headers or {})
         content = None
         if body is not None:
             content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
-            sent["Content-Type"] = "application/json"
+            all_headers["Content-Type"] = "application/json"
         attempt = 0
         while True:
             attempt += 1
@@ -144,7 +156,7 @@ class Transport:
                     path,
                     params=query_of(query or {}),
                     content=content,
-                    headers=sent,
+                    headers=all_headers,
                     timeout=self._timeout_s if timeout_s == -1.0 else timeout_s,
                 )
             except httpx2.TransportError as error:
@@ -205,6 +217,15 @@ class Transport:
             self._check(until)
             failures += 1
             self._pause(failures)
+
+    def _follow(self, path: str, event: str, after: int) -> Generator[Any, None, None]:
+        """The data of the messages of this event, until the stream says that it has ended."""
+        with closing(self.messages(path, query={"follow": True, "after": after})) as messages:
+            for message in messages:
+                if message.event == "end":
+                    return
+                if message.event == event:
+                    yield message.data
 
     def one_stream(self, path: str, body: Any) -> Generator[Message, None, None]:
         """The messages of the answer to one request, which is not sent again; one that is a problem is raised."""
