@@ -8,17 +8,8 @@ from typing import Any
 import click
 
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.options import JSON, example, reaching
-from holdbeat.cli.output import show, shown
-
-
-@click.command(epilog=example("holdbeat graph JOB"))
-@click.argument("job_id", metavar="JOB")
-@JSON
-@reaching
-def graph(backend: Backend, job_id: str, as_json: bool) -> None:
-    """Print the graph around a JOB: under each job stand those that wait for it."""
-    show(backend.get_graph(job_id), _tree, as_json=as_json)
+from holdbeat.cli.options import example, printing
+from holdbeat.cli.output import shown
 
 
 def _tree(graph: Mapping[str, Any]) -> list[Any]:
@@ -52,3 +43,11 @@ def _line(node: Mapping[str, Any], name: str | None) -> str:
     called = f" (reads it as {shown(name)})" if name else ""
     mark = " <- this job" if node["is_centre"] else ""
     return f"{noun}{shown(node['title'])} {node['last_job_id'] or node['id']} {node['status']}{called}{mark}"
+
+
+@click.command(epilog=example("holdbeat graph JOB"))
+@click.argument("job_id", metavar="JOB")
+@printing(_tree)
+def graph(backend: Backend, job_id: str) -> Any:
+    """Print the graph around a JOB: under each job stand those that wait for it."""
+    return backend.get_graph(job_id)

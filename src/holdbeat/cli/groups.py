@@ -7,13 +7,19 @@ from typing import Any
 
 import click
 
-from holdbeat.cli.arguments import json_object
+from holdbeat.cli.arguments import json_object, without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.job_tables import jobs_table
-from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
-from holdbeat.cli.output import fields, instant, items_table, show, show_list
+from holdbeat.cli.options import ListingGroup, example, printing
+from holdbeat.cli.output import Columns, at, fields, items_table, its_id
 
 STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "PARTIAL", "CANCELLED")
+GROUP = click.argument("group_id", metavar="GROUP")
+
+
+def _group(group: Mapping[str, Any]) -> list[Any]:
+    own = {name: value for name, value in group.items() if name != "jobs"}
+    return [fields(own), "", jobs_table(group["jobs"])]
 
 
 @click.group(
@@ -27,69 +33,44 @@ def groups() -> None:
     "create", epilog=example("""holdbeat groups create '{"mode": "sequential", "jobs": [{"type": "story"}]}'""")
 )
 @click.argument("source", metavar="JSON|@FILE|-")
-@JSON
-@reaching
-def create(backend: Backend, source: str, as_json: bool) -> None:
+@printing(its_id)
+def create(backend: Backend, source: str) -> Any:
     """Submit a group: {mode, jobs: [as for submit], name?, on_failure?, then?: a job to run after it, then_when?}."""
-    show(backend.create_group(json_object(source, what="The group")), lambda group: [group["id"]], as_json=as_json)
+    return backend.create_group(json_object(source, what="The group"))
+
+
+_COLUMNS: Columns = {
+    "id": "id",
+    "status": "status",
+    "name": "name",
+    "mode": "mode",
+    "on_failure": "on_failure",
+    "created": at("created_at"),
+    "finished": at("finished_at"),
+}
 
 
 @groups.command("list", epilog=example("holdbeat groups list --status RUNNING --watch"))
 @click.option("--status", multiple=True, type=click.Choice(STATUSES, case_sensitive=False), help="Only this status.")
 @click.option("--name", help="Only groups of this name.")
-@LIMIT
-@CURSOR
-@WATCH
-@JSON
-@reaching
-def list_groups(
-    backend: Backend,
-    status: tuple[str, ...],
-    name: str | None,
-    limit: int | None,
-    cursor: str | None,
-    watch: float | None,
-    as_json: bool,
-) -> None:
+@printing(items_table(_COLUMNS), is_paged=True)
+def list_groups(backend: Backend, **filters: Any) -> Any:
     """List groups, the newest first."""
-    show_list(
-        lambda: backend.list_groups(status=status or None, name=name, limit=limit, cursor=cursor),
-        items_table(
-            {
-                "id": "id",
-                "status": "status",
-                "name": "name",
-                "mode": "mode",
-                "on_failure": "on_failure",
-                "created": lambda group: instant(group["created_at"]),
-                "finished": lambda group: instant(group["finished_at"]),
-            }
-        ),
-        as_json=as_json,
-        watch=watch,
-    )
+    return backend.list_groups(**without_none(filters))
 
 
 @groups.command("show", epilog=example("holdbeat groups show GROUP"))
-@click.argument("group_id", metavar="GROUP")
-@WATCH
-@JSON
-@reaching
-def show_group(backend: Backend, group_id: str, watch: float | None, as_json: bool) -> None:
+@GROUP
+@printing(_group, is_watched=True)
+def show_group(backend: Backend, group_id: str) -> Any:
     """Show a GROUP with all its jobs, retries included."""
-    show_list(lambda: dict(backend.get_group(group_id)), _group, as_json=as_json, watch=watch)
+    return backend.get_group(group_id)
 
 
 @groups.command("cancel", epilog=example("holdbeat groups cancel GROUP --reason 'wrong input'"))
-@click.argument("group_id", metavar="GROUP")
+@GROUP
 @click.option("--reason", help="Why; it is kept with the jobs.")
-@JSON
-@reaching
-def cancel(backend: Backend, group_id: str, reason: str | None, as_json: bool) -> None:
+@printing(_group)
+def cancel(backend: Backend, group_id: str, reason: str | None) -> Any:
     """Cancel every unfinished job of a GROUP."""
-    show(backend.cancel_group(group_id, reason), _group, as_json=as_json)
-
-
-def _group(group: Mapping[str, Any]) -> list[Any]:
-    own = {name: value for name, value in group.items() if name != "jobs"}
-    return [fields(own), "", jobs_table(group["jobs"])]
+    return backend.cancel_group(group_id, reason)

@@ -5,40 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdbeat.cli.output import Drawn, Table, fields, instant, shown, table
+from holdbeat.cli.output import Drawn, Table, at, fields, instant, rows_of, shown, table
 
 
 def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
-    return table(
-        ("id", "status", "type", "title", "priority", "resource", "attempt", "created", "finished", "note"),
-        [
-            (
-                job["id"],
-                job["status"],
-                job["type"],
-                _title(job),
-                job["priority"],
-                job["resource"],
-                job["attempt"],
-                instant(job["created_at"]),
-                instant(job["finished_at"]),
-                _note(job),
-            )
-            for job in jobs
-        ],
+    return rows_of(
+        jobs,
+        {
+            "id": "id",
+            "status": "status",
+            "type": "type",
+            "title": _title,
+            "priority": "priority",
+            "resource": "resource",
+            "attempt": "attempt",
+            "created": at("created_at"),
+            "finished": at("finished_at"),
+            "note": _note,
+        },
         leaves=("attempt", "finished", "resource", "priority", "title", "created"),
-    )
-
-
-def running_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
-    """Jobs that run: since when, and how far they are."""
-    return table(
-        ("id", "type", "title", "resource", "attempt", "since", "progress"),
-        [
-            (job["id"], job["type"], _title(job), job["resource"], job["attempt"], _since(job), progress_of(job))
-            for job in jobs
-        ],
-        leaves=("attempt", "resource"),
     )
 
 
@@ -46,12 +31,6 @@ def _title(job: Mapping[str, Any]) -> str:
     """Its title, cut to the room of a column; nothing where it only repeats the type."""
     title = str(job["title"])
     return "" if title == job["type"] else title if len(title) <= 40 else f"{title[:39]}…"
-
-
-def _since(job: Mapping[str, Any]) -> str:
-    """When it started; without the day if that is the day of its last sign of life."""
-    started = instant(job["started_at"])
-    return started[11:] if started[:10] == instant(job["heartbeat_at"])[:10] else started
 
 
 def progress_of(job: Mapping[str, Any]) -> str:

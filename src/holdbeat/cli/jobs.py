@@ -12,7 +12,7 @@ from holdbeat.cli.arguments import INSTANT, json_object, labels, without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.job_tables import explanation, job_fields, jobs_table
-from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, Function, example, reaching
+from holdbeat.cli.options import JSON, WATCH, example, printing, reaching, with_options
 from holdbeat.cli.output import bar, confirm, show, show_list, shown
 from holdbeat.domain.errors import HoldbeatError, NotFound
 
@@ -23,29 +23,23 @@ AT_ONCE = 500
 CHILDREN_SHOWN = 50
 """How many jobs are cancelled in one step."""
 STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED")
-STATUS = click.option(
-    "--status",
-    multiple=True,
-    type=click.Choice(STATUSES, case_sensitive=False),
-    help="Only this status; may be repeated.",
+filters = with_options(
+    click.option(
+        "--status",
+        multiple=True,
+        type=click.Choice(STATUSES, case_sensitive=False),
+        help="Only this status; may be repeated.",
+    ),
+    click.option("--type", help="Only jobs of this type.", shell_complete=job_types),
+    click.option("--resource", help="Only jobs on this resource."),
+    click.option("--schedule-id", help="Only jobs that this schedule made."),
+    click.option("--group-id", help="Only members of this group."),
+    click.option("--template-id", help="Only jobs made from this template."),
+    click.option("--priority", metavar="N or N..M", help="Only jobs of this priority, or of these."),
+    click.option("--label", multiple=True, metavar="NAME=VALUE", help="Only with this label; may be repeated."),
 )
-LABEL = click.option("--label", multiple=True, metavar="NAME=VALUE", help="Only with this label; may be repeated.")
-
-
-def filters(function: Function) -> Function:
-    """The filters of lists of jobs."""
-    for option in (
-        LABEL,
-        click.option("--priority", metavar="N or N..M", help="Only jobs of this priority, or of these."),
-        click.option("--template-id", help="Only jobs made from this template."),
-        click.option("--group-id", help="Only members of this group."),
-        click.option("--schedule-id", help="Only jobs that this schedule made."),
-        click.option("--resource", help="Only jobs on this resource."),
-        click.option("--type", help="Only jobs of this type.", shell_complete=job_types),
-        STATUS,
-    ):
-        function = option(function)
-    return function
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print which they would be.")
+YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.command(epilog=example("holdbeat jobs --status FAILED --limit 10", "holdbeat jobs --find fox --watch"))
@@ -53,19 +47,10 @@ def filters(function: Function) -> Function:
 @click.option("--since", "created_after", type=INSTANT, metavar="WHEN", help="Only jobs made after this time.")
 @click.option("--until", "created_before", type=INSTANT, metavar="WHEN", help="Only jobs made before this time.")
 @filters
-@LIMIT
-@CURSOR
-@WATCH
-@JSON
-@reaching
-def jobs(backend: Backend, watch: float | None, as_json: bool, **options: Any) -> None:
+@printing(lambda page: [jobs_table(page["items"])], is_paged=True)
+def jobs(backend: Backend, **options: Any) -> Any:
     """List jobs, the newest first."""
-    show_list(
-        lambda: backend.list_jobs(**without_none(options)),
-        lambda page: [jobs_table(page["items"])],
-        as_json=as_json,
-        watch=watch,
-    )
+    return backend.list_jobs(**without_none(options))
 
 
 @click.command(epilog=example("holdbeat show 01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"))
@@ -113,8 +98,8 @@ def show_job(
 @click.option("--filter", "by_filter", is_flag=True, help="Cancel all that match the options below.")
 @filters
 @click.option("--reason", help="Why; it is kept with the job.")
-@click.option("--dry-run", is_flag=True, help="Only print which they would be.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@DRY_RUN
+@YES
 @JSON
 @reaching
 def cancel(
@@ -196,8 +181,8 @@ def _bulk(result: Mapping[str, Any], done: str, dry_run: bool) -> list[Any]:
 @click.option("--filter", "by_filter", is_flag=True, help="Retry all that match the options below.")
 @filters
 @click.option("--error-kind", multiple=True, help="Only runs that failed like this, e.g. timeout; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Only print which they would be.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@DRY_RUN
+@YES
 @JSON
 @reaching
 def retry(
@@ -238,40 +223,27 @@ def retry(
 @click.option("--before", metavar="JOB", help="Put it before this one.")
 @click.option("--after", metavar="JOB", help="Put it after this one.")
 @click.option("--to", metavar="top|bottom|INDEX", help="Put it to the top, the bottom, or an index from 0.")
-@JSON
-@reaching
-def move(backend: Backend, job_id: str, before: str | None, after: str | None, to: str | None, as_json: bool) -> None:
+@printing(lambda job: [f"{job['id']} is at position {job['position']} of priority {job['priority']}."])
+def move(backend: Backend, job_id: str, before: str | None, after: str | None, to: str | None) -> Any:
     """Move a QUEUED JOB within its priority."""
     if sum(place is not None for place in (before, after, to)) != 1:
         raise click.UsageError("Say where to: one of --before, --after and --to.")
     place: str | int | None = int(to) if to is not None and to.isascii() and to.isdigit() else to
-    job = backend.move_job(job_id, before=before, after=after, to=place)
-    show(job, lambda moved: [f"{moved['id']} is at position {moved['position']} of priority {moved['priority']}."],
-         as_json=as_json)  # fmt: skip
+    return backend.move_job(job_id, before=before, after=after, to=place)
 
 
 @click.command(epilog=example("holdbeat explain JOB", "holdbeat explain RESERVATION --watch"))
 @click.argument("reference", metavar="JOB|RESERVATION")
-@WATCH
-@JSON
-@reaching
-def explain(backend: Backend, reference: str, watch: float | None, as_json: bool) -> None:
+@printing(explanation, is_watched=True)
+def explain(backend: Backend, reference: str) -> Any:
     """Explain why a job or a direct request waits, runs or ended as it did, and when it will probably start."""
-
-    def fetch() -> dict[str, Any]:
+    for read in (backend.explain_job, backend.explain_reservation):
         try:
-            return dict(backend.explain_job(reference))
-        except HoldbeatError as no_job:
-            if no_job.code != "not_found":
+            return read(reference)
+        except HoldbeatError as error:
+            if error.code != "not_found":
                 raise
-            try:
-                return dict(backend.explain_reservation(reference))
-            except HoldbeatError as neither:
-                if neither.code != "not_found":
-                    raise
-                raise NotFound(f"There is no job and no direct request {shown(reference)}.") from no_job
-
-    show_list(fetch, explanation, as_json=as_json, watch=watch)
+    raise NotFound(f"There is no job and no direct request {shown(reference)}.")
 
 
 @click.command(epilog=example("holdbeat change JOB --priority 20", "holdbeat change JOB --params @params.json"))
@@ -282,8 +254,7 @@ def explain(backend: Backend, reference: str, watch: float | None, as_json: bool
     "--not-before", type=INSTANT, metavar="INSTANT|none", help="Not before this instant; none: as soon as possible."
 )
 @click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="Replace all labels.")
-@JSON
-@reaching
+@printing(lambda job: [job_fields(job)])
 def change(
     backend: Backend,
     job_id: str,
@@ -291,8 +262,7 @@ def change(
     source: str | None,
     not_before: str | None,
     label_words: tuple[str, ...],
-    as_json: bool,
-) -> None:
+) -> Any:
     """Change a JOB that is still QUEUED."""
     changes: dict[str, Any] = without_none({"priority": priority, "labels": labels(label_words) or None})
     if source is not None:
@@ -301,4 +271,4 @@ def change(
         changes["not_before"] = None if not_before == "none" else not_before
     if not changes:
         raise click.UsageError("Say what to change: --priority, --params, --not-before or --label.")
-    show(backend.update_job(job_id, changes), lambda job: [job_fields(job)], as_json=as_json)
+    return backend.update_job(job_id, changes)

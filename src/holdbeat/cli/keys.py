@@ -5,11 +5,13 @@ Guards SEC-02: a key is printed once, when it is created, and only its hash is k
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.options import JSON, ListingGroup, example, reaching, reaching_or_creating
-from holdbeat.cli.output import instant, print_json, say, say_what_next, table
+from holdbeat.cli.options import JSON, ListingGroup, example, printing, reaching, reaching_or_creating
+from holdbeat.cli.output import Columns, at, items_table, print_json, show_list
 from holdbeat.domain.duration import duration_s
 
 
@@ -35,47 +37,29 @@ def create(backend: Backend, name: str | None, scope: str, expires: str | None, 
     click.echo("Keep it: it is not shown again. Hand it to clients as HOLDBEAT_KEY or with --key.", err=True)
 
 
+_COLUMNS: Columns = {
+    "id": "id",
+    "name": "name",
+    "prefix": "prefix",
+    "scope": "scope",
+    "created": at("created_at"),
+    "last used": at("last_used_at"),
+    "expires": at("expires_at"),
+    "revoked": at("revoked_at"),
+}
+
+
 @keys.command("list", epilog=example("holdbeat keys list"))
 @JSON
 @reaching
 def list_keys(backend: Backend, as_json: bool) -> None:
     """List all keys by their first characters, revoked ones included."""
-    page = backend.list_keys()
-    if as_json:
-        print_json(page)
-        return
-    items = page["items"]
-    columns = ("id", "name", "prefix", "scope", "created", "last used", "expires", "revoked")
-    say(
-        table(
-            columns,
-            [
-                (
-                    key["id"],
-                    key["name"],
-                    key["prefix"],
-                    key["scope"],
-                    instant(key["created_at"]),
-                    instant(key["last_used_at"]),
-                    instant(key["expires_at"]),
-                    instant(key["revoked_at"]),
-                )
-                for key in items
-            ],
-        )
-    )
-    if not items:
-        say_what_next()
+    show_list(backend.list_keys, items_table(_COLUMNS), as_json=as_json)
 
 
 @keys.command("revoke", epilog=example("holdbeat keys revoke ID"))
 @click.argument("key_id", metavar="ID")
-@JSON
-@reaching
-def revoke(backend: Backend, key_id: str, as_json: bool) -> None:
+@printing(lambda key: [f"{key['id']} ({key['prefix']}…) is revoked."])
+def revoke(backend: Backend, key_id: str) -> Any:
     """Revoke a key at once."""
-    revoked = backend.revoke_key(key_id)
-    if as_json:
-        print_json(revoked)
-    else:
-        say(f"{revoked['id']} ({revoked['prefix']}…) is revoked.")
+    return backend.revoke_key(key_id)

@@ -9,8 +9,8 @@ import click
 
 from holdbeat.cli.arguments import without_none
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.options import JSON, WATCH, ListingGroup, example, reaching
-from holdbeat.cli.output import instant, show, show_list, shown, table
+from holdbeat.cli.options import JSON, ListingGroup, example, printing, reaching
+from holdbeat.cli.output import instant, rows_of, show, shown
 
 _RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*(s|m|h|d)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -25,18 +25,16 @@ def limits() -> None:
 
 
 @limits.command("list", epilog=example("holdbeat limits list --watch"))
-@WATCH
-@JSON
-@reaching
-def list_limits(backend: Backend, watch: float | None, as_json: bool) -> None:
+@printing(lambda page: [limits_table(page["items"])], is_watched=True)
+def list_limits(backend: Backend) -> Any:
     """List the limits in force with the slots in use and the jobs that wait."""
-    show_list(backend.list_limits, lambda page: [limits_table(page["items"])], as_json=as_json, watch=watch)
+    return backend.list_limits()
 
 
 @limits.command("set", epilog=example("holdbeat limits set gpu --slots 2", "holdbeat limits set api --rate 60/m"))
 @click.argument("name")
 @click.option("--resource", help="Covers the work on this resource.")
-@click.option("--type", "type_", help="Covers the work of this job type.")
+@click.option("--type", help="Covers the work of this job type.")
 @click.option("--everything", is_flag=True, help="For a new limit: covers all work.")
 @click.option("--slots", type=click.IntRange(0), help="How many may run at once.")
 @click.option("--rate", metavar="COUNT/TIME", help="How many may start in a time, e.g. 60/m or 5/10s.")
@@ -50,31 +48,23 @@ def list_limits(backend: Backend, watch: float | None, as_json: bool) -> None:
     metavar="PARTITION=N",
     help="Starts of a partition in its turn; may be repeated.",
 )
-@JSON
-@reaching
+@printing(lambda limit: [limits_table([limit])])
 def set_limit(
     backend: Backend,
     name: str,
-    resource: str | None,
-    type_: str | None,
     everything: bool,
-    slots: int | None,
     rate: str | None,
     burst: int | None,
-    per_partition: bool | None,
-    fair: bool | None,
     weights: tuple[str, ...],
-    as_json: bool,
-) -> None:
+    **options: Any,
+) -> Any:
     """Set fields of the limit NAME; running workers obey at once."""
     known = {limit["name"]: limit for limit in backend.list_limits()["items"]}.get(name)
-    if known is None and not (resource or type_ or everything):
+    if known is None and not (options["resource"] or options["type"] or everything):
         raise click.UsageError(
             f"There is no limit {shown(name)} yet: say what it covers with --resource, --type or --everything."
         )
-    changes = without_none(
-        {"resource": resource, "type": type_, "slots": slots, "per_partition": per_partition, "fair": fair}
-    )
+    changes = without_none(options)
     if weights:
         before = known["weights"] if known is not None else None
         changes["weights"] = {**(before or {}), **_weights(weights)}
@@ -82,7 +72,7 @@ def set_limit(
         changes["rate"] = _rate(rate, burst, known)
     if not changes:
         raise click.UsageError("Say what to set: --slots, --rate, --burst, --per-partition, --fair or --weight.")
-    show(backend.set_limit(name, changes), lambda answer: [limits_table([answer])], as_json=as_json)
+    return backend.set_limit(name, changes)
 
 
 @limits.command("reset", epilog=example("holdbeat limits reset gpu"))
@@ -125,22 +115,23 @@ def _rate(text: str | None, burst: int | None, known: Any) -> dict[str, Any]:
 
 def limits_table(items: list[Any]) -> Any:
     """Limits with what they hold now."""
-    return table(
-        ("name", "covers", "slots", "used", "rate", "waiting", "next start", "by"),
-        [
-            (
-                shown(limit["name"]),
-                _covers(limit),
-                "–" if limit["slots"] is None else f"{limit['slots']}{' each' if limit['per_partition'] else ''}",
-                str(limit["used"]),
-                _rate_words(limit),
-                str(limit["waiting"]),
-                _next_start(limit),
-                limit["origin"],
-            )
-            for limit in items
-        ],
+    return rows_of(
+        items,
+        {
+            "name": lambda limit: shown(limit["name"]),
+            "covers": _covers,
+            "slots": _slots,
+            "used": "used",
+            "rate": _rate_words,
+            "waiting": "waiting",
+            "next start": _next_start,
+            "by": "origin",
+        },
     )
+
+
+def _slots(limit: Any) -> str:
+    return "–" if limit["slots"] is None else f"{limit['slots']}{' each' if limit['per_partition'] else ''}"
 
 
 def _next_start(limit: Any) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+
+from holdbeat.cli.output import Drawn, show, show_list
 
 Function = Callable[..., Any]
 
@@ -59,6 +61,17 @@ def example(*lines: str) -> str:
     return "\n".join(["\b", title, *[f"  {line}" for line in lines]])
 
 
+def with_options(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Several options, in the order in which help lists them."""
+
+    def decorated(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorated
+
+
 def reaching(function: Function) -> Function:
     """Gives the function a Backend: the store or the server that the options name."""
     return _reaching(function, create=False)
@@ -77,6 +90,27 @@ def _reaching(function: Function, *, create: bool) -> Function:
             return function(connected, **options)
 
     return STORE(SERVER(KEY(_in_the_place_of(function, click.pass_obj(reached)))))
+
+
+def printing(
+    draw: Callable[[Any], Sequence[Drawn]], *, is_watched: bool = False, is_paged: bool = False
+) -> Callable[[Function], Function]:
+    """Gives the function a Backend, and prints what it returns: drawn for a person, with `--json` as the API says it.
+
+    A page is a list with `--limit` and `--cursor`. What is watched, pages among it, is fetched again with `--watch`.
+    """
+    options = [*([LIMIT, CURSOR] if is_paged else []), *([WATCH] if is_watched or is_paged else []), JSON]
+
+    def decorated(function: Function) -> Function:
+        def printed(backend: Any, as_json: bool, watch: float | None = None, **arguments: Any) -> None:
+            if WATCH in options:
+                show_list(lambda: function(backend, **arguments), draw, as_json=as_json, watch=watch)
+            else:
+                show(function(backend, **arguments), draw, as_json=as_json)
+
+        return with_options(*options)(reaching(_in_the_place_of(function, printed)))
+
+    return decorated
 
 
 def _in_the_place_of(function: Function, wrapper: Function) -> Function:

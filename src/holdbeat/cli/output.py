@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -189,25 +190,42 @@ def table(
     return Table(columns, [[shown(value) for value in row] for row in rows], whole, leaves=leaves)
 
 
+Columns = Mapping[str, str | Callable[[Any], Any]]
+"""Under each heading a field of the item, or what a function makes of the item."""
+
+
+def rows_of(
+    items: Iterable[Any], columns: Columns, *, whole: Sequence[str] = ("id",), leaves: Sequence[str] = LEFT_OUT
+) -> Table:
+    """A table with a row for each item."""
+    cells = [itemgetter(source) if isinstance(source, str) else source for source in columns.values()]
+    return table(tuple(columns), [[cell(item) for cell in cells] for item in items], whole=whole, leaves=leaves)
+
+
 def items_table(
-    columns: Mapping[str, str | Callable[[Any], Any]], *, whole: Sequence[str] = ("id",)
+    columns: Columns, *, whole: Sequence[str] = ("id",), leaves: Sequence[str] = LEFT_OUT
 ) -> Callable[[Any], list[Table]]:
-    """Draws a page of a list: under each heading a field of the item, or what a function makes of the item."""
+    """Draws a page of a list."""
+    return lambda page: [rows_of(page["items"], columns, whole=whole, leaves=leaves)]
 
-    def draw(page: Any) -> list[Table]:
-        rows = [
-            [item[source] if isinstance(source, str) else source(item) for source in columns.values()]
-            for item in page["items"]
-        ]
-        return [table(tuple(columns), rows, whole=whole)]
 
-    return draw
+def at(name: str) -> Callable[[Any], str]:
+    """A column of instants."""
+    return lambda item: instant(item[name])
 
 
 def fields(values: Mapping[str, Any]) -> Table:
     """One thing, a field to a line; those that are empty are left out."""
     rows = [(name, shown(value)) for name, value in values.items()]
     return Table(("", " "), [row for row in rows if row[1] not in ("", "{}", "[]")], whole=("",), has_header=False)
+
+
+def its_fields(answer: Mapping[str, Any]) -> list[Drawn]:
+    return [fields(answer)]
+
+
+def its_id(answer: Mapping[str, Any]) -> list[Drawn]:
+    return [answer["id"]]
 
 
 def say(*drawn: Drawn) -> None:

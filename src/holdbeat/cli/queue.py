@@ -10,8 +10,8 @@ import click
 
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.job_tables import jobs_table, pause_lines, queue_table
-from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
-from holdbeat.cli.output import show, show_list, shown
+from holdbeat.cli.options import JSON, ListingGroup, example, printing, reaching
+from holdbeat.cli.output import show, shown
 
 
 @click.group(
@@ -23,26 +23,14 @@ def queue() -> None:
 
 @queue.command("list", epilog=example("holdbeat queue list --watch"))
 @click.option("--resource", help="Only jobs on this resource.")
-@LIMIT
-@CURSOR
-@WATCH
-@JSON
-@reaching
-def list_queue(
-    backend: Backend,
-    resource: str | None,
-    limit: int | None,
-    cursor: str | None,
-    watch: float | None,
-    as_json: bool,
-) -> None:
+@printing(queue_table, is_paged=True)
+def list_queue(backend: Backend, **filters: Any) -> Any:
     """List the queue in the order in which it will be claimed, with what each job waits for."""
-    show_list(
-        lambda: backend.get_queue(resource=resource, limit=limit, cursor=cursor),
-        queue_table,
-        as_json=as_json,
-        watch=watch,
-    )
+    return backend.get_queue(**filters)
+
+
+def _pauses(answer: Mapping[str, Any]) -> list[Any]:
+    return pause_lines(answer["paused"]) or ["Nothing is paused."]
 
 
 @queue.command("pause", epilog=example("holdbeat queue pause --resource ollama --reason 'model upgrade'"))
@@ -77,21 +65,15 @@ def _warn_of_unused(backend: Backend, resource: str) -> None:
 
 @queue.command("resume", epilog=example("holdbeat queue resume --resource ollama"))
 @click.option("--resource", help="Only this resource; without it the pause of everything.")
-@JSON
-@reaching
-def resume(backend: Backend, resource: str | None, as_json: bool) -> None:
+@printing(_pauses)
+def resume(backend: Backend, resource: str | None) -> Any:
     """End a pause."""
-    show(backend.resume_queue(resource), _pauses, as_json=as_json)
-
-
-def _pauses(answer: Mapping[str, Any]) -> list[Any]:
-    return pause_lines(answer["paused"]) or ["Nothing is paused."]
+    return backend.resume_queue(resource)
 
 
 @queue.command("reorder", epilog=example("holdbeat queue reorder SECOND_JOB FIRST_JOB"))
 @click.argument("job_ids", nargs=-1, required=True, metavar="JOB...")
-@JSON
-@reaching
-def reorder(backend: Backend, job_ids: tuple[str, ...], as_json: bool) -> None:
+@printing(lambda answer: [jobs_table(answer["items"])])
+def reorder(backend: Backend, job_ids: tuple[str, ...]) -> Any:
     """Reorder QUEUED JOBs of one priority: they exchange their places among themselves, in this order."""
-    show(backend.reorder_queue(job_ids), lambda answer: [jobs_table(answer["items"])], as_json=as_json)
+    return backend.reorder_queue(job_ids)

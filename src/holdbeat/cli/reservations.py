@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from holdbeat.cli.arguments import DURATION
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
-from holdbeat.cli.output import Drawn, fields, instant, show, show_list, shown, table
+from holdbeat.cli.options import ListingGroup, example, printing, reaching
+from holdbeat.cli.output import Columns, at, instant, items_table, its_fields, shown
 from holdbeat.cli.slot_command import run_with_slot
 
 TTL = click.option(
@@ -24,6 +24,36 @@ TTL = click.option(
 )
 WAIT = click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this for a slot.")
 STATUSES = ("ACTIVE", "RELEASED", "EXPIRED")
+RESERVATION = click.argument("reservation_id", metavar="RESERVATION")
+
+
+def _note(reservation: Mapping[str, Any]) -> str:
+    """What a reader of the list would ask next: how it ended, whether it runs, or when it will start."""
+    if reservation["outcome"]:
+        why = str(reservation["error"] or "").strip().partition("\n")[0]
+        return f"{reservation['outcome']} {shown(why)[:80]}".strip()
+    if reservation["granted_at"]:
+        return "has its slot"
+    if reservation.get("estimated_start"):
+        return f"starts about {instant(reservation['estimated_start'])}"
+    return ""
+
+
+def _end(reservation: Mapping[str, Any]) -> list[Any]:
+    return [f"{reservation['id']} {reservation['outcome'] or reservation['status']}"]
+
+
+_COLUMNS: Columns = {
+    "id": "id",
+    "status": "status",
+    "title": lambda reservation: shown(reservation["title"]),
+    "resource": "resource",
+    "client": lambda reservation: shown(reservation["client"] or ""),
+    "requested": at("requested_at"),
+    "granted": at("granted_at"),
+    "finished": at("finished_at"),
+    "note": _note,
+}
 
 
 @click.group(
@@ -36,88 +66,54 @@ def reservations() -> None:
 
 @reservations.command("list", epilog=example("holdbeat reservations list --status ACTIVE --watch"))
 @click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only this status.")
-@LIMIT
-@CURSOR
-@WATCH
-@JSON
-@reaching
-def list_reservations(backend: Backend, watch: float | None, as_json: bool, **filters: Any) -> None:
+@printing(items_table(_COLUMNS), is_paged=True)
+def list_reservations(backend: Backend, **filters: Any) -> Any:
     """List reservations, the newest first."""
-    show_list(
-        lambda: backend.list_reservations(**filters),
-        lambda page: [reservations_table(page["items"])],
-        as_json=as_json,
-        watch=watch,
-    )
+    return backend.list_reservations(**filters)
 
 
 @reservations.command("show", epilog=example("holdbeat reservations show RESERVATION"))
-@click.argument("reservation_id", metavar="RESERVATION")
-@WATCH
-@JSON
-@reaching
-def show_reservation(backend: Backend, reservation_id: str, watch: float | None, as_json: bool) -> None:
+@RESERVATION
+@printing(its_fields, is_watched=True)
+def show_reservation(backend: Backend, reservation_id: str) -> Any:
     """Show a reservation: how it stands, or how it ended."""
-    show_list(
-        lambda: dict(backend.get_reservation(reservation_id)),
-        lambda reservation: [fields(reservation)],
-        as_json=as_json,
-        watch=watch,
-    )
+    return backend.get_reservation(reservation_id)
 
 
 @reservations.command("cancel", epilog=example("holdbeat reservations cancel RESERVATION --reason 'too late'"))
-@click.argument("reservation_id", metavar="RESERVATION")
+@RESERVATION
 @click.option("--reason", help="Why; whoever waits for it is told.")
-@JSON
-@reaching
-def cancel(backend: Backend, reservation_id: str, reason: str | None, as_json: bool) -> None:
+@printing(_end)
+def cancel(backend: Backend, reservation_id: str, reason: str | None) -> Any:
     """Cancel a reservation, whether it waits or has its slot."""
-    cancelled = backend.cancel_reservation(reservation_id, reason)
-    show(
-        cancelled,
-        lambda reservation: [f"{reservation['id']} {reservation['outcome'] or reservation['status']}"],
-        as_json=as_json,
-    )
+    return backend.cancel_reservation(reservation_id, reason)
 
 
 @reservations.command("take", epilog=example("holdbeat reservations take gpu --ttl 10m --json"))
 @click.argument("resource")
 @TTL
 @WAIT
-@JSON
-@reaching
-def take(backend: Backend, resource: str, ttl_s: float, wait_s: float | None, as_json: bool) -> None:
+@printing(lambda slot: [f"{slot['id']} holds a slot of {shown(slot['resource'])} until {instant(slot['expires_at'])}"])
+def take(backend: Backend, resource: str, ttl_s: float, wait_s: float | None) -> Any:
     """Borrow the next free slot of RESOURCE for work of your own, ahead of the queue. Extend it, then release it."""
-    slot = backend.reserve_slot(resource, ttl_s=ttl_s, wait_s=wait_s)
-    show(
-        slot,
-        lambda taken: [
-            f"{taken['id']} holds a slot of {shown(taken['resource'])} until {instant(taken['expires_at'])}"
-        ],
-        as_json=as_json,
-    )
+    return backend.reserve_slot(resource, ttl_s=ttl_s, wait_s=wait_s)
 
 
 @reservations.command("extend", epilog=example("holdbeat reservations extend RESERVATION --ttl 10m"))
-@click.argument("reservation_id", metavar="RESERVATION")
+@RESERVATION
 @click.option("--ttl", "ttl_s", type=DURATION, help="For how long from now. [default: as long again as before]")
-@JSON
-@reaching
-def extend(backend: Backend, reservation_id: str, ttl_s: float | None, as_json: bool) -> None:
+@printing(lambda slot: [f"{slot['id']} is held until {instant(slot['expires_at'])}"])
+def extend(backend: Backend, reservation_id: str, ttl_s: float | None) -> Any:
     """Hold a borrowed slot for longer."""
-    extended = backend.extend_reservation(reservation_id, ttl_s)
-    show(extended, lambda one: [f"{one['id']} is held until {instant(one['expires_at'])}"], as_json=as_json)
+    return backend.extend_reservation(reservation_id, ttl_s)
 
 
 @reservations.command("release", epilog=example("holdbeat reservations release RESERVATION"))
-@click.argument("reservation_id", metavar="RESERVATION")
-@JSON
-@reaching
-def release(backend: Backend, reservation_id: str, as_json: bool) -> None:
+@RESERVATION
+@printing(_end)
+def release(backend: Backend, reservation_id: str) -> Any:
     """Give a borrowed slot back."""
-    released = backend.release_reservation(reservation_id)
-    show(released, lambda one: [f"{one['id']} {one['outcome'] or one['status']}"], as_json=as_json)
+    return backend.release_reservation(reservation_id)
 
 
 @click.command(
@@ -137,35 +133,3 @@ def slot(backend: Backend, resource: str, command: tuple[str, ...], ttl_s: float
     that of this command. If the slot is lost while it runs, it is told to end (SIGTERM).
     """
     sys.exit(run_with_slot(backend, resource, command, ttl_s, wait_s))
-
-
-def reservations_table(items: Sequence[Mapping[str, Any]]) -> Drawn:
-    return table(
-        ("id", "status", "title", "resource", "client", "requested", "granted", "finished", "note"),
-        [
-            (
-                reservation["id"],
-                reservation["status"],
-                shown(reservation["title"]),
-                reservation["resource"],
-                shown(reservation["client"] or ""),
-                instant(reservation["requested_at"]),
-                instant(reservation["granted_at"]),
-                instant(reservation["finished_at"]),
-                _note(reservation),
-            )
-            for reservation in items
-        ],
-    )
-
-
-def _note(reservation: Mapping[str, Any]) -> str:
-    """What a reader of the list would ask next: how it ended, whether it runs, or when it will start."""
-    if reservation["outcome"]:
-        why = str(reservation["error"] or "").strip().partition("\n")[0]
-        return f"{reservation['outcome']} {shown(why)[:80]}".strip()
-    if reservation["granted_at"]:
-        return "has its slot"
-    if reservation.get("estimated_start"):
-        return f"starts about {instant(reservation['estimated_start'])}"
-    return ""

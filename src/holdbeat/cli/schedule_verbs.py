@@ -11,8 +11,20 @@ from holdbeat.cli.arguments import DURATION, INSTANT, without_none
 from holdbeat.cli.backend import Backend, ScheduleBackend
 from holdbeat.cli.completion import schedule_names
 from holdbeat.cli.job_tables import explanation
-from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, example, reaching
-from holdbeat.cli.output import confirm, fields, instant, items_table, show, show_list, span, table
+from holdbeat.cli.options import JSON, example, printing, reaching
+from holdbeat.cli.output import (
+    Columns,
+    at,
+    confirm,
+    instant,
+    items_table,
+    its_fields,
+    its_id,
+    rows_of,
+    show,
+    span,
+    table,
+)
 
 NAME = click.argument("name", metavar="NAME", shell_complete=schedule_names)
 OPTIONAL_NAME = click.argument("name", metavar="[NAME]", required=False, shell_complete=schedule_names)
@@ -42,28 +54,15 @@ def _add_lists(group: click.Group, noun: str, kind: Kind) -> None:
     @click.option("--failing/--not-failing", default=None, help="Only those whose last runs failed, or did not.")
     @click.option("--label", metavar="NAME=VALUE", help="Only those with this label.")
     @click.option("--find", "q", metavar="TEXT", help="Only those with this in name, type, label, id or URL.")
-    @LIMIT
-    @CURSOR
-    @WATCH
-    @JSON
-    @reaching
-    def list_(backend: Backend, watch: float | None, as_json: bool, **filters: Any) -> None:
-        show_list(
-            lambda: kind(backend).list(**without_none(filters)),
-            lambda page: [schedules_table(page["items"])],
-            as_json=as_json,
-            watch=watch,
-        )
+    @printing(_many, is_paged=True)
+    def list_(backend: Backend, **filters: Any) -> Any:
+        return kind(backend).list(**without_none(filters))
 
     @group.command("show", epilog=example(f"holdbeat {plural} show NAME"), help=f"Show the {noun} NAME.")
     @NAME
-    @WATCH
-    @JSON
-    @reaching
-    def show_one(backend: Backend, name: str, watch: float | None, as_json: bool) -> None:
-        show_list(
-            lambda: dict(kind(backend).get(name)), lambda schedule: [fields(schedule)], as_json=as_json, watch=watch
-        )
+    @printing(its_fields, is_watched=True)
+    def show_one(backend: Backend, name: str) -> Any:
+        return kind(backend).get(name)
 
     @group.command("delete", epilog=example(f"holdbeat {plural} delete NAME --yes"), help=f"Delete the {noun} NAME.")
     @NAME
@@ -82,10 +81,9 @@ def _add_steps(group: click.Group, noun: str, kind: Kind) -> None:
     def add_step(verb: str, sentence: str, step: Callable[[ScheduleBackend, str], Any]) -> None:
         @group.command(verb, epilog=example(f"holdbeat {plural} {verb} NAME"), help=sentence)
         @NAME
-        @JSON
-        @reaching
-        def take(backend: Backend, name: str, as_json: bool) -> None:
-            show(step(kind(backend), name), lambda schedule: [schedules_table([schedule])], as_json=as_json)
+        @printing(_one)
+        def take(backend: Backend, name: str) -> Any:
+            return step(kind(backend), name)
 
     add_step("enable", f"Enable the {noun} NAME.", lambda methods, name: methods.enable(name))
     add_step("disable", f"Disable the {noun} NAME.", lambda methods, name: methods.disable(name))
@@ -167,16 +165,15 @@ def _add_hint(group: click.Group, noun: str, kind: Kind) -> None:
     @click.option("--ttl", "ttl_s", type=DURATION, help="How long the hint lives.")
     @click.option("--reason", help="Why.")
     @click.option("--clear", is_flag=True, help="Drop its hints instead.")
-    @JSON
-    @reaching
-    def hint(backend: Backend, name: str, clear: bool, as_json: bool, **options: Any) -> None:
+    @printing(_one)
+    def hint(backend: Backend, name: str, clear: bool, **options: Any) -> Any:
         methods = kind(backend)
         if clear == bool(without_none(options)):
             raise click.UsageError("Say --interval, --next-run-at or both; or --clear alone.")
         changed = methods.clear_hints(name) if clear else methods.hint(name, **options)
         for warning in changed["warnings"]:
             click.echo(warning, err=True)
-        show(changed, lambda schedule: [schedules_table([schedule])], as_json=as_json)
+        return changed
 
 
 def _add_trigger_and_explain(group: click.Group, noun: str, kind: Kind) -> None:
@@ -184,10 +181,9 @@ def _add_trigger_and_explain(group: click.Group, noun: str, kind: Kind) -> None:
 
     @group.command("trigger", epilog=example(f"holdbeat {plural} trigger NAME"), help=f"Fire the {noun} NAME now.")
     @NAME
-    @JSON
-    @reaching
-    def trigger(backend: Backend, name: str, as_json: bool) -> None:
-        show(kind(backend).trigger(name), lambda job: [job["id"]], as_json=as_json)
+    @printing(its_id)
+    def trigger(backend: Backend, name: str) -> Any:
+        return kind(backend).trigger(name)
 
     @group.command(
         "explain",
@@ -195,11 +191,19 @@ def _add_trigger_and_explain(group: click.Group, noun: str, kind: Kind) -> None:
         help=f"Explain why the {noun} NAME runs when it runs.",
     )
     @NAME
-    @WATCH
-    @JSON
-    @reaching
-    def explain(backend: Backend, name: str, watch: float | None, as_json: bool) -> None:
-        show_list(lambda: dict(kind(backend).explain(name)), explanation, as_json=as_json, watch=watch)
+    @printing(explanation, is_watched=True)
+    def explain(backend: Backend, name: str) -> Any:
+        return kind(backend).explain(name)
+
+
+_OCCURRENCE_COLUMNS: Columns = {
+    "due": at("due_at"),
+    "status": "status",
+    "job_id": "job_id",
+    "late": lambda occurrence: span(occurrence["late_s"]),
+    "count": "count",
+    "reason": "reason",
+}
 
 
 def _add_occurrences(group: click.Group, noun: str, kind: Kind) -> None:
@@ -212,28 +216,9 @@ def _add_occurrences(group: click.Group, noun: str, kind: Kind) -> None:
     )
     @NAME
     @click.option("--status", type=click.Choice(["fired", "skipped", "missed", "coalesced", "manual"]))
-    @LIMIT
-    @CURSOR
-    @WATCH
-    @JSON
-    @reaching
-    def occurrences(backend: Backend, name: str, watch: float | None, as_json: bool, **filters: Any) -> None:
-        show_list(
-            lambda: kind(backend).occurrences(name, **filters),
-            items_table(
-                {
-                    "due": lambda occurrence: instant(occurrence["due_at"]),
-                    "status": "status",
-                    "job_id": "job_id",
-                    "late": lambda occurrence: span(occurrence["late_s"]),
-                    "count": "count",
-                    "reason": "reason",
-                },
-                whole=("job_id",),
-            ),
-            as_json=as_json,
-            watch=watch,
-        )
+    @printing(items_table(_OCCURRENCE_COLUMNS, whole=("job_id",)), is_paged=True)
+    def occurrences(backend: Backend, name: str, **filters: Any) -> Any:
+        return kind(backend).occurrences(name, **filters)
 
 
 def _add_preview(group: click.Group, noun: str, kind: Kind) -> None:
@@ -255,17 +240,14 @@ def _add_preview(group: click.Group, noun: str, kind: Kind) -> None:
     @click.option("--timezone", metavar="ZONE")
     @click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]))
     @click.option("--after", metavar="INSTANT", help="Those after this instant; without an offset in the zone.")
-    @JSON
-    @reaching
-    def preview(backend: Backend, name: str | None, n: int | None, as_json: bool, **timetable: Any) -> None:
+    @printing(_preview)
+    def preview(backend: Backend, name: str | None, n: int | None, **timetable: Any) -> Any:
         options = without_none(timetable)
         if (name is None) == (not options):
             raise click.UsageError(f"Give the NAME of {article} {noun}, or a timetable: --cron or --interval.")
         if name is not None:
-            due_times = kind(backend).preview(name, n=n)
-        else:
-            due_times = backend.schedules.preview_timetable(without_none({**options, "n": n}))
-        show(due_times, _preview, as_json=as_json)
+            return kind(backend).preview(name, n=n)
+        return backend.schedules.preview_timetable(without_none({**options, "n": n}))
 
 
 def _preview(due_times: Any) -> list[Any]:
@@ -279,26 +261,27 @@ def _preview(due_times: Any) -> list[Any]:
 
 
 def schedules_table(items: list[Any]) -> Any:
-    return table(
-        ("id", "name", "on", "when", "does", "last run", "next run", "failures", "note"),
-        [
-            (
-                schedule["id"],
-                schedule["name"],
-                schedule["enabled"],
-                schedule["cron"] or f"every {span(schedule['interval_s'])}",
-                schedule.get("url") or schedule.get("type") or f"template {schedule.get('template_id')}",
-                instant(schedule["last_run_at"]),
-                instant(schedule["next_run_at"]),
-                schedule["failure_count"] or "",
-                _note(schedule),
-            )
-            for schedule in items
-        ],
+    return rows_of(
+        items,
+        {
+            "id": "id",
+            "name": "name",
+            "on": "enabled",
+            "when": lambda schedule: schedule["cron"] or f"every {span(schedule['interval_s'])}",
+            "does": _work,
+            "last run": at("last_run_at"),
+            "next run": at("next_run_at"),
+            "failures": lambda schedule: schedule["failure_count"] or "",
+            "note": _note,
+        },
         whole=("name",),
         # Every verb takes the name, so the id is what a reader misses least.
         leaves=("failures", "id", "last run", "does", "when"),
     )
+
+
+def _work(schedule: Any) -> str:
+    return schedule.get("url") or schedule.get("type") or f"template {schedule.get('template_id')}"
 
 
 def _note(schedule: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,8 +9,8 @@ import click
 from holdbeat.cli.arguments import DURATION, json_object, json_text, labels, params_of, without_none
 from holdbeat.cli.backend import Backend, ScheduleBackend
 from holdbeat.cli.completion import job_types
-from holdbeat.cli.options import JSON, WATCH, Function, ListingGroup, example, reaching
-from holdbeat.cli.output import fields, instant, show, show_list, span, table
+from holdbeat.cli.options import JSON, ListingGroup, example, printing, reaching, with_options
+from holdbeat.cli.output import instant, its_fields, show, span, table
 from holdbeat.cli.schedule_verbs import NAME, add_common
 from holdbeat.cli.string_params import send_as_meant
 
@@ -34,33 +33,30 @@ def endpoints() -> None:
     """Endpoints: call URLs on adaptive schedules."""
 
 
-def _timing(function: Function) -> Function:
-    """Options that say when; the same for both."""
-    for option in (
-        click.option("--fields", "more", metavar="JSON|@FILE|-", help="Any fields of the API; options go over them."),
-        click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated."),
-        click.option("--webhook-url", help="Tell this address how its jobs end."),
-        click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first."),
-        click.option("--max-interval", "max_interval_s", type=DURATION, help="Never run less often than this."),
-        click.option("--min-interval", "min_interval_s", type=DURATION, help="Never run more often than this."),
-        click.option("--end-at", metavar="INSTANT", help="Not after this instant; without an offset in its zone."),
-        click.option("--start-at", metavar="INSTANT", help="Not before this instant; without an offset in its zone."),
-        click.option("--jitter", "jitter_s", type=DURATION, help="Spread fires over this long."),
-        click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]), help="What a change of clocks does."),
-        click.option("--timezone", metavar="ZONE", help="The zone of the cron expression, e.g. Europe/Vienna."),
-        click.option("--interval", "interval_s", type=DURATION, help="Run every so often, e.g. 5m."),
-        click.option("--cron", metavar="EXPRESSION", help="Run at these times, e.g. '0 3 * * *'."),
-    ):
-        function = option(function)
-    return function
+_timing = with_options(
+    click.option("--cron", metavar="EXPRESSION", help="Run at these times, e.g. '0 3 * * *'."),
+    click.option("--interval", "interval_s", type=DURATION, help="Run every so often, e.g. 5m."),
+    click.option("--timezone", metavar="ZONE", help="The zone of the cron expression, e.g. Europe/Vienna."),
+    click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]), help="What a change of clocks does."),
+    click.option("--jitter", "jitter_s", type=DURATION, help="Spread fires over this long."),
+    click.option("--start-at", metavar="INSTANT", help="Not before this instant; without an offset in its zone."),
+    click.option("--end-at", metavar="INSTANT", help="Not after this instant; without an offset in its zone."),
+    click.option("--min-interval", "min_interval_s", type=DURATION, help="Never run more often than this."),
+    click.option("--max-interval", "max_interval_s", type=DURATION, help="Never run less often than this."),
+    click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first."),
+    click.option("--webhook-url", help="Tell this address how its jobs end."),
+    click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated."),
+    click.option("--fields", "more", metavar="JSON|@FILE|-", help="Any fields of the API; options go over them."),
+)
+VERSION = click.option("--version", type=int, help="Refuse if it was changed since this version.")
 
 
-def _request(more: str | None, label_words: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+def _request(more: str | None, label_words: tuple[str, ...], **options: Any) -> dict[str, Any]:
     request = json_object(more, what="--fields") if more else {}
     return {**request, **without_none({**options, "labels": labels(label_words) or None})}
 
 
-_WORK = (
+_work_options = with_options(
     click.option("--params", "source", metavar="JSON|@FILE|-", help="Params of its jobs, as a JSON object."),
     click.option("--template", help="Make its jobs from this template instead of a TYPE."),
     click.option("--resource", help="The resource whose slot its jobs need."),
@@ -74,7 +70,7 @@ _WORK = (
     click.option("--misfire-grace", "misfire_grace_s", type=DURATION, help="Up to this late a time is not missed."),
     click.option("--adaptive/--fixed", default=None, help="Whether hints, clamps and backoff may move its runs."),
 )  # fmt: skip
-_CALL = (
+_call_options = with_options(
     click.option("--method", metavar="VERB", help="GET, POST, …"),
     click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated."),
     click.option("--body", metavar="JSON|@FILE|-", help="The body of the call."),
@@ -83,24 +79,24 @@ _CALL = (
 )
 
 
-def _with(options: tuple[Any, ...]) -> Callable[[Function], Function]:
-    def decorated(function: Function) -> Function:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorated
+def _work(words: tuple[str, ...], source: str | None, **options: Any) -> dict[str, Any]:
+    """The fields of a schedule."""
+    params = {"params": params_of(words, source)} if words or source is not None else {}
+    return {**_request(**options), **params}
 
 
-def _work(words: tuple[str, ...], source: str | None) -> dict[str, Any]:
-    return {"params": params_of(words, source)} if words or source is not None else {}
-
-
-def _call(headers: tuple[str, ...], body: str | None) -> dict[str, Any]:
-    call: dict[str, Any] = {"headers": labels(headers)} if headers else {}
+def _call(headers: tuple[str, ...], body: str | None, **options: Any) -> dict[str, Any]:
+    """The fields of an endpoint."""
+    call = _request(**options)
+    if headers:
+        call["headers"] = labels(headers)
     if body is not None:
         call["body"] = json_text(body, what="--body")
     return call
+
+
+def _added(schedule: Any) -> list[Any]:
+    return [schedule["id"], f"Next run: {instant(schedule['next_run_at']) or 'none planned'}"]
 
 
 @schedules.command(
@@ -113,23 +109,13 @@ def _call(headers: tuple[str, ...], body: str | None) -> dict[str, Any]:
 @NAME
 @click.argument("words", nargs=-1, metavar="[TYPE] [KEY=VALUE]...", shell_complete=job_types)
 @_timing
-@_with(_WORK)
-@JSON
-@reaching
-def add_schedule(
-    backend: Backend,
-    words: tuple[str, ...],
-    source: str | None,
-    more: str | None,
-    label_words: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
-) -> None:
+@_work_options
+@printing(_added)
+def add_schedule(backend: Backend, words: tuple[str, ...], **options: Any) -> Any:
     """Create a schedule NAME for a job TYPE, or for a --template."""
     if words and "=" not in words[0]:
         options["type"], words = words[0], words[1:]
-    request = {**_request(more, label_words, options), **_work(words, source)}
-    show(send_as_meant(backend, words, request, backend.schedules.create), _added, as_json=as_json)
+    return send_as_meant(backend, words, _work(words, **options), backend.schedules.create)
 
 
 @endpoints.command(
@@ -139,83 +125,45 @@ def add_schedule(
 @NAME
 @click.argument("url")
 @_timing
-@_with(_CALL)
-@JSON
-@reaching
-def add_endpoint(
-    backend: Backend,
-    headers: tuple[str, ...],
-    body: str | None,
-    more: str | None,
-    label_words: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
-) -> None:
+@_call_options
+@printing(_added)
+def add_endpoint(backend: Backend, **options: Any) -> Any:
     """Create an endpoint NAME that calls a URL."""
-    request = {**_request(more, label_words, options), **_call(headers, body)}
-    show(backend.endpoints.create(request), _added, as_json=as_json)
+    return backend.endpoints.create(_call(**options))
 
 
 @schedules.command("edit", epilog=example("holdbeat schedules edit nightly --cron '30 3 * * *'"))
 @NAME
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @_timing
-@_with(_WORK)
-@click.option("--version", type=int, help="Refuse if it was changed since this version.")
-@JSON
-@reaching
-def edit_schedule(
-    backend: Backend,
-    name: str,
-    words: tuple[str, ...],
-    source: str | None,
-    more: str | None,
-    label_words: tuple[str, ...],
-    version: int | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+@_work_options
+@VERSION
+@printing(its_fields)
+def edit_schedule(backend: Backend, name: str, version: int | None, **options: Any) -> Any:
     """Change the schedule NAME. KEY=VALUE and --params replace all its params."""
-    changes = {**_request(more, label_words, options), **_work(words, source)}
-    _edit(backend.schedules, name, changes, version, as_json)
+    return _edit(backend.schedules, name, _work(**options), version)
 
 
 @endpoints.command("edit", epilog=example("holdbeat endpoints edit shop --interval 10m"))
 @NAME
 @click.option("--url", help="Another address.")
 @_timing
-@_with(_CALL)
-@click.option("--version", type=int, help="Refuse if it was changed since this version.")
-@JSON
-@reaching
-def edit_endpoint(
-    backend: Backend,
-    name: str,
-    headers: tuple[str, ...],
-    body: str | None,
-    more: str | None,
-    label_words: tuple[str, ...],
-    version: int | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+@_call_options
+@VERSION
+@printing(its_fields)
+def edit_endpoint(backend: Backend, name: str, version: int | None, **options: Any) -> Any:
     """Change the endpoint NAME. --header replaces all its headers."""
-    changes = {**_request(more, label_words, options), **_call(headers, body)}
-    _edit(backend.endpoints, name, changes, version, as_json)
+    return _edit(backend.endpoints, name, _call(**options), version)
 
 
-def _edit(kind: ScheduleBackend, name: str, changes: dict[str, Any], version: int | None, as_json: bool) -> None:
+def _edit(kind: ScheduleBackend, name: str, changes: dict[str, Any], version: int | None) -> Any:
     if not changes:
         raise click.UsageError("Say what to change, e.g. --interval 10m.")
     # Another timetable takes the place of the one that is there.
     for one, other in (("cron", "interval_s"), ("interval_s", "cron")):
         if one in changes:
             changes.setdefault(other, None)
-    show(kind.update(name, changes, version=version), lambda changed: [fields(changed)], as_json=as_json)
-
-
-def _added(schedule: Any) -> list[Any]:
-    return [schedule["id"], f"Next run: {instant(schedule['next_run_at']) or 'none planned'}"]
+    return kind.update(name, changes, version=version)
 
 
 add_common(schedules, "schedule", lambda backend: backend.schedules)
@@ -229,19 +177,9 @@ add_common(endpoints, "endpoint", lambda backend: backend.endpoints)
 def test(backend: Backend, name: str, as_json: bool) -> None:
     """Call the endpoint NAME at once, without an effect on its plan or health. Exit 1 if the call fails."""
     answer = backend.endpoints.test(name)
-    show(answer, lambda tested: [fields(tested)], as_json=as_json)
+    show(answer, its_fields, as_json=as_json)
     if not answer["ok"]:
         raise click.exceptions.Exit(1)
-
-
-@endpoints.command("health", epilog=example("holdbeat endpoints health shop"))
-@NAME
-@WATCH
-@JSON
-@reaching
-def health(backend: Backend, name: str, watch: float | None, as_json: bool) -> None:
-    """Show successes and failures of the endpoint NAME over 1, 4 and 24 hours."""
-    show_list(lambda: dict(backend.endpoints.health(name)), _health, as_json=as_json, watch=watch)
 
 
 def _health(health: dict[str, Any]) -> list[Any]:
@@ -261,3 +199,11 @@ def _health(health: dict[str, Any]) -> list[Any]:
     if health["last_run"]:
         lines.append(f"Last run: {health['last_run']['status']} at {instant(health['last_run']['finished_at'])}.")
     return lines
+
+
+@endpoints.command("health", epilog=example("holdbeat endpoints health shop"))
+@NAME
+@printing(_health, is_watched=True)
+def health(backend: Backend, name: str) -> Any:
+    """Show successes and failures of the endpoint NAME over 1, 4 and 24 hours."""
+    return backend.endpoints.health(name)

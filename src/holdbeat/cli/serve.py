@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from holdbeat.cli.options import example
+from holdbeat.cli.options import example, with_options
 from holdbeat.cli.output import shown
 from holdbeat.observe.logs import configure_process
 
-OPTIONS = (
+_process_options = with_options(
     click.option("--store", help="Where jobs are kept: sqlite:///file.db or postgresql://…"),
     click.option("--slots", type=int, help="How many jobs this process runs at once."),
     click.option("--concurrency", help="Limits over all workers, e.g. resources:default=1,http=16."),
@@ -22,15 +21,9 @@ OPTIONS = (
 )
 
 
-def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(OPTIONS):
-        function = option(function)
-    return function
-
-
 @click.command(epilog=example("holdbeat serve example:app --slots 4", "holdbeat serve --store postgresql:///holdbeat"))
 @click.argument("app", required=False)
-@with_options
+@_process_options
 @click.option("--host", help="Address to listen on; anything but loopback needs an API key.")
 @click.option("--port", type=int, help="Port of the API and the dashboard.")
 @click.option("--no-worker", is_flag=True, help="Serve the API and fire schedules, but run no jobs here.")
@@ -81,7 +74,7 @@ def _greet(settings: Any, app: str | None, *, has_worker: bool, has_api: bool) -
     )
 )
 @click.argument("app", required=False)
-@with_options
+@_process_options
 @click.option("--resources", help="Only jobs on these resources, separated by commas.")
 @click.option("--processes", type=click.IntRange(min=1), help="Run so many worker processes, each with --slots slots.")
 @click.option("--metrics-port", type=int, help="Serve /metrics on this port of loopback, for Prometheus.")

@@ -8,20 +8,11 @@ from typing import Any
 import click
 
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.options import JSON, WATCH, example, reaching
-from holdbeat.cli.output import instant, items_table, show_list, shown, span, table
+from holdbeat.cli.options import JSON, WATCH, example, printing, reaching
+from holdbeat.cli.output import Columns, at, instant, items_table, show_list, shown, span, table
 
 
-@click.command(epilog=example("holdbeat stats --watch"))
-@WATCH
-@JSON
-@reaching
-def stats(backend: Backend, watch: float | None, as_json: bool) -> None:
-    """Print counts of jobs, slots, runs of the last hour and incidents."""
-    show_list(lambda: dict(backend.stats()), draw_stats, as_json=as_json, watch=watch)
-
-
-def draw_stats(figures: Mapping[str, Any]) -> list[Any]:
+def _stats(figures: Mapping[str, Any]) -> list[Any]:
     runs = figures["runs"]["last_hour"]
     return [
         table(list(figures["jobs"]), [list(figures["jobs"].values())]),
@@ -32,6 +23,13 @@ def draw_stats(figures: Mapping[str, Any]) -> list[Any]:
         f"Workers: {figures['workers']}   schedules: {figures['schedules']}   zombies recovered: "
         f"{figures['zombies_recovered']}   stale results: {figures['stale_results']}",
     ]
+
+
+@click.command(epilog=example("holdbeat stats --watch"))
+@printing(_stats, is_watched=True)
+def stats(backend: Backend) -> Any:
+    """Print counts of jobs, slots, runs of the last hour and incidents."""
+    return backend.stats()
 
 
 def resources_table(resources: Mapping[str, Any]) -> Any:
@@ -52,20 +50,7 @@ def resources_table(resources: Mapping[str, Any]) -> Any:
     )
 
 
-@click.command(epilog=example("holdbeat attention", "holdbeat attention --seen zombie.found"))
-@click.option("--seen", metavar="EVENT", help="Mark the events of this name as seen.")
-@click.option("--all-seen", is_flag=True, help="Mark all events as seen.")
-@WATCH
-@JSON
-@reaching
-def attention(backend: Backend, seen: str | None, all_seen: bool, watch: float | None, as_json: bool) -> None:
-    """List what a person should look at, since when, and what to do about it."""
-    if seen is not None or all_seen:
-        backend.mark_attention_seen(None if all_seen else seen)
-    show_list(backend.list_attention, draw_attention, as_json=as_json, watch=watch)
-
-
-def draw_attention(page: Mapping[str, Any]) -> list[Any]:
+def _attention(page: Mapping[str, Any]) -> list[Any]:
     if not page["items"]:
         return ["Nothing needs your attention."]
     lines: list[Any] = []
@@ -77,39 +62,45 @@ def draw_attention(page: Mapping[str, Any]) -> list[Any]:
     return lines
 
 
-@click.command(epilog=example("holdbeat workers --all"))
-@click.option("--all", "every", is_flag=True, help="Also those that have ended or fallen silent.")
+@click.command(epilog=example("holdbeat attention", "holdbeat attention --seen zombie.found"))
+@click.option("--seen", metavar="EVENT", help="Mark the events of this name as seen.")
+@click.option("--all-seen", is_flag=True, help="Mark all events as seen.")
 @WATCH
 @JSON
 @reaching
-def workers(backend: Backend, every: bool, watch: float | None, as_json: bool) -> None:
+def attention(backend: Backend, seen: str | None, all_seen: bool, watch: float | None, as_json: bool) -> None:
+    """List what a person should look at, since when, and what to do about it."""
+    if seen is not None or all_seen:
+        backend.mark_attention_seen(None if all_seen else seen)
+    show_list(backend.list_attention, _attention, as_json=as_json, watch=watch)
+
+
+_WORKER_COLUMNS: Columns = {
+    "id": "id",
+    "kind": "kind",
+    "host": "host",
+    "pid": "pid",
+    "slots": "slots",
+    "resources": lambda worker: "all" if worker["resources"] is None else ", ".join(worker["resources"]),
+    "heartbeat": at("heartbeat_at"),
+    "note": lambda worker: "ended" if worker["stopped_at"] else "stopping" if worker["stopping_at"] else "",
+}
+
+
+@click.command(epilog=example("holdbeat workers --all"))
+@click.option("--all", "every", is_flag=True, help="Also those that have ended or fallen silent.")
+@printing(items_table(_WORKER_COLUMNS, leaves=("heartbeat", "pid", "host", "resources", "kind")), is_watched=True)
+def workers(backend: Backend, every: bool) -> Any:
     """List the workers that are alive."""
-    show_list(
-        lambda: backend.workers(all=every or None),
-        lambda page: [workers_table(page["items"])],
-        as_json=as_json,
-        watch=watch,
-    )
+    return backend.workers(all=every or None)
 
 
-def workers_table(items: list[Any]) -> Any:
-    return table(
-        ("id", "kind", "host", "pid", "slots", "resources", "heartbeat", "note"),
-        [
-            (
-                worker["id"],
-                worker["kind"],
-                worker["host"],
-                worker["pid"],
-                worker["slots"],
-                "all" if worker["resources"] is None else ", ".join(worker["resources"]),
-                instant(worker["heartbeat_at"]),
-                "ended" if worker["stopped_at"] else "stopping" if worker["stopping_at"] else "",
-            )
-            for worker in items
-        ],
-        leaves=("heartbeat", "pid", "host", "resources", "kind"),
-    )
+_TYPE_COLUMNS: Columns = {
+    "name": "name",
+    "aliases": lambda job_type: ", ".join(job_type["aliases"]),
+    "params": lambda job_type: ", ".join(job_type["schema"].get("properties", {})),
+    "description": "description",
+}
 
 
 @click.command(epilog=example("holdbeat types"))
@@ -117,16 +108,4 @@ def workers_table(items: list[Any]) -> Any:
 @reaching
 def types(backend: Backend, as_json: bool) -> None:
     """List the job types that Apps have announced, with their params."""
-    show_list(
-        lambda: backend.job_types(),
-        items_table(
-            {
-                "name": "name",
-                "aliases": lambda job_type: ", ".join(job_type["aliases"]),
-                "params": lambda job_type: ", ".join(job_type["schema"].get("properties", {})),
-                "description": "description",
-            },
-            whole=("name",),
-        ),
-        as_json=as_json,
-    )
+    show_list(backend.job_types, items_table(_TYPE_COLUMNS, whole=("name",)), as_json=as_json)

@@ -8,10 +8,17 @@ import click
 
 from holdbeat.cli.arguments import without_none
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.options import CURSOR, JSON, LIMIT, WATCH, ListingGroup, example, reaching
-from holdbeat.cli.output import fields, instant, items_table, show, show_list
+from holdbeat.cli.options import ListingGroup, example, printing, reaching
+from holdbeat.cli.output import Columns, Drawn, at, fields, items_table, its_fields
 
-_EVENT = click.option("--event", "events", multiple=True, help="Only this event; may be repeated. Without it: all.")
+EVENT = click.option("--event", "events", multiple=True, help="Only this event; may be repeated. Without it: all.")
+SECRET = click.option("--secret", help="whsec_… to sign with; made if left out.")
+WEBHOOK = click.argument("webhook_id", metavar="WEBHOOK")
+DELIVERY = click.argument("delivery_id", metavar="DELIVERY")
+
+
+def _new_secret(webhook: Any) -> list[Drawn]:
+    return [fields({"id": webhook["id"], "secret": webhook["secret"]})]
 
 
 @click.group(
@@ -23,78 +30,63 @@ def webhooks() -> None:
 
 @webhooks.command("create", epilog=example("holdbeat webhooks create https://example.org/hook --event job.run.failed"))
 @click.argument("url")
-@_EVENT
-@click.option("--secret", help="whsec_… to sign with; made if left out.")
-@JSON
-@reaching
-def add(backend: Backend, url: str, events: tuple[str, ...], secret: str | None, as_json: bool) -> None:
+@EVENT
+@SECRET
+@printing(_new_secret)
+def add(backend: Backend, url: str, events: tuple[str, ...], secret: str | None) -> Any:
     """Subscribe a URL. Its secret is printed now, and never again."""
-    made = backend.create_webhook(url, events=events or None, secret=secret)
-    show(made, lambda webhook: [fields({"id": webhook["id"], "secret": webhook["secret"]})], as_json=as_json)
+    return backend.create_webhook(url, events=events or None, secret=secret)
+
+
+_WEBHOOK_COLUMNS: Columns = {
+    "id": "id",
+    "url": "url",
+    "events": lambda webhook: ", ".join(webhook["events"]) or "all",
+    "enabled": "enabled",
+    "note": "disabled_reason",
+}
 
 
 @webhooks.command("list", epilog=example("holdbeat webhooks list"))
-@LIMIT
-@CURSOR
-@WATCH
-@JSON
-@reaching
-def list_webhooks(backend: Backend, limit: int | None, cursor: str | None, watch: float | None, as_json: bool) -> None:
+@printing(items_table(_WEBHOOK_COLUMNS), is_paged=True)
+def list_webhooks(backend: Backend, **page: Any) -> Any:
     """List subscriptions, the newest first."""
-    show_list(
-        lambda: backend.list_webhooks(limit=limit, cursor=cursor),
-        items_table(
-            {
-                "id": "id",
-                "url": "url",
-                "events": lambda webhook: ", ".join(webhook["events"]) or "all",
-                "enabled": "enabled",
-                "note": "disabled_reason",
-            }
-        ),
-        as_json=as_json,
-        watch=watch,
-    )
+    return backend.list_webhooks(**page)
 
 
 @webhooks.command("edit", epilog=example("holdbeat webhooks edit WEBHOOK --enable"))
-@click.argument("webhook_id", metavar="WEBHOOK")
+@WEBHOOK
 @click.option("--url", help="Another address.")
-@_EVENT
+@EVENT
 @click.option("--enable/--disable", "enabled", default=None, help="Switch it on or off.")
-@JSON
-@reaching
-def edit(backend: Backend, webhook_id: str, events: tuple[str, ...], as_json: bool, **options: Any) -> None:
+@printing(its_fields)
+def edit(backend: Backend, webhook_id: str, events: tuple[str, ...], **options: Any) -> Any:
     """Change a WEBHOOK."""
     changes = without_none({**options, "events": list(events) or None})
     if not changes:
         raise click.UsageError("Say what to change: --url, --event, --enable or --disable.")
-    show(backend.update_webhook(webhook_id, changes), lambda webhook: [fields(webhook)], as_json=as_json)
+    return backend.update_webhook(webhook_id, changes)
 
 
 @webhooks.command("rotate", epilog=example("holdbeat webhooks rotate WEBHOOK"))
-@click.argument("webhook_id", metavar="WEBHOOK")
-@click.option("--secret", help="whsec_… to sign with; made if left out.")
-@JSON
-@reaching
-def rotate(backend: Backend, webhook_id: str, secret: str | None, as_json: bool) -> None:
+@WEBHOOK
+@SECRET
+@printing(_new_secret)
+def rotate(backend: Backend, webhook_id: str, secret: str | None) -> Any:
     """Give a WEBHOOK a new secret, printed once; the old one signs too for a day."""
-    changed = backend.rotate_webhook(webhook_id, secret=secret)
-    show(changed, lambda webhook: [fields({"id": webhook["id"], "secret": webhook["secret"]})], as_json=as_json)
+    return backend.rotate_webhook(webhook_id, secret=secret)
 
 
 @webhooks.command("secret", epilog=example("holdbeat webhooks secret", "holdbeat webhooks secret --rotate"))
 @click.option("--rotate", "is_rotated", is_flag=True, help="Make a new one; the old one signs too for a day.")
-@JSON
-@reaching
-def secret(backend: Backend, is_rotated: bool, as_json: bool) -> None:
+@printing(its_fields)
+def secret(backend: Backend, is_rotated: bool) -> Any:
     """Show the server's own secret, which signs messages to a plain webhook URL."""
-    answer = backend.rotate_webhook_secret() if is_rotated else backend.webhook_secret()
-    show(answer, lambda secret: [fields(secret)], as_json=as_json)
+    return backend.rotate_webhook_secret() if is_rotated else backend.webhook_secret()
 
 
 @webhooks.command("delete", epilog=example("holdbeat webhooks delete WEBHOOK"))
-@click.argument("webhook_id", metavar="WEBHOOK")
+@WEBHOOK
 @reaching
 def delete(backend: Backend, webhook_id: str) -> None:
     """Delete a subscription."""
@@ -109,49 +101,39 @@ def deliveries() -> None:
     """Webhook messages: pending, delivered or given up."""
 
 
+_DELIVERY_COLUMNS: Columns = {
+    "id": "id",
+    "status": "status",
+    "event": "event",
+    "url": "url",
+    "attempts": "attempts",
+    "next attempt": at("next_attempt_at"),
+    "last error": "last_error",
+}
+
+
 @deliveries.command("list", epilog=example("holdbeat deliveries list --job JOB"))
 @click.option("--job", "job_id", metavar="JOB", help="Only messages about this job.")
 @click.option(
     "--status", type=click.Choice(["PENDING", "DELIVERED", "FAILED"], case_sensitive=False), help="Only this status."
 )
-@LIMIT
-@CURSOR
-@WATCH
-@JSON
-@reaching
-def list_deliveries(backend: Backend, watch: float | None, as_json: bool, **filters: Any) -> None:
+@printing(items_table(_DELIVERY_COLUMNS), is_paged=True)
+def list_deliveries(backend: Backend, **filters: Any) -> Any:
     """List messages, the newest first."""
-    show_list(
-        lambda: backend.list_deliveries(**filters),
-        items_table(
-            {
-                "id": "id",
-                "status": "status",
-                "event": "event",
-                "url": "url",
-                "attempts": "attempts",
-                "next attempt": lambda delivery: instant(delivery["next_attempt_at"]),
-                "last error": "last_error",
-            }
-        ),
-        as_json=as_json,
-        watch=watch,
-    )
+    return backend.list_deliveries(**filters)
 
 
 @deliveries.command("show", epilog=example("holdbeat deliveries show DELIVERY --json"))
-@click.argument("delivery_id", metavar="DELIVERY")
-@JSON
-@reaching
-def show_delivery(backend: Backend, delivery_id: str, as_json: bool) -> None:
+@DELIVERY
+@printing(its_fields)
+def show_delivery(backend: Backend, delivery_id: str) -> Any:
     """Show a DELIVERY with its payload."""
-    show(backend.get_delivery(delivery_id), lambda delivery: [fields(delivery)], as_json=as_json)
+    return backend.get_delivery(delivery_id)
 
 
 @deliveries.command("redeliver", epilog=example("holdbeat deliveries redeliver DELIVERY"))
-@click.argument("delivery_id", metavar="DELIVERY")
-@JSON
-@reaching
-def redeliver(backend: Backend, delivery_id: str, as_json: bool) -> None:
+@DELIVERY
+@printing(lambda delivery: [f"{delivery['id']} {delivery['status']}"])
+def redeliver(backend: Backend, delivery_id: str) -> Any:
     """Send a DELIVERY again, with the same id."""
-    show(backend.redeliver(delivery_id), lambda delivery: [f"{delivery['id']} {delivery['status']}"], as_json=as_json)
+    return backend.redeliver(delivery_id)
