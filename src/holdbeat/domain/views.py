@@ -1,5 +1,8 @@
 """The one JSON form of each thing, for the API, webhooks and the command line alike (DEC-006).
 
+A form has the fields that its schema documents, in that order. Those of jobs, runs and events are written out, because
+they are made for every request and every message.
+
 Secrets never pass through here: what must not be shown is replaced by the redaction mark.
 """
 
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.redaction import REDACTED, redacted_headers, redacted_params
+from holdbeat.schemas import durable, jobs, schedules, system
 
 if TYPE_CHECKING:
     # Names of types alone: whoever shows a job need not load all there is about cron.
@@ -38,6 +42,17 @@ if TYPE_CHECKING:
 
 def _time(instant: datetime | None) -> str | None:
     return None if instant is None else iso(instant)
+
+
+def form(thing: object, schema: Any, **own: Any) -> dict[str, Any]:
+    """The fields of a schema, from the attributes of a thing; `own` are those that its attributes do not say."""
+    return {name: own[name] if name in own else _plain(getattr(thing, name)) for name in schema.__annotations__}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return iso(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def run_json(run: JobRun, type_: str = "") -> dict[str, Any]:
@@ -129,146 +144,52 @@ def _edge_json(edge: Edge) -> dict[str, Any]:
 
 
 def question_json(question: Question) -> dict[str, Any]:
-    return {
-        "id": question.id,
-        "job_id": question.root_id,
-        "title": question.title,
-        "question": question.question,
-        "choices": question.choices,
-        "schema": question.schema,
-        "asked_at": _time(question.asked_at),
-        "answer": question.answer,
-        "answered_by": question.answered_by,
-        "answered_at": _time(question.answered_at),
-    }
+    return form(question, durable.Question, job_id=question.root_id)
 
 
-def group_json(group: JobGroup, jobs: list[Job]) -> dict[str, Any]:
-    return {
-        "id": group.id,
-        "name": group.name,
-        "mode": group.mode,
-        "on_failure": group.on_failure,
-        "status": group.status,
-        "created_at": _time(group.created_at),
-        "started_at": _time(group.started_at),
-        "finished_at": _time(group.finished_at),
-        "then_job_id": group.then_job_id,
-        "jobs": [job_json(job) for job in jobs],
-    }
+def group_json(group: JobGroup, members: list[Job]) -> dict[str, Any]:
+    return form(group, jobs.JobGroup, jobs=[job_json(job) for job in members])
+
+
+def group_summary_json(group: JobGroup) -> dict[str, Any]:
+    return form(group, jobs.GroupSummary)
 
 
 def bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
-    return {"matched": outcome.matched, "changed": outcome.changed, "ids": outcome.ids}
+    return form(outcome, jobs.BulkResult)
 
 
-def reservation_json(reservation: Reservation) -> dict[str, Any]:
-    return {
-        "id": reservation.id,
-        "kind": reservation.kind,
-        "type": reservation.type,
-        "title": reservation.title or reservation.type,
-        "client": reservation.client,
-        "resource": reservation.resource,
-        "status": reservation.status,
-        "requested_at": _time(reservation.requested_at),
-        "granted_at": _time(reservation.granted_at),
-        "finished_at": _time(reservation.finished_at),
-        "expires_at": _time(reservation.expires_at),
-        "owner": reservation.owner,
-        "worker_id": reservation.worker_id,
-        "fence": reservation.fence,
-        "slot": reservation.number,
-        "outcome": reservation.outcome,
-        "error": reservation.error,
-    }
+def reservation_json(reservation: Reservation, estimated_start: datetime | None = None) -> dict[str, Any]:
+    return form(
+        reservation,
+        system.Reservation,
+        title=reservation.title or reservation.type,
+        slot=reservation.number,
+        estimated_start=_time(estimated_start),
+    )
 
 
 def slot_json(reservation: Reservation) -> dict[str, Any]:
     """A borrowed slot as its holder needs it."""
-    return {
-        "id": reservation.id,
-        "resource": reservation.resource,
-        "granted_at": _time(reservation.granted_at),
-        "expires_at": _time(reservation.expires_at),
-        "slot": reservation.number,
-        "fence": reservation.fence,
-    }
+    return form(reservation, system.BorrowedSlot, slot=reservation.number)
 
 
 def template_json(template: JobTemplate) -> dict[str, Any]:
-    return {
-        "id": template.id,
-        "name": template.name,
-        "type": template.type,
-        "default_params": redacted_params(template.type, template.default_params),
-        "priority": template.priority,
-        "resource": template.resource,
-        "retry_policy": template.retry_policy,
-        "timeout_s": template.timeout_s,
-        "cancel_grace_s": template.cancel_grace_s,
-        "webhook_url": template.webhook_url,
-        "labels": template.labels,
-        "description": template.description,
-        "archived_at": _time(template.archived_at),
-        "version": template.version,
-        "created_at": _time(template.created_at),
-    }
+    shown = redacted_params(template.type, template.default_params)
+    return form(template, jobs.JobTemplate, default_params=shown)
 
 
 def webhook_json(webhook: Webhook, *, with_secret: bool = False) -> dict[str, Any]:
     """A subscription; its secret is shown only to who has just made it."""
-    return {
-        "id": webhook.id,
-        "url": webhook.url,
-        "events": list(webhook.events),
-        "secret": webhook.secret if with_secret else REDACTED,
-        "enabled": webhook.enabled,
-        "disabled_reason": webhook.disabled_reason,
-        "rotated_at": _time(webhook.rotated_at),
-        "version": webhook.version,
-        "created_at": _time(webhook.created_at),
-    }
+    return form(webhook, system.Webhook, secret=webhook.secret if with_secret else REDACTED)
 
 
 def delivery_json(delivery: Delivery) -> dict[str, Any]:
-    return {
-        "id": delivery.id,
-        "webhook_id": delivery.webhook_id,
-        "job_id": delivery.job_id,
-        "group_id": delivery.group_id,
-        "event": delivery.event,
-        "url": delivery.url,
-        "payload": delivery.payload,
-        "status": delivery.status,
-        "attempts": delivery.attempts,
-        "next_attempt_at": _time(delivery.next_attempt_at),
-        "waits_until": _time(delivery.waits_until),
-        "waits_because": delivery.waits_because,
-        "created_at": _time(delivery.created_at),
-        "delivered_at": _time(delivery.delivered_at),
-        "last_status_code": delivery.last_status_code,
-        "last_error": delivery.last_error,
-    }
+    return form(delivery, system.Delivery)
 
 
 def worker_json(worker: Worker) -> dict[str, Any]:
-    return {
-        "id": worker.id,
-        "kind": worker.kind,
-        "host": worker.host,
-        "pid": worker.pid,
-        "slots": worker.slots,
-        "http_slots": worker.http_slots,
-        "types": list(worker.types),
-        "resources": None if worker.resources is None else list(worker.resources),
-        "version": worker.version,
-        "started_at": _time(worker.started_at),
-        "heartbeat_at": _time(worker.heartbeat_at),
-        "expires_at": _time(worker.expires_at),
-        "stopping_at": _time(worker.stopping_at),
-        "stopped_at": _time(worker.stopped_at),
-    }
+    return form(worker, system.Worker)
 
 
 def event_json(event: Event) -> dict[str, Any]:
@@ -291,40 +212,14 @@ def _timing_json(schedule: Schedule) -> dict[str, Any]:
     from holdbeat.domain.timetable import fires_at, next_run
 
     decision = schedule.last_decision
-    return {
-        "cron": schedule.cron,
-        "interval_s": schedule.interval_s,
-        "timezone": schedule.timezone,
-        "dst": schedule.dst,
-        "jitter_s": schedule.jitter_s,
-        "start_at": _time(schedule.start_at),
-        "end_at": _time(schedule.end_at),
-        "catch_up": schedule.catch_up,
-        "catch_up_limit": schedule.catch_up_limit,
-        "misfire_grace_s": schedule.misfire_grace_s,
-        "overlap": schedule.overlap,
-        "adaptive": schedule.adaptive,
-        "min_interval_s": schedule.min_interval_s,
-        "max_interval_s": schedule.max_interval_s,
-        "paused_until": _time(schedule.paused_until),
-        "paused_indefinitely": schedule.paused_until == INDEFINITE,
-        "pause_reason": schedule.pause_reason,
-        "hint_interval_s": schedule.hint_interval_s,
-        "hint_interval_expires_at": _time(schedule.hint_interval_expires_at),
-        "hint_interval_reason": schedule.hint_interval_reason,
-        "hint_next_run_at": _time(schedule.hint_next_run_at),
-        "hint_next_run_expires_at": _time(schedule.hint_next_run_expires_at),
-        "hint_next_run_reason": schedule.hint_next_run_reason,
-        "failure_count": schedule.failure_count,
-        "last_run_at": _time(schedule.last_run_at),
-        "next_run_at": _time(next_run(schedule)),
-        "fires_at": _time(fires_at(schedule)),
-        "last_decision": {name: value for name, value in decision.items() if name != "memory"} if decision else None,
-        "trouble": schedule.trouble,
-        "warnings": schedule.warnings,
-        "version": schedule.version,
-        "created_at": _time(schedule.created_at),
-    }
+    return form(
+        schedule,
+        schedules.Timing,
+        paused_indefinitely=schedule.paused_until == INDEFINITE,
+        next_run_at=_time(next_run(schedule)),
+        fires_at=_time(fires_at(schedule)),
+        last_decision={name: value for name, value in decision.items() if name != "memory"} if decision else None,
+    )
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:
@@ -386,14 +281,4 @@ def preview_json(fires: Sequence[Fire]) -> dict[str, Any]:
 
 
 def occurrence_json(occurrence: Occurrence) -> dict[str, Any]:
-    return {
-        "id": occurrence.id,
-        "schedule_id": occurrence.schedule_id,
-        "due_at": _time(occurrence.due_at),
-        "status": occurrence.status,
-        "job_id": occurrence.job_id,
-        "reason": occurrence.reason,
-        "count": occurrence.count,
-        "recorded_at": _time(occurrence.recorded_at),
-        "late_s": occurrence.late_s,
-    }
+    return form(occurrence, schedules.Occurrence)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.clock import iso
 from holdbeat.domain.redaction import redacted_params
 from holdbeat.domain.reservation import Reservation, ReservationKind, ReservationOutcome, ReservationStatus
 from holdbeat.domain.views import reservation_json
@@ -73,7 +72,7 @@ def _with_estimates(tx: Transaction, reservations: Sequence[Reservation]) -> lis
         start = None
         if blockers is not None and reservation.waits:
             start = _estimate(tx, reservation, blockers, _busy(tx, reservation, blockers)[1])
-        answers.append({**reservation_json(reservation), "estimated_start": None if start is None else iso(start)})
+        answers.append(reservation_json(reservation, start))
     return answers
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.attention import AttentionItem
-from holdbeat.domain.clock import iso
+from holdbeat.domain.views import form
 from holdbeat.operations.checks import check_texts
 from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.schemas import system
 from holdbeat.store.attention import mark_seen, read_attention
 
 if TYPE_CHECKING:
@@ -28,17 +29,4 @@ def mark_attention_seen(tx: Transaction, context: OperationContext, name: str | 
 
 
 def item_json(item: AttentionItem) -> dict[str, Any]:
-    return {
-        "kind": item.kind,
-        "text": item.text,
-        "detail": item.detail,
-        "advice": item.advice,
-        "since": None if item.since is None else iso(item.since),
-        "last_at": None if item.last_at is None else iso(item.last_at),
-        "count": item.count,
-        "job_id": item.job_id,
-        "schedule_id": item.schedule_id,
-        "type": item.type,
-        "resource": item.resource,
-        "can_be_seen": item.can_be_seen,
-    }
+    return form(item, system.AttentionItem)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.clock import iso
 from holdbeat.domain.params import dumps
-from holdbeat.domain.views import question_json
+from holdbeat.domain.views import form, question_json
 from holdbeat.operations.checks import existing_id, job_id_of
 from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.schemas import durable as schemas
+from holdbeat.schemas.dependencies import GraphEdge, GraphNode
 from holdbeat.store.durable import questions, signals, steps
 from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job
@@ -53,25 +54,11 @@ def get_graph(tx: Transaction, context: OperationContext, job_id: str) -> Any:
 def graph_json(graph: Graph) -> dict[str, Any]:
     return {
         "nodes": [
-            {
-                "id": node.id,
-                "kind": "group" if node.is_group else "job",
-                "title": node.title,
-                "type": node.type,
-                "status": node.status,
-                "last_job_id": node.last_job_id,
-                "is_centre": node.id == graph.centre,
-            }
+            form(node, GraphNode, kind="group" if node.is_group else "job", is_centre=node.id == graph.centre)
             for node in graph.nodes
         ],
         "edges": [
-            {
-                "from": link.source,
-                "to": link.target,
-                "as": link.edge.name,
-                "met_at": None if link.edge.met_at is None else iso(link.edge.met_at),
-                "outcome": link.edge.outcome,
-            }
+            form(link.edge, GraphEdge, **{"from": link.source, "to": link.target, "as": link.edge.name})
             for link in graph.links
         ],
         "is_cut": graph.is_cut,
@@ -81,33 +68,14 @@ def graph_json(graph: Graph) -> dict[str, Any]:
 @writes
 def send_signal(tx: Transaction, context: OperationContext, job_id: str, name: str, payload: Any = None) -> Any:
     """Send a signal to a job's chain; it stays there until a handler waits for it."""
-    signal = signals.send_signal(tx, job_id_of(tx, job_id), name, payload, context.caller)
-    return {"job_id": signal.job_id, "name": signal.name, "number": signal.number, "sent_at": iso(signal.sent_at)}
+    return form(signals.send_signal(tx, job_id_of(tx, job_id), name, payload, context.caller), schemas.Signal)
 
 
 def _open_step_json(step: OpenStep, job: Job) -> dict[str, Any]:
     assert job.run is not None
-    return {
-        "name": step.name,
-        "value": None,
-        "is_cut": False,
-        "started_at": iso(step.started_at),
-        "duration_s": None,
-        "size": None,
-        "run_id": job.run.id,
-    }
+    return form(step, schemas.Step, value=None, is_cut=False, duration_s=None, size=None, run_id=job.run.id)
 
 
 def _step_json(step: Step) -> dict[str, Any]:
-    value = step.value
-    if step.size > VALUE_MAX:
-        value = dumps(value)[:VALUE_MAX] + "…"
-    return {
-        "name": step.name,
-        "value": value,
-        "is_cut": step.size > VALUE_MAX,
-        "started_at": iso(step.started_at),
-        "duration_s": step.duration_s,
-        "size": step.size,
-        "run_id": step.run_id,
-    }
+    is_cut = step.size > VALUE_MAX
+    return form(step, schemas.Step, value=dumps(step.value)[:VALUE_MAX] + "…" if is_cut else step.value, is_cut=is_cut)

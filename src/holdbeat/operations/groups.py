@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.bounds import check_line
-from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure, ThenWhen
-from holdbeat.domain.views import group_json
+from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure, ThenWhen
+from holdbeat.domain.views import group_json, group_summary_json
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.store.jobs import cancel
@@ -53,7 +53,7 @@ def list_groups(
 ) -> Any:
     """List groups without their jobs, the newest first."""
     filters = {"status": checks.check_choices(status, list(GroupStatus), "status"), "name": name}
-    return checks.page_json(job_lists.list_groups(tx, filters, limit=limit, cursor=cursor), _summary_json)
+    return checks.page_json(job_lists.list_groups(tx, filters, limit=limit, cursor=cursor), group_summary_json)
 
 
 @reads
@@ -67,9 +67,3 @@ def cancel_group(tx: Transaction, context: OperationContext, group_id: str, reas
     """Cancel every unfinished job of a group."""
     cancel.cancel_group(tx, checks.existing_id(group_id, "job group"), checks.check_reason(reason))
     return group_json(*load_group(tx, group_id))
-
-
-def _summary_json(group: JobGroup) -> dict[str, Any]:
-    summary = group_json(group, [])
-    del summary["jobs"]
-    return summary

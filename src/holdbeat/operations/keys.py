@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.api_key import KEY_BYTES, ApiKey, Scope, new_key
 from holdbeat.domain.bounds import check_line
-from holdbeat.domain.clock import iso
 from holdbeat.domain.duration import duration_s
+from holdbeat.domain.views import form
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.schemas import system
 from holdbeat.store.access import api_keys
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from holdbeat.store.transaction import Transaction
 
 NAME_MAX = 200
@@ -54,20 +53,7 @@ def revoke_key(tx: Transaction, context: OperationContext, key_id: str) -> Any:
 
 
 def key_json(key: ApiKey) -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "name": key.name,
-        "prefix": key.prefix,
-        "scope": key.scope.value,
-        "created_at": iso(key.created_at),
-        "last_used_at": _instant(key.last_used_at),
-        "expires_at": _instant(key.expires_at),
-        "revoked_at": _instant(key.revoked_at),
-    }
-
-
-def _instant(at: datetime | None) -> str | None:
-    return None if at is None else iso(at)
+    return form(key, system.ApiKey)
 
 
 def _check_admin(context: OperationContext, what: str) -> None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.limit import FIELDS
+from holdbeat.domain.views import form
 from holdbeat.operations.checks import checked_fields
 from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.schemas import limits as schemas
 from holdbeat.store.limits import changes as limit_changes
 from holdbeat.store.reads.limit_figures import LimitFigures, limit_figures
 
@@ -42,15 +44,12 @@ def _named(tx: Transaction, name: str) -> dict[str, Any]:
 
 def _limit_json(figures: LimitFigures) -> dict[str, Any]:
     limit = figures.limit
-    return {
-        "name": limit.name,
+    return form(
+        figures,
+        schemas.Limit,
         **limit.as_dict(),
-        "origin": limit.origin.value,
-        "declared": None if figures.declared is None else figures.declared.as_dict(),
-        "used": figures.used,
-        "waiting": figures.waiting,
-        "next_start_at": None if figures.next_start_at is None else iso(figures.next_start_at),
-        "throttled": [{"partition": part or None, "until": iso(until)} for part, until in figures.throttled],
-        "changed_at": None if figures.changed_at is None else iso(figures.changed_at),
-        "changed_by": figures.changed_by,
-    }
+        name=limit.name,
+        origin=limit.origin,
+        declared=None if figures.declared is None else figures.declared.as_dict(),
+        throttled=[{"partition": part or None, "until": iso(until)} for part, until in figures.throttled],
+    )

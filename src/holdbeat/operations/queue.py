@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.clock import iso
-from holdbeat.domain.views import job_json
+from holdbeat.domain.views import form, job_json
 from holdbeat.operations.checks import check_texts
 from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.schemas.jobs import Pause
 from holdbeat.store.queue.move import reorder
-from holdbeat.store.queue.pauses import Pause, list_pauses, pause, resume
+from holdbeat.store.queue.pauses import list_pauses, pause, resume
 from holdbeat.store.reads.queue_view import queue
 
 if TYPE_CHECKING:
@@ -58,13 +58,4 @@ def resume_queue(tx: Transaction, context: OperationContext, resource: str | Non
 
 
 def _pauses_json(tx: Transaction) -> dict[str, Any]:
-    return {"paused": [_pause_json(one) for one in list_pauses(tx)]}
-
-
-def _pause_json(one: Pause) -> dict[str, Any]:
-    return {
-        "resource": one.resource,
-        "paused_at": iso(one.paused_at),
-        "paused_by": one.paused_by,
-        "reason": one.reason,
-    }
+    return {"paused": [form(one, Pause) for one in list_pauses(tx)]}

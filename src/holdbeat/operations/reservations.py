@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.bounds import check_duration_s
-from holdbeat.domain.reservation import Reservation, ReservationStatus
+from holdbeat.domain.reservation import ReservationStatus
 from holdbeat.domain.views import reservation_json
 from holdbeat.observe import explain_reservation as explaining
 from holdbeat.operations import checks
@@ -48,8 +48,7 @@ def cancel_reservation(
 ) -> Any:
     """Cancel a reservation, whether it waits or has its slot."""
     checks.existing_id(reservation_id, "reservation")
-    cancelled = reservations.cancel_reservation(tx, reservation_id, checks.check_reason(reason))
-    return _answer(cancelled)
+    return reservation_json(reservations.cancel_reservation(tx, reservation_id, checks.check_reason(reason)))
 
 
 @writes
@@ -58,19 +57,15 @@ def extend_reservation(
 ) -> Any:
     """Hold a borrowed slot for longer: for ttl_s from now, or for as long again as it was reserved for."""
     checks.existing_id(reservation_id, "reservation")
-    return _answer(held_slots.extend_slot(tx, reservation_id, None if ttl_s is None else check_ttl(ttl_s)))
+    return reservation_json(held_slots.extend_slot(tx, reservation_id, None if ttl_s is None else check_ttl(ttl_s)))
 
 
 @writes
 def release_reservation(tx: Transaction, context: OperationContext, reservation_id: str) -> Any:
     """Give a borrowed slot back. To do so twice changes nothing."""
     checks.existing_id(reservation_id, "reservation")
-    return _answer(held_slots.release_slot(tx, reservation_id))
+    return reservation_json(held_slots.release_slot(tx, reservation_id))
 
 
 def check_ttl(ttl_s: Any) -> float:
     return check_duration_s(ttl_s, "ttl_s", 1, 86_400)
-
-
-def _answer(reservation: Reservation) -> dict[str, Any]:
-    return {**reservation_json(reservation), "estimated_start": None}

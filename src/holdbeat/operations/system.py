@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.bounds import check_instant, check_line
-from holdbeat.domain.clock import iso
-from holdbeat.domain.views import event_json, worker_json
+from holdbeat.domain.views import event_json, form, worker_json
 from holdbeat.operations.checks import check_id_filter, page_json
 from holdbeat.operations.operation import OperationContext, reads
+from holdbeat.schemas import system as schemas
 from holdbeat.store.queue.job_types import AnnouncedType, list_types
 from holdbeat.store.reads.event_log import read_events
 from holdbeat.store.reads.find_events import EventSearch, find_events
@@ -122,11 +122,4 @@ def place_of(after: str | None) -> str | None:
 
 
 def _type_json(announced: AnnouncedType) -> dict[str, Any]:
-    return {
-        "name": announced.name,
-        "description": announced.description,
-        "aliases": list(announced.aliases),
-        "schema": announced.schema,
-        "defaults": announced.defaults,
-        "announced_at": None if announced.announced_at is None else iso(announced.announced_at),
-    }
+    return form(announced, schemas.JobType)

@@ -182,13 +182,18 @@ class PreviewRequest(TypedDict, total=False):
 # --- answers ------------------------------------------------------------------------------------------------
 
 
-class _Timing(TypedDict):
+class _Scheduled(TypedDict):
     id: Id
     name: str
     enabled: bool
     priority: int | None
     webhook_url: str | None
     labels: Labels | None
+
+
+class Timing(TypedDict):
+    """When schedules and endpoints run, and why then."""
+
     cron: str | None
     interval_s: float | None
     timezone: str
@@ -223,7 +228,7 @@ class _Timing(TypedDict):
     created_at: Instant
 
 
-class Schedule(_Timing):
+class Schedule(_Scheduled, Timing):
     template_id: Id | None
     type: str | None
     params: JsonObject | None
@@ -233,7 +238,7 @@ class Schedule(_Timing):
     cancel_grace_s: float | None
 
 
-class Endpoint(_Timing):
+class Endpoint(_Scheduled, Timing):
     url: str
     method: str
     headers: dict[str, str]
