@@ -51,164 +51,146 @@ class Check:
         return {"name": self.name, "state": self.state, "detail": self.detail, "remedy": self.remedy}
 
 
+Finding = tuple[State, str] | tuple[State, str, str]
+"""How a thing is, in a word and in a sentence, and what to do about it."""
+OK, WARNING, WRONG = State.OK, State.WARNING, State.WRONG
+
+
 def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[Check], dict[str, str]]:
     """All checks of an opened store, and versions that only it knows."""
     is_file = hasattr(store, "integrity_problems")
-    looks: list[tuple[str, Callable[[], Check]]] = [
-        ("schema", lambda: _schema(settings)),
-        ("write", lambda: _write(store)),
-        ("clock", lambda: _clock(store)),
-        ("workers", lambda: _workers(store)),
-        ("schedules", lambda: _schedules(store)),
-        ("slots", lambda: _slots(settings, store)),
-        ("recovery", lambda: _recovery(settings, store)),
-        ("access", lambda: _access(settings, store)),
-    ]
-    if is_file:
+    looks: dict[str, Callable[[Any, Any], Finding]] = {
         # Before anything is written: a damaged file is not written to.
-        looks[:0] = [("damage", lambda: _damage(store))]
-        if not quick:
-            looks[:0] = [("integrity", lambda: _integrity(store))]
-        looks += [("disk", lambda: _disk(store)), ("log", lambda: _log(store)), ("locks", lambda: _locks(store))]
+        **({"integrity": _integrity} if is_file and not quick else {}),
+        **({"damage": _damage} if is_file else {}),
+        "schema": _schema,
+        "write": _write,
+        "clock": _clock,
+        "workers": _workers,
+        "schedules": _schedules,
+        "slots": _slots,
+        "recovery": _recovery,
+        "access": _access,
+        **({"disk": _disk, "log": _log, "locks": _locks} if is_file else {}),
+    }
     checks: list[Check] = []
-    for name, look in looks:
-        if name == "write" and any(check.name == "integrity" and check.state is State.WRONG for check in checks):
+    for name, look in looks.items():
+        if name == "write" and any(check.name == "integrity" and check.state is WRONG for check in checks):
             continue
         try:
-            checks.append(look())
+            checks.append(Check(name, *look(settings, store)))
         except HoldbeatError as error:
-            checks.append(Check(name, State.WRONG, error.detail))
+            checks.append(Check(name, WRONG, error.detail))
         except OSError as error:
-            checks.append(Check(name, State.WRONG, str(error), "Check the rights of this user on the store's folder."))
+            checks.append(Check(name, WRONG, str(error), "Check the rights of this user on the store's folder."))
     if is_file:
         return checks, {}
     pooler = {"pooler": "yes; other processes are noticed by polling"} if store.is_pooled else {}
     return checks, {"postgresql": store.read_sync(server_version), **pooler}
 
 
-def _schema(settings: Any) -> Check:
+def _schema(settings: Any, store: Any) -> Finding:
     state = schema_state(settings.store)
     if state.pending:
-        return Check(
-            "schema", State.WRONG, f"{counted(len(state.pending), 'migration')} pending.", "Run holdbeat migrate."
-        )
-    return Check("schema", State.OK, f"{state.engine}, version {state.version}")
+        return WRONG, f"{counted(len(state.pending), 'migration')} pending.", "Run holdbeat migrate."
+    return OK, f"{state.engine}, version {state.version}"
 
 
-def _write(store: Any) -> Check:
+def _write(settings: Any, store: Any) -> Finding:
     began = store.clock.monotonic()
     store.write_sync(meta.put, "doctor", "1")
     took_s = store.clock.monotonic() - began
     if took_s > 1:
-        return Check(
-            "write", State.WARNING, f"A commit took {span(took_s)}.", "Look at the disk, and at who else writes."
-        )
-    return Check("write", State.OK, f"A commit took {1000 * took_s:.1f} ms.")
+        return WARNING, f"A commit took {span(took_s)}.", "Look at the disk, and at who else writes."
+    return OK, f"A commit took {1000 * took_s:.1f} ms."
 
 
-def _clock(store: Any) -> Check:
+def _clock(settings: Any, store: Any) -> Finding:
     skew_s = (store.read_sync(database_time) - SystemClock().now()).total_seconds()
     last = store.read_sync(last_event_at)
     ahead_s = 0.0 if last is None else (last - store.clock.now()).total_seconds()
     worst = max(abs(skew_s), ahead_s)
     if worst < SKEW_WARNING_S:
-        return Check("clock", State.OK, f"This machine and the store differ by {abs(skew_s):.3f} s.")
+        return OK, f"This machine and the store differ by {abs(skew_s):.3f} s."
     what = (
         f"The store's clock and this machine's differ by {span(abs(skew_s))}."
         if abs(skew_s) >= ahead_s
         else f"The newest event lies {span(ahead_s)} in the future: the clock has been set back."
     )
-    return Check("clock", State.WARNING if worst < SKEW_WRONG_S else State.WRONG, what, "Set the clocks by NTP.")
+    return WARNING if worst < SKEW_WRONG_S else WRONG, what, "Set the clocks by NTP."
 
 
-def _workers(store: Any) -> Check:
+def _workers(settings: Any, store: Any) -> Finding:
     alive = [worker for worker in store.read_sync(live_workers) if worker.slots or worker.http_slots]
     waiting = store.read_sync(job_counts)["QUEUED"]
     if alive:
-        return Check(
-            "workers", State.OK, f"{len(alive)} alive, {counted(sum(worker.slots for worker in alive), 'slot')}"
-        )
+        return OK, f"{len(alive)} alive, {counted(sum(worker.slots for worker in alive), 'slot')}"
     if waiting:
-        return Check(
-            "workers",
-            State.WARNING,
-            f"No worker is alive, and {counted(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}.",
-            "Start holdbeat serve or holdbeat worker.",
-        )
-    return Check("workers", State.OK, "None is alive, and nothing waits.")
+        wait = f"{counted(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}"
+        return WARNING, f"No worker is alive, and {wait}.", "Start holdbeat serve or holdbeat worker."
+    return OK, "None is alive, and nothing waits."
 
 
-def _slots(settings: Any, store: Any) -> Check:
+def _slots(settings: Any, store: Any) -> Finding:
     """The limits in force, which all workers go by."""
     limits = store.read_sync(limits_in_force)
     slots = [f"{limit.name}={limit.slots}" for limit in limits if limit.slots is not None]
-    return Check("slots", State.OK, ", ".join(slots) or "Nothing is limited.")
+    return OK, ", ".join(slots) or "Nothing is limited."
 
 
-def _schedules(store: Any) -> Check:
+def _schedules(settings: Any, store: Any) -> Finding:
     troubled = store.read_sync(troubled_schedules, limit=1000)
     zones = store.read_sync(unknown_zones)
     if not troubled and not zones:
-        return Check("schedules", State.OK, "All that are enabled can be planned.")
+        return OK, "All that are enabled can be planned."
     if not troubled:
-        detail = next(iter(zones.values()))
-        return Check("schedules", State.WARNING, f"Schedules have a zone that is not known: {detail}", _MEND_ZONES)
+        return WARNING, f"Schedules have a zone that is not known: {next(iter(zones.values()))}", _MEND_ZONES
     more = f" So are {len(troubled) - 1} more." if len(troubled) > 1 else ""
-    detail = f"Schedule {troubled[0].name} cannot be planned: {troubled[0].trouble}{more}"
-    return Check("schedules", State.WARNING, detail, _MEND_ZONES)
+    return WARNING, f"Schedule {troubled[0].name} cannot be planned: {troubled[0].trouble}{more}", _MEND_ZONES
 
 
 _MEND_ZONES = "Bring the zone data up to date (package tzdata), or edit the schedule: holdbeat schedules edit NAME."
 
 
-def _recovery(settings: Any, store: Any) -> Check:
+def _recovery(settings: Any, store: Any) -> Finding:
     trouble = store.read_sync(find_trouble, settings.lease_terms, store.known_dead())
     count = len(recovery_units(trouble))
     if not count:
-        return Check("recovery", State.OK, "Nothing to repair.")
-    return Check(
-        "recovery",
-        State.WARNING,
-        f"{counted(count, 'item')} to repair.",
-        "A live server repairs them; or: holdbeat recover.",
-    )
+        return OK, "Nothing to repair."
+    return WARNING, f"{counted(count, 'item')} to repair.", "A live server repairs them; or: holdbeat recover."
 
 
-def _access(settings: Any, store: Any) -> Check:
+def _access(settings: Any, store: Any) -> Finding:
     has_key = store.read_sync(any_key_exists)
     if settings.is_on_loopback:
-        return Check("access", State.OK, f"{settings.host}:{settings.port}, reachable from this machine only")
+        return OK, f"{settings.host}:{settings.port}, reachable from this machine only"
     if has_key:
-        return Check("access", State.OK, f"{settings.host}:{settings.port}, protected by API keys")
-    return Check(
-        "access",
-        State.WRONG,
-        f"host = {settings.host} can be reached by others, and there is no API key.",
-        "Run holdbeat keys create --name NAME --scope admin, or set host to 127.0.0.1.",
-    )
+        return OK, f"{settings.host}:{settings.port}, protected by API keys"
+    detail = f"host = {settings.host} can be reached by others, and there is no API key."
+    return WRONG, detail, "Run holdbeat keys create --name NAME --scope admin, or set host to 127.0.0.1."
 
 
-def _disk(store: Any) -> Check:
+def _disk(settings: Any, store: Any) -> Finding:
     usage = shutil.disk_usage(os.path.dirname(store.path) or ".")
     size = os.path.getsize(store.path)
     detail = f"{usage.free / 1024**3:.1f} GiB free; the store has {size / 1024**2:.1f} MiB"
     if usage.free < NO_SPACE:
-        return Check("disk", State.WRONG, detail, "Free some space: writes are about to fail.")
+        return WRONG, detail, "Free some space: writes are about to fail."
     if usage.free < LITTLE_SPACE or usage.free < size:
-        return Check("disk", State.WARNING, detail, "Free some space, or prune with a shorter retention_days.")
-    return Check("disk", State.OK, detail)
+        return WARNING, detail, "Free some space, or prune with a shorter retention_days."
+    return OK, detail
 
 
-def _log(store: Any) -> Check:
+def _log(settings: Any, store: Any) -> Finding:
     """Whether the write-ahead log can be emptied: a reader that does not end keeps it growing."""
     trouble = store.log_trouble()
     if trouble is None:
-        return Check("log", State.OK, f"The write-ahead log has {store.log_bytes() / 1024**2:.1f} MiB.")
+        return OK, f"The write-ahead log has {store.log_bytes() / 1024**2:.1f} MiB."
     detail, _, remedy = trouble.rpartition(". ")
-    return Check("log", State.WARNING, f"{detail}.", remedy)
+    return WARNING, f"{detail}.", remedy
 
 
-def _locks(store: Any) -> Check:
+def _locks(settings: Any, store: Any) -> Finding:
     """Whether the kernel's locks work where the store lies; on some network disks they do not."""
     probe = f"{store.path}-run/doctor-{os.getpid()}"
     descriptor = os.open(probe, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -220,39 +202,29 @@ def _locks(store: Any) -> Check:
         os.close(descriptor)
         os.unlink(probe)
     if tried.returncode == 0:
-        return Check(
-            "locks",
-            State.WRONG,
-            "File locks do not hold on this disk.",
-            "Put the store on a local disk, or use PostgreSQL.",
-        )
+        return WRONG, "File locks do not hold on this disk.", "Put the store on a local disk, or use PostgreSQL."
     dead = store.known_dead()
-    return Check("locks", State.OK, "File locks hold." + (f" {len(dead)} dead workers are known." if dead else ""))
+    return OK, "File locks hold." + (f" {len(dead)} dead workers are known." if dead else "")
 
 
 _TRY_LOCK = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
 
 
-def _integrity(store: Any) -> Check:
+def _integrity(settings: Any, store: Any) -> Finding:
     problems = store.integrity_problems()
     if problems:
-        return Check(
-            "integrity",
-            State.WRONG,
-            f"The file is damaged: {' '.join(problems[0].split())}",
-            "Restore the last backup: holdbeat restore.",
-        )
-    return Check("integrity", State.OK, "SQLite's full integrity check finds no fault.")
+        detail = f"The file is damaged: {' '.join(problems[0].split())}"
+        return WRONG, detail, "Restore the last backup: holdbeat restore."
+    return OK, "SQLite's full integrity check finds no fault."
 
 
-def _damage(store: Any) -> Check:
+def _damage(settings: Any, store: Any) -> Finding:
     """What running processes saw: SQLite finds no fault in a file that has lost its last transactions."""
     records = recorded_damage(store.path)
     if not records:
-        return Check("damage", State.OK, "No process has seen the file damaged, or used by a second SQLite library.")
-    return Check(
-        "damage",
-        State.WRONG,
+        return OK, "No process has seen the file damaged, or used by a second SQLite library."
+    return (
+        WRONG,
         f"Jobs may be missing. {records[0]}" + (f" So said {len(records) - 1} more." if len(records) > 1 else ""),
         "Restore the last backup (holdbeat restore), or compare the jobs with what was submitted and then delete "
         f"{record_path(store.path)}.",
