@@ -12,10 +12,10 @@ import jsonschema_rs
 import pytest
 
 from holdbeat.domain.address import OutboundPolicy
+from holdbeat.domain.endpoint import METHODS
 from holdbeat.domain.errors import Invalid
 from holdbeat.handlers.http import (
     HTTP_PARAMS_SCHEMA,
-    METHODS,
     HttpFailure,
     HttpParams,
     call_http,

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.headers import check_headers
 from holdbeat.domain.run import LONGEST_RETRY_AFTER_S, RunStatus
+from holdbeat.domain.webhook import parse_retry_after
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 LONGEST_EXECUTION_S = 1800.0
@@ -105,17 +105,8 @@ def retry_after(result: Any, now: datetime) -> datetime | None:
     values = [value for name, value in headers.items() if name.lower() == "retry-after"] if headers else []
     if not values or not isinstance(values[0], str):
         return None
-    text = values[0].strip()
-    if text.isascii() and text.isdigit():
-        wait_s = float(text[:12])
-    else:
-        try:
-            wait_s = (parsedate_to_datetime(text).replace(tzinfo=UTC) - now).total_seconds()
-        except (ValueError, TypeError, OverflowError):
-            return None
-    if wait_s <= 0:
-        return None
-    return now + timedelta(milliseconds=round(min(wait_s, LONGEST_RETRY_AFTER_S) * 1000))
+    wait_s = parse_retry_after(values[0], now=now, longest_s=LONGEST_RETRY_AFTER_S)
+    return now + timedelta(milliseconds=round(wait_s * 1000)) if wait_s else None
 
 
 HEALTH_WINDOWS = {"1h": 3600, "4h": 4 * 3600, "24h": 24 * 3600}

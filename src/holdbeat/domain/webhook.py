@@ -164,20 +164,20 @@ def backoff_s(attempts: int, jitter: float) -> float:
     return 2.0 ** (max(attempts, 1) - 1) * jitter
 
 
-def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
-    """Seconds to wait, from 0 to an hour; None if the header is absent or cannot be understood."""
+def parse_retry_after(value: str | None, *, now: datetime, longest_s: float = MAX_RETRY_AFTER_S) -> float | None:
+    """Seconds to wait, from 0 to the longest; None if the header is absent or cannot be understood."""
     text = (value or "").strip()
     if not text:
         return None
     if text.isascii() and text.isdigit():
         # More digits than this are beyond the limit anyway, and int() refuses thousands of them.
-        return MAX_RETRY_AFTER_S if len(text.lstrip("0")) > 9 else min(float(text), MAX_RETRY_AFTER_S)
+        return longest_s if len(text.lstrip("0")) > 9 else min(float(text), longest_s)
     try:
         at = parsedate_to_datetime(text)
         wait_s = (at.replace(tzinfo=at.tzinfo or UTC) - now).total_seconds()
     except (ValueError, OverflowError, TypeError, IndexError):
         return None
-    return min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
+    return min(max(wait_s, 0.0), longest_s)
 
 
 def judge_attempt(

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from holdbeat.domain.address import OutboundPolicy, check_url
+from holdbeat.domain.bounds import check_number
+from holdbeat.domain.endpoint import METHODS
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.headers import HEADER_NAME, HEADER_VALUE, MAX_HEADER_LENGTH, MAX_HEADERS, check_headers
 from holdbeat.domain.redaction import REDACTED, sent_secrets, without_echoes
 from holdbeat.handlers.outbound import Answer, Outbound, OutboundFailure
 
-METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_TIMEOUT_S: Final = 1800.0
 DEFAULT_RESPONSE_KB: Final = 100
@@ -104,11 +105,11 @@ def validate_http_params(params: Mapping[str, Any], policy: OutboundPolicy | Non
     method = params.get("method", "GET")
     if method not in METHODS:
         raise Invalid(f"The method must be one of {', '.join(METHODS)}.", field="method")
-    timeout_s = params.get("timeout_s", DEFAULT_TIMEOUT_S)
-    if not _is_number(timeout_s) or not 0 < timeout_s <= MAX_TIMEOUT_S:
-        raise Invalid(f"timeout_s must be above 0 and at most {MAX_TIMEOUT_S:g} seconds.", field="timeout_s")
-    kilobytes = params.get("max_response_kb", DEFAULT_RESPONSE_KB)
-    if not _is_number(kilobytes) or not 1 <= kilobytes <= MAX_RESPONSE_KB or kilobytes % 1:
+    timeout_s = check_number(params.get("timeout_s", DEFAULT_TIMEOUT_S), "timeout_s", 0, MAX_TIMEOUT_S)
+    if timeout_s == 0:
+        raise Invalid("timeout_s must be above 0.", field="timeout_s")
+    kilobytes = check_number(params.get("max_response_kb", DEFAULT_RESPONSE_KB), "max_response_kb", 1, MAX_RESPONSE_KB)
+    if kilobytes % 1:
         raise Invalid(f"max_response_kb must be a whole number from 1 to {MAX_RESPONSE_KB}.", field="max_response_kb")
     return HttpParams(
         url=url,
@@ -181,7 +182,3 @@ def _encoded(body: Any) -> tuple[bytes | None, str | None]:
         return body.encode("utf-8", "replace"), "text/plain; charset=utf-8"
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "replace"), "application/json"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

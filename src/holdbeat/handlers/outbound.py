@@ -25,7 +25,8 @@ import httpx2
 
 from holdbeat.domain.address import OutboundPolicy, check_url, judge, spelled_address
 from holdbeat.domain.errors import Invalid
-from holdbeat.handlers.response_body import BodyReader, Unreadable, storable
+from holdbeat.domain.params import storable_text
+from holdbeat.handlers.response_body import BodyReader, Unreadable
 
 FailureKind = Literal["timeout", "refused_target", "connect", "protocol", "tls"]
 
@@ -40,7 +41,7 @@ class OutboundFailure(Exception):
 
     def __init__(self, reason: str, kind: FailureKind) -> None:
         super().__init__(reason)
-        self.reason = storable(reason)
+        self.reason = storable_text(reason)
         self.kind: FailureKind = kind
 
     def __reduce__(self) -> Any:
@@ -302,8 +303,8 @@ def _request_headers(url: httpx2.URL, headers: Mapping[str, str]) -> list[tuple[
 def _answer_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in raw:
-        key = storable(name.decode("latin-1").lower())
-        text = storable(value.decode("utf-8", "replace"))
+        key = storable_text(name.decode("latin-1").lower())
+        text = storable_text(value.decode("utf-8", "replace"))
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers
 

@@ -12,10 +12,12 @@ import re
 import zlib
 from typing import Any
 
+from holdbeat.domain.errors import Invalid
+from holdbeat.domain.params import check_json, storable_text
+
 TRUNCATION_MARK = "… [truncated]"
 MAX_DEPTH = 60
 
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _TEXT_TYPE = re.compile(
     r"text/.*|.*\+(xml|yaml)|application/(xml|xml-dtd|javascript|ecmascript|x-javascript|yaml|x-yaml|toml"
     r"|graphql|sql|x-www-form-urlencoded|x-ndjson|ndjson|jsonl|x-jsonlines|json-seq)"
@@ -29,15 +31,6 @@ _CHARSET = re.compile(
 
 class Unreadable(Exception):
     """The body cannot be what its headers say."""
-
-
-class _NotStorable(ValueError):
-    pass
-
-
-def storable(text: str) -> str:
-    """The same text with U+FFFD for every character that a store refuses."""
-    return _UNSTORABLE.sub("\ufffd", text)
 
 
 class BodyReader:
@@ -83,18 +76,20 @@ class BodyReader:
         if not self._kept and not self.truncated:
             return None, None
         if self._inflate is None and self._encoding not in ("", "identity"):
-            return self._dropped(f"body not kept: it is encoded as {storable(self._encoding)[:64]}")
+            return self._dropped(f"body not kept: it is encoded as {storable_text(self._encoding)[:64]}")
         is_json = _JSON_TYPE.fullmatch(self._type) is not None
         is_text = _TEXT_TYPE.fullmatch(self._type) or (not self._type and self._looks_like_text())
         if not is_json and not is_text:
-            name = storable(self._type)[:128] or "the body"
+            name = storable_text(self._type)[:128] or "the body"
             return self._dropped(f"body not kept: {name} is neither JSON nor text")
-        text = storable(codecs.getincrementaldecoder(self._charset)("replace").decode(self._kept, not self.truncated))
+        text = storable_text(
+            codecs.getincrementaldecoder(self._charset)("replace").decode(self._kept, not self.truncated)
+        )
         text = text.removeprefix("\ufeff")
         if is_json and not self.truncated:
             try:
                 return _parsed(text), None
-            except (ValueError, RecursionError):
+            except (Invalid, ValueError, RecursionError):
                 pass  # kept as the text that it is
         return self._cut(text), None
 
@@ -147,34 +142,14 @@ def _charset(parameters: str) -> str:
 
 
 def _parsed(text: str) -> Any:
-    value = json.loads(text, parse_int=_integer, parse_float=_real, parse_constant=_constant)
-    return _clean(value, MAX_DEPTH)
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
-        raise _NotStorable(digits[:20])
-    return int(digits)
-
-
-def _real(digits: str) -> float:
-    value = float(digits)
-    if value in (float("inf"), float("-inf")):
-        raise _NotStorable(digits[:20])
+    value = _clean(json.loads(text))
+    check_json(value, field="body", max_depth=MAX_DEPTH, max_bytes=None)
     return value
 
 
-def _constant(name: str) -> None:
-    raise _NotStorable(name)
-
-
-def _clean(value: Any, depth: int) -> Any:
+def _clean(value: Any) -> Any:
     if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, (dict, list)):
-        if depth == 0:
-            raise _NotStorable("nested too deep")
-        if isinstance(value, list):
-            return [_clean(item, depth - 1) for item in value]
-        return {storable(key): _clean(item, depth - 1) for key, item in value.items()}
-    return value
+        return storable_text(value)
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    return {storable_text(key): _clean(item) for key, item in value.items()} if isinstance(value, dict) else value

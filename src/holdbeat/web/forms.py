@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
 
+from holdbeat.domain.endpoint import METHODS
 from holdbeat.domain.views import endpoint_json, schedule_json
 from holdbeat.domain.webhook import WEBHOOK_EVENTS
-from holdbeat.handlers.http import METHODS
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.reads.list_jobs import list_templates
 from holdbeat.store.reads.workers import live_workers
