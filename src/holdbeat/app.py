@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from holdbeat.actors import by_program, this_program
 from holdbeat.app_store import AppStore
 from holdbeat.client.slot_loan import SlotLoan
+from holdbeat.domain.bounds import check_choice
 from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure, ThenWhen
@@ -31,14 +32,7 @@ from holdbeat.domain.template import JobTemplate
 from holdbeat.engine.supervisor import Supervisor
 from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle
-from holdbeat.pending_job import (
-    OPTIONS,
-    PendingJob,
-    choice,
-    connection_of,
-    refuse_connection,
-    submissions_of,
-)
+from holdbeat.pending_job import OPTIONS, PendingJob, connection_of, refuse_connection, submissions_of
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.jobs.submit import submit, submit_group, submit_group_with_then
@@ -47,7 +41,6 @@ from holdbeat.store.schedules.schedules import save_named_schedule
 
 __all__ = ["App", "DirectFailed", "PendingJob"]
 
-P = ParamSpec("P")
 R = TypeVar("R")
 Target = Callable[..., Any] | str | JobTemplate
 """What a job is made of: a function of the App, the name of a job type, or a template."""
@@ -335,7 +328,7 @@ def _group_submission(
     then_when: str,
 ) -> tuple[Sequence[PendingJob], Callable[..., tuple[JobGroup, list[Job]]], tuple[Any, ...]]:
     """The jobs that a group stores, the verb that stores them, and its arguments before the jobs."""
-    args = (name, choice(GroupMode, mode, "mode"), choice(OnFailure, on_failure, "on_failure"))
+    args = (name, check_choice(GroupMode, mode, "mode"), check_choice(OnFailure, on_failure, "on_failure"))
     if then is None:
         return calls, submit_group, args
-    return [*calls, then], submit_group_with_then, (*args, choice(ThenWhen, then_when, "then_when"))
+    return [*calls, then], submit_group_with_then, (*args, check_choice(ThenWhen, then_when, "then_when"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from holdbeat.actors import this_program
 from holdbeat.domain.alike import AlikeSubmissions
@@ -18,8 +17,6 @@ from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.schema import near_matches
 from holdbeat.domain.submission import Submission, check_params
 from holdbeat.store.tracing import current_traceparent
-
-E = TypeVar("E", bound=StrEnum)
 
 OPTIONS = frozenset(
     {
@@ -224,13 +221,3 @@ def refuse_connection(options: Mapping[str, Any], deed: str) -> None:
             code="cannot_join",
             field="connection",
         )
-
-
-def choice(kind: type[E], value: Any, field: str) -> E:
-    """A member of a closed set, or a refusal that names them all."""
-    try:
-        return kind(value)
-    except ValueError:
-        raise Invalid(
-            f"{field} must be one of {', '.join(kind)}, not {str(value)[:100]!r}.", code="unknown_choice", field=field
-        ) from None

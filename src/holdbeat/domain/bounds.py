@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import unicodedata
 from datetime import UTC, datetime, tzinfo
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from holdbeat.domain.clock import from_iso, to_millis
 from holdbeat.domain.errors import Invalid
 
+Choice = TypeVar("Choice", bound=StrEnum)
 YEAR_S = 31_536_000.0
 LAST_INSTANT = datetime(9000, 1, 1, tzinfo=UTC)
 """Planned instants end here, so that adding an interval never leaves the calendar."""
@@ -32,6 +34,14 @@ def check_flag(value: Any, field: str) -> bool:
     if not isinstance(value, bool):
         raise Invalid(f"{field} must be true or false.", code="invalid_flag", field=field)
     return value
+
+
+def check_choice(kind: type[Choice], value: Any, field: str, *, code: str = "unknown_choice") -> Choice:
+    """A member of a closed set, or a refusal that names them all."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise Invalid(f"{field} must be one of {', '.join(kind)}.", code=code, field=field) from None
 
 
 def check_whole_number(value: Any, field: str, low: int, high: int) -> int:

@@ -10,10 +10,17 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
-from holdbeat.domain.bounds import check_duration_s, check_line, check_number, check_whole_number
+from holdbeat.domain.bounds import (
+    check_choice,
+    check_duration_s,
+    check_flag,
+    check_line,
+    check_number,
+    check_whole_number,
+)
 from holdbeat.domain.clock import iso
 from holdbeat.domain.cron import Dst
 from holdbeat.domain.endpoint import LONGEST_EXECUTION_S, EndpointCall
@@ -37,30 +44,12 @@ from holdbeat.domain.schedule import (
 from holdbeat.domain.submission import check_retry_policy
 
 Reader = Callable[[Any, str], Any]
-Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def _text(value: Any, field: str) -> str:
     if not isinstance(value, str):
         raise Invalid(f"{field} must be a text.", code="invalid_text", field=field)
     return value
-
-
-def _flag(value: Any, field: str) -> bool:
-    if not isinstance(value, bool):
-        raise Invalid(f"{field} must be true or false.", code="invalid_flag", field=field)
-    return value
-
-
-def _choice(kind: type[Choice]) -> Reader:
-    def read(value: Any, field: str) -> Choice:
-        try:
-            return kind(value)
-        except ValueError:
-            known = ", ".join(kind)
-            raise Invalid(f"{field} must be one of {known}.", code="unknown_choice", field=field) from None
-
-    return read
 
 
 def _interval(value: Any, field: str) -> float:
@@ -104,14 +93,14 @@ _NULLABLE: dict[str, Reader] = {
 _INSTANTS = ("start_at", "end_at")
 _REQUIRED: dict[str, Reader] = {
     "name": lambda value, field: check_line(value, field, LONGEST_NAME),
-    "enabled": _flag,
+    "enabled": check_flag,
     "timezone": _text,
-    "dst": _choice(Dst),
+    "dst": partial(check_choice, Dst),
     "jitter_s": lambda value, field: check_number(value, field, 0, LONGEST_JITTER_S),
-    "catch_up": _choice(CatchUp),
+    "catch_up": partial(check_choice, CatchUp),
     "catch_up_limit": lambda value, field: check_whole_number(value, field, 1, MOST_CAUGHT_UP),
-    "overlap": _choice(Overlap),
-    "adaptive": _flag,
+    "overlap": partial(check_choice, Overlap),
+    "adaptive": check_flag,
 }
 _CALL: dict[str, Reader] = {
     "url": _text,

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from holdbeat.domain.bounds import (
     LAST_INSTANT,
     YEAR_S,
+    check_choice,
     check_duration_s,
     check_flag,
     check_instant,
@@ -37,7 +38,7 @@ from holdbeat.domain.job import (
     RetryPolicy,
 )
 from holdbeat.domain.params import check_json, check_labels, check_text, request_hash
-from holdbeat.domain.unique import OnDuplicate, UniqueWhile, check_choice
+from holdbeat.domain.unique import OnDuplicate, UniqueWhile
 
 LONGEST_GIVEN_TITLE = 500
 LONGEST_NAME = 200
@@ -159,8 +160,8 @@ _READERS: dict[str, Any] = {
     "on_upstream": check_on_upstream,
     "ref": lambda value, field: check_line(value, field, LONGEST_NAME),
     "unique_key": lambda value, field: check_text(value, field, LONGEST_KEY),
-    "unique_while": lambda value, field: check_choice(UniqueWhile, value, field),
-    "on_duplicate": lambda value, field: check_choice(OnDuplicate, value, field),
+    "unique_while": lambda value, field: check_choice(UniqueWhile, value, field, code="invalid_choice"),
+    "on_duplicate": lambda value, field: check_choice(OnDuplicate, value, field, code="invalid_choice"),
     "max_wait_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
     "expires_at": check_instant,
     "expires_in_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
-
-from holdbeat.domain.errors import Invalid
 
 
 class UniqueWhile(StrEnum):
@@ -25,14 +22,6 @@ class OnDuplicate(StrEnum):
     REFUSE = "refuse"
     REPLACE = "replace"
     PUSH_BACK = "push_back"
-
-
-def check_choice(kind: type[StrEnum], value: Any, field: str) -> str:
-    """A member of a closed set, or a refusal that names them all."""
-    try:
-        return kind(value)
-    except ValueError:
-        raise Invalid(f"{field} must be one of {', '.join(kind)}.", code="invalid_choice", field=field) from None
 
 
 def pushed_back(

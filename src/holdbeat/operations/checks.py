@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from holdbeat.domain.address import check_url
 from holdbeat.domain.bounds import check_line
@@ -16,8 +15,6 @@ from holdbeat.operations.operation import OperationContext
 from holdbeat.store.jobs.manual_retry import is_own_shell_job
 from holdbeat.store.reads.find_jobs import ids_by_part
 from holdbeat.store.transaction import Transaction
-
-Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def existing_id(text: str, noun: str) -> str:
@@ -54,12 +51,6 @@ def check_reason(reason: Any) -> str | None:
     return None if reason is None else check_line(reason, "reason", 500)
 
 
-def check_flag(value: Any, field: str) -> bool:
-    if not isinstance(value, bool):
-        raise Invalid(f"{field} must be true or false.", code="invalid_flag", field=field)
-    return value
-
-
 def check_object(value: Any, field: str, code: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Invalid(f"{field} must be an object.", code=code, field=field)
@@ -73,13 +64,6 @@ def check_texts(value: Any, field: str, what: str, most: int) -> list[str]:
             f"{field} must be a list of {what}.", code=f"invalid_{field.rpartition('_')[2][:-1]}", field=field
         )
     return list(value)
-
-
-def check_choice(kind: type[Choice], value: Any, field: str) -> Choice:
-    try:
-        return kind(value)
-    except ValueError:
-        raise Invalid(f"{field} must be one of {', '.join(kind)}.", code="unknown_choice", field=field) from None
 
 
 def check_choices(value: str | Sequence[str] | None, known: Collection[str], field: str) -> list[str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.bounds import check_line
+from holdbeat.domain.bounds import check_choice, check_line
 from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure, ThenWhen
 from holdbeat.domain.views import group_json, group_summary_json
 from holdbeat.operations import checks
@@ -28,14 +28,14 @@ def create_group(tx: Transaction, context: OperationContext, request: Mapping[st
         request, ("name", "mode", "on_failure", "jobs", "then", "then_when"), required=("mode", "jobs")
     )
     name = fields.get("name")
-    mode = checks.check_choice(GroupMode, fields["mode"], "mode")
-    on_failure = checks.check_choice(OnFailure, fields.get("on_failure", OnFailure.STOP), "on_failure")
+    mode = check_choice(GroupMode, fields["mode"], "mode")
+    on_failure = check_choice(OnFailure, fields.get("on_failure", OnFailure.STOP), "on_failure")
     if name is not None:
         check_line(name, "name", 200)
     submissions = read_submissions(context, fields["jobs"])
     then = None
     if fields.get("then") is not None:
-        when = checks.check_choice(ThenWhen, fields.get("then_when", ThenWhen.COMPLETED), "then_when")
+        when = check_choice(ThenWhen, fields.get("then_when", ThenWhen.COMPLETED), "then_when")
         then = Then(read_submission(context, fields["then"], place="then."), when)
     guard_submissions(tx, context, [*submissions, *([then.submission] if then else [])])
     return group_json(*submit_group(tx, name, mode, on_failure, submissions, then))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.bounds import check_line, check_whole_number
+from holdbeat.domain.bounds import check_flag, check_line, check_whole_number
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.redaction import kept_params
 from holdbeat.domain.views import bulk_json, event_json, job_json
 from holdbeat.operations.checks import (
     check_call,
-    check_flag,
     check_object,
     check_reason,
     checked_fields,

@@ -6,7 +6,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.api_key import KEY_BYTES, ApiKey, Scope, new_key
-from holdbeat.domain.bounds import check_line
+from holdbeat.domain.bounds import check_choice, check_line
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.views import form
 from holdbeat.operations import checks
@@ -37,7 +37,7 @@ def create_key(
     made = api_keys.create_api_key(
         tx,
         check_line(name, "name", NAME_MAX),
-        checks.check_choice(Scope, scope, "scope"),
+        check_choice(Scope, scope, "scope"),
         key,
         life_s=None if expires_s is None else duration_s(expires_s, field="expires_s"),
         by=context.caller,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.bounds import check_duration_s
+from holdbeat.domain.bounds import check_choice, check_duration_s
 from holdbeat.domain.reservation import ReservationStatus
 from holdbeat.domain.views import reservation_json
 from holdbeat.observe import explain_reservation as explaining
@@ -26,7 +26,7 @@ def list_reservations(
     cursor: str | None = None,
 ) -> Any:
     """List reservations, the newest first."""
-    chosen = None if status is None else checks.check_choice(ReservationStatus, status, "status")
+    chosen = None if status is None else check_choice(ReservationStatus, status, "status")
     return explaining.reservations_page(tx, chosen, limit, cursor)
 
 

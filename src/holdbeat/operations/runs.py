@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdbeat.domain.bounds import check_flag
 from holdbeat.domain.errors import NotFound
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.views import bulk_json, job_json, run_json
 from holdbeat.operations.checks import (
     check_choices,
-    check_flag,
     check_object,
     existing_id,
     guard_shell_retry,

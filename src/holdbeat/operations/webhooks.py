@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.address import check_url
+from holdbeat.domain.bounds import check_choice, check_flag
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.redaction import REDACTED
 from holdbeat.domain.submission import check_webhook_url
@@ -66,7 +67,7 @@ def update_webhook(
         check_url(check_webhook_url(changes["url"], "url"), context.outbound_policy(tx))
     if "events" in changes:
         changes["events"] = _check_events(changes["events"])
-    checks.check_flag(changes.get("enabled", True), "enabled")
+    check_flag(changes.get("enabled", True), "enabled")
     return webhook_json(subscriptions.patch_webhook(tx, webhook_id, changes, version))
 
 
@@ -114,7 +115,7 @@ def list_deliveries(
     page = deliveries.list_deliveries(
         tx,
         job_id=checks.check_id_filter(job_id, "job_id"),
-        status=None if status is None else checks.check_choice(DeliveryStatus, status, "status"),
+        status=None if status is None else check_choice(DeliveryStatus, status, "status"),
         limit=limit,
         cursor=cursor,
     )
