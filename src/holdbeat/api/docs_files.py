@@ -5,24 +5,15 @@ from __future__ import annotations
 STYLE = """
 :root {
   color-scheme: light dark; font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
-  --ground: #f5f6f8; --card: #ffffff; --sunken: #f0f2f5; --line: #e3e6eb; --text: #1c2330; --muted: #566072;
-  --accent: #4355d4; --on-accent: #ffffff; --accent-soft: #eceefc; --post: #146c35; --post-soft: #e6f4ea;
-  --delete: #b23a09; --delete-soft: #fdeee5;
-}
-@media (prefers-color-scheme: dark) {
-  :root:not([data-theme="light"]) {
-    --ground: #10141c; --card: #181e29; --sunken: #121722; --line: #2a3241; --text: #e6e9f0; --muted: #9aa5b8;
-    --accent: #8e9bff; --on-accent: #10141c; --accent-soft: #232a4a; --post: #4cc27a; --post-soft: #16301f;
-  --delete: #ff8a57; --delete-soft: #3a2117;
-  }
-}
-:root[data-theme="dark"] {
-  color-scheme: dark;
-  --ground: #10141c; --card: #181e29; --sunken: #121722; --line: #2a3241; --text: #e6e9f0; --muted: #9aa5b8;
-  --accent: #8e9bff; --on-accent: #10141c; --accent-soft: #232a4a; --post: #4cc27a; --post-soft: #16301f;
-  --delete: #ff8a57; --delete-soft: #3a2117;
+  --ground: light-dark(#f5f6f8, #10141c); --card: light-dark(#ffffff, #181e29);
+  --sunken: light-dark(#f0f2f5, #121722); --line: light-dark(#e3e6eb, #2a3241); --text: light-dark(#1c2330, #e6e9f0);
+  --muted: light-dark(#566072, #9aa5b8); --accent: light-dark(#4355d4, #8e9bff);
+  --on-accent: light-dark(#ffffff, #10141c); --accent-soft: light-dark(#eceefc, #232a4a);
+  --post: light-dark(#146c35, #4cc27a); --post-soft: light-dark(#e6f4ea, #16301f);
+  --delete: light-dark(#b23a09, #ff8a57); --delete-soft: light-dark(#fdeee5, #3a2117);
 }
 :root[data-theme="light"] { color-scheme: light; }
+:root[data-theme="dark"] { color-scheme: dark; }
 *, *::before, *::after { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--text); display: grid; min-height: 100vh;
   grid-template-columns: 214px minmax(0, 1fr); }

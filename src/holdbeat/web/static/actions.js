@@ -2,17 +2,21 @@
 import { refresh } from "./live.js";
 import { instantOf } from "./zone.js";
 
+export function element(name, words, kind = "") {
+  const made = document.createElement(name);
+  made.textContent = words;
+  if (kind) made.className = kind;
+  return made;
+}
+
 // `undo` is a function: the toast offers it as a button and stays longer.
 export function toast(words, isBad = false, undo = null) {
   const place = document.querySelector("[data-toasts]");
-  const made = document.createElement("div");
-  made.className = isBad ? "toast bad" : "toast";
+  const made = element("div", words, isBad ? "toast bad" : "toast");
   made.setAttribute("role", isBad ? "alert" : "status");
-  made.textContent = words;
   if (undo) {
-    const button = document.createElement("button");
+    const button = element("button", "Undo");
     button.type = "button";
-    button.textContent = "Undo";
     button.addEventListener("click", () => { made.remove(); undo(); });
     made.append(button);
   }
@@ -34,7 +38,7 @@ function sayWhatWasDone() {
 }
 
 // Leads to the login, and from there back to this page.
-export function logIn() {
+function logIn() {
   location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
 }
 
@@ -159,10 +163,8 @@ function closeMenus(target, isKey = false) {
 async function test(button) {
   const place = document.querySelector("[data-answer]");
   place.hidden = false;
-  place.replaceChildren(Object.assign(document.createElement("h2"), { textContent: "Test call" }));
-  const said = document.createElement("pre");
-  said.textContent = "calling…";
-  place.append(said);
+  const said = element("pre", "calling…");
+  place.replaceChildren(element("h2", "Test call"), said);
   place.scrollIntoView({ block: "nearest" });
   button.disabled = true;
   try {

@@ -1,14 +1,7 @@
 // The form of direct requests: runs one, counts while it waits, shows what came of it.
-import { call } from "./actions.js";
+import { call, element } from "./actions.js";
 import { bodyOf, forgetAll, refuse } from "./make.js";
 import { span } from "./times.js";
-
-function element(name, words, kind = "") {
-  const made = document.createElement(name);
-  made.textContent = words;
-  if (kind) made.className = kind;
-  return made;
-}
 
 async function* events(url, body, signal) {
   const headers = { "content-type": "application/json", accept: "text/event-stream" };

@@ -1,7 +1,7 @@
 // The form of hints: asks for another pace or for one run, and says what came of it.
 import { call } from "./actions.js";
 import { refresh } from "./live.js";
-import { bodyOf, forgetAll, refuse } from "./make.js";
+import { bodyOf, send } from "./make.js";
 import { span } from "./times.js";
 import { zone } from "./zone.js";
 
@@ -25,26 +25,15 @@ export function told(sent, schedule) {
   return `Hint set: ${parts.join(", and ")}. ${then}`;
 }
 
-async function send(form) {
-  const button = form.querySelector("button");
+async function hint(form) {
   const said = form.querySelector("[data-said]");
-  button.disabled = true;
   said.hidden = true;
-  forgetAll(form);
-  let refused = null;
-  try {
-    const body = bodyOf(form);
-    const answer = await call("POST", form.dataset.hint, body);
-    form.reset();
-    said.textContent = told(body, answer);
-    said.hidden = false;
-    await refresh();
-  } catch (error) {
-    refused = error;
-  } finally {
-    button.disabled = false;
-  }
-  if (refused) refuse(form, refused);
+  const body = bodyOf(form);
+  const answer = await call("POST", form.dataset.hint, body);
+  form.reset();
+  said.textContent = told(body, answer);
+  said.hidden = false;
+  await refresh();
 }
 
 export function startHint() {
@@ -52,6 +41,6 @@ export function startHint() {
     const form = event.target.closest("form[data-hint]");
     if (!form) return;
     event.preventDefault();
-    send(form);
+    send(form, () => hint(form));
   });
 }

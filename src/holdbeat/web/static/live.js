@@ -26,7 +26,7 @@ function show(state, words) {
   if (label.textContent !== words) label.textContent = words;
 }
 
-export function refreshSoon() {
+function refreshSoon() {
   isWanted = true;
   if (timer || isFetching || document.hidden || holds > 0) return;
   // A page that is dear to make is asked for less often.

@@ -1,4 +1,5 @@
 // Follows the log and the output of a job or a direct request as they are written; what was written before comes first.
+import { element } from "./actions.js";
 import { zone } from "./zone.js";
 
 const MOST_LINES = 5000;
@@ -8,9 +9,7 @@ export function startLog() {
   if (!place) return;
   const state = document.querySelector("[data-log-state]");
   let count = 0;
-  const nothing = document.createElement("div");
-  nothing.className = "nothing";
-  nothing.textContent = "No log lines yet.";
+  const nothing = element("div", "No log lines yet.", "nothing");
   place.append(nothing);
   const source = new EventSource(`${place.dataset.log}/logs?follow=true`);
   source.onopen = () => { state.textContent = "following"; };
@@ -20,12 +19,10 @@ export function startLog() {
     const isAtEnd = place.scrollTop + place.clientHeight >= place.scrollHeight - 30;
     nothing.remove();
     place.closest(".card").hidden = false;
-    const row = document.createElement("div");
-    row.className = `stream-${line.stream}`;
-    const time = document.createElement("time");
+    const row = element("div", "", `stream-${line.stream}`);
+    const time = element("time", new Date(line.at).toLocaleTimeString("sv", { timeZone: zone(), hourCycle: "h23" }));
     time.dateTime = line.at;
     time.title = line.at;
-    time.textContent = new Date(line.at).toLocaleTimeString("sv", { timeZone: zone(), hourCycle: "h23" });
     row.append(time, line.text);
     place.append(row);
     count += 1;

@@ -1,5 +1,5 @@
 // Forms that make or change something. What the API refuses is said beside the field, in its words, and what was typed stays.
-import { call, leave, toast } from "./actions.js";
+import { call, element, leave, toast } from "./actions.js";
 import { span, updateTimes } from "./times.js";
 import { instantOf } from "./zone.js";
 
@@ -176,7 +176,8 @@ async function change(form, before) {
   leave(form.dataset.go, form.dataset.done);
 }
 
-async function send(form, sending) {
+// Sends what a form says, while its buttons rest.
+export async function send(form, sending) {
   const buttons = form.querySelectorAll("button");
   buttons.forEach((each) => { each.disabled = true; });
   forgetAll(form);
@@ -290,13 +291,6 @@ function startPreview(form) {
   soon();
 }
 
-function line(name, words, kind) {
-  const made = document.createElement(name);
-  made.textContent = words;
-  made.className = kind;
-  return made;
-}
-
 async function tryCall(form, button) {
   const place = document.querySelector("[data-tried]");
   forgetAll(form);
@@ -306,16 +300,16 @@ async function tryCall(form, button) {
     const given = bodyOf(form);
     const params = {};
     for (const name of ["url", "method", "headers", "body", "timeout_s"]) if (name in given) params[name] = given[name];
-    place.replaceChildren(line("p", "calling…", "muted"));
+    place.replaceChildren(element("p", "calling…", "muted"));
     const answer = await call("POST", "/api/direct/http", { params, wait_s: 15 });
     const { status_code: code, duration_s: took, body } = answer.result;
     place.replaceChildren(
-      line("p", `It answered ${code} after ${took < 1 ? `${Math.round(took * 1000)} ms` : span(took)}.`, "outcome"),
-      line("pre", typeof body === "string" ? body : JSON.stringify(body, null, 2), "json"),
+      element("p", `It answered ${code} after ${took < 1 ? `${Math.round(took * 1000)} ms` : span(took)}.`, "outcome"),
+      element("pre", typeof body === "string" ? body : JSON.stringify(body, null, 2), "json"),
     );
   } catch (error) {
     refused = error;
-    place.replaceChildren(line("p", error.message, "notice bad"));
+    place.replaceChildren(element("p", error.message, "notice bad"));
     const field = error.answer && error.answer.field;
     if (field && field.startsWith("params.")) error.answer.field = field.slice("params.".length);
   } finally {
