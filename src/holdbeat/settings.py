@@ -139,41 +139,32 @@ class Settings:
     ) -> Settings:
         """Reads all sources; flags that are None were not given."""
         environ = os.environ if environ is None else environ
-        values: dict[str, Any] = {}
-        origins: dict[str, str] = {}
-
-        def take(chosen: Mapping[str, Any], origin: Callable[[str], str]) -> None:
-            for name, value in _with_preset(chosen, origin).items():
-                values[name] = _checked(name, value, origin(name))
-                origins[name] = origin(name)
-
+        settings = Settings()
         path = Path(file or environ.get("HOLDBEAT_CONFIG") or FILE)
         if file or environ.get("HOLDBEAT_CONFIG") or path.is_file():
-            take(_read(path), lambda name: str(path))
-        take(_from_environment(environ), lambda name: f"environment {PREFIX}{name.upper()}")
-        take({k: v for k, v in (flags or {}).items() if v is not None}, _flag)
-        settings = Settings(**values, origins=origins)
-        settings.lease_terms  # noqa: B018  (refuses heartbeat ≥ lease)
-        settings.concurrency_policy  # noqa: B018
-        return settings
+            settings = settings._with(_read(path), lambda name: str(path))
+        settings = settings._with(_from_environment(environ), lambda name: f"environment {PREFIX}{name.upper()}")
+        return settings.with_flags(flags or {})
 
     def with_changes(self, **changes: Any) -> Settings:
         """The same settings with some of them replaced by code, checked alike."""
-        return self._changed(changes, lambda name: "code")
+        return self._with(changes, lambda name: "code")._checked_together()
 
     def with_flags(self, flags: Mapping[str, Any]) -> Settings:
         """The same settings with some of them replaced by flags, checked alike."""
-        return self._changed(flags, _flag)
+        return self._with(flags, _flag)._checked_together()
 
-    def _changed(self, changes: Mapping[str, Any], origin: Callable[[str], str]) -> Settings:
+    def _with(self, changes: Mapping[str, Any], origin: Callable[[str], str]) -> Settings:
         chosen = {name: value for name, value in changes.items() if value is not None}
         meant = _with_preset(chosen, origin)
         checked = {name: _checked(name, value, origin(name)) for name, value in meant.items()}
         origins = {**self.origins, **{name: origin(name) for name in checked}}
-        made = dataclasses.replace(self, **checked, origins=origins)
-        made.lease_terms  # noqa: B018
-        made.concurrency_policy  # noqa: B018
-        return made
+        return dataclasses.replace(self, **checked, origins=origins)
+
+    def _checked_together(self) -> Settings:
+        self.lease_terms  # noqa: B018  (refuses heartbeat ≥ lease)
+        self.concurrency_policy  # noqa: B018
+        return self
 
 
 _FIELDS = {entry.name: entry for entry in dataclasses.fields(Settings) if entry.name != "origins"}

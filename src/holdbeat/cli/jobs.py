@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from holdbeat.schemas.jobs import BulkResult
 
 AT_ONCE = 500
-CHILDREN_SHOWN = 50
 """How many jobs are cancelled in one step."""
+CHILDREN_SHOWN = 50
 STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED")
 filters = with_options(
     click.option(

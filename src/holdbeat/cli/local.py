@@ -7,7 +7,8 @@ single operation: waiting, following, direct requests, artifacts and test calls.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.actors import this_person
@@ -87,13 +88,21 @@ class LocalBackend:
 
     # --- waiting and following ----------------------------------------------------------------------------
 
+    @contextmanager
+    def _woken(self) -> Iterator[threading.Event]:
+        """Set by each commit."""
+        woken = threading.Event()
+        unsubscribe = self.store.listen(lambda topics: woken.set())
+        try:
+            yield woken
+        finally:
+            unsubscribe()
+
     def wait_job(self, job_id: str, *, timeout_s: float | None = None, with_retries: bool = True) -> Any:
         """Waits until the job has ended, and with it every automatic retry; returns the last of them."""
         clock = self.store.clock
         until = None if timeout_s is None else clock.monotonic() + timeout_s
-        woken = threading.Event()
-        unsubscribe = self.store.listen(lambda topics: woken.set())
-        try:
+        with self._woken() as woken:
             while True:
                 woken.clear()
                 job = self.get_job(job_id)
@@ -107,8 +116,6 @@ class LocalBackend:
                 if left_s <= 0:
                     raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s; it goes on")
                 woken.wait(left_s)
-        finally:
-            unsubscribe()
 
     def follow_logs(self, job_id: str, *, after: int = 0) -> Generator[Any, None, None]:
         """Lines as they are written, each once, until the run has ended."""
@@ -129,9 +136,7 @@ class LocalBackend:
         yield from self._follow(reservation_output, chunk_json, reservation_id, after, True)
 
     def _follow(self, read: Any, form: Any, id_: str, after: int, emitted: bool) -> Generator[Any, None, None]:
-        woken = threading.Event()
-        unsubscribe = self.store.listen(lambda topics: woken.set())
-        try:
+        with self._woken() as woken:
             while True:
                 woken.clear()
                 output = self.store.read_sync(read, id_, after, PAGE, emitted)
@@ -143,8 +148,6 @@ class LocalBackend:
                 if output.is_whole:
                     return
                 woken.wait(POLL_S)
-        finally:
-            unsubscribe()
 
     def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
@@ -156,9 +159,7 @@ class LocalBackend:
 
         place = self.store.read_sync(latest_cursor) if after is None else place_of(after)
         names = list(name) if name else None
-        woken = threading.Event()
-        unsubscribe = self.store.listen(lambda topics: woken.set())
-        try:
+        with self._woken() as woken:
             while True:
                 woken.clear()
                 events = self.store.read_sync(read_events, place, job_id=job_id, names=names, limit=PAGE)
@@ -167,8 +168,6 @@ class LocalBackend:
                     yield event_json(logged.event)
                 if not events:
                     woken.wait(POLL_S)
-        finally:
-            unsubscribe()
 
     # --- what needs more than the store -------------------------------------------------------------------
 

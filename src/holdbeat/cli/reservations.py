@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,7 +15,6 @@ from holdbeat.cli.arguments import DURATION
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.options import ListingGroup, example, printing, reaching
 from holdbeat.cli.output import Columns, at, instant, items_table, its_fields, shown
-from holdbeat.cli.slot_command import run_with_slot
 
 TTL = click.option(
     "--ttl",
@@ -24,6 +26,8 @@ TTL = click.option(
 )
 WAIT = click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this for a slot.")
 STATUSES = ("ACTIVE", "RELEASED", "EXPIRED")
+POLL_S = 0.5
+KILL_AFTER_S = 10.0
 RESERVATION = click.argument("reservation_id", metavar="RESERVATION")
 
 
@@ -132,4 +136,34 @@ def slot(backend: Backend, resource: str, command: tuple[str, ...], ttl_s: float
     The command finds HOLDBEAT_SLOT (the number of the slot) and HOLDBEAT_FENCE in its environment. Its exit code is
     that of this command. If the slot is lost while it runs, it is told to end (SIGTERM).
     """
-    sys.exit(run_with_slot(backend, resource, command, ttl_s, wait_s))
+    sys.exit(_run_with_slot(backend, resource, command, ttl_s, wait_s))
+
+
+def _run_with_slot(backend: Backend, resource: str, command: Sequence[str], ttl_s: float, wait_s: float | None) -> int:
+    """Ends the command if the slot is lost. The exit code of the command, or 128 and the signal that ended it."""
+    with backend.slot(resource, ttl_s=ttl_s, wait_s=wait_s) as slot:
+        environment = {
+            **os.environ,
+            "HOLDBEAT_FENCE": str(slot.fence),
+            **({} if slot.number is None else {"HOLDBEAT_SLOT": str(slot.number)}),
+        }
+        try:
+            process = subprocess.Popen(command, env=environment)
+        except OSError as error:
+            click.echo(f"{command[0]} cannot be run: {error.strerror or error}.", err=True)
+            return 127
+        is_told = False
+        while True:
+            try:
+                code = process.wait(KILL_AFTER_S if is_told else POLL_S)
+                return code if code >= 0 else 128 - code
+            except subprocess.TimeoutExpired:
+                if is_told:
+                    process.kill()
+                elif not slot.is_held:
+                    click.echo(f"The slot of {resource} was lost; the command is told to end.", err=True)
+                    process.terminate()
+                    is_told = True
+            except KeyboardInterrupt:
+                # The command has got the signal too, from the terminal; the slot is held until it has ended.
+                process.send_signal(signal.SIGINT)

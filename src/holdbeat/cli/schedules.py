@@ -6,13 +6,12 @@ from typing import Any
 
 import click
 
-from holdbeat.cli.arguments import DURATION, json_object, json_text, labels, params_of, without_none
+from holdbeat.cli.arguments import DURATION, json_object, json_text, labels, params_of, send_as_meant, without_none
 from holdbeat.cli.backend import Backend, ScheduleBackend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.options import JSON, ListingGroup, example, printing, reaching, with_options
 from holdbeat.cli.output import instant, its_fields, show, span, table
 from holdbeat.cli.schedule_verbs import NAME, add_common
-from holdbeat.cli.string_params import send_as_meant
 
 
 @click.group(

@@ -7,14 +7,13 @@ from typing import Any
 
 import click
 
-from holdbeat.cli.arguments import DURATION, INSTANT, labels, params_of, without_none
+from holdbeat.cli.arguments import DURATION, INSTANT, labels, params_of, send_as_meant, without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.direct_output import print_direct, print_stream
 from holdbeat.cli.job_tables import job_fields
 from holdbeat.cli.options import JSON, example, reaching
 from holdbeat.cli.output import show, shown
-from holdbeat.cli.string_params import send_as_meant
 from holdbeat.cli.waiting import ticking, wait_in_sight
 
 

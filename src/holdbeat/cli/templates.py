@@ -6,12 +6,11 @@ from typing import Any
 
 import click
 
-from holdbeat.cli.arguments import DURATION, json_object, labels, params_of, without_none
+from holdbeat.cli.arguments import DURATION, json_object, labels, params_of, send_as_meant, without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.options import ListingGroup, example, printing, with_options
 from holdbeat.cli.output import Columns, at, items_table, its_fields, its_id
-from holdbeat.cli.string_params import send_as_meant
 
 TEMPLATE = click.argument("template", metavar="TEMPLATE")
 

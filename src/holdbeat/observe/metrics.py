@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -43,44 +44,41 @@ class Metrics(Recorder):
 
     def __init__(self, store: PersistenceAdapter, *, local_clock: Clock | None = None) -> None:
         self.registry = registry = CollectorRegistry(auto_describe=True)
-        self._claims = Counter(
-            "holdbeat_claims", "Jobs and direct requests claimed by this process.", ["resource"], registry=registry
-        )
-        self._settles = Counter(
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        self._claims = counter("holdbeat_claims", "Jobs and direct requests claimed by this process.", ["resource"])
+        self._settles = counter(
             "holdbeat_settles",
             "Runs and direct requests given back by this process, by outcome.",
             ["outcome", "error_kind"],
-            registry=registry,
         )
-        self._run_seconds = Histogram(
-            "holdbeat_run_seconds", "How long handlers ran.", ["type"], buckets=RUN_BUCKETS, registry=registry
+        self._run_seconds = histogram("holdbeat_run_seconds", "How long handlers ran.", ["type"], buckets=RUN_BUCKETS)
+        self._heartbeats = counter("holdbeat_heartbeats", "Heartbeats of this process, by result.", ["result"])
+        self._webhook_attempts = counter(
+            "holdbeat_webhook_attempts", "Attempts to deliver webhooks, by result.", ["result"]
         )
-        self._heartbeats = Counter(
-            "holdbeat_heartbeats", "Heartbeats of this process, by result.", ["result"], registry=registry
-        )
-        self._webhook_attempts = Counter(
-            "holdbeat_webhook_attempts", "Attempts to deliver webhooks, by result.", ["result"], registry=registry
-        )
-        self._fire_lateness = Histogram(
+        self._fire_lateness = histogram(
             "holdbeat_fire_lateness_seconds",
             "How long after its due time a schedule fired.",
             buckets=LATENESS_BUCKETS,
-            registry=registry,
         )
-        self._gate_requests = Counter(
-            "holdbeat_gate_requests", "Requests through gates, by outcome.", ["gate", "outcome"], registry=registry
+        self._gate_requests = counter(
+            "holdbeat_gate_requests", "Requests through gates, by outcome.", ["gate", "outcome"]
         )
-        self._gate_waits = _gate_seconds(registry, "holdbeat_gate_wait_seconds", "waited for a slot")
-        self._gate_seconds = _gate_seconds(registry, "holdbeat_gate_seconds", "held a slot")
-        self._legacy_calls = Counter("holdbeat_legacy_calls", "Calls of the legacy API.", ["route"], registry=registry)
-        self._store_seconds = Histogram(
+        self._gate_waits, self._gate_seconds = (
+            histogram(name, f"How long requests through gates {what}.", ["gate"], buckets=RUN_BUCKETS)
+            for name, what in (
+                ("holdbeat_gate_wait_seconds", "waited for a slot"),
+                ("holdbeat_gate_seconds", "held a slot"),
+            )
+        )
+        self._legacy_calls = counter("holdbeat_legacy_calls", "Calls of the legacy API.", ["route"])
+        self._store_seconds = histogram(
             "holdbeat_store_seconds",
             "How long a call of the store took its caller.",
             ["operation"],
             buckets=LATENCY_BUCKETS,
-            registry=registry,
         )
-        self._by_event = _event_counters(registry)
+        self._runs_overdue = counter("holdbeat_runs_overdue", "Runs that went on after their timeout.")
         self._start_at_zero()
         local = local_clock or SystemClock()
         skew = Gauge("holdbeat_clock_skew_seconds", "The store's clock minus this machine's.", registry=registry)
@@ -133,10 +131,7 @@ class Metrics(Recorder):
     # --- what the store tells ----------------------------------------------------------------------------
 
     def _count_events(self, committed: Sequence[Row]) -> None:
-        tally = Tally([row[0] for row in committed])
-        for name, counter in self._by_event.items():
-            if tally[name]:
-                counter.inc(tally[name])
+        self._runs_overdue.inc(sum(row[0] == events.RUN_OVERDUE for row in committed))
 
     def _timed(self, operation: str, took_s: float) -> None:
         self._store_seconds.labels(operation).observe(took_s)
@@ -268,17 +263,3 @@ _STORE_COUNTERS = {
     ),
 }
 """Counters that the store keeps: the same whichever process is asked."""
-
-
-def _gate_seconds(registry: CollectorRegistry, name: str, what: str) -> Histogram:
-    help_ = f"How long requests through gates {what}."
-    return Histogram(name, help_, ["gate"], buckets=RUN_BUCKETS, registry=registry)
-
-
-def _event_counters(registry: CollectorRegistry) -> dict[str, Counter]:
-    """Counters of Events that this process committed."""
-    return {
-        events.RUN_OVERDUE: Counter(
-            "holdbeat_runs_overdue", "Runs that went on after their timeout.", registry=registry
-        ),
-    }

@@ -100,13 +100,7 @@ def read_new_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def read_new_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return {
-        "types": offered_types(tx),
-        "templates": list_templates(tx, limit=TEMPLATES_OFFERED).items,
-        "chosen": ask.text("type"),
-        "zones": _zones(),
-        **trial(tx, ask),
-    }
+    return {**read_new_job(tx, ask), "zones": _zones(), **trial(tx, ask)}
 
 
 def read_new_endpoint(tx: Transaction, ask: Ask) -> dict[str, Any]:
