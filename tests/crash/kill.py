@@ -89,6 +89,8 @@ def arm_wire(countdown: Countdown) -> None:
     """Lets every exchange with PostgreSQL count."""
     import psycopg
 
+    from holdbeat.store.postgres.pipeline import StatementPipeline
+
     exchange = psycopg.Connection.wait
 
     def counted(self: Any, generator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -104,6 +106,19 @@ def arm_wire(countdown: Countdown) -> None:
         return die()
 
     psycopg.Connection.wait = counted  # type: ignore[method-assign,assignment]
+    synchronise = StatementPipeline.sync
+
+    def counted_sync(self: StatementPipeline) -> None:
+        if not countdown.is_now():
+            return synchronise(self)
+        if countdown.where == "middle":
+            self.send_sync()
+            self.flush()
+        elif countdown.where == "after":
+            synchronise(self)
+        return die()
+
+    StatementPipeline.sync = counted_sync  # type: ignore[method-assign]
 
 
 def arm(url: str, countdown: Countdown) -> object:

@@ -18,6 +18,7 @@ from holdbeat.store.lone_insert import LoneInsert
 from holdbeat.store.postgres.database import Link, StoreConnection
 from holdbeat.store.postgres.errors import LOST, RACES
 from holdbeat.store.postgres.lost_commit import until_answered
+from holdbeat.store.postgres.pipeline import StatementPipeline
 from holdbeat.store.postgres.transaction import plain
 from holdbeat.store.transaction import Row
 
@@ -65,7 +66,9 @@ def insert_lone(
             "event_name": lone.event["name"],
             "event_data": lone.event["data"],
         }
-        return connection.execute(_statement(columns, values["priority"], is_checked), values).fetchone()
+        with StatementPipeline(connection) as pipeline:
+            stored = pipeline.send(_statement(columns, values["priority"], is_checked), values)
+        return stored.fetchone()
 
     def execute_again(connection: StoreConnection) -> Row:
         return execute(connection, is_checked=False) or _stored(connection, lone.job_id)

@@ -27,11 +27,12 @@ from holdbeat.store.forks import forked
 from holdbeat.store.lone_insert import LoneInsert
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
-from holdbeat.store.postgres.database import Link, open_database, send_with_sync
+from holdbeat.store.postgres.database import Link, open_database
 from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, UNPREPARED, translated
 from holdbeat.store.postgres.joining import check_joinable
 from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.one_statement import insert_lone
+from holdbeat.store.postgres.pipeline import StatementPipeline
 from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.postgres.wakeups import PostgresWakeups
@@ -275,8 +276,9 @@ class PostgresStore(PersistenceAdapter):
         connection = link.get()
         if isinstance(works[0].verb, Coalesced) and works[0].verb.is_one_statement and not connection.is_pooled:
             # One round trip instead of three. A pooled connection gets its settings when a transaction begins.
-            single = PostgresTransaction(connection, self.clock.now(), self.terms, self._types)
-            return works[0].verb.many(single, [work.args[0] for work in works]), frozenset(), []
+            with StatementPipeline(connection) as pipeline:
+                single = PostgresTransaction(connection, self.clock.now(), self.terms, self._types, pipeline)
+                return works[0].verb.many(single, [work.args[0] for work in works]), frozenset(), []
         if len(works) == 1 and not connection.is_pooled:
             performed = self._write_lone(link, works[0])
             if performed is not None:
@@ -286,9 +288,8 @@ class PostgresStore(PersistenceAdapter):
         results: list[Any] = []
         tx: PostgresTransaction | None = None
         try:
-            with connection.pipeline() as pipeline:
-                send_with_sync(pipeline)
-                connection.begin()
+            with StatementPipeline(connection) as pipeline:
+                connection.begin(pipeline)
                 asked = self.clock.monotonic()
 
                 def begun_at(row: Row) -> datetime:
@@ -309,7 +310,7 @@ class PostgresStore(PersistenceAdapter):
                     # The server would answer this COMMIT with a rollback, and call it a success.
                     raise pg.InFailedSqlTransaction("a statement failed, and the unit went on")
                 commit_sent = True
-                connection.execute("COMMIT")
+                pipeline.send("COMMIT")
         except LOST as error:
             if commit_sent and not isinstance(error, RACES):
                 # The error may have come after the COMMIT was done: only the database knows.
@@ -365,14 +366,13 @@ class PostgresStore(PersistenceAdapter):
         results = []
         for work in works:
             try:
-                with connection.pipeline() as pipeline:
-                    send_with_sync(pipeline)
-                    connection.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                with StatementPipeline(connection) as pipeline:
+                    connection.begin(pipeline, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
                     if work.limit_s is not None:
-                        connection.execute(f"SET LOCAL statement_timeout = {int(work.limit_s * 1000)}")
+                        pipeline.send(f"SET LOCAL statement_timeout = {int(work.limit_s * 1000)}")
                     now = self.clock.now()
                     results.append(work.run(PostgresTransaction(connection, now, self.terms, self._types, pipeline)))
-                    connection.execute("COMMIT")
+                    pipeline.send("COMMIT")
             except HoldbeatError as error:
                 link.roll_back()
                 results.append(error)
