@@ -33,6 +33,7 @@ from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle
 from holdbeat.pending_job import (
     OPTIONS,
+    CallOptions,
     PendingJob,
     choice,
     connection_of,
@@ -114,7 +115,8 @@ class App(AppStore):
                 f"There is no option {min(unknown)}. Options are: {', '.join(sorted(OPTIONS))}.", field=min(unknown)
             )
         twin = object.__new__(App)
-        twin.__dict__ = {**self.__dict__, "_options": {**self._options, **options}, "_original": self._origin}
+        own = CallOptions({**self._options, **options})
+        twin.__dict__ = {**self.__dict__, "_options": own, "_original": self._origin}
         return twin
 
     def call(self, target: Target, /, **params: Any) -> PendingJob:
