@@ -89,6 +89,8 @@ def arm_wire(countdown: Countdown) -> None:
     """Lets every exchange with PostgreSQL count."""
     import psycopg
 
+    from holdbeat.store.postgres import loop_link
+    from holdbeat.store.postgres.database import StoreConnection
     from holdbeat.store.postgres.pipeline import StatementPipeline
 
     exchange = psycopg.Connection.wait
@@ -119,6 +121,18 @@ def arm_wire(countdown: Countdown) -> None:
         return die()
 
     StatementPipeline.sync = counted_sync  # type: ignore[method-assign]
+    exchange_in_loop = loop_link.exchange
+
+    async def counted_exchange(connection: StoreConnection, pipeline: StatementPipeline) -> None:
+        if not countdown.is_now():
+            return await exchange_in_loop(connection, pipeline)
+        if countdown.where == "middle":
+            pipeline.flush()
+        elif countdown.where == "after":
+            await exchange_in_loop(connection, pipeline)
+        return die()
+
+    loop_link.exchange = counted_exchange
 
 
 def arm(url: str, countdown: Countdown) -> object:

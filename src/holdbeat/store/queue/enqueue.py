@@ -288,7 +288,6 @@ def lone_insert(tx: Transaction, jobs: Sequence[NewJob], type_announced_at: date
         params, title = jobs[0].params, jobs[0].title
         kind = PreparedKind(type_announced_at, jobs[0])
     columns = {**_shared_columns(tx, kind, Hold.READY), "id": job_id, "params": dumps(params), "title": title}
-    tx.wake(Topic.READY)
     return LoneInsert(
         job_id,
         columns,

@@ -10,10 +10,10 @@ from typing import Any
 import apsw
 
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
+from holdbeat.store.lone_insert import LONE_TOPICS
 from holdbeat.store.sqlite.errors import translated
 from holdbeat.store.sqlite.lone import insert_lone
 from holdbeat.store.sqlite.transaction import SqliteTransaction
-from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.work import Coalesced, Work
 
@@ -65,7 +65,7 @@ class Batch:
             return False
         position, event = stored
         self.answers.append((work, lone.answer(position, self._now)))
-        self.wakes.update(tx.wakes, (Topic.EVENTS,))
+        self.wakes.update(LONE_TOPICS)
         self.committed.append(event)
         return True
 
