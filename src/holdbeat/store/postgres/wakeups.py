@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+import select
 import threading
 from collections.abc import Callable
 
 import psycopg
+from psycopg.pq.abc import PGconn
 
-from holdbeat.store.postgres.database import StoreConnection
+from holdbeat.store.postgres.database import StoreConnection, connect
+from holdbeat.store.postgres.pipeline import StatementPipeline
 from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.store")
@@ -23,6 +26,9 @@ CHANNEL = "holdbeat"
 EVERY_S = 0.01
 """So long after a notification the next one waits, with all that was to be told meanwhile. Its commit is a flush of the
 log, for which the commits of the work then wait: one for each job cost single enqueues half of their rate."""
+
+POLL_MS = 1000
+"""How often a listener looks whether its store was closed."""
 
 
 class PostgresWakeups:
@@ -64,11 +70,13 @@ class PostgresWakeups:
                 continue
             try:
                 if connection is None or connection.closed:
-                    connection = StoreConnection.connect(self._url, autocommit=True, connect_timeout=5)
-                    # A notification has a transaction id and so a commit record; nothing is lost if that one is.
-                    connection.execute("SET synchronous_commit = off", prepare=False)
-                payload = f"{self._me}:{','.join(sorted(topics))}"
-                connection.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload], prepare=False)
+                    connection = connect(self._url)
+                    if not connection.is_pooled:
+                        # A notification has a transaction id and so a commit record; nothing is lost if that one is.
+                        connection.execute("SET synchronous_commit = off", prepare=False)
+                with StatementPipeline(connection) as pipeline:
+                    payload = f"{self._me}:{','.join(sorted(topics))}"
+                    pipeline.send("SELECT pg_notify(%s, %s)", [CHANNEL, payload])
                 self._closed.wait(EVERY_S)
             except psycopg.Error as error:
                 if not self._closed.is_set():
@@ -96,16 +104,24 @@ class PostgresWakeups:
                     connection.execute(f"LISTEN {CHANNEL}")
                     pause_s = 0.1
                     self._on_wake(frozenset({Topic.RECONNECTED}))
+                    poller = select.poll()
+                    poller.register(connection.fileno(), select.POLLIN)
                     while not self._closed.is_set():
-                        for notice in connection.notifies(timeout=1.0):
-                            sender, _, topics = notice.payload.partition(":")
-                            if sender != self._me:
-                                self._on_wake(frozenset(topics.split(",")))
+                        if poller.poll(POLL_MS):
+                            self._pass_on(connection.pgconn)
             except psycopg.Error as error:
                 if not self._closed.is_set():
                     log.warning("wake-ups are off until the database answers again: %s", error)
                     self._closed.wait(pause_s)
                     pause_s = min(pause_s * 2, 10.0)
+
+    def _pass_on(self, pgconn: PGconn) -> None:
+        """Tells the listeners of this process what others have notified."""
+        pgconn.consume_input()
+        while (notice := pgconn.notifies()) is not None:
+            sender, _, topics = notice.extra.decode().partition(":")
+            if sender != self._me:
+                self._on_wake(frozenset(topics.split(",")))
 
     def close(self) -> None:
         self._closed.set()
