@@ -33,6 +33,9 @@ STATEMENTS_MAX = 400
 """Of so many a connection keeps count. A batch is written with a text for each pattern of columns that hold one value,
 so there are many of them."""
 
+FLUSH_BYTES = 8192
+"""A statement with more values is sent at once: the server works on it while the next ones are made."""
+
 _PLACEHOLDER = re.compile(r"%(?:\((\w+)\)s|s|%)")
 _TEXT = pq.Format.TEXT
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
@@ -127,6 +130,8 @@ class StatementPipeline:
             adapters = self._statements.adapters
             dumped = adapters.dump_sequence(values, [PyFormat.AUTO] * len(values))
             self._send(query, dumped, adapters.types or (), adapters.formats)
+            if sum([len(value) for value in dumped if value is not None]) > FLUSH_BYTES:
+                self._pgconn.flush()
         self._expected.append(answer)
         return answer
 

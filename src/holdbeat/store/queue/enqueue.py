@@ -35,6 +35,9 @@ _COLUMNS = (
     "is_awaited", "unique_key", "unique_while", "expires_at", "parent_id", "is_detached", "weight",
     "affinity", "preemption",
 )  # fmt: skip
+PART = 250
+"""Rows of one statement, of a batch of jobs that are alike: a server inserts one part while the next is made."""
+
 _DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
 
 _row_of = row_writer(
@@ -257,9 +260,17 @@ def _insert_alike(tx: Transaction, batch: AlikeJobs) -> list[_Stored]:
     positions = list(islice(_positions(tx, {model.priority: len(batch)})[model.priority], len(batch)))
     job_ids = tx.new_ids(len(batch))
     shared = {**_shared_columns(tx, batch.kind, hold), "created_at": now, "hold": hold}
-    params = [dumps(params) for params in batch.params]
-    varied: dict[str, Sequence[Any]] = {"id": job_ids, "position": positions, "params": params, "title": batch.titles}
-    tx.insert_columns("jobs", shared, varied)
+    for first in range(0, len(batch), PART):
+        part = slice(first, first + PART)
+        params = [dumps(params) for params in batch.params[part]]
+        titles = batch.titles[part]
+        varied: dict[str, Sequence[Any]] = {
+            "id": job_ids[part],
+            "position": positions[part],
+            "params": params,
+            "title": titles,
+        }
+        tx.insert_columns("jobs", shared, varied)
     data = _data_of(model.type, model.actor or tx.actor)
     tx.events += [(events.JOB_QUEUED, now, job_id, None, None, None, None, data) for job_id in job_ids]
     labelled = [(job_id, model.labels) for job_id in job_ids] if model.labels else []
