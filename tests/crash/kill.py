@@ -91,7 +91,7 @@ def arm_wire(countdown: Countdown) -> None:
 
     from holdbeat.store.postgres import loop_link
     from holdbeat.store.postgres.database import StoreConnection
-    from holdbeat.store.postgres.pipeline import StatementPipeline
+    from holdbeat.store.postgres.pipeline import Answer, StatementPipeline
 
     exchange = psycopg.Connection.wait
 
@@ -123,13 +123,13 @@ def arm_wire(countdown: Countdown) -> None:
     StatementPipeline.sync = counted_sync  # type: ignore[method-assign]
     exchange_in_loop = loop_link.exchange
 
-    async def counted_exchange(connection: StoreConnection, pipeline: StatementPipeline) -> None:
+    async def counted_exchange(connection: StoreConnection, pipeline: StatementPipeline, end: Answer) -> None:
         if not countdown.is_now():
-            return await exchange_in_loop(connection, pipeline)
+            return await exchange_in_loop(connection, pipeline, end)
         if countdown.where == "middle":
             pipeline.flush()
         elif countdown.where == "after":
-            await exchange_in_loop(connection, pipeline)
+            await exchange_in_loop(connection, pipeline, end)
         return die()
 
     loop_link.exchange = counted_exchange

@@ -12,6 +12,7 @@ from holdbeat.domain.job import Job
 from holdbeat.domain.submission import Submission
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.submit import submit
+from holdbeat.store.postgres import loop_link, wakeups
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.work import Work
@@ -185,3 +186,39 @@ def test_a_closed_store_ends_its_connection(store: PostgresStore) -> None:
     assert connection is not None
     store.close()
     eventually(lambda: connection.closed or None)
+
+
+@pytest.mark.rule("DEC-008")
+def test_other_processes_are_told_behind_the_commit_and_what_that_comes_to_reaches_no_caller(
+    store: PostgresStore, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = open_at(store_url)
+    told: list[frozenset[str]] = []
+    other.listen(told.append)
+    eventually(lambda: told or None)  # it listens now
+    sent_by_thread: list[frozenset[str]] = []
+    monkeypatch.setattr(store._wakeups, "send", sent_by_thread.append)
+    monkeypatch.setattr(wakeups, "EVERY_S", 1000.0)
+
+    def let_the_next_one_notify() -> None:
+        monkeypatch.setattr(store._wakeups, "_sent_at", -1000.0)
+
+    async def program() -> None:
+        await connect_loop(store)
+        let_the_next_one_notify()
+        told.clear()
+        sent_by_thread.clear()
+        await enqueued(store, 1)
+        await asyncio.to_thread(eventually, lambda: told or None)
+        assert sent_by_thread == [] and {"ready", "events"} <= told[0]
+        # A notification that the server refuses: the job is stored, and the next caller sees nothing of it.
+        monkeypatch.setattr(loop_link, "CHANNEL", "x" * 100)
+        let_the_next_one_notify()
+        first = await enqueued(store, 2)
+        second = await enqueued(store, 3)
+        assert [row[0] for row in rows(other, "SELECT id FROM jobs ORDER BY position")][-2:] == [first.id, second.id]
+        # So soon behind another one: together with all that come meanwhile, by the thread for that.
+        assert len(sent_by_thread) == 1
+
+    asyncio.run(program())
+    other.close()

@@ -17,13 +17,14 @@ from typing import Any
 from psycopg import errors as pg
 
 from holdbeat.domain.clock import Clock, to_millis
-from holdbeat.store.lone_insert import LoneInsert
+from holdbeat.store.lone_insert import LONE_TOPICS, LoneInsert
 from holdbeat.store.postgres.database import Link, StoreConnection
 from holdbeat.store.postgres.errors import LOST, RACES
 from holdbeat.store.postgres.loop_link import LoopLink
 from holdbeat.store.postgres.lost_commit import until_answered
 from holdbeat.store.postgres.pipeline import StatementPipeline
 from holdbeat.store.postgres.transaction import ColumnTypes, PostgresTransaction
+from holdbeat.store.postgres.wakeups import PostgresWakeups
 from holdbeat.store.transaction import Row, StoreTerms
 from holdbeat.store.work import Coalesced
 
@@ -98,6 +99,7 @@ class LoneJobs:
         types: ColumnTypes,
         clock: Clock,
         patience_s: Callable[[], float],
+        wakeups: PostgresWakeups,
         *,
         is_own_clock: bool,
     ) -> None:
@@ -106,6 +108,7 @@ class LoneJobs:
         self._types = types
         self._clock = clock
         self._patience_s = patience_s
+        self._wakeups = wakeups
         self._is_own_clock = is_own_clock
         """Whether jobs get the database's time."""
         self._loop_link = LoopLink(url)
@@ -130,13 +133,14 @@ class LoneJobs:
             if statement is None:
                 return None
             asked = self._clock.monotonic()
+            notice = self._wakeups.send_yourself(LONE_TOPICS)
             try:
-                row = await self._loop_link.execute(statement.text, statement.values)
+                row = await self._loop_link.execute(statement.text, statement.values, notice)
             except ANSWERED:
                 return None  # nothing is stored; a writer tries again, and says why if it cannot
             except LOST:
                 row = await asyncio.to_thread(self._execute_again, statement)
-            return None if row is None else LoneAnswer(statement.lone, row, asked)
+            return None if row is None else LoneAnswer(statement.lone, row, asked, is_notified=notice is not None)
         finally:
             self._loop_link.release()
 
@@ -158,7 +162,9 @@ class LoneJobs:
 class LoneAnswer:
     """A lone job that was stored."""
 
-    def __init__(self, lone: LoneInsert[Any], row: Row, asked: float) -> None:
+    def __init__(self, lone: LoneInsert[Any], row: Row, asked: float, *, is_notified: bool = False) -> None:
+        self.is_notified = is_notified
+        """Whether other processes were told with it."""
         position, created_at, self.database_clock = row
         created_at = to_millis(created_at)
         self.asked = asked

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import Any
 
 import psycopg
 
 from holdbeat.store.postgres.database import StoreConnection, connect
-from holdbeat.store.postgres.pipeline import StatementPipeline
+from holdbeat.store.postgres.pipeline import Answer, Params, StatementPipeline
+from holdbeat.store.postgres.wakeups import CHANNEL, NOTIFY_BEHIND
 from holdbeat.store.transaction import Row
 
 
@@ -23,6 +23,8 @@ class LoopLink:
         self._url = url
         self._in_use = threading.Lock()
         self._connection: StoreConnection | None = None
+        self._pipeline: StatementPipeline | None = None
+        """Of the connection, for all its life: what nobody waits for is answered before the next statement."""
         self._is_connecting = False
         self._is_closed = False
 
@@ -45,22 +47,26 @@ class LoopLink:
             self._connection.close()
         self._in_use.release()
 
-    async def execute(self, sql: str, params: dict[str, Any]) -> Row | None:
-        """Runs a statement that commits by itself; its first row."""
-        connection = self._connection
-        assert connection is not None
-        pipeline = StatementPipeline(connection)
+    async def execute(self, sql: str, params: Params, notice: str | None = None) -> Row | None:
+        """Runs a statement that commits by itself; its first row.
+
+        `notice` is sent to other processes behind it, in a transaction of its own for which nobody waits.
+        """
+        connection, pipeline = self._connection, self._pipeline
+        assert connection is not None and pipeline is not None
         try:
-            pipeline.__enter__()
             answer = pipeline.send(sql, params)
-            pipeline.send_sync()
-            await exchange(connection, pipeline)
+            end = pipeline.send_sync()
+            if notice is not None:
+                pipeline.send(NOTIFY_BEHIND, [CHANNEL, notice])
+                pipeline.send_sync()
+            await exchange(connection, pipeline, end)
         except BaseException:
             # Also if the caller gave up: whatever the server still answers must not reach the next one.
             connection.close()
             raise
-        pipeline.__exit__(None, None, None)
-        pipeline.check()
+        if end.error is not None:
+            raise end.error
         return answer.fetchone()
 
     def _connect(self) -> None:
@@ -73,8 +79,8 @@ class LoopLink:
                 self._is_closed = True  # a pooled session has our settings only within a transaction
             if connection is not None and self._is_closed:
                 connection.close()
-            else:
-                self._connection = connection
+            elif connection is not None:
+                self._connection, self._pipeline = connection, StatementPipeline(connection).__enter__()
 
     def close(self) -> None:
         """Ends the connection; one in use is ended by its user."""
@@ -83,8 +89,8 @@ class LoopLink:
             self.release()
 
 
-async def exchange(connection: StoreConnection, pipeline: StatementPipeline) -> None:
-    """Sends what is to be sent and waits until all answers are there."""
+async def exchange(connection: StoreConnection, pipeline: StatementPipeline, end: Answer) -> None:
+    """Sends what is to be sent and waits until `end` is answered."""
     loop, descriptor = asyncio.get_running_loop(), connection.fileno()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -95,7 +101,7 @@ async def exchange(connection: StoreConnection, pipeline: StatementPipeline) -> 
             if not pipeline.flush():
                 loop.remove_writer(descriptor)
             connection.pgconn.consume_input()
-            if pipeline.receive():
+            if pipeline.receive(end):
                 done.set_result(None)
         except psycopg.Error as error:
             done.set_exception(error)

@@ -62,10 +62,12 @@ def _compiled(sql: str) -> tuple[bytes, tuple[str, ...]]:
 class Answer:
     """The rows of a statement, there after the next `sync`."""
 
-    __slots__ = ("rows",)
+    __slots__ = ("error", "is_there", "rows")
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
+        self.error: psycopg.Error | None = None
+        self.is_there = False
 
     def fetchall(self) -> list[Row]:
         return self.rows
@@ -96,9 +98,10 @@ class StatementPipeline:
         self._pgconn = connection.pgconn
         self._statements = connection.statements
         self._prepares = not connection.is_pooled
-        self._expected: deque[Answer | tuple[bytes, tuple[int, ...], bytes] | None] = deque()
-        """What each result to come belongs to: an Answer, a statement that is being prepared, None for a sync."""
-        self._error: psycopg.Error | None = None
+        self._expected: deque[Answer | tuple[bytes, tuple[int, ...], bytes]] = deque()
+        """What each result to come belongs to: an Answer, or a statement that is being prepared."""
+        self._failed: psycopg.Error | None = None
+        """The first error since the last sync."""
 
     def __enter__(self) -> Self:
         self._pgconn.enter_pipeline_mode()
@@ -171,7 +174,7 @@ class StatementPipeline:
 
     def sync(self) -> None:
         """Waits for the answers to all that was sent; raises the first error among them."""
-        self.send_sync()
+        end = self.send_sync()
         poller = select.poll()
         poller.register(self._pgconn.socket, _READABLE)
         while self.flush():
@@ -179,25 +182,28 @@ class StatementPipeline:
             poller.poll()
             self._pgconn.consume_input()
         poller.modify(self._pgconn.socket, _READABLE)
-        while not self.receive():
+        while not self.receive(end):
             poller.poll()
             self._pgconn.consume_input()
-        self.check()
+        if end.error is not None:
+            raise end.error
 
-    def send_sync(self) -> None:
-        """Marks the end of what belongs together."""
+    def send_sync(self) -> Answer:
+        """Marks the end of what belongs together; its answer has the first error among it."""
         self._pgconn.pipeline_sync()
-        self._expected.append(None)
+        end = Answer()
+        self._expected.append(end)
+        return end
 
     def flush(self) -> bool:
         """Hands to the kernel what it takes; whether something is left."""
         return bool(self._pgconn.flush())
 
-    def receive(self) -> bool:
-        """Takes what has arrived; whether that is all that was expected."""
+    def receive(self, end: Answer) -> bool:
+        """Takes what has arrived; whether `end`, the answer to a sync, was among it."""
         pgconn = self._pgconn
         gaps = 0
-        while self._expected:
+        while not end.is_there:
             if pgconn.is_busy():
                 return False
             result = pgconn.get_result()
@@ -224,13 +230,11 @@ class StatementPipeline:
                 if isinstance(expected, tuple):
                     query, types, name = expected
                     self._statements.prepared[query, types] = name
-            case pq.ExecStatus.PIPELINE_SYNC | pq.ExecStatus.PIPELINE_ABORTED | pq.ExecStatus.EMPTY_QUERY:
+            case pq.ExecStatus.PIPELINE_SYNC:
+                assert isinstance(expected, Answer)
+                expected.error, self._failed = self._failed, None
+                expected.is_there = True
+            case pq.ExecStatus.PIPELINE_ABORTED | pq.ExecStatus.EMPTY_QUERY:
                 pass
             case _:
-                self._error = self._error or error_from_result(result)
-
-    def check(self) -> None:
-        """Raises the first error that was received."""
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+                self._failed = self._failed or error_from_result(result)

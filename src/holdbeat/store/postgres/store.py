@@ -88,8 +88,9 @@ class PostgresStore(PersistenceAdapter):
         self._callers_link = Link(url)
         """For a caller who writes in its own thread; made when there is one."""
         self._lone_jobs = LoneJobs(
-            url, terms, self._types, self.clock, self._patience_for_lost_commit_s, is_own_clock=self._own_clock
-        )
+            url, terms, self._types, self.clock, self._patience_for_lost_commit_s, self._wakeups,
+            is_own_clock=self._own_clock,
+        )  # fmt: skip
         self._writing = Calls(SystemClock().monotonic)
         self._reading = Calls(SystemClock().monotonic)
         self._reading_for_clients = Calls(SystemClock().monotonic)
@@ -245,12 +246,9 @@ class PostgresStore(PersistenceAdapter):
         if committed:
             self.report_commit(committed)
         reply(zip(works, results, strict=True))
-        self._wake(wakes)
-
-    def _wake(self, topics: frozenset[str]) -> None:
-        if topics:
-            self.tell(topics)
-            self._wakeups.send(topics)
+        if wakes:
+            self.tell(wakes)
+            self._wakeups.send(wakes)
 
     def _patiently(self, perform: Callable[[], Any], link: Link) -> Any:
         """Runs a unit again after lost races and lost connections, within bounds."""
@@ -349,7 +347,9 @@ class PostgresStore(PersistenceAdapter):
             return await super().write(verb, *args, **kwargs)
         results, wakes, committed = self._lone_stored(lone)
         self.report_commit(committed)
-        self._wake(wakes)
+        self.tell(wakes)
+        if not lone.is_notified:
+            self._wakeups.send(wakes)
         if self.timer is not None:
             self.timer("write", self.clock.monotonic() - lone.asked)
         return results[0]  # type: ignore[no-any-return]
