@@ -119,9 +119,16 @@ class PostgresTransaction(Transaction):
         statement = for_postgres(text)
         constants: dict[str, Any] = {}
         for name, columns in statement.tables.items():
-            fixed, varied = columns_of(name, columns, params.pop(name))
+            rows = params.pop(name)
+            if len(rows) == 1:
+                constants |= {f"{name}__{column}": value for (column, _), value in zip(columns, rows[0], strict=True)}
+                continue
+            fixed, varied = columns_of(name, columns, rows)
             constants |= fixed
             params.update((column, array(values)) for column, values in varied.items())
+        for name in statement.lists:
+            if len(params[name]) == 1:
+                (constants[name],) = params[name]
         if constants:
             params.update(constants)
             statement = for_postgres(text, frozenset(constants))
