@@ -117,3 +117,38 @@ def test_fifty_partitions_of_which_one_has_a_thousand_times_as_much_have_equal_s
     assert total >= 150
     for partition in counts:
         assert abs(shares[partition] - total / 50) <= max(1.0, 0.1 * total / 50), partition
+
+
+def order_of(store: PersistenceAdapter, count: int, at_once: int = 1) -> list[tuple[str, str]]:
+    """Resource and partition of so many jobs in the order of their starts."""
+    order: list[tuple[str, str]] = []
+    while len(order) < count:
+        claims = claim_some(store, at_once)
+        assert claims
+        order += [(job_of_claim(claim).resource, job_of_claim(claim).partition) for claim in claims]
+        for claim in claims:
+            complete(store, claim)
+    return order
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_partitions_take_turns_whatever_types_of_jobs_they_have(open_store: OpenStore, at_once: int) -> None:
+    store = fair_store(open_store, at_once, {"mixed": 2})
+    enqueue_all(store, jobs_of({"flood": 30}))
+    enqueue_all(store, [NewJob("b", resource="api", partition="late") for _ in range(6)])
+    enqueue_all(store, [NewJob(kind, resource="api", partition="mixed") for kind in "ab" * 6])
+    order = [partition for _, partition in order_of(store, 24, at_once)]
+    assert Counter(order) == {"flood": 6, "late": 6, "mixed": 12}
+    assert all(Counter(order[start : start + 4])["mixed"] == 2 for start in range(0, 24, 4)), order
+    assert {partition for _, partition in order_of(store, 24, at_once)} == {"flood"}
+
+
+def test_partitions_keep_their_turns_beside_jobs_of_another_resource(open_store: OpenStore) -> None:
+    """The jobs of a lane in turns and those of a plain one compete for the slots of a worker."""
+    store = fair_store(open_store, slots=2)
+    enqueue_all(store, jobs_of({"flood": 20}))
+    enqueue_all(store, [NewJob("b") for _ in range(20)])
+    enqueue_all(store, jobs_of({"late": 5}))
+    order = order_of(store, 20, at_once=2)
+    assert order[:10] == [("api", "flood"), ("api", "late")] * 5, "the line of the resource is older than the other"
+    assert order[10:] == [("api", "flood")] * 10
