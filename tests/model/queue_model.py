@@ -50,6 +50,8 @@ class ModelJob:
     blocked: bool = False
     unique_key: str | None = None
     unique_while: str | None = None
+    has_begun: bool = False
+    """Whether its chain has waited for something."""
 
     @property
     def holds_key(self) -> bool:
@@ -186,7 +188,10 @@ class QueueModel:
         return False, None
 
     def retried(self, job_id: str, retry_id: str, not_before: datetime | None, now: datetime, outcome: Outcome) -> None:
-        """The job that follows one that failed or continued stands in its place, with its key if that is free."""
+        """The job that follows one that failed or continued stands in its place, with its key if that is free.
+
+        One that continued has started: a key that counts while it is queued is left behind.
+        """
         job = self.jobs[job_id]
         job.retried_by = retry_id
         retry = ModelJob(
@@ -204,8 +209,10 @@ class QueueModel:
             job.weight,
             counted=job.counted,
             root_id=job.root_id,
+            has_begun=job.has_begun or outcome.status is RunStatus.CONTINUED,
         )
-        if job.unique_key is not None and self.holder_of(job.unique_key) is None:
+        has_started = outcome.status is RunStatus.CONTINUED and job.unique_while == "queued"
+        if job.unique_key is not None and self.holder_of(job.unique_key) is None and not has_started:
             retry.unique_key, retry.unique_while = job.unique_key, job.unique_while
         for wait in outcome.waits:
             if wait.name is not None and self.signals[job.root_id, wait.name] < wait.number:
