@@ -114,11 +114,18 @@ class QueueModel:
         ]
         chosen: list[str] = []
         waited_for: set[Place] = set()
+        before: Counter[tuple[str, str, str]] = Counter()
+        free = {job.id: self._free(job, used) for job in line}
         for job in line:
             if len(chosen) == slots:
                 break
             needs = self._needs(job)
             slots_of = {place: limit.slots or 0 for place, limit in self._places(job)}
+            if self._is_counted_by_partition(job, now):
+                kind = (job.resource, job.type, job.partition)
+                before[kind] += 1
+                if before[kind] > free[job.id]:
+                    continue  # its partition is full: nothing is kept for it, however heavy it is
             if self._is_throttled(job, now) or waited_for & needs.keys():
                 continue
             if all(used[place] + needs[place] <= slots_of[place] for place in needs):
@@ -141,6 +148,16 @@ class QueueModel:
     def _is_full_for_all(self, job: ModelJob, used: Counter[Place]) -> bool:
         """Whether nothing of its resource and type can start, in whichever partition: such lanes are not looked at."""
         return any(used[place] >= (limit.slots or 0) for place, limit in self._places(job) if not limit.per_partition)
+
+    def _free(self, job: ModelJob, used: Counter[Place]) -> int:
+        """How many light jobs of its kind and partition could start."""
+        return min((limit.slots or 0) - used[place] for place, limit in self._places(job))
+
+    def _is_counted_by_partition(self, job: ModelJob, now: datetime) -> bool:
+        """Whether a limit counts it by partition, or some partition of such jobs is throttled."""
+        kinds = {place[:2] for place in self._throttled_places(job)}
+        is_throttled = any(place[:2] in kinds and until > now for place, until in self.throttles.items())
+        return is_throttled or any(limit.per_partition for _, limit in self._places(job))
 
     def _is_throttled(self, job: ModelJob, now: datetime) -> bool:
         return any(until > now for until in map(self.throttles.get, self._throttled_places(job)) if until is not None)
