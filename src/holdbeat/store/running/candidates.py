@@ -9,12 +9,13 @@ from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits
 from holdbeat.store.limits.policies import PolicyView, work_of
 from holdbeat.store.limits.rates import rates_of
+from holdbeat.store.limits.turns import fair_pool
 from holdbeat.store.reads.rows import JOB, JOB_FIELDS
 from holdbeat.store.running.lane_walk import PARTITION, PLACE, WEIGHT, locked, next_part
 from holdbeat.store.running.lanes import Lane
 from holdbeat.store.running.partitions import WINDOW, first_by_partition
 from holdbeat.store.running.preference import Preference, prefer, tell_preferred
-from holdbeat.store.running.turns import LaneTurns, fair_pool, first_by_turn, keep_turns, over_lanes, ranked
+from holdbeat.store.running.turns import LaneTurns, first_by_turn, keep_turns, over_lanes, ranked
 from holdbeat.store.running.vacancy import FreeSlots, Vacancy
 from holdbeat.store.transaction import Row, Transaction
 

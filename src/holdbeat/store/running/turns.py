@@ -18,6 +18,7 @@ from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits, Pool
 from holdbeat.domain.turns import Turn
 from holdbeat.store.limits.rates import rates_of
+from holdbeat.store.limits.turns import TURN, keep_turn, turn_of
 from holdbeat.store.running.lane_walk import (
     ABOVE_ALL,
     BY_PARTITION,
@@ -105,11 +106,6 @@ class LaneTurns:
         self.rows += self.turn.merged(queues)
 
 
-def fair_pool(limits: Limits, resource: str, type_: str) -> Pool | None:
-    """By which limit the partitions of a lane take turns; None if none that covers it is fair."""
-    return next((pool for pool in limits.covering(resource, type_) if pool.limit.fair), None)
-
-
 def first_by_turn(
     tx: Transaction, limits: Limits, capacity: Capacity, pool: Pool, resource: str, type_: str, places: int
 ) -> LaneTurns:
@@ -118,13 +114,13 @@ def first_by_turn(
     lane: dict[str, Any] = {"resource": resource, "type": type_}
     first_count = max(VISITED[0], 2 * places)
     kept, behind, window, highest, *walked = tx.all_rows(
-        ("SELECT partition, taken FROM turns WHERE key = :key", {"key": key}),
+        (TURN, {"key": key}),
         (_FIRST_PARTITIONS[tx.dialect], {**lane, "key": key, "count": first_count}),
         (FIRST, {**lane, "count": _WINDOW}),
         (_PRIORITY, {**lane, "below": ABOVE_ALL}),
         *unnamed_queries(tx, resource, type_, PART),
     )
-    turns = LaneTurns(_turn(pool, kept), limits.heaviest(resource, type_), window, [])
+    turns = LaneTurns(turn_of(tx, pool, kept), limits.heaviest(resource, type_), window, [])
     rated = {
         pool.key
         for pool in limits.covering(resource, type_)
@@ -273,11 +269,6 @@ def _place(row: Row) -> tuple[Any, ...]:
     return row[1:4]
 
 
-def _turn(pool: Pool, kept: Sequence[Row]) -> Turn:
-    last, taken = kept[0] if kept else ("", 0)
-    return Turn(last, taken, pool.limit.weights or {})
-
-
 def keep_turns(
     tx: Transaction, key: str, lanes: Sequence[LaneTurns], rows: Sequence[Row], started: Collection[str]
 ) -> None:
@@ -293,10 +284,4 @@ def keep_turns(
             return
         last = min(visited, key=turn.rank)
         taken = turn.weight(last)
-    tx.execute(
-        "INSERT INTO turns (key, partition, taken) VALUES (:key, :partition, :taken) "
-        "ON CONFLICT (key) DO UPDATE SET partition = excluded.partition, taken = excluded.taken",
-        key=key,
-        partition=last,
-        taken=taken,
-    )
+    keep_turn(tx, key, last, taken)
