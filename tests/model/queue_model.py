@@ -121,6 +121,8 @@ class QueueModel:
                 break
             needs = self._needs(job)
             slots_of = {place: limit.slots or 0 for place, limit in self._places(job)}
+            if any(needs[place] > slots_of[place] for place in needs):
+                continue  # it can never start, and is passed by
             if self._is_counted_by_partition(job, now):
                 kind = (job.resource, job.type, job.partition)
                 before[kind] += 1
@@ -131,7 +133,7 @@ class QueueModel:
             if all(used[place] + needs[place] <= slots_of[place] for place in needs):
                 used.update(needs)
                 chosen.append(job.id)
-            elif job.weight > 1 and all(needs[place] <= slots_of[place] for place in needs):
+            elif job.weight > 1:
                 waited_for |= {place for place in needs if used[place] + needs[place] > slots_of[place]}
         return chosen
 
