@@ -14,6 +14,7 @@ from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.limit import Pool
 from holdbeat.domain.reservation import Reservation
+from holdbeat.domain.waits import WaitKind
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.limits.turns import fair_pool, turn_of
@@ -57,9 +58,12 @@ def mean_durations(tx: Transaction, types: Iterable[str]) -> dict[str, float]:
 def estimate_start(tx: Transaction, job: Job, blockers: Blockers | None = None) -> datetime | None:
     """When a QUEUED job will probably start; None where that cannot be known.
 
-    Unknown are: gated and paused jobs, those without a worker, and those behind a type that never ran.
+    Unknown are: gated and paused jobs, those that wait for a signal, a person or a child, those without a worker, and
+    those behind a type that never ran.
     """
     if job.status is not JobStatus.QUEUED or job.hold in (Hold.GATED, Hold.OVERLAPPED, Hold.WAITING, Hold.BLOCKED):
+        return None
+    if any(wait["kind"] != WaitKind.SLEEP for wait in job.waits or ()) and job.waits_for is not None:
         return None
     state = blockers or Blockers(tx)
     if {Blocker.PAUSED, Blocker.NO_WORKER} & set(state.of(job)):
