@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.estimate import Ahead, Execution, estimated_start
+from holdbeat.domain.job import Job
 from holdbeat.domain.views import job_json, reservation_json
+from holdbeat.domain.waits import WaitKind
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
@@ -36,6 +38,12 @@ REASONS = {
     Blocker.RESERVATION_WAITING: "a direct request, a borrowed slot or a gate goes first",
     Blocker.NO_WORKER: "no worker for this type",
     Blocker.WORKERS_BUSY: "all workers are busy",
+}
+WAITS = {
+    WaitKind.SLEEP: "its handler sleeps",
+    WaitKind.SIGNAL: "waits for the signal {}",
+    WaitKind.CHILD: "waits for the end of its child",
+    WaitKind.QUESTION: "waits for somebody's answer",
 }
 _UNKNOWN = frozenset(
     {
@@ -77,14 +85,22 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def _row(entry: QueueEntry, starts_at: datetime | None, state: Blockers) -> dict[str, Any]:
-    names = {code: state.limit_of(entry.job, code) for code in entry.blocked_by}
+    wait = entry.job.waits_for
+    if wait is not None and wait["kind"] == WaitKind.SLEEP:
+        starts_at = entry.job.not_before
     return {
         "job": job_json(entry.job),
-        "blocked_by": [
-            (str(code), REASONS[code] + (f" (limit {name})" if name else "")) for code, name in names.items()
-        ],
+        "blocked_by": [(str(code), _words(entry.job, code, state)) for code in entry.blocked_by],
         "starts_at": starts_at,
     }
+
+
+def _words(job: Job, code: Blocker, state: Blockers) -> str:
+    """What stands in the way of a job, with the limit or what its handler waits for."""
+    if code is Blocker.WAITING and job.waits_for is not None:
+        return WAITS[job.waits_for["kind"]].format(job.waits_for.get("name", ""))
+    name = state.limit_of(job, code)
+    return f"{REASONS[code]} (limit {name})" if name else REASONS[code]
 
 
 def _starts(
