@@ -34,17 +34,22 @@ def find_program() -> str:
 
 
 def _unpack_package() -> None:
-    """Without root: what it needs besides (libevent, c-ares) is unpacked beside it."""
-    CACHE.mkdir(parents=True, exist_ok=True)
+    """Without root: what it needs besides (libevent, c-ares) is unpacked beside it.
+
+    In a folder of its own that gets its name when it is complete: tests in other processes may do the same.
+    """
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=CACHE.name, dir=CACHE.parent))
     try:
         subprocess.run(
             ["apt-get", "download", "-qq", "pgbouncer", "libevent-2.1-7", "libc-ares2"],
-            cwd=CACHE, check=True, capture_output=True, timeout=120,
+            cwd=folder, check=True, capture_output=True, timeout=120,
         )  # fmt: skip
-        for package in CACHE.glob("*.deb"):
-            subprocess.run(["dpkg", "-x", package, CACHE], check=True, capture_output=True, timeout=60)
+        for package in folder.glob("*.deb"):
+            subprocess.run(["dpkg", "-x", package, folder], check=True, capture_output=True, timeout=60)
+        folder.rename(CACHE)
     except (OSError, subprocess.SubprocessError):
-        return  # the caller says what to do
+        shutil.rmtree(folder)  # the caller says what to do, or finds what another process has unpacked
 
 
 @contextlib.contextmanager
@@ -62,9 +67,12 @@ def pgbouncer(url: str) -> Iterator[str]:
         )
         os.chmod(folder, 0o755)
         user_id = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
-        libraries = ":".join(str(path) for path in CACHE.glob("usr/lib/*"))
+        # Another user cannot read a cache in root's home.
+        program = shutil.copy(find_program(), folder)
+        for library in CACHE.glob("usr/lib/*/*.so*"):
+            shutil.copy(library, folder)
         process = subprocess.Popen(
-            [find_program(), "-q", str(settings)], env={**os.environ, "LD_LIBRARY_PATH": libraries}, user=user_id
+            [program, "-q", str(settings)], env={**os.environ, "LD_LIBRARY_PATH": folder}, user=user_id
         )
         try:
             _wait_for(port, process)

@@ -32,7 +32,7 @@ from holdbeat.domain.template import JobTemplate
 from holdbeat.engine.supervisor import Supervisor
 from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle
-from holdbeat.pending_job import OPTIONS, PendingJob, connection_of, refuse_connection, submissions_of
+from holdbeat.pending_job import OPTIONS, CallOptions, PendingJob, connection_of, refuse_connection, submissions_of
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.jobs.submit import submit, submit_group, submit_group_with_then
@@ -107,7 +107,8 @@ class App(AppStore):
                 f"There is no option {min(unknown)}. Options are: {', '.join(sorted(OPTIONS))}.", field=min(unknown)
             )
         twin = object.__new__(App)
-        twin.__dict__ = {**self.__dict__, "_options": {**self._options, **options}, "_original": self._origin}
+        own = CallOptions({**self._options, **options})
+        twin.__dict__ = {**self.__dict__, "_options": own, "_original": self._origin}
         return twin
 
     def call(self, target: Target, /, **params: Any) -> PendingJob:

@@ -19,6 +19,7 @@ from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.middleware import attach
 from holdbeat.handlers.shell import shell_job_type
 from holdbeat.job_type_registry import JobTypeRegistry
+from holdbeat.pending_job import CallOptions
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.opening import open_store
@@ -52,7 +53,7 @@ class AppStore(AppHooks, JobTypeRegistry):
         self._is_announced = False
         self._pid = os.getpid()
         self._supervisor: Supervisor | None = None
-        self._options: dict[str, Any] = {}
+        self._options = CallOptions()
 
     @property
     def job_types(self) -> list[JobType]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from holdbeat.actors import this_program
-from holdbeat.domain.alike import AlikeSubmissions
+from holdbeat.domain.alike import AlikeSubmissions, SubmissionKind
 from holdbeat.domain.clock import iso
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
@@ -41,6 +42,15 @@ TYPE_OPTIONS = (
 """What `@app.job(...)` takes."""
 
 
+class CallOptions(dict[str, Any]):
+    """The options of an App for what it enqueues. They do not change; other options are another App's."""
+
+    def __init__(self, options: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(options)
+        self.kinds: dict[str | None, SubmissionKind] = {}
+        """By job type: requests with these options, checked once for all calls."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingJob:
     """A job type or a template with its params, not yet enqueued: what groups and batches are made of."""
@@ -70,10 +80,8 @@ def _plain(value: Any) -> Any:
 
 def submissions_of(calls: Sequence[PendingJob]) -> Sequence[Submission]:
     """PendingJobs that are stored together as checked requests; they may name each other in `after`."""
-    if len(calls) > 1 and _are_alike(calls):
-        return AlikeSubmissions(
-            _submission(calls[0], {}, is_named=False), [check_params(dict(call.params)) for call in calls]
-        )
+    if calls and _are_alike(calls):
+        return AlikeSubmissions(_kind_of(calls[0]), [check_params(dict(call.params)) for call in calls])
     refs = {id(call): f"call {number}" for number, call in enumerate(calls)}
     # Only a call that another one names gets a ref: it is part of the request that an idempotency key stands for.
     named = {id(upstream) for call in calls for upstream in _named(call.options.get("after"))}
@@ -87,6 +95,17 @@ def _are_alike(calls: Sequence[PendingJob]) -> bool:
     if "after" in options or options.get("key") is not None:
         return False
     return all(call.options is options and call.type == type_ and call.template == template for call in calls)
+
+
+def _kind_of(call: PendingJob) -> SubmissionKind:
+    """What the call shares with all others of its type and options; kept with the options, unless a span is traced."""
+    kept: dict[str | None, SubmissionKind] = {}
+    if isinstance(call.options, CallOptions) and call.template is None and current_traceparent() is None:
+        kept = call.options.kinds
+    kind = kept.get(call.type)
+    if kind is None:
+        kind = kept[call.type] = SubmissionKind(_submission(replace(call, params={}), {}, is_named=False))
+    return kind
 
 
 def _named(after: Any) -> Iterable[Any]:

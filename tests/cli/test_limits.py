@@ -33,6 +33,12 @@ async def test_limits_are_listed_set_and_reset_on_the_command_line(kind: str, re
     refused = holdbeat("limits", "set", "new", "--slots", "1", code=2)
     assert "--resource, --type or --everything" in refused.err
     assert holdbeat("limits", "set", "new", "--everything", "--slots", "7", "--json").json["resource"] is None
+    assert "--resource new" in refused.err
+    unfair = holdbeat("limits", "set", "new", "--weight", "acme=3", code=2)
+    assert "partitions take turns only with fair" in unfair.err
+    turns = holdbeat("limits", "set", "new", "--fair", "--weight", "acme=3").out
+    assert "everything, in turns (acme ×3)" in turns
+    assert holdbeat("limits", "set", "new", "--in-order", "--json").json["weights"] is None
     assert "is removed" in holdbeat("limits", "reset", "new").out
     assert "setting concurrency" in holdbeat("limits", "reset", "gpu", code=1).err
     assert "is no rate" in holdbeat("limits", "set", "gpu", "--rate", "often", code=2).err

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdbeat.cli.job_tables import job_fields
+from holdbeat.cli.job_tables import job_fields, jobs_table
 from holdbeat.cli.output import Table
 
 
@@ -24,6 +24,12 @@ def lines_of(**fields: Any) -> dict[str, str]:
     drawn = job_fields(job)
     assert isinstance(drawn, Table)
     return {row[0]: row[1] for row in drawn.rows}
+
+
+def note_of(**fields: Any) -> str:
+    empty = dict.fromkeys(("id", "type", "title", "resource", "created_at", "finished_at", "run", "progress"))
+    job = {**empty, "status": "QUEUED", "priority": 0, "attempt": 0, "open_steps": [], **fields}
+    return jobs_table([job]).rows[0][-1]
 
 
 PROGRESS = {"fraction": 0.4, "message": "chapter 2", "at": "2026-11-16T05:00:00.000Z"}
@@ -58,3 +64,12 @@ def test_a_job_shows_the_step_in_which_it_is_and_what_its_chain_waits_for() -> N
     child = {"kind": "child", "job_id": "abc", "until": None}
     assert lines_of(status="QUEUED", waits_for=child)["waits_for"] == "child abc"
     assert "open_steps" not in lines_of(status="RUNNING")
+
+
+@pytest.mark.rule("WAIT-03", "WAIT-08")
+def test_lists_say_what_a_chain_waits_for_and_not_when_that_ends_at_the_latest() -> None:
+    until = "2026-02-01T09:30:00.000Z"
+    signal = {"kind": "signal", "name": "approved", "number": 1, "until": until}
+    sleep = {"kind": "sleep", "until": until}
+    assert note_of(waits_for=signal, not_before=until) == "waits for signal approved until 2026-02-01 09:30:00Z"
+    assert note_of(waits_for=sleep, not_before=until) == "not before 2026-02-01 09:30:00Z"

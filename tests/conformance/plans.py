@@ -27,21 +27,6 @@ class Plan:
     indexes: frozenset[str]
 
 
-class _Recorder:
-    """A psycopg connection that remembers what it was asked."""
-
-    def __init__(self, connection: Any, seen: list[tuple[str, Any]]) -> None:
-        self._connection = connection
-        self._seen = seen
-
-    def execute(self, sql: str, params: Any = None) -> Any:
-        self._seen.append((sql, params))
-        return self._connection.execute(sql, params)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-
 class _Enough(Exception):
     """Ends the transaction, so that the explained verb changes nothing."""
 
@@ -65,9 +50,16 @@ def plans_of(store: PersistenceAdapter, verb: Callable[..., Any], *arguments: An
             connection.exec_trace = None
             plans.extend(_sqlite(connection, sql, bindings) for sql, bindings in _statements(seen))
         else:
-            tx.connection = _Recorder(connection, seen)  # type: ignore[attr-defined]
+            pipeline: Any = tx._pipeline  # type: ignore[attr-defined]
+            send = pipeline.send
+
+            def noted(sql: str, params: Any = None) -> Any:
+                seen.append((sql, params))
+                return send(sql, params)
+
+            pipeline.send = noted
             verb(tx, *arguments, **options)
-            plans.extend(_postgres(tx, connection, sql, params) for sql, params in _statements(seen))
+            plans.extend(_postgres(tx, send, sql, params) for sql, params in _statements(seen))
         raise _Enough
 
     try:
@@ -98,8 +90,8 @@ def _sqlite(connection: Any, sql: str, bindings: Any) -> Plan:
     return Plan(sql, steps, frozenset(whole), any("TEMP B-TREE FOR ORDER BY" in step for step in steps), indexes)
 
 
-def _postgres(tx: Any, connection: Any, sql: str, params: Any) -> Plan:
-    cursor = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
+def _postgres(tx: Any, send: Callable[..., Any], sql: str, params: Any) -> Plan:
+    cursor = send(f"EXPLAIN (FORMAT JSON) {sql}", params)
     tx._synchronise()  # the statements of a pipeline are sent together, at its next synchronisation
     row = cursor.fetchone()
     tree = (json.loads(row[0]) if isinstance(row[0], str) else row[0])[0]["Plan"]

@@ -89,6 +89,10 @@ def arm_wire(countdown: Countdown) -> None:
     """Lets every exchange with PostgreSQL count."""
     import psycopg
 
+    from holdbeat.store.postgres import loop_link
+    from holdbeat.store.postgres.database import StoreConnection
+    from holdbeat.store.postgres.pipeline import Answer, StatementPipeline
+
     exchange = psycopg.Connection.wait
 
     def counted(self: Any, generator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -104,6 +108,31 @@ def arm_wire(countdown: Countdown) -> None:
         return die()
 
     psycopg.Connection.wait = counted  # type: ignore[method-assign,assignment]
+    synchronise = StatementPipeline.sync
+
+    def counted_sync(self: StatementPipeline) -> None:
+        if not countdown.is_now():
+            return synchronise(self)
+        if countdown.where == "middle":
+            self.send_sync()
+            self.flush()
+        elif countdown.where == "after":
+            synchronise(self)
+        return die()
+
+    StatementPipeline.sync = counted_sync  # type: ignore[method-assign]
+    exchange_in_loop = loop_link.exchange
+
+    async def counted_exchange(connection: StoreConnection, pipeline: StatementPipeline, end: Answer) -> None:
+        if not countdown.is_now():
+            return await exchange_in_loop(connection, pipeline, end)
+        if countdown.where == "middle":
+            pipeline.flush()
+        elif countdown.where == "after":
+            await exchange_in_loop(connection, pipeline, end)
+        return die()
+
+    loop_link.exchange = counted_exchange
 
 
 def arm(url: str, countdown: Countdown) -> object:

@@ -101,6 +101,8 @@ def test_a_rate_alone_does_not_list_its_resource_but_slots_or_no_limit_do() -> N
         ({"rate": {"count": 1, "per_s": 0}}, "rate.per_s"),
         ({"rate": {"count": 1, "per_s": 1, "burst": -1}}, "rate.burst"),
         ({"fair": "yes"}, "fair"),
+        ({"weights": {"acme": 3}}, "weights"),
+        ({"weights": {"acme": 0}, "fair": True}, "weights.acme"),
     ],
 )
 def test_an_impossible_limit_is_refused_by_the_name_of_its_field(values: dict[str, object], field: str) -> None:

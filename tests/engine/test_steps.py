@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
@@ -213,4 +213,33 @@ async def test_a_first_attempt_reads_no_steps_and_a_run_without_steps_asks_nothi
     assert asked == []
     await run(app, counted, steps=3)
     assert asked == ["keep", "keep", "keep", "kept"]
+    app.close()
+
+
+@pytest.mark.rule("STEP-01")
+async def test_a_type_checker_knows_the_value_of_a_step_and_the_arguments_of_its_function(store_url: str) -> None:
+    """What it says is proved by the type check of this file: an error that is not there is one, too."""
+    app = App(store_url, **FAST)
+
+    def pages(count: int) -> list[str]:
+        return ["page"] * count
+
+    async def size(texts: list[str], *, factor: int = 1) -> dict[str, int]:
+        return {"size": factor * len(texts)}
+
+    @app.job(retries=0)
+    async def typed(ctx: Context) -> dict[str, int]:
+        texts = assert_type(await ctx.step("pages", pages, 2), list[str])
+        assert_type(await ctx.step("again", size, texts, retries=2, timeout="5s"), dict[str, int])
+        with pytest.raises(TypeError):
+            await ctx.step("wrong", pages, "two")  # type: ignore[call-overload]
+        return assert_type(await ctx.step("size", size, texts, factor=3), dict[str, int])
+
+    @app.job(retries=0)
+    def plain(ctx: SyncContext) -> list[str]:
+        return assert_type(ctx.step("pages", pages, 1), list[str])
+
+    async with app.running():
+        done = [await (await app.enqueue(job)).wait(20) for job in (typed, plain)]
+    assert [job.run and job.run.result for job in done] == [{"size": 6}, ["page"]]
     app.close()

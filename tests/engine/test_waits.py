@@ -35,6 +35,9 @@ def result(job: Job) -> Any:
     return job.run.result
 
 
+LATEST = datetime.max.replace(tzinfo=UTC)
+
+
 @pytest.mark.rule("WAIT-01", "WAIT-02", "WAIT-03", "STEP-01", "WAIT-08")
 @pytest.mark.parametrize("kind", ["thread", "task", "process", "process-task"])
 async def test_a_handler_sleeps_waits_and_goes_on_with_its_steps_kept(
@@ -169,4 +172,28 @@ async def test_a_direct_request_cannot_wait_for_long(store_url: str) -> None:
     async with app.running():
         refusals = await app.direct(direct)
     assert ["cannot sleep for 60 s" in refusals[0], "cannot wait for a signal" in refusals[1]] == [True, True]
+    app.close()
+
+
+@pytest.mark.rule("WAIT-02", "WAIT-03")
+async def test_a_wait_whose_end_no_calendar_has_is_refused_where_it_is_asked_for(store_url: str) -> None:
+    app = App(store_url, **FAST)
+
+    @app.job(retries=0)
+    async def patient(ctx: Context) -> list[str]:
+        refusals = []
+        for call in (ctx.sleep(1e18), ctx.wait_for("go", timeout="999999999999w"), ctx.sleep_until(LATEST)):
+            try:
+                await call
+            except Exception as error:
+                refusals.append(str(error))
+        return refusals
+
+    async with app.running():
+        done = await (await app.enqueue(patient)).wait(20)
+    assert done.run is not None and done.run.result == [
+        "duration must be a number from 0 to 315360000.",
+        "timeout must be a number from 0 to 315360000.",
+        "at must lie between the years 1970 and 9000.",
+    ]
     app.close()

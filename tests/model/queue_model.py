@@ -50,6 +50,8 @@ class ModelJob:
     blocked: bool = False
     unique_key: str | None = None
     unique_while: str | None = None
+    has_begun: bool = False
+    """Whether its chain has waited for something."""
 
     @property
     def holds_key(self) -> bool:
@@ -112,17 +114,26 @@ class QueueModel:
         ]
         chosen: list[str] = []
         waited_for: set[Place] = set()
+        before: Counter[tuple[str, str, str]] = Counter()
+        free = {job.id: self._free(job, used) for job in line}
         for job in line:
             if len(chosen) == slots:
                 break
             needs = self._needs(job)
             slots_of = {place: limit.slots or 0 for place, limit in self._places(job)}
+            if any(needs[place] > slots_of[place] for place in needs):
+                continue  # it can never start, and is passed by
+            if self._is_counted_by_partition(job, now):
+                kind = (job.resource, job.type, job.partition)
+                before[kind] += 1
+                if before[kind] > free[job.id]:
+                    continue  # its partition is full: nothing is kept for it, however heavy it is
             if self._is_throttled(job, now) or waited_for & needs.keys():
                 continue
             if all(used[place] + needs[place] <= slots_of[place] for place in needs):
                 used.update(needs)
                 chosen.append(job.id)
-            elif job.weight > 1 and all(needs[place] <= slots_of[place] for place in needs):
+            elif job.weight > 1:
                 waited_for |= {place for place in needs if used[place] + needs[place] > slots_of[place]}
         return chosen
 
@@ -139,6 +150,16 @@ class QueueModel:
     def _is_full_for_all(self, job: ModelJob, used: Counter[Place]) -> bool:
         """Whether nothing of its resource and type can start, in whichever partition: such lanes are not looked at."""
         return any(used[place] >= (limit.slots or 0) for place, limit in self._places(job) if not limit.per_partition)
+
+    def _free(self, job: ModelJob, used: Counter[Place]) -> int:
+        """How many light jobs of its kind and partition could start."""
+        return min((limit.slots or 0) - used[place] for place, limit in self._places(job))
+
+    def _is_counted_by_partition(self, job: ModelJob, now: datetime) -> bool:
+        """Whether a limit counts it by partition, or some partition of such jobs is throttled."""
+        kinds = {place[:2] for place in self._throttled_places(job)}
+        is_throttled = any(place[:2] in kinds and until > now for place, until in self.throttles.items())
+        return is_throttled or any(limit.per_partition for _, limit in self._places(job))
 
     def _is_throttled(self, job: ModelJob, now: datetime) -> bool:
         return any(until > now for until in map(self.throttles.get, self._throttled_places(job)) if until is not None)
@@ -186,7 +207,10 @@ class QueueModel:
         return False, None
 
     def retried(self, job_id: str, retry_id: str, not_before: datetime | None, now: datetime, outcome: Outcome) -> None:
-        """The job that follows one that failed or continued stands in its place, with its key if that is free."""
+        """The job that follows one that failed or continued stands in its place, with its key if that is free.
+
+        One that continued has started: a key that counts while it is queued is left behind.
+        """
         job = self.jobs[job_id]
         job.retried_by = retry_id
         retry = ModelJob(
@@ -204,8 +228,10 @@ class QueueModel:
             job.weight,
             counted=job.counted,
             root_id=job.root_id,
+            has_begun=job.has_begun or outcome.status is RunStatus.CONTINUED,
         )
-        if job.unique_key is not None and self.holder_of(job.unique_key) is None:
+        has_started = outcome.status is RunStatus.CONTINUED and job.unique_while == "queued"
+        if job.unique_key is not None and self.holder_of(job.unique_key) is None and not has_started:
             retry.unique_key, retry.unique_while = job.unique_key, job.unique_while
         for wait in outcome.waits:
             if wait.name is not None and self.signals[job.root_id, wait.name] < wait.number:

@@ -162,7 +162,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     @rule(
         key=st.sampled_from(["k", "l"]),
         unique_while=st.sampled_from(["queued", "unfinished"]),
-        on_duplicate=st.sampled_from(["return", "refuse"]),
+        on_duplicate=st.sampled_from(["return", "refuse", "replace"]),
         attempts=st.sampled_from([0, 3]),
     )
     def submit_a_unique_job(self, key: str, unique_while: str, on_duplicate: str, attempts: int) -> None:
@@ -175,7 +175,10 @@ class StoreAgainstModel(RuleBasedStateMachine):
             "retry_policy": {"max_attempts": attempts},
         }
         submission = Submission.read(request)
-        if holder is not None and on_duplicate == "refuse":
+        is_refused = on_duplicate == "refuse"
+        if holder is not None and on_duplicate == "replace":
+            is_refused = holder.status is JobStatus.RUNNING or holder.has_begun
+        if holder is not None and is_refused:
             with pytest.raises(Conflict):
                 self.store.write_sync(submit, [submission])
             return

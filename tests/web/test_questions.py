@@ -48,3 +48,17 @@ def test_the_overview_lists_open_questions(served: Served, page: Page) -> None:
     expect(card.get_by_role("link")).to_have_attribute("href", f"/ui/jobs/{job_id}")
     card.get_by_role("button", name="yes").click()
     expect(card).to_have_count(0)
+
+
+@pytest.mark.rule("WAIT-05", "WAIT-08")
+def test_the_queue_says_that_a_job_waits_for_an_answer_and_offers_no_start_without_it(
+    served: Served, page: Page
+) -> None:
+    job_id, question_id = ask(served)
+    tip = eventually(lambda: served.client.get(f"/api/jobs/{job_id}").json()["continued_by"])
+    page.goto(f"{served.url}/ui/queue")
+    expect(page.locator(f"#q-{tip}")).to_contain_text("waits for somebody's answer")
+    page.goto(f"{served.url}/ui/jobs/{tip}")
+    expect(page.locator("#chain")).to_contain_text("waits for an answer")
+    expect(page.get_by_role("button", name="Start without delay")).to_have_count(0)
+    served.client.post(f"/api/questions/{question_id}/answer", json={"answer": "yes"}).raise_for_status()

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from holdbeat.domain.waits import WaitKind
 from holdbeat.store.reads.blockers import Blocker
-from holdbeat.web.queue import REASONS
+from holdbeat.web.queue import REASONS, WAITS
 
 
 @pytest.mark.rule("API-06")
 @pytest.mark.parametrize("blocker", Blocker)
 def test_the_queue_page_has_words_for_everything_that_blocks_a_job(blocker: Blocker) -> None:
     assert REASONS[blocker]
+
+
+@pytest.mark.rule("API-06", "WAIT-08")
+@pytest.mark.parametrize("kind", WaitKind)
+def test_the_queue_page_has_words_for_everything_that_a_handler_waits_for(kind: WaitKind) -> None:
+    assert WAITS[kind]

@@ -47,7 +47,7 @@ def _open_steps(job: Mapping[str, Any]) -> str:
     return ", ".join(f"{shown(step['name'])} since {instant(step['started_at'])}" for step in job["open_steps"])
 
 
-def _wait(wait: Mapping[str, Any]) -> str:
+def wait_line(wait: Mapping[str, Any]) -> str:
     """What a chain waits for, in a line."""
     what = wait.get("name") or wait.get("job_id") or wait.get("question_id") or ""
     until = f"until {instant(wait['until'])}" if wait["until"] else ""
@@ -64,6 +64,8 @@ def _note(job: Mapping[str, Any]) -> str:
     if run is not None and run["error"]:
         first = str(run["error"]).strip().partition("\n")[0]
         return f"{run['error_kind'] or ''} {shown(first)[:80]}".strip()
+    if job["waits_for"] is not None and job["waits_for"]["kind"] != "sleep":
+        return f"waits for {wait_line(job['waits_for'])}"
     if job["status"] == "QUEUED" and job["not_before"]:
         return f"not before {instant(job['not_before'])}"
     return ""
@@ -78,7 +80,7 @@ def job_fields(job: Mapping[str, Any]) -> Drawn:
     if job["permanently_failed"]:
         lines["permanently_failed"] = True
     if job["waits_for"] is not None:
-        lines["waits_for"] = _wait(job["waits_for"])
+        lines["waits_for"] = wait_line(job["waits_for"])
     if job["open_steps"]:
         lines["open_steps"] = _open_steps(job)
     if job["progress"] is not None:

@@ -62,7 +62,8 @@ def set_limit(
     known = {limit["name"]: limit for limit in backend.list_limits()["items"]}.get(name)
     if known is None and not (options["resource"] or options["type"] or everything):
         raise click.UsageError(
-            f"There is no limit {shown(name)} yet: say what it covers with --resource, --type or --everything."
+            f"There is no limit {shown(name)} yet: say what it covers with --resource, --type or --everything, such as "
+            f"--resource {shown(name)}."
         )
     changes = without_none(options)
     if weights:
@@ -146,7 +147,11 @@ def _next_start(limit: Any) -> str:
 
 def _covers(limit: Any) -> str:
     parts = [f"{key} {shown(limit[key])}" for key in ("resource", "type") if limit[key] is not None]
-    return ", ".join(parts) or "everything"
+    covered = ", ".join(parts) or "everything"
+    if not limit["fair"]:
+        return covered
+    weights = ", ".join(f"{shown(name)} ×{weight}" for name, weight in (limit["weights"] or {}).items())
+    return f"{covered}, in turns ({weights})" if weights else f"{covered}, in turns"
 
 
 def _rate_words(limit: Any) -> str:

@@ -150,7 +150,8 @@ def _sections(look: dict[str, Any]) -> list[tuple[str, list[Drawn], int]]:
 
 def _is_told(limit: Any) -> bool:
     """Whether a limit says more than how many slots a resource has."""
-    return bool(limit["type"] or limit["rate"] or limit["per_partition"] or limit["throttled"] or not limit["resource"])
+    further = ("type", "rate", "per_partition", "fair", "throttled")
+    return not limit["resource"] or any(limit[name] for name in further)
 
 
 def _parts(look: dict[str, Any], url: str) -> list[Drawn]:

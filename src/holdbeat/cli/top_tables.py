@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from holdbeat.cli.job_tables import pause_line, progress_of
+from holdbeat.cli.job_tables import pause_line, progress_of, wait_line
 from holdbeat.cli.output import Drawn, Table, shown, span, table
 from holdbeat.domain.clock import from_iso
 
@@ -138,6 +138,8 @@ def _bar(job: Mapping[str, Any]) -> str:
 
 
 def _reason(job: Mapping[str, Any], now: datetime) -> str:
+    if job["waits_for"] is not None and job["waits_for"]["kind"] != "sleep":
+        return wait_line(job["waits_for"])
     if job["not_before"] and from_iso(job["not_before"]) > now:
         return f"starts {until(job['not_before'], now)}"
     return ", ".join(code.replace("_", " ") for code in job["blocked_by"])

@@ -7,8 +7,9 @@ items, each made when somebody looks at it; a change of such an item changes not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, TypeVar, overload
 
 from holdbeat.domain.job import NewJob
@@ -40,8 +41,30 @@ class _Alike(Sequence[T]):
         raise NotImplementedError
 
 
+@dataclass(slots=True)
+class PreparedKind:
+    """What calls with the same options and the same version of their type come to, kept for the calls that follow."""
+
+    type_announced_at: datetime | None
+    model: NewJob
+    columns: Mapping[str, Any] | None = None
+    """What the rows of such jobs share."""
+
+
+@dataclass(slots=True)
+class SubmissionKind:
+    """What requests of one type with the same options share, and what was last made of it."""
+
+    submission: Submission
+    prepared: PreparedKind | None = None
+
+
 class AlikeSubmissions(_Alike[Submission]):
     """Requests without idempotency keys. Their params have been checked."""
+
+    def __init__(self, kind: SubmissionKind, params: Sequence[dict[str, Any]]) -> None:
+        super().__init__(kind.submission, params)
+        self.kind = kind
 
     def _item(self, number: int) -> Submission:
         return replace(self.model, own={**self.model.own, "params": self.params[number]})
@@ -50,8 +73,9 @@ class AlikeSubmissions(_Alike[Submission]):
 class AlikeJobs(_Alike[NewJob]):
     """Jobs to be stored, which differ in their params and so in their titles."""
 
-    def __init__(self, model: NewJob, params: Sequence[dict[str, Any]], titles: Sequence[str]) -> None:
-        super().__init__(model, params)
+    def __init__(self, kind: PreparedKind, params: Sequence[dict[str, Any]], titles: Sequence[str]) -> None:
+        super().__init__(kind.model, params)
+        self.kind = kind
         self.titles = titles
 
     def _item(self, number: int) -> NewJob:

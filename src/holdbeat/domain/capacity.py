@@ -7,7 +7,7 @@ rate has left follows from one instant that is kept for each limit and partition
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdbeat.domain.limit import Limits, Pool
@@ -181,18 +181,45 @@ class Capacity:
         self.take(resource, type_, partition, weight=weight)
         self._waiting.subtract(self.demand(resource, type_, partition, weight))
 
-    def next_start(self, resource: str, type_: str, partition: str | None = "") -> float | None:
-        """When rates and throttles permit the next start, if that lies ahead."""
+    def next_start(
+        self, resource: str, type_: str, partition: str | None = "", ahead: Sequence[str] = ()
+    ) -> float | None:
+        """When rates and throttles permit the next start, if that lies ahead.
+
+        `ahead` are the partitions of those that start before and are counted by the same limits.
+        """
         latest = self.throttled_until(resource, type_, partition or "") or self._now
         for pool in self._limits.covering(resource, type_):
-            rate = pool.limit.rate
-            if rate is not None and not (partition is None and pool.limit.per_partition):
-                place = place_of(pool, partition or "")
-                due = self._due.get(place)
-                if self._started[place]:
-                    due = due_after(rate, due, self._now, self._started[place])
-                latest = max(latest, next_start(rate, due, self._now))
+            if pool.limit.rate is not None and not (partition is None and pool.limit.per_partition):
+                latest = max(latest, self._permitted_at(pool, pool.limit.rate, partition or "", ahead))
         return latest if latest > self._now else None
+
+    def _permitted_at(self, pool: Pool, rate: Rate, partition: str, ahead: Sequence[str]) -> float:
+        place = place_of(pool, partition)
+        due = self._due.get(place)
+        if self._started[place]:
+            due = due_after(rate, due, self._now, self._started[place])
+        at = next_start(rate, due, self._now)
+        for _ in range(ahead.count(partition) if pool.limit.per_partition else len(ahead)):
+            due = due_after(rate, due, at, 1)
+            at = next_start(rate, due, at)
+        return at
+
+    def used_up(self, resource: str, type_: str, partition: str = "") -> list[Pool]:
+        """The pools whose rate permits no start now."""
+        return [
+            pool
+            for pool in self._limits.covering(resource, type_)
+            if pool.limit.rate is not None and self._permitted_at(pool, pool.limit.rate, partition, ()) > self._now
+        ]
+
+    def throttling(self, resource: str, type_: str, partition: str = "") -> list[Pool]:
+        """The pools in which nothing of this partition may start because who was called asked for that."""
+        return [
+            pool
+            for pool in self._limits.covering(resource, type_)
+            if self._throttles.get(throttle_of(pool.key, pool.limit, type_, partition), 0.0) > self._now
+        ]
 
     def next_permitted(self, resource: str, type_: str) -> float | None:
         """When a rate first permits another start of such work, in whichever of the partitions that are known."""

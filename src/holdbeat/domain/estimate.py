@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,16 @@ class Execution:
 
     type: str
     started_at: datetime
+    weight: int = 1
+    """The slots that it holds."""
+
+
+class Ahead(NamedTuple):
+    """Something that takes its slots before."""
+
+    type: str
+    weight: int = 1
+    partition: str = ""
 
 
 def estimated_start(
@@ -24,31 +35,35 @@ def estimated_start(
     *,
     slots: int | None,
     running: Iterable[Execution],
-    ahead: Iterable[str],
+    ahead: Iterable[Ahead],
     mean_s: Mapping[str, float],
     not_before: datetime | None = None,
+    weight: int = 1,
 ) -> datetime | None:
-    """The instant at which a slot is free once all types `ahead` have taken theirs, in order.
+    """The instant at which as many slots as it weighs are free once all that are `ahead` have taken theirs, in order.
 
-    Never before `not_before`. `slots` is None where nothing limits the pool.
+    Never before `not_before`. `slots` is None where nothing limits the pool. Who weighs more than there are slots never
+    starts.
     """
     earliest = max(now, not_before) if not_before is not None else now
     if slots is None:
         return earliest
-    if slots <= 0:
+    if slots < max(1, weight):
         return None
     free_in_s: list[float] = []
     for execution in running:
         if execution.type not in mean_s:
             return None
-        free_in_s.append(max(0.0, mean_s[execution.type] - (now - execution.started_at).total_seconds()))
-    free_in_s += [0.0] * (slots - len(free_in_s))
-    heapq.heapify(free_in_s)
-    while len(free_in_s) > slots:
-        # More leases than slots: a limit was lowered, and the first to end frees nothing.
-        heapq.heappop(free_in_s)
-    for type_ in ahead:
+        left_s = max(0.0, mean_s[execution.type] - (now - execution.started_at).total_seconds())
+        free_in_s += [left_s] * execution.weight
+    # More leases than slots: a limit was lowered, and the first to end frees nothing.
+    free_in_s = sorted(free_in_s + [0.0] * (slots - len(free_in_s)))[-slots:]  # a sorted list is a heap
+    for type_, needed, _ in ahead:
+        if needed > slots:
+            continue
         if type_ not in mean_s:
             return None
-        heapq.heapreplace(free_in_s, free_in_s[0] + mean_s[type_])
-    return max(earliest, now + timedelta(seconds=round(free_in_s[0], 3)))
+        start_s = max(heapq.heappop(free_in_s) for _ in range(needed))
+        for _ in range(needed):
+            heapq.heappush(free_in_s, start_s + mean_s[type_])
+    return max(earliest, now + timedelta(seconds=round(heapq.nsmallest(weight, free_in_s)[-1], 3)))

@@ -98,6 +98,8 @@ def limit_of(name: str, values: Mapping[str, Any], origin: Origin = Origin.SETTI
     for key in ("per_partition", "fair"):
         if not isinstance(values.get(key, False), bool | None):
             raise _refused(name, f"{key} must be true or false", key)
+    if values.get("weights") and not values.get("fair"):
+        raise _refused(name, "weights are starts in a turn, and partitions take turns only with fair", "weights")
     return Limit(
         name,
         values.get("resource"),

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy
 from holdbeat.domain.run import COUNTED_KINDS, NEVER_RETRIED_KINDS, ErrorKind
+from holdbeat.domain.unique import UniqueWhile
 from holdbeat.domain.waits import Wait, earliest
 
 
@@ -125,12 +126,14 @@ def automatic_retry(job: Job, not_before: datetime | None) -> NewJob:
 def continuation(job: Job, waits: Sequence[Wait], now: datetime, *, is_over: bool) -> NewJob:
     """The Job in which the handler of `job` goes on once one of its waits is over: in the same place (WAIT-01).
 
-    It is no retry: the attempt is not counted.
+    It is no retry: the attempt is not counted. The chain has started: a key that counts while it is queued is left.
     """
     until = None if is_over else earliest(waits, now)
     following = automatic_retry(job, until)
     following.retry_kind = "continue"
     following.attempt = job.attempt
+    if following.unique_while == UniqueWhile.QUEUED:
+        following.unique_key = following.unique_while = None
     following.waits = [wait.as_json(now) for wait in waits]
     if until is None and not is_over:
         following.hold = Hold.WAITING

@@ -8,12 +8,20 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from holdbeat.domain.bounds import YEAR_S, check_duration_s
 from holdbeat.domain.clock import from_iso, iso
+from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import check_json
 
 MAX_PAYLOAD_BYTES = 262_144
+LONGEST_WAIT_S = 10 * YEAR_S
 _NAME_MAX = 200
+
+
+def wait_s(duration: Duration, field: str = "duration") -> float:
+    """The seconds of a wait; one whose end no calendar has is refused."""
+    return check_duration_s(duration_s(duration, field=field), field, 0, LONGEST_WAIT_S)
 
 
 class WaitKind(StrEnum):

@@ -10,10 +10,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.clock import from_iso
-from holdbeat.domain.duration import Duration, duration_s
+from holdbeat.domain.duration import Duration
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.waits import Wait, WaitKind, check_signal_name
+from holdbeat.domain.waits import Wait, WaitKind, check_signal_name, wait_s
 from holdbeat.handlers.step_calls import StepState
 from holdbeat.handlers.waits import SignalTimeout
 
@@ -55,7 +56,7 @@ class WaitState(StepState):
     def _wait_of(self, name: str, timeout: Duration | None) -> tuple[Wait, Request]:
         """The wait for the next signal of a name, and what to ask of the store."""
         check_signal_name(name)
-        timeout_s = None if timeout is None else duration_s(timeout, field="timeout")
+        timeout_s = None if timeout is None else wait_s(timeout, "timeout")
         if self._keeper is None:
             raise Invalid(
                 "A direct request cannot wait for a signal: nobody could send it one. Submit it as a job.",
@@ -91,7 +92,7 @@ class WaitCalls(WaitState):
 
     async def sleep(self, duration: Duration) -> None:
         """Sleeps without holding a slot, over restarts too. The instant is kept when the handler first comes here."""
-        await self._sleep(duration_s(duration), None)
+        await self._sleep(wait_s(duration), None)
 
     async def sleep_until(self, at: datetime) -> None:
         """Sleeps until an instant, as `sleep` does."""
@@ -140,7 +141,7 @@ class PlainWaitCalls(WaitState):
 
     def sleep(self, duration: Duration) -> None:
         """As `Context.sleep`, without await."""
-        self._sleep(duration_s(duration), None)
+        self._sleep(wait_s(duration), None)
 
     def sleep_until(self, at: datetime) -> None:
         """As `Context.sleep_until`, without await."""
@@ -180,4 +181,4 @@ class PlainWaitCalls(WaitState):
 def _aware(at: datetime) -> datetime:
     if at.tzinfo is None:
         raise Invalid("sleep_until needs an instant with a time zone, such as datetime.now(UTC).", field="at")
-    return at
+    return check_instant(at, "at")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdbeat.domain.capacity import needed
 from holdbeat.domain.job import Job
+from holdbeat.domain.limit import Pool
 from holdbeat.domain.reservation import Reservation
-from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words, slots_of_pool
+from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words
 from holdbeat.observe.wording import listed, moment, reason
-from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.reads.affinity import last_passed_by
 from holdbeat.store.reads.blockers import Blocker, Blockers
@@ -20,43 +21,51 @@ Reason = dict[str, Any]
 
 def resource_full(tx: Transaction, work: Job | Reservation) -> list[Reason]:
     """All slots of the pool are taken: by whom, and since when."""
-    slots = slots_of_pool(tx, work)
+    capacity = Blockers(tx).capacity
+    pool = capacity.fullest(work.resource, work.type, work.partition, work.weight)
+    if pool is None or pool.limit.slots is None:
+        return []
     holders = holders_of_pool(tx, work)
-    pool = pool_words(tx, work)
-    weight = work.weight
-    if weight > 1 and slots is not None and (weight > slots or len(holders) < slots):
-        held = f" {listed(holder_words(holder, tx.now) for holder in holders)} hold some." if holders else ""
-        enough = f"only {slots} are there" if weight > slots else "not as many are free; nothing else starts before it"
-        detail = f"It weighs {weight} slots of {pool}, and {enough}.{held}"
-        held_by = [holder_json(holder) for holder in holders]
-        return [
-            reason(Blocker.RESOURCE_FULL, detail, slots=slots, weight=weight, resource=work.resource, holders=held_by)
-        ]
-    if not holders:
-        detail = f"The settings give {pool} no slot, so nothing of it can run. Raise its number in concurrency."
-        return [reason(Blocker.RESOURCE_FULL, detail, slots=slots, resource=work.resource, holders=[])]
-    taken = f"{len(holders)} of {slots}" if slots is not None and len(holders) != slots else f"{slots}"
-    noun = "slot" if slots == 1 else "slots"
+    words = [holder_words(holder, tx.now) for holder in holders]
     return [
         reason(
             Blocker.RESOURCE_FULL,
-            f"The {taken} {noun} of {pool} {'is' if slots == 1 else 'are'} held by "
-            f"{listed(holder_words(holder, tx.now) for holder in holders)}.",
-            slots=slots,
+            _full(pool, pool_words(tx, work), capacity.used(pool, work.partition), needed(pool, work.weight), words),
+            limit=pool.limit.name,
+            slots=pool.limit.slots,
+            weight=work.weight,
             resource=work.resource,
             holders=[holder_json(holder) for holder in holders],
         )
     ]
 
 
+def _full(pool: Pool, covered: str, held: int, weight: int, holders: list[str]) -> str:
+    """Why a pool has no room for so many slots more, and what to do where waiting does not help."""
+    name, slots = pool.limit.name, pool.limit.slots or 0
+    by = f" by {listed(holders)}" if holders else ""
+    if not slots and not held:
+        how = f"Raise it in the settings (concurrency, limits), or with `holdbeat limits set {name} --slots 1`."
+        return f"The limit {name} gives {covered} no slot, so nothing of it can run. {how}"
+    if weight > slots:
+        there = "is" if slots == 1 else "are"
+        how = f"Raise the limit {name}, or submit it with a smaller weight."
+        return f"It weighs {weight} slots of {covered}, and only {slots} {there} there. {how}"
+    if held < slots:
+        kept = f"It weighs {weight} slots of {covered}, and not as many are free; nothing else starts before it."
+        return f"{kept} {held} of {slots} {'is' if held == 1 else 'are'} held{by}."
+    if held > slots:
+        return f"Of {covered} {slots} may be held at once, and {held} are{by}."
+    return f"The {slots} {'slot' if slots == 1 else 'slots'} of {covered} {'is' if slots == 1 else 'are'} held{by}."
+
+
 def rate_limited(tx: Transaction, work: Job | Reservation) -> list[Reason]:
     """A rate permits no start now: which one, and when the next may be."""
-    at = Blockers(tx).capacity.next_start(work.resource, work.type, work.partition)
+    capacity = Blockers(tx).capacity
+    at = capacity.next_start(work.resource, work.type, work.partition)
     if at is None:
         return []
-    limits = [
-        pool.limit for pool in limits_in_force(tx).covering(work.resource, work.type) if pool.limit.rate is not None
-    ]
+    limits = [pool.limit for pool in capacity.used_up(work.resource, work.type, work.partition)]
     rates = [(limit.name, limit.rate) for limit in limits if limit.rate is not None]
     names = " and ".join(f"{name} ({rate.count} in {rate.per_s:g} s)" for name, rate in rates)
     of = f" of the partition {work.partition}" if work.partition and any(each.per_partition for each in limits) else ""
@@ -79,12 +88,13 @@ def refused_by_policy(tx: Transaction, job: Job) -> list[Reason]:
 
 def throttled(tx: Transaction, work: Job | Reservation) -> list[Reason]:
     """Who was called asked for no other call before some time."""
-    at = Blockers(tx).capacity.throttled_until(work.resource, work.type, work.partition)
+    capacity = Blockers(tx).capacity
+    at = capacity.throttled_until(work.resource, work.type, work.partition)
     if at is None:
         return []
     of = f" of the partition {work.partition}" if work.partition else ""
     until = instant_of(tx, at)
-    limits = [pool.limit.name for pool in limits_in_force(tx).covering(work.resource, work.type)]
+    limits = [pool.limit.name for pool in capacity.throttling(work.resource, work.type, work.partition)]
     return [
         reason(
             Blocker.THROTTLED,

@@ -24,8 +24,8 @@ from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
 from holdbeat.store.reads.estimates import (
     AHEAD_MAX,
     estimate_start,
+    line_before,
     mean_durations,
-    types_ahead,
     waiting_requests,
 )
 from holdbeat.store.reads.graph import nodes_of
@@ -250,20 +250,23 @@ def workers_busy(tx: Transaction, work: Job | Reservation, workers: list[Worker]
 
 
 def _jobs_ahead(tx: Transaction, job: Job) -> list[Reason]:
-    ahead = types_ahead(tx, job)
-    if ahead is None:
-        return [reason(JOBS_AHEAD, f"More than {AHEAD_MAX:,} jobs are ahead of it.", count=None, position=None)]
-    if not ahead:
+    line = line_before(tx, job)
+    if line is None:
+        return [reason(JOBS_AHEAD, f"More than {AHEAD_MAX:,} jobs are in its line.", count=None, position=None)]
+    count = len(line.before)
+    if not count:
         return []
-    are = "is" if len(ahead) == 1 else "are"
-    return [
-        reason(
-            JOBS_AHEAD,
-            f"{counted(len(ahead), 'job')} {are} ahead of it in the line for {pool_words(tx, job)}.",
-            count=len(ahead),
-            position=len(ahead) + 1,
-        )
-    ]
+    are = "is" if count == 1 else "are"
+    detail = f"{counted(count, 'job')} {are} ahead of it in the line for {pool_words(tx, job)}."
+    turn = {}
+    if line.fair is not None:
+        limit = line.fair.limit
+        own = sum(1 for one in line.before if one.partition == job.partition)
+        of = f"of its own partition {job.partition}" if job.partition else "without a partition, as it is"
+        detail = f"Partitions take turns by the limit {limit.name}: {counted(count, 'job')} {are} ahead of it"
+        detail += f", {own:,} of them {of}." if own else "."
+        turn = {"limit": limit.name, "partition": job.partition or None}
+    return [reason(JOBS_AHEAD, detail, count=count, position=count + 1, **turn)]
 
 
 _EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {

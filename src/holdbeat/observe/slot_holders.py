@@ -39,13 +39,15 @@ def holder_json(holder: Holder) -> dict[str, Any]:
 
 
 def pool_words(tx: Transaction, work: Job | Reservation) -> str:
-    """The pool by the name that the operator gave it."""
+    """The pool by what it covers, and by the name of its limit where that says something else."""
     pool = fullest_pool(tx, work)
     if pool is None or pool.limit.resource == EACH:
         return f"the resource {work.resource}"
-    return f"the job type {work.type}" if pool.limit.type == EACH else pool.limit.words()
-
-
-def slots_of_pool(tx: Transaction, work: Job | Reservation) -> int | None:
-    pool = fullest_pool(tx, work)
-    return None if pool is None else pool.limit.slots
+    if pool.limit.type == EACH:
+        return f"the job type {work.type}"
+    limit = pool.limit
+    of = f" for the partition {work.partition}" if limit.per_partition and work.partition else ""
+    named = (
+        "" if limit.name in (limit.resource, limit.type, f"type:{limit.type}", "global") else f" (limit {limit.name})"
+    )
+    return f"{limit.words()}{of}{named}"

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from holdbeat.store.topics import Topic
+
 T = TypeVar("T")
+
+LONE_TOPICS = frozenset({Topic.READY, Topic.EVENTS})
+"""Who may be waiting for a lone job."""
 
 
 @dataclass(slots=True)

@@ -95,7 +95,11 @@ def for_sqlite(text: str, constants: frozenset[str] = NONE) -> Statement:
 
 @lru_cache(maxsize=2048)
 def for_postgres(text: str, constants: frozenset[str] = NONE) -> Statement:
-    """The text for PostgreSQL; `constants` names columns of table parameters that are one value each."""
+    """The text for PostgreSQL; `constants` names columns of table parameters that are one value each, and lists of one.
+
+    A table of one row and a list of one value are written as values: PostgreSQL makes no general plan for an array, so
+    it would plan the statement anew each time, and for more rows than there are.
+    """
     lists: set[str] = set()
     tables: dict[str, tuple[tuple[str, str], ...]] = {}
 
@@ -112,11 +116,13 @@ def for_postgres(text: str, constants: frozenset[str] = NONE) -> Statement:
             for column, kind in columns
             if f"{name}__{column}" in constants
         )
+        if not varied:
+            return f"(SELECT {fixed}) AS {alias}"
         return f"(SELECT {names}, {fixed} FROM unnest({arrays}) AS {name}_rows({names})) AS {alias}"
 
     def member(match: re.Match[str]) -> str:
         lists.add(match[1])
-        return f"= ANY(:{match[1]})"
+        return f"= :{match[1]}" if match[1] in constants else f"= ANY(:{match[1]})"
 
     sql = _ROWS.sub(rows, text.replace("%", "%%"))
     sql = _IN.sub(member, sql)

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.estimate import Execution, estimated_start
+from holdbeat.domain.estimate import Ahead, Execution, estimated_start
+from holdbeat.domain.job import Job
 from holdbeat.domain.views import job_json, reservation_json
+from holdbeat.domain.waits import WaitKind
 from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.estimates import mean_durations
@@ -36,6 +39,12 @@ REASONS = {
     Blocker.NO_WORKER: "no worker for this type",
     Blocker.WORKERS_BUSY: "all workers are busy",
 }
+WAITS = {
+    WaitKind.SLEEP: "its handler sleeps",
+    WaitKind.SIGNAL: "waits for the signal {}",
+    WaitKind.CHILD: "waits for the end of its child",
+    WaitKind.QUESTION: "waits for somebody's answer",
+}
 _UNKNOWN = frozenset(
     {
         Blocker.GROUP_PREDECESSOR, Blocker.OVERLAP, Blocker.UPSTREAM, Blocker.WAITING, Blocker.PAUSED,
@@ -58,7 +67,7 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
     ready = [entry for entry in page.items if Blocker.DELAYED not in entry.blocked_by]
     delayed = [entry for entry in page.items if Blocker.DELAYED in entry.blocked_by]
     # Only the first page knows who is ahead of its first job.
-    starts = {} if ask.text("cursor") else _starts(tx, ready, running)
+    starts = {} if ask.text("cursor") else _starts(tx, ready, running, state)
     return {
         "resource": resource,
         "entries": [_row(entry, starts.get(entry.job.id), state) for entry in ready],
@@ -76,18 +85,26 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def _row(entry: QueueEntry, starts_at: datetime | None, state: Blockers) -> dict[str, Any]:
-    names = {code: state.limit_of(entry.job, code) for code in entry.blocked_by}
+    wait = entry.job.waits_for
+    if wait is not None and wait["kind"] == WaitKind.SLEEP:
+        starts_at = entry.job.not_before
     return {
         "job": job_json(entry.job),
-        "blocked_by": [
-            (str(code), REASONS[code] + (f" (limit {name})" if name else "")) for code, name in names.items()
-        ],
+        "blocked_by": [(str(code), _words(entry.job, code, state)) for code in entry.blocked_by],
         "starts_at": starts_at,
     }
 
 
+def _words(job: Job, code: Blocker, state: Blockers) -> str:
+    """What stands in the way of a job, with the limit or what its handler waits for."""
+    if code is Blocker.WAITING and job.waits_for is not None:
+        return WAITS[job.waits_for["kind"]].format(job.waits_for.get("name", ""))
+    name = state.limit_of(job, code)
+    return f"{REASONS[code]} (limit {name})" if name else REASONS[code]
+
+
 def _starts(
-    tx: Transaction, entries: Sequence[QueueEntry], running: Sequence[SlotHolder]
+    tx: Transaction, entries: Sequence[QueueEntry], running: Sequence[SlotHolder], state: Blockers
 ) -> dict[str, datetime | None]:
     """When each job of the list will probably start, if those before it take as long as their types usually do."""
     limits = limits_in_force(tx)
@@ -95,23 +112,26 @@ def _starts(
     worker_slots = sum(worker.slots for worker in live_workers(tx) if worker.stopping_at is None)
     executing: dict[str, list[Execution]] = {}
     for holder in running:
-        executing.setdefault(holder.resource, []).append(Execution(holder.type, holder.since))
-    ahead: dict[str, list[str]] = {}
+        executing.setdefault(holder.resource, []).append(Execution(holder.type, holder.since, holder.weight))
+    ahead: dict[str, list[Ahead]] = {}
     starts: dict[str, datetime | None] = {}
     for entry in entries:
         job = entry.job
         line = ahead.setdefault(job.resource, [])
         if not _UNKNOWN & set(entry.blocked_by):
             limit = limits.slots_of(job.resource, job.type)
+            at = state.capacity.next_start(job.resource, job.type, job.partition, [one.partition for one in line])
             start = estimated_start(
                 tx.now,
                 slots=worker_slots if limit is None else limit,
                 running=executing.get(job.resource, ()),
                 ahead=line,
                 mean_s=means,
+                not_before=None if at is None else instant_of(tx, at),
+                weight=job.weight,
             )
             # A job that another limit keeps from a free slot does not start now; nobody can tell when.
             is_kept = Blocker.RESOURCE_FULL in entry.blocked_by and start is not None and start <= tx.now
             starts[job.id] = None if is_kept else start
-            line.append(job.type)
+            line.append(Ahead(job.type, job.weight, job.partition))
     return starts

@@ -199,6 +199,8 @@ def test_a_chain_says_what_its_handler_waits_for_at_each_stop(store: Persistence
         settle_as(store, claim_one(store), Outcome.continued((wait,)))
         following = store.read_sync(tip_of, job.id)
         assert f"Its handler {words}, and holds no slot meanwhile." in explained(store, following)["summary"]
+        start = explained(store, following)["estimated_start"]
+        assert start == (iso(at_ten) if wait.kind is WaitKind.SLEEP else None), "nobody knows when a signal comes"
         assert f"because its handler {words}. It goes on as job {following}." in explained(store, job.id)["summary"]
     both = enqueue_one(store)
     settle_as(store, claim_one(store), Outcome.continued((stops[0][0], stops[2][0])))

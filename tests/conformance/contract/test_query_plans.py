@@ -72,7 +72,7 @@ def complaints(what: str, plans: list[Plan], *, needs: str | None = None) -> lis
 
 def _named(plan: Plan) -> bool:
     """Whether the rows are those of a list that was handed in, so that there are no more of them than in it."""
-    return bool(re.search(r"IN \(SELECT value FROM json_each|= ANY\(|IN :|_id = (:|%)|\bid = (:|%)", plan.sql))
+    return bool(re.search(r"IN \(SELECT value FROM json_each|= ANY\(|IN :|id = (:|%)|= %\(ids\)s", plan.sql))
 
 
 @pytest.mark.rule("INV-004")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
+from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.job import NewJob
+from holdbeat.domain.lease import Claim
 from holdbeat.domain.limit import Limit
+from holdbeat.domain.rate import Rate
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.limits.changes import declare_limits, set_limit
 from holdbeat.store.queue.move import move_job
@@ -117,3 +122,79 @@ def test_fifty_partitions_of_which_one_has_a_thousand_times_as_much_have_equal_s
     assert total >= 150
     for partition in counts:
         assert abs(shares[partition] - total / 50) <= max(1.0, 0.1 * total / 50), partition
+
+
+def order_of(store: PersistenceAdapter, count: int, at_once: int = 1) -> list[tuple[str, str]]:
+    """Resource and partition of so many jobs in the order of their starts."""
+    order: list[tuple[str, str]] = []
+    while len(order) < count:
+        claims = claim_some(store, at_once)
+        assert claims
+        order += [(job_of_claim(claim).resource, job_of_claim(claim).partition) for claim in claims]
+        for claim in claims:
+            complete(store, claim)
+    return order
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_partitions_take_turns_whatever_types_of_jobs_they_have(open_store: OpenStore, at_once: int) -> None:
+    store = fair_store(open_store, at_once, {"mixed": 2})
+    enqueue_all(store, jobs_of({"flood": 30}))
+    enqueue_all(store, [NewJob("b", resource="api", partition="late") for _ in range(6)])
+    enqueue_all(store, [NewJob(kind, resource="api", partition="mixed") for kind in "ab" * 6])
+    order = [partition for _, partition in order_of(store, 24, at_once)]
+    assert Counter(order) == {"flood": 6, "late": 6, "mixed": 12}
+    assert all(Counter(order[start : start + 4])["mixed"] == 2 for start in range(0, 24, 4)), order
+    assert {partition for _, partition in order_of(store, 24, at_once)} == {"flood"}
+
+
+def test_partitions_keep_their_turns_beside_jobs_of_another_resource(open_store: OpenStore) -> None:
+    """The jobs of a lane in turns and those of a plain one compete for the slots of a worker."""
+    store = fair_store(open_store, slots=2)
+    enqueue_all(store, jobs_of({"flood": 20}))
+    enqueue_all(store, [NewJob("b") for _ in range(20)])
+    enqueue_all(store, jobs_of({"late": 5}))
+    order = order_of(store, 20, at_once=2)
+    assert order[:10] == [("api", "flood"), ("api", "late")] * 5, "the line of the resource is older than the other"
+    assert order[10:] == [("api", "flood")] * 10
+
+
+@pytest.mark.rule("LIM-01", "LIM-04", "LIM-05", "LIM-09")
+@pytest.mark.parametrize("seed", [0, 3])
+def test_turns_rates_slots_by_partition_and_heavy_jobs_go_together(
+    open_store: OpenStore, clock: ManualClock, seed: int
+) -> None:
+    """Every second a worker claims what it can: all jobs of all partitions start, and no limit is exceeded."""
+    chance = random.Random(seed)
+    store = open_store("unlimited")
+    limits = [
+        Limit("api", resource="api", slots=3, fair=True, weights={"big": 2}),
+        Limit("per key", resource="api", rate=Rate(1, 10.0), per_partition=True),
+        Limit("each", resource="api", slots=2, per_partition=True),
+    ]
+    store.write_sync(declare_limits, (), limits, by="w")
+    counts = {"flood": 15, "big": 6, "late": 3, "": 4}
+    jobs = [
+        NewJob(chance.choice("ab"), resource="api", partition=partition, weight=chance.choice([1, 1, 2]))
+        for partition, count in counts.items()
+        for _ in range(count)
+    ]
+    chance.shuffle(jobs)
+    enqueue_all(store, jobs)
+    starts: dict[str, list[int]] = {partition: [] for partition in counts}
+    held: list[tuple[int, Claim]] = []
+    for second in range(150):
+        for claim in claim_some(store, 3, worker=f"w{second}"):
+            starts[job_of_claim(claim).partition].append(second)
+            held.append((second + chance.choice([1, 4, 7]), claim))
+        used = Counter[str]()
+        for _, claim in held:
+            used[job_of_claim(claim).partition] += job_of_claim(claim).weight
+        assert used.total() <= 3 and all(weight <= 2 for weight in used.values())
+        clock.advance(1)
+        for _, claim in [entry for entry in held if entry[0] <= second + 1]:
+            complete(store, claim)
+        held = [entry for entry in held if entry[0] > second + 1]
+    assert {partition: len(seconds) for partition, seconds in starts.items()} == counts
+    assert all(later - earlier >= 10 for seconds in starts.values() for earlier, later in pairwise(seconds))
+    assert starts["late"][-1] < 40, "it waits for nobody's queue"

@@ -17,6 +17,7 @@ from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.durable.steps import StepEntry, keep_step
 from holdbeat.store.jobs.bulk import retry_where
 from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.jobs.submit import submit, submit_group
@@ -165,6 +166,42 @@ def test_a_retry_and_a_continuation_take_the_key_over(store: PersistenceAdapter,
     clock.advance(61)
     complete(store, claim_one(store))
     assert send(store).retry_of is None
+
+
+@pytest.mark.rule("QUE-08", "WAIT-08")
+def test_a_chain_that_waits_in_the_middle_of_its_work_has_started(store: PersistenceAdapter) -> None:
+    """Its key that counts while it is queued is free, as that of a job that runs."""
+    first = send(store, unique_while="queued")
+    settle_as(store, claim_one(store), Outcome.continued((Wait(WaitKind.SLEEP, "$sleep", None, 60),)))
+    tip = look(store, look(store, first.id).retried_by or "")
+    assert (tip.status, tip.unique_key) == ("QUEUED", None)
+    second = send(store, unique_while="queued")
+    assert second.retry_of is None and second.id not in (first.id, tip.id)
+
+
+@pytest.mark.rule("QUE-08", "STEP-01")
+@pytest.mark.parametrize("change", [{"on_duplicate": "replace"}, {"on_duplicate": "push_back", "delay_s": 600}])
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_chain_in_the_middle_of_its_work_is_not_changed_by_a_duplicate(
+    store: PersistenceAdapter, change: dict[str, Any], has_failed: bool
+) -> None:
+    """What it has kept was made of the params that it began with."""
+    first = send(store, params={"page": 1})
+    begun = claim_one(store)
+    lease = begun.lease
+    entry = StepEntry(lease.id, lease.worker_id, lease.fence, first.id, "crawl", "1", lease.acquired_at, 0.1)
+    store.write_sync(keep_step, entry)
+    if has_failed:
+        fail(store, begun)
+    else:
+        settle_as(store, begun, Outcome.continued((Wait(WaitKind.SLEEP, "$sleep", None, 60),)))
+    before = look(store, look(store, first.id).retried_by or "")
+    with pytest.raises(Conflict, match="in the middle of its work") as refusal:
+        send(store, params={"page": 2}, **change)
+    assert refusal.value.code == "duplicate"
+    after = look(store, before.id)
+    assert (after.params, after.not_before) == ({"page": 1}, before.not_before)
+    assert send(store, params={"page": 2}).id == before.id
 
 
 @pytest.mark.rule("QUE-08")

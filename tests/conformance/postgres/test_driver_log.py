@@ -17,6 +17,7 @@ OUTAGES = """
 import contextlib, sys
 import psycopg
 from holdbeat.domain.errors import StoreDown
+from holdbeat.store.postgres.database import StoreConnection
 from tests.conformance.acts import enqueue_one, open_at, rows
 
 END = "SELECT pg_terminate_backend(pg_backend_pid())"
@@ -28,6 +29,9 @@ for ask in (store.write_sync, store.read_sync):
     except StoreDown as error:
         print("reported:", error.detail)
 enqueue_one(store)
+with contextlib.suppress(psycopg.Error):
+    with StoreConnection.connect(sys.argv[1], autocommit=True) as of_the_store, of_the_store.pipeline():
+        of_the_store.execute(END).fetchone()
 store.close()
 """
 OF_THE_PROGRAM = """

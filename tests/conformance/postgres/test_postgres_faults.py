@@ -9,7 +9,7 @@ from functools import partial
 
 import psycopg
 import pytest
-from psycopg.errors import IdleInTransactionSessionTimeout, TransactionTimeout
+from psycopg.errors import IdleInTransactionSessionTimeout, TransactionTimeout, UniqueViolation
 
 from holdbeat.domain.errors import StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
@@ -19,8 +19,8 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.submit import submit
 from holdbeat.store.lone_insert import LoneInsert
 from holdbeat.store.postgres.database import Link
+from holdbeat.store.postgres.lone import LoneStatement
 from holdbeat.store.postgres.lost_commit import was_committed
-from holdbeat.store.postgres.one_statement import insert_lone
 from holdbeat.store.postgres.sessions import end_standing_sessions
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.postgres.transaction import PostgresTransaction
@@ -118,10 +118,11 @@ def test_a_statement_that_the_server_executes_late_stores_nothing_if_its_job_was
         lone = LoneInsert(job_id, values, event, announced_at, lambda *stored: stored)
         link = Link(open_store.url)
         with contextlib.closing(link):
-            return insert_lone(link, lone, {"id": "text", **columns}, None, near.clock, lambda: 1.0)
+            return LoneStatement(lone, {"id": "text", **columns}, None).execute(link, near.clock, lambda: 1.0)
 
     assert late("another-job") is not None
-    assert late(job.id) is None
+    with pytest.raises(UniqueViolation):
+        late(job.id)
     assert count(near, "jobs", f"id = '{job.id}'") == count(near, "events", f"job_id = '{job.id}'") == 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from holdbeat.domain.submission import Submission
 from holdbeat.store.durable.steps import StepEntry, keep_step, kept_values
 from holdbeat.store.jobs.submit import submit
 from holdbeat.store.limits.changes import declare_limits
-from holdbeat.store.postgres.database import StoreConnection
+from holdbeat.store.postgres.pipeline import Answer, Params, StatementPipeline
 from holdbeat.store.postgres.transaction import PostgresTransaction
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.job_types import AnnouncedType, announce, list_types
@@ -51,14 +50,14 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements that the test's own thread has sent."""
     own_thread = threading.get_ident()
     statements: list[str] = []
-    execute = StoreConnection.execute
+    send = StatementPipeline.send
 
-    def noted(connection: StoreConnection, sql: Any, *args: Any, **options: Any) -> Any:
+    def noted(pipeline: StatementPipeline, sql: str, params: Params = None) -> Answer:
         if threading.get_ident() == own_thread:
-            statements.append(sql if isinstance(sql, str) else bytes(sql).decode())
-        return execute(connection, sql, *args, **options)
+            statements.append(sql)
+        return send(pipeline, sql, params)
 
-    monkeypatch.setattr(StoreConnection, "execute", noted)
+    monkeypatch.setattr(StatementPipeline, "send", noted)
     return statements
 
 

@@ -15,7 +15,6 @@ from holdbeat.domain.params import dumps
 from holdbeat.domain.retry import continuation
 from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.store.queue.enqueue import insert_jobs
-from holdbeat.store.queue.unique_keys import give_up_taken_keys
 from holdbeat.store.reads.children import child_standing
 from holdbeat.store.reads.questions import answered
 from holdbeat.store.topics import Topic
@@ -34,7 +33,6 @@ def continue_chains(tx: Transaction, continued: Sequence[Continued]) -> None:
     for job, _, waits in continued:
         is_over = any((job.chain_id, wait.name, wait.number) in sent or wait.name in ended for wait in waits)
         requests.append(continuation(job, waits, tx.now, is_over=is_over))
-    give_up_taken_keys(tx, requests)
     for (job, _, _), following in zip(continued, insert_jobs(tx, requests), strict=True):
         job.retried_by = following.id
         tx.record(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdbeat.domain.alike import AlikeSubmissions, kinds
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.job import PREEMPTS, NewJob
 from holdbeat.domain.submission import Submission
@@ -21,18 +22,22 @@ from holdbeat.store.transaction import Transaction
 
 def lone_job(tx: Transaction, batch: Sequence[Submission]) -> LoneInsert[Enqueued] | None:
     """What to store for a batch of one job that needs nothing but its row; None for all others."""
-    if len(batch) != 1 or not _is_plain(batch[0]):
+    if len(batch) != 1:
         return None
-    known = tx.terms.known_types.get(batch[0].type or "")
-    if known is None or known.announced_at is None:
+    (submission,) = kinds(batch)
+    known = tx.terms.known_types.get(submission.type or "")
+    if known is None or known.announced_at is None or not _is_plain(submission):
         return None
+    preparation = Preparation(tx, known)
     try:
-        request = Preparation(tx, known).prepare_batch(batch)[0]
+        alike = preparation.prepare_alike(batch) if isinstance(batch, AlikeSubmissions) else None
+        jobs = alike or preparation.prepare_batch(batch)
     except HoldbeatError:
         return None
-    if _needs_more(request) or not 0 <= request.priority <= PRIORITY_MAX:
+    (model,) = kinds(jobs)
+    if _needs_more(model) or not 0 <= model.priority <= PRIORITY_MAX:
         return None
-    return lone_insert(tx, request, known.announced_at)
+    return lone_insert(tx, jobs, known.announced_at)
 
 
 def _is_plain(submission: Submission) -> bool:

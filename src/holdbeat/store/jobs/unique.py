@@ -28,7 +28,7 @@ def enqueue_unique(tx: Transaction, batch: Sequence[NewJob]) -> Enqueued:
     for index, job in enumerate(batch):
         if job.unique_key in taken and job.idempotency_key not in known:
             duplicates[index] = taken[job.unique_key]
-            _refuse(load_job(tx, taken[job.unique_key]), job)
+            _refuse(tx, load_job(tx, taken[job.unique_key]), job)
     stored = enqueue(tx, [job for index, job in enumerate(batch) if index not in duplicates])
     fresh = iter(stored.jobs)
     jobs = [
@@ -47,16 +47,26 @@ def _known_requests(tx: Transaction, batch: Sequence[NewJob]) -> set[str | None]
     return {row[0] for row in tx.rows("SELECT idempotency_key FROM jobs WHERE idempotency_key IN :keys", keys=keys)}
 
 
-def _refuse(holder: Job, job: NewJob) -> None:
+def _refuse(tx: Transaction, holder: Job, job: NewJob) -> None:
     """Refuses the batch where a duplicate cannot be merged into the job that is there."""
-    is_running = holder.status is JobStatus.RUNNING
+    named = f"Job {holder.id} with the unique key {job.unique_key!r}"
     if job.on_duplicate == OnDuplicate.REFUSE:
-        detail = f"Job {holder.id} with the unique key {job.unique_key!r} is {holder.status}. Wait for its end."
-    elif job.on_duplicate in (OnDuplicate.REPLACE, OnDuplicate.PUSH_BACK) and is_running:
-        detail = f"Job {holder.id} with the unique key {job.unique_key!r} is RUNNING and cannot be changed any more."
+        detail = f"{named} is {holder.status}. Wait for its end."
+    elif job.on_duplicate == OnDuplicate.RETURN:
+        return
+    elif holder.status is JobStatus.RUNNING:
+        detail = f"{named} is RUNNING and cannot be changed any more."
+    elif _has_begun(tx, holder):
+        detail = f"{named} is in the middle of its work and cannot be changed any more."
     else:
         return
     raise Conflict(detail, code="duplicate", field="unique_key", job_id=holder.id)
+
+
+def _has_begun(tx: Transaction, job: Job) -> bool:
+    """Whether its chain has kept something that was made of its params, or waits for something."""
+    kept = tx.one("SELECT 1 FROM steps WHERE root_id = :root_id LIMIT 1", root_id=job.chain_id)
+    return job.retry_kind == "continue" or kept is not None
 
 
 def _merged(tx: Transaction, holder_id: str, job: NewJob) -> Job:

@@ -63,14 +63,15 @@ def declare_limits(
 def set_limit(tx: Transaction, name: str, changes: Mapping[str, Any], *, by: str | None = None) -> Limit:
     """Changes fields of a limit, or makes a new one: it wins over what programs declare, until it is reset.
 
-    Its throttles end.
+    Its throttles end. Without turns its weights go, too.
     """
-    limit_of(name, changes)
     wait_for_claims(tx)
     own, declared = (rows_of(tx, origin).get(name) for origin in (Origin.OPERATOR, Origin.SETTINGS))
     row = own or declared
     before = None if row is None else limit_of_row(row)
     fields: dict[str, Any] = dict.fromkeys(FIELDS) if before is None else before.as_dict()
+    if changes.get("fair") is False:
+        fields["weights"] = None
     limit = limit_of(name, {**fields, **changes}, Origin.OPERATOR)
     if own is not None:
         tx.execute("DELETE FROM limits WHERE origin = 'operator' AND name = :name", name=name)

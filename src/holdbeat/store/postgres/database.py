@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 from psycopg import errors as pg
@@ -16,6 +14,7 @@ from holdbeat.domain.clock import Clock, OffsetClock, iso
 from holdbeat.domain.errors import HoldbeatError, StoreBusy, StoreDown, StoreRefused
 from holdbeat.domain.store_url import check_postgres_url, unreadable_url
 from holdbeat.store.migrate import TABLE, pending
+from holdbeat.store.postgres.pipeline import StatementPipeline, Statements
 from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes
 from holdbeat.store.transaction import Row
@@ -41,6 +40,7 @@ class StoreConnection(psycopg.Connection[Row]):
 
     is_pooled = False
     """Whether something in between, such as PgBouncer, may give each transaction another session of the server."""
+    statements: Statements
 
     def use_transactions_only(self) -> None:
         """Gives up what belongs to a session, if there may be another one for each transaction.
@@ -53,11 +53,11 @@ class StoreConnection(psycopg.Connection[Row]):
         if self.is_pooled:
             self.prepare_threshold = None
 
-    def begin(self, mode: str = "") -> None:
+    def begin(self, pipeline: StatementPipeline, mode: str = "") -> None:
         """Begins a transaction with our settings, which a pooled session does not have of itself."""
-        self.execute(f"BEGIN {mode}".encode())
+        pipeline.send(f"BEGIN {mode}")
         if self.is_pooled:
-            self.execute(_LOCAL.encode())
+            pipeline.send(_LOCAL)
 
 
 class _CleanUpErrors(logging.Filter):
@@ -92,31 +92,11 @@ def connect(url: str) -> StoreConnection:
         application_name=APPLICATION,
     )
     connection.adapters.register_loader("json", TextLoader)
-    # A batch is written with a text for each pattern of columns that hold one value, so there are many of them.
-    connection.prepared_max = 400
     connection.use_transactions_only()
+    connection.statements = Statements(connection)
     if not connection.is_pooled:
         connection.execute(_SESSION.encode())
     return connection
-
-
-def send_with_sync(pipeline: psycopg.Pipeline) -> None:
-    """Lets the statements of a pipeline wait for its next synchronisation, and sends them together.
-
-    The driver sends each one as it comes: a system call here and a wake-up of the server for every statement, half of
-    what a single enqueue costs. A driver without this inner part goes on as it does.
-    """
-    driver: Any = pipeline
-    communicate = getattr(driver, "_communicate_gen", None)
-    queue = getattr(driver, "command_queue", None)
-    if communicate is None or queue is None:
-        return
-
-    def communicate_at_sync() -> Iterator[Any]:
-        if not queue or queue[-1] == driver.pgconn.pipeline_sync:
-            yield from communicate()
-
-    driver._communicate_gen = communicate_at_sync
 
 
 class Link:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import errors as pg
@@ -24,14 +24,15 @@ from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Listener, PersistenceAdapter, read_took_too_long
 from holdbeat.store.forks import forked
-from holdbeat.store.lone_insert import LoneInsert
+from holdbeat.store.lone_insert import LONE_TOPICS
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
-from holdbeat.store.postgres.database import Link, open_database, send_with_sync
+from holdbeat.store.postgres.database import Link, open_database
 from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, UNPREPARED, translated
 from holdbeat.store.postgres.joining import check_joinable
+from holdbeat.store.postgres.lone import LoneAnswer, LoneJobs
 from holdbeat.store.postgres.lost_commit import was_committed
-from holdbeat.store.postgres.one_statement import insert_lone
+from holdbeat.store.postgres.pipeline import StatementPipeline
 from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.postgres.wakeups import PostgresWakeups
@@ -40,6 +41,9 @@ from holdbeat.store.transaction import Row, StoreTerms, Transaction
 from holdbeat.store.work import Coalesced, Work, reply
 
 log = logging.getLogger("holdbeat.store")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 WRITERS = 4
 READERS = 2
@@ -82,7 +86,11 @@ class PostgresStore(PersistenceAdapter):
         self._wakeups = PostgresWakeups(url, self.tell)
         self._waiting_caller = threading.Lock()
         self._callers_link = Link(url)
-        """The connection for a caller who writes in its own thread; made when there is one."""
+        """For a caller who writes in its own thread; made when there is one."""
+        self._lone_jobs = LoneJobs(
+            url, terms, self._types, self.clock, self._patience_for_lost_commit_s, self._wakeups,
+            is_own_clock=self._own_clock,
+        )  # fmt: skip
         self._writing = Calls(SystemClock().monotonic)
         self._reading = Calls(SystemClock().monotonic)
         self._reading_for_clients = Calls(SystemClock().monotonic)
@@ -119,10 +127,7 @@ class PostgresStore(PersistenceAdapter):
             calls.put(work)
 
     def write_waiting(self, work: Work) -> None:
-        """Writes in the caller's own thread, which waits anyway: two changes of threads cost as much as a round trip.
-
-        One caller at a time: the others share the writers' transactions.
-        """
+        """Writes in the caller's own thread, which waits anyway; one at a time, others share the writers' commits."""
         if self._refused is not None or self._closed or not self._waiting_caller.acquire(blocking=False):
             self.submit(work, read_only=False)
             return
@@ -211,6 +216,7 @@ class PostgresStore(PersistenceAdapter):
             thread.join()
         with self._waiting_caller:
             self._callers_link.close()
+        self._lone_jobs.close()
         self._wakeups.close()
 
     # --- the threads -------------------------------------------------------------------------------------
@@ -275,20 +281,20 @@ class PostgresStore(PersistenceAdapter):
         connection = link.get()
         if isinstance(works[0].verb, Coalesced) and works[0].verb.is_one_statement and not connection.is_pooled:
             # One round trip instead of three. A pooled connection gets its settings when a transaction begins.
-            single = PostgresTransaction(connection, self.clock.now(), self.terms, self._types)
-            return works[0].verb.many(single, [work.args[0] for work in works]), frozenset(), []
+            with StatementPipeline(connection) as pipeline:
+                single = PostgresTransaction(connection, self.clock.now(), self.terms, self._types, pipeline)
+                return works[0].verb.many(single, [work.args[0] for work in works]), frozenset(), []
         if len(works) == 1 and not connection.is_pooled:
-            performed = self._write_lone(link, works[0])
-            if performed is not None:
-                return performed
+            lone = self._lone_jobs.write(link, works[0].verb, works[0].args[0] if works[0].args else None)
+            if lone is not None:
+                return self._lone_stored(lone)
         commit_sent = False
         xid = ""
         results: list[Any] = []
         tx: PostgresTransaction | None = None
         try:
-            with connection.pipeline() as pipeline:
-                send_with_sync(pipeline)
-                connection.begin()
+            with StatementPipeline(connection) as pipeline:
+                connection.begin(pipeline)
                 asked = self.clock.monotonic()
 
                 def begun_at(row: Row) -> datetime:
@@ -309,7 +315,7 @@ class PostgresStore(PersistenceAdapter):
                     # The server would answer this COMMIT with a rollback, and call it a success.
                     raise pg.InFailedSqlTransaction("a statement failed, and the unit went on")
                 commit_sent = True
-                connection.execute("COMMIT")
+                pipeline.send("COMMIT")
         except LOST as error:
             if commit_sent and not isinstance(error, RACES):
                 # The error may have come after the COMMIT was done: only the database knows.
@@ -325,28 +331,28 @@ class PostgresStore(PersistenceAdapter):
             raise
         return results, frozenset(tx.wakes), tx.written
 
-    def _write_lone(self, link: Link, work: Work) -> _Performed | None:
-        """Stores a lone job by one statement; None for whatever is none."""
-        alone = getattr(work.verb, "alone", None)
-        if alone is None:
-            return None
-        now = self.clock.now()
-        tx = PostgresTransaction(link.get(), now, self.terms, self._types)
-        lone: LoneInsert[Any] | None = alone(tx, work.args[0])
+    def _lone_stored(self, lone: LoneAnswer) -> _Performed:
+        self._sample_clock(lone.database_clock, lone.asked)
+        return [lone.result], LONE_TOPICS, [lone.event]
+
+    async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Stores a lone job in the event loop of its caller; all other calls go to the writers' threads."""
+        lone = None
+        if self._refused is None and not self._closed:
+            try:
+                lone = await self._lone_jobs.write_in_loop(verb, args[0] if args else None)
+            except psycopg.Error as error:
+                raise self._translated(error) from error
         if lone is None:
-            return None
-        asked = self.clock.monotonic()
-        stored = insert_lone(
-            link, lone, self._types["jobs"], None if self._own_clock else now, self.clock,
-            self._patience_for_lost_commit_s,
-        )  # fmt: skip
-        if stored is None:
-            return None
-        position, created_at, database_clock = stored
-        self._sample_clock(database_clock, asked)
-        created_at = to_millis(created_at)
-        event = (lone.event["name"], created_at, lone.job_id, None, None, None, None, lone.event["data"])
-        return [lone.answer(position, created_at)], frozenset({*tx.wakes, Topic.EVENTS}), [event]
+            return await super().write(verb, *args, **kwargs)
+        results, wakes, committed = self._lone_stored(lone)
+        self.report_commit(committed)
+        self.tell(wakes)
+        if not lone.is_notified:
+            self._wakeups.send(wakes)
+        if self.timer is not None:
+            self.timer("write", self.clock.monotonic() - lone.asked)
+        return results[0]  # type: ignore[no-any-return]
 
     def _sample_clock(self, database_clock: datetime, asked: float) -> None:
         """Takes note of the time that the database gave to a question asked at that instant."""
@@ -365,14 +371,13 @@ class PostgresStore(PersistenceAdapter):
         results = []
         for work in works:
             try:
-                with connection.pipeline() as pipeline:
-                    send_with_sync(pipeline)
-                    connection.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                with StatementPipeline(connection) as pipeline:
+                    connection.begin(pipeline, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
                     if work.limit_s is not None:
-                        connection.execute(f"SET LOCAL statement_timeout = {int(work.limit_s * 1000)}")
+                        pipeline.send(f"SET LOCAL statement_timeout = {int(work.limit_s * 1000)}")
                     now = self.clock.now()
                     results.append(work.run(PostgresTransaction(connection, now, self.terms, self._types, pipeline)))
-                    connection.execute("COMMIT")
+                    pipeline.send("COMMIT")
             except HoldbeatError as error:
                 link.roll_back()
                 results.append(error)

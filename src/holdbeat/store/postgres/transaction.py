@@ -1,4 +1,4 @@
-"""A Transaction over a psycopg connection in pipeline mode: what needs no answer travels with what follows.
+"""A Transaction over a pipeline of statements: what needs no answer travels with what follows.
 
 Whenever it waits for an answer the pipeline is synchronised, so that the server knows it to be idle in between and ends
 the session of a process that stands still with its locks (`idle_in_transaction_session_timeout`).
@@ -17,9 +17,12 @@ from psycopg.rows import tuple_row
 from psycopg.types.string import TextLoader
 
 from holdbeat.domain.clock import iso
+from holdbeat.store.postgres.pipeline import Answer, StatementPipeline
 from holdbeat.store.statement import columns_of, for_postgres
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
 
+Sent = Answer | psycopg.Cursor[Row]
+"""What was sent and has rows once it is answered."""
 ColumnTypes = Mapping[str, Mapping[str, str]]
 
 
@@ -81,7 +84,7 @@ class PostgresTransaction(Transaction):
         now: datetime | None,
         terms: StoreTerms,
         types: ColumnTypes,
-        pipeline: psycopg.Pipeline | None = None,
+        pipeline: StatementPipeline | None = None,
         begun: Callable[[Row], datetime] | None = None,
     ) -> None:
         super().__init__(now, terms)
@@ -91,10 +94,10 @@ class PostgresTransaction(Transaction):
         self._begun = begun
         """Takes the clock and the id of the transaction from the answer to OPENING. That is sent together with the
         first statement, and read when an answer is waited for."""
-        self._opening: psycopg.Cursor[Row] | None = None
+        self._opening: Sent | None = None
         self._expected: Mapping[int, int] = {}
         """How many positions of each priority come with the answer to the opening."""
-        self._drawn: dict[int, psycopg.Cursor[Row]] = {}
+        self._drawn: dict[int, Sent] = {}
         self._positions: dict[int, list[int]] = {}
         """Positions that came with the opening and are not used yet."""
 
@@ -112,13 +115,20 @@ class PostgresTransaction(Transaction):
             if single is None:
                 self._drawn = self._draw_positions(self._expected)
 
-    def _run(self, text: str, params: dict[str, Any]) -> psycopg.Cursor[Row]:
+    def _run(self, text: str, params: dict[str, Any]) -> Sent:
         statement = for_postgres(text)
         constants: dict[str, Any] = {}
         for name, columns in statement.tables.items():
-            fixed, varied = columns_of(name, columns, params.pop(name))
+            rows = params.pop(name)
+            if len(rows) == 1:
+                constants |= {f"{name}__{column}": value for (column, _), value in zip(columns, rows[0], strict=True)}
+                continue
+            fixed, varied = columns_of(name, columns, rows)
             constants |= fixed
             params.update((column, array(values)) for column, values in varied.items())
+        for name in statement.lists:
+            if len(params[name]) == 1:
+                (constants[name],) = params[name]
         if constants:
             params.update(constants)
             statement = for_postgres(text, frozenset(constants))
@@ -129,12 +139,13 @@ class PostgresTransaction(Transaction):
                 params[name] = array(list(value)) if name in statement.lists else [plain(item) for item in value]
         return self._execute(statement.sql, params or None)
 
-    def _execute(self, sql: str, params: dict[str, Any] | list[Any] | None) -> psycopg.Cursor[Row]:
+    def _execute(self, sql: str, params: dict[str, Any] | list[Any] | None) -> Sent:
         self._open()
         return self._send(sql, params)
 
-    def _send(self, sql: str, params: dict[str, Any] | list[Any] | None) -> psycopg.Cursor[Row]:
-        return self.connection.execute(sql, params)
+    def _send(self, sql: str, params: dict[str, Any] | list[Any] | None) -> Sent:
+        assert self._pipeline is not None
+        return self._pipeline.send(sql, params)
 
     def rows(self, sql: str, /, **params: Any) -> list[Row]:
         sent = self._run(sql, params)
@@ -207,7 +218,7 @@ class PostgresTransaction(Transaction):
         if self._opening is None and self._begun is not None:
             self._expected = counts
 
-    def _draw_positions(self, counts: Mapping[int, int]) -> dict[int, psycopg.Cursor[Row]]:
+    def _draw_positions(self, counts: Mapping[int, int]) -> dict[int, Sent]:
         drawn = {}
         for priority, count in counts.items():
             sql = f"SELECT nextval('positions_{priority:d}')"

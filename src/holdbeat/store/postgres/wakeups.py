@@ -9,12 +9,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import psycopg
+from psycopg.pq.abc import PGconn
 
-from holdbeat.store.postgres.database import StoreConnection
+from holdbeat.domain.clock import SystemClock
+from holdbeat.store.postgres.database import StoreConnection, connect
+from holdbeat.store.postgres.pipeline import StatementPipeline
 from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.store")
@@ -24,6 +28,12 @@ EVERY_S = 0.01
 """So long after a notification the next one waits, with all that was to be told meanwhile. Its commit is a flush of the
 log, for which the commits of the work then wait: one for each job cost single enqueues half of their rate."""
 
+NOTIFY_BEHIND = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
+"""A notification behind a commit of the same session. It has a transaction id and so a commit record; nothing is lost
+if that one is."""
+POLL_MS = 1000
+"""How often a listener looks whether its store was closed."""
+
 
 class PostgresWakeups:
     def __init__(self, url: str, on_wake: Callable[[frozenset[str]], None]) -> None:
@@ -31,6 +41,8 @@ class PostgresWakeups:
         self._on_wake = on_wake
         self._me = secrets.token_hex(4)
         self._topics: set[str] = set()
+        self._sent_at = 0.0
+        self._monotonic = SystemClock().monotonic
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._is_listening = False
@@ -44,6 +56,18 @@ class PostgresWakeups:
                 self._is_sending = True
                 threading.Thread(target=self._send, name="holdbeat-wakeups", daemon=True).start()
             self._changed.notify()
+
+    def send_yourself(self, topics: frozenset[str]) -> str | None:
+        """What a caller may notify with its own connection, behind its commit; None if it is too soon for that."""
+        with self._changed:
+            now = self._monotonic()
+            if self._topics or now < self._sent_at + EVERY_S:
+                return None
+            self._sent_at = now
+        return self._payload(topics)
+
+    def _payload(self, topics: Iterable[str]) -> str:
+        return f"{self._me}:{','.join(sorted(topics))}"
 
     def listen(self) -> None:
         """Begins to listen to other processes."""
@@ -60,15 +84,17 @@ class PostgresWakeups:
                 while not self._topics and not self._closed.is_set():
                     self._changed.wait()
                 topics, self._topics = self._topics, set()
+                self._sent_at = self._monotonic()
             if not topics:
                 continue
             try:
                 if connection is None or connection.closed:
-                    connection = StoreConnection.connect(self._url, autocommit=True, connect_timeout=5)
-                    # A notification has a transaction id and so a commit record; nothing is lost if that one is.
-                    connection.execute("SET synchronous_commit = off", prepare=False)
-                payload = f"{self._me}:{','.join(sorted(topics))}"
-                connection.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload], prepare=False)
+                    connection = connect(self._url)
+                    if not connection.is_pooled:
+                        # A notification has a transaction id and so a commit record; nothing is lost if that one is.
+                        connection.execute("SET synchronous_commit = off", prepare=False)
+                with StatementPipeline(connection) as pipeline:
+                    pipeline.send("SELECT pg_notify(%s, %s)", [CHANNEL, self._payload(topics)])
                 self._closed.wait(EVERY_S)
             except psycopg.Error as error:
                 if not self._closed.is_set():
@@ -96,16 +122,24 @@ class PostgresWakeups:
                     connection.execute(f"LISTEN {CHANNEL}")
                     pause_s = 0.1
                     self._on_wake(frozenset({Topic.RECONNECTED}))
+                    poller = select.poll()
+                    poller.register(connection.fileno(), select.POLLIN)
                     while not self._closed.is_set():
-                        for notice in connection.notifies(timeout=1.0):
-                            sender, _, topics = notice.payload.partition(":")
-                            if sender != self._me:
-                                self._on_wake(frozenset(topics.split(",")))
+                        if poller.poll(POLL_MS):
+                            self._pass_on(connection.pgconn)
             except psycopg.Error as error:
                 if not self._closed.is_set():
                     log.warning("wake-ups are off until the database answers again: %s", error)
                     self._closed.wait(pause_s)
                     pause_s = min(pause_s * 2, 10.0)
+
+    def _pass_on(self, pgconn: PGconn) -> None:
+        """Tells the listeners of this process what others have notified."""
+        pgconn.consume_input()
+        while (notice := pgconn.notifies()) is not None:
+            sender, _, topics = notice.extra.decode().partition(":")
+            if sender != self._me:
+                self._on_wake(frozenset(topics.split(",")))
 
     def close(self) -> None:
         self._closed.set()

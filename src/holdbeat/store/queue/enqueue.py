@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from holdbeat.domain import events
-from holdbeat.domain.alike import AlikeJobs, kinds
+from holdbeat.domain.alike import AlikeJobs, PreparedKind, kinds
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, PREEMPTS, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
@@ -35,6 +35,9 @@ _COLUMNS = (
     "is_awaited", "unique_key", "unique_while", "expires_at", "parent_id", "is_detached", "weight",
     "affinity", "preemption",
 )  # fmt: skip
+PART = 250
+"""Rows of one statement, of a batch of jobs that are alike: a server inserts one part while the next is made."""
+
 _DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
 
 _row_of = row_writer(
@@ -140,8 +143,12 @@ def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqu
     - Each Job stands at the end of its priority, in the order of the batch (DEC-005).
     - Jobs whose `not_before` lies ahead, or whose gate is closed, are not ready.
     """
-    if len(batches) == 1 and isinstance(batches[0], AlikeJobs):
-        return [Enqueued(batches[0], _insert_alike(tx, batches[0]))]
+    alike = [batch for batch in batches if isinstance(batch, AlikeJobs)]
+    if len(alike) == len(batches) and all(batch.kind is alike[0].kind for batch in alike):
+        params = [one for batch in alike for one in batch.params]
+        titles = [title for batch in alike for title in batch.titles]
+        inserted = iter(_insert_alike(tx, AlikeJobs(alike[0].kind, params, titles)))
+        return [Enqueued(batch, list(islice(inserted, len(batch)))) for batch in alike]
     if not any(request.idempotency_key for batch in batches for request in kinds(batch)):
         stored = iter(_insert(tx, [request for batch in batches for request in batch]))
         return [Enqueued(batch, list(islice(stored, len(batch)))) for batch in batches]
@@ -252,13 +259,18 @@ def _insert_alike(tx: Transaction, batch: AlikeJobs) -> list[_Stored]:
     hold = _hold_of(model, now)
     positions = list(islice(_positions(tx, {model.priority: len(batch)})[model.priority], len(batch)))
     job_ids = tx.new_ids(len(batch))
-    ages_at = counted_from(tx, model.priority, hold) if tx.terms.aging_s > 0 else None
-    shared = dict(zip(_COLUMNS, _row_of(model, "", 0, now, hold, model.priority, ages_at), strict=True))
-    varied: dict[str, Sequence[Any]] = {
-        "id": job_ids, "position": positions, "params": [dumps(params) for params in batch.params],
-        "title": batch.titles,
-    }  # fmt: skip
-    tx.insert_columns("jobs", {name: value for name, value in shared.items() if name not in varied}, varied)
+    shared = {**_shared_columns(tx, batch.kind, hold), "created_at": now, "hold": hold}
+    for first in range(0, len(batch), PART):
+        part = slice(first, first + PART)
+        params = [dumps(params) for params in batch.params[part]]
+        titles = batch.titles[part]
+        varied: dict[str, Sequence[Any]] = {
+            "id": job_ids[part],
+            "position": positions[part],
+            "params": params,
+            "title": titles,
+        }
+        tx.insert_columns("jobs", shared, varied)
     data = _data_of(model.type, model.actor or tx.actor)
     tx.events += [(events.JOB_QUEUED, now, job_id, None, None, None, None, data) for job_id in job_ids]
     labelled = [(job_id, model.labels) for job_id in job_ids] if model.labels else []
@@ -266,18 +278,33 @@ def _insert_alike(tx: Transaction, batch: AlikeJobs) -> list[_Stored]:
     return [(job_id, position, now, hold) for job_id, position in zip(job_ids, positions, strict=True)]
 
 
-def lone_insert(tx: Transaction, request: NewJob, type_announced_at: datetime) -> LoneInsert[Enqueued]:
+def _shared_columns(tx: Transaction, kind: PreparedKind, hold: Hold) -> Mapping[str, Any]:
+    """What all rows of a kind have in common, apart from their time and their hold."""
+    model = kind.model
+    if kind.columns is None:
+        row = zip(_COLUMNS, _row_of(model, None, None, None, None, model.priority, None), strict=True)
+        kind.columns = {name: value for name, value in row if value is not None and name not in ("params", "title")}
+    if tx.terms.aging_s <= 0:
+        return kind.columns
+    return {**kind.columns, "ages_at": counted_from(tx, model.priority, hold)}
+
+
+def lone_insert(tx: Transaction, jobs: Sequence[NewJob], type_announced_at: datetime) -> LoneInsert[Enqueued]:
     """`_insert` for one ready job, to be written by a statement of the engine's own, which draws its position."""
     job_id = tx.new_id()
-    ages_at = counted_from(tx, request.priority, Hold.READY) if tx.terms.aging_s > 0 else None
-    row = zip(_COLUMNS, _row_of(request, job_id, None, None, Hold.READY, request.priority, ages_at), strict=True)
-    tx.wake(Topic.READY)
+    if isinstance(jobs, AlikeJobs):
+        (params,), (title,) = jobs.params, jobs.titles
+        kind = jobs.kind
+    else:
+        params, title = jobs[0].params, jobs[0].title
+        kind = PreparedKind(type_announced_at, jobs[0])
+    columns = {**_shared_columns(tx, kind, Hold.READY), "id": job_id, "params": dumps(params), "title": title}
     return LoneInsert(
         job_id,
-        {name: value for name, value in row if value is not None},
-        {"name": events.JOB_QUEUED, "data": _data_of(request.type, request.actor or tx.actor)},
+        columns,
+        {"name": events.JOB_QUEUED, "data": _data_of(kind.model.type, kind.model.actor or tx.actor)},
         type_announced_at,
-        lambda position, created_at: Enqueued([request], [(job_id, position, created_at, Hold.READY)]),
+        lambda position, created_at: Enqueued(jobs, [(job_id, position, created_at, Hold.READY)]),
     )
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from holdbeat.domain.alike import AlikeJobs, AlikeSubmissions, kinds
+from holdbeat.domain.alike import AlikeJobs, AlikeSubmissions, PreparedKind, kinds
 from holdbeat.domain.dependencies import check_refs
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.job import NewJob
@@ -103,12 +103,17 @@ class Preparation:
         title, pattern = submission.own.get("title"), defaults.get("title")
         titles = [job_title(type_.name, values, title=title, pattern=pattern, schema=schema) for values in params]
         with submit_span(batch) as trace:
-            try:
-                model = merged(submission, type_.name, [defaults], self._tx.now)
-            except HoldbeatError:
-                return None
-            model.trace = trace or model.trace
-        return AlikeJobs(model, params, titles)
+            kind = batch.kind.prepared
+            if kind is None or trace is not None or kind.type_announced_at != type_.announced_at:
+                try:
+                    model = merged(submission, type_.name, [defaults], self._tx.now)
+                except HoldbeatError:
+                    return None
+                model.trace = trace or model.trace
+                kind = PreparedKind(type_.announced_at, model)
+                if model.trace is None and submission.delay_s is None and "expires_in_s" not in submission.own:
+                    batch.kind.prepared = kind
+        return AlikeJobs(kind, params, titles)
 
     def prepare_batch(self, batch: Sequence[Submission]) -> list[NewJob]:
         """The snapshots of jobs that are submitted together, within a span of theirs. Every new job passes here.

@@ -37,7 +37,7 @@ def holders(tx: Transaction, keys: Sequence[str]) -> dict[str, str]:
 
 
 def give_up_taken_keys(tx: Transaction, requests: Sequence[NewJob]) -> None:
-    """Takes the key from retries and continuations whose key somebody took while their predecessor ran.
+    """Takes the key from retries whose key somebody took while their predecessor ran.
 
     That can happen only where a running job does not have the key (`unique_while` `queued`).
     """

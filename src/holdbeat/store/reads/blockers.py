@@ -79,18 +79,17 @@ class Blockers:
 
     def limit_of(self, job: Job, blocker: Blocker) -> str | None:
         """The name of the limit that a job waits for, if that is what stands in its way."""
-        pools = self.limits.covering(job.resource, job.type)
         kind = job.resource, job.type, job.partition
         match blocker:
             case Blocker.RESOURCE_FULL:
-                pool = self.capacity.fullest(*kind, job.weight)
-                return None if pool is None else pool.limit.name
+                pools = [self.capacity.fullest(*kind, job.weight)]
             case Blocker.RATE_LIMITED:
-                return next((pool.limit.name for pool in pools if pool.limit.rate is not None), None)
+                pools = [*self.capacity.used_up(*kind)]
             case Blocker.THROTTLED:
-                return pools[0].limit.name if pools else None
+                pools = [*self.capacity.throttling(*kind)]
             case _:
                 return None
+        return next((pool.limit.name for pool in pools if pool is not None), None)
 
     def _has_free_slot(self, worker: Worker, resource: str) -> bool:
         http, others = self._held.get(worker.id, (0, 0))

@@ -44,6 +44,8 @@ class SlotHolder:
     """The title of its job or reservation."""
     reservation_id: str | None = None
     client: str | None = None
+    weight: int = 1
+    """The slots of its resource that it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
     """The live leases, by resource, the longest holder first."""
     rows = tx.rows(
         "SELECT l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, p.fraction, p.message, j.status, "
-        "d.status, coalesce(j.title, d.title), l.reservation_id, d.client "
+        "d.status, coalesce(j.title, d.title), l.reservation_id, d.client, l.weight "
         "FROM leases l LEFT JOIN progress p ON p.run_id = l.id LEFT JOIN jobs j ON j.id = l.job_id "
         "LEFT JOIN direct_reservations d ON d.id = l.reservation_id ORDER BY l.resource, l.acquired_at, l.id LIMIT :n",
         n=limit,
@@ -68,7 +70,7 @@ def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
         SlotHolder(
             row[0], row[1], row[2], row[3], row[4], tx.instant(row[5]), row[6], row[7],
             row[8] == "CANCELLED" or row[9] in ("RELEASED", "EXPIRED"), row[10] or row[1],
-            row[11], row[12],
+            row[11], row[12], row[13],
         )
         for row in rows
     ]  # fmt: skip

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits
 from holdbeat.store.limits.policies import PolicyView, work_of
 from holdbeat.store.limits.rates import rates_of
+from holdbeat.store.limits.turns import fair_pool
 from holdbeat.store.reads.rows import JOB, JOB_FIELDS
 from holdbeat.store.running.lane_walk import PARTITION, PLACE, WEIGHT, locked, next_part
 from holdbeat.store.running.lanes import Lane
 from holdbeat.store.running.partitions import WINDOW, first_by_partition
 from holdbeat.store.running.preference import Preference, prefer, tell_preferred
-from holdbeat.store.running.turns import fair_pool, first_by_turn, keep_turns
+from holdbeat.store.running.turns import LaneTurns, first_by_turn, keep_turns, over_lanes, ranked
 from holdbeat.store.running.vacancy import FreeSlots, Vacancy
 from holdbeat.store.transaction import Row, Transaction
 
@@ -135,11 +136,10 @@ class Choice:
         tx, limits, capacity = self.tx, self.limits, self.capacity
         places: list[Row] = []
         plain = []
-        turns = []
+        fair: dict[str, list[LaneTurns]] = {}
         for share in shares:
             if (pool := fair_pool(limits, share.resource, share.type)) is not None:
-                turns.append(first_by_turn(tx, limits, capacity, pool, *share[:3]))
-                places += turns[-1].rows
+                fair.setdefault(pool.key, []).append(first_by_turn(tx, limits, capacity, pool, *share[:3]))
             elif self._is_partitioned(share):
                 places += first_by_partition(tx, limits, capacity, *share[:3])
             else:
@@ -148,14 +148,19 @@ class Choice:
             places += tx.rows(_LOCK_PLACES, lanes=plain)
         else:
             places += [row for share in plain for row in tx.rows(_READ_PLACES, **share._asdict())]
+        in_turn = {key: over_lanes(lanes) for key, lanes in fair.items()}
+        ranks: dict[str, tuple[Any, ...]] = {}
+        for key, rows_in_turn in in_turn.items():
+            places += rows_in_turn
+            ranks |= ranked(fair[key], rows_in_turn)
         preferred: dict[str, Preference] = {}
         if self.vacancy.affinities:
             preferred = prefer(tx, self.vacancy, places, plain)
             places += [choice.row for choice in preferred.values() if choice.is_further]
-        places.sort(key=lambda place: (-place[0], place[3] not in preferred, *place[1:4]))
+        places.sort(key=lambda place: (-place[0], place[3] not in preferred, *ranks.get(place[3], place[1:4])))
         chosen = self._taken(places)
-        for lane_turns in turns:
-            keep_turns(tx, lane_turns, chosen.keys())
+        for key, lanes in fair.items():
+            keep_turns(tx, key, lanes, in_turn[key], chosen.keys())
         if not chosen and self._view is not None:
             chosen = self._permitted_behind(self._view, shares)
         if not chosen:

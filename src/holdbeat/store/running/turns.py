@@ -1,22 +1,24 @@
 """Turns: partitions of one priority are served one after the other (LIM-07).
 
 Guards against a partition with a long queue: a lane whose limit is `fair` is not read in the order of its jobs. The
-partition that was served last is kept in a row, with the starts that it had in its turn: as many as its weight, or one.
-Then the next one by name has its turn, and after the last the first. Who had no jobs for a while has saved up nothing.
-A job that somebody moved to the top goes first. Each start costs a seek in an index, however many partitions there are.
+partition that was served last is kept in a row for each limit, with the starts that it had in its turn. All lanes that
+the limit covers share it, so partitions take turns whatever the types of their jobs. Who had no jobs for a while has
+saved up nothing. A job that somebody moved to the top goes first. Each start costs a seek in an index, however many
+partitions there are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.limit import Limits, Pool
+from holdbeat.domain.turns import Turn
 from holdbeat.store.limits.rates import rates_of
+from holdbeat.store.limits.turns import TURN, keep_turn, turn_of
 from holdbeat.store.running.lane_walk import (
     ABOVE_ALL,
     BY_PARTITION,
@@ -83,50 +85,42 @@ _JOBS_OF_ALL = (
 
 
 @dataclass(slots=True)
-class Turns:
+class LaneTurns:
     """The jobs of a fair lane whose turn it is, in the order of their turns, as rows of PLACE."""
 
-    key: str
-    pool: Pool
-    last: str
-    """The partition that was served last, and the starts that it has had in its turn."""
-    taken: int
+    turn: Turn
     heaviest: int
     """What a job may weigh to have room ever."""
+    first: list[Row]
+    """The first jobs of the lane in the order of the queue."""
     rows: list[Row]
     visited: str | None = None
-    """The partition at which the next claim goes on if none of these starts."""
+    """The partition at which the next claim goes on if nothing starts, where not all could be visited."""
 
-    def weight(self, partition: str) -> int:
-        return (self.pool.limit.weights or {}).get(partition, 1)
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether the turn of the partition that was served last is not over."""
-        return 0 < self.taken < self.weight(self.last)
-
-
-def fair_pool(limits: Limits, resource: str, type_: str) -> Pool | None:
-    """By which limit the partitions of a lane take turns; None if none that covers it is fair."""
-    return next((pool for pool in limits.covering(resource, type_) if pool.limit.fair), None)
+    def add(self, queues: Mapping[str, list[Row]], room: Mapping[str, int | None]) -> None:
+        """Further jobs of these partitions, of each as many as have room."""
+        before = {row[3] for row in self.rows}
+        queues = {
+            name: [row for row in queues.get(name, ()) if row[3] not in before][:free] for name, free in room.items()
+        }
+        self.rows += self.turn.merged(queues)
 
 
 def first_by_turn(
     tx: Transaction, limits: Limits, capacity: Capacity, pool: Pool, resource: str, type_: str, places: int
-) -> Turns:
+) -> LaneTurns:
     """As many jobs as there are places, each with room in its partition, higher priorities first."""
-    key = f"{pool.key}/{resource}/{type_}"
+    key = pool.key
     lane: dict[str, Any] = {"resource": resource, "type": type_}
     first_count = max(VISITED[0], 2 * places)
     kept, behind, window, highest, *walked = tx.all_rows(
-        ("SELECT partition, taken FROM turns WHERE key = :key", {"key": key}),
+        (TURN, {"key": key}),
         (_FIRST_PARTITIONS[tx.dialect], {**lane, "key": key, "count": first_count}),
         (FIRST, {**lane, "count": _WINDOW}),
         (_PRIORITY, {**lane, "below": ABOVE_ALL}),
         *unnamed_queries(tx, resource, type_, PART),
     )
-    last, taken = kept[0] if kept else ("", 0)
-    turns = Turns(key, pool, last, taken, limits.heaviest(resource, type_), [])
+    turns = LaneTurns(turn_of(tx, pool, kept), limits.heaviest(resource, type_), window, [])
     rated = {
         pool.key
         for pool in limits.covering(resource, type_)
@@ -158,12 +152,13 @@ def first_by_turn(
             able = [partition for partition in partitions if room[partition] != 0]
             if able or len(partitions) < most:
                 break
-        turns.visited = partitions[-1] if partitions and not able else turns.visited
+        if not able and len(partitions) >= most:
+            turns.visited = partitions[-1]
         able = able[: places + 1]
         rounds = max(1, min(places, READ_MAX // max(1, len(able))))
         queues = _jobs(tx, turns, able, {**lane, "priority": priority, "rounds": rounds})
         queues[""] = [row for row in others if row[0] == priority]
-        turns.rows += _merged(turns, able, queues, room)
+        turns.add(queues, {partition: room[partition] for partition in able})
         if rounds < places and any(len(queues.get(partition, ())) == rounds for partition in able):
             break  # there are more of this priority than were read: the next claim has them
     if not turns.rows and capacity.free_for_jobs(resource, type_, "") != 0:
@@ -173,7 +168,7 @@ def first_by_turn(
     return turns
 
 
-def _put_first(turns: Turns, capacity: Capacity, window: list[Row]) -> list[Row]:
+def _put_first(turns: LaneTurns, capacity: Capacity, window: list[Row]) -> list[Row]:
     """The jobs that somebody moved to the top and that have room, as many of each partition as have it."""
     taken: Counter[str] = Counter()
     rows = []
@@ -192,7 +187,7 @@ def _unnamed(window: list[Row]) -> list[Row]:
 
 
 def _locked(
-    tx: Transaction, turns: Turns, first: list[Row], others: list[Row], places: int
+    tx: Transaction, turns: LaneTurns, first: list[Row], others: list[Row], places: int
 ) -> tuple[list[Row], list[Row]]:
     """As many of both as there are places, locked, without those that can never have room."""
     ids = {row[3] for row in first[:places]}
@@ -201,32 +196,9 @@ def _locked(
     return [row for row in rows if row[3] in ids], [row for row in rows if row[3] not in ids]
 
 
-def _merged(
-    turns: Turns, partitions: list[str], queues: dict[str, list[Row]], room: dict[str, int | None]
-) -> Iterator[Row]:
-    """The jobs of partitions in the order of their turns: as many of each as it weighs, then of the next."""
-    left = {}
-    before = {row[3] for row in turns.rows}
-    for partition in partitions:
-        free = room[partition]
-        rows = [row for row in queues.get(partition, ()) if row[3] not in before and row[WEIGHT] <= turns.heaviest]
-        left[partition] = iter(rows if free is None else rows[:free])
-    if turns.goes_on and turns.last in left:
-        yield from islice(left[turns.last], turns.weight(turns.last) - turns.taken)
-        partitions = [*(partition for partition in partitions if partition != turns.last), turns.last]
-    while left:
-        for partition in partitions:
-            for _ in range(turns.weight(partition)):
-                row = next(left[partition], None) if partition in left else None
-                if row is None:
-                    left.pop(partition, None)
-                    break
-                yield row
-
-
 def _in_turn(
     tx: Transaction,
-    turns: Turns,
+    turns: LaneTurns,
     level: dict[str, object],
     has_unnamed: bool,
     most: int,
@@ -234,7 +206,7 @@ def _in_turn(
 ) -> list[str]:
     """The partitions that have jobs of one priority, beginning behind the one that was served last."""
     sql = _PARTITIONS[tx.dialect]
-    last = turns.last
+    last = turns.turn.last
     if behind is None:
         behind = tx.rows(sql, after=last, count=most, **level)
     partitions = [row[0] for row in behind]
@@ -243,10 +215,10 @@ def _in_turn(
     if last and len(partitions) < most:
         wrapped = tx.rows(sql, after="", count=most - len(partitions), **level)
         partitions += [row[0] for row in wrapped if row[0] <= last]
-    return [last, *(partition for partition in partitions if partition != last)] if turns.goes_on else partitions
+    return [last, *(partition for partition in partitions if partition != last)] if turns.turn.goes_on else partitions
 
 
-def _jobs(tx: Transaction, turns: Turns, partitions: list[str], level: dict[str, object]) -> dict[str, list[Row]]:
+def _jobs(tx: Transaction, turns: LaneTurns, partitions: list[str], level: dict[str, object]) -> dict[str, list[Row]]:
     """The first jobs of each of these partitions that could have room ever."""
     level["heaviest"] = turns.heaviest
     if tx.dialect == "sqlite":
@@ -258,21 +230,58 @@ def _jobs(tx: Transaction, turns: Turns, partitions: list[str], level: dict[str,
     return jobs
 
 
-def keep_turns(tx: Transaction, turns: Turns, started: Collection[str]) -> None:
+def over_lanes(lanes: Sequence[LaneTurns]) -> list[Row]:
+    """The jobs of all lanes of one limit in the order of their turns.
+
+    Of each lane as many are enough as there are places: a job that is not among the first of its lane is not among the
+    first of all.
+    """
+    if len(lanes) == 1:
+        return lanes[0].rows
+    rows = sorted((row for lane in lanes for row in lane.rows), key=_place)
+    ordered: list[Row] = []
+    for priority in sorted({row[0] for row in rows}, reverse=True):
+        level = [row for row in rows if row[0] == priority]
+        ordered += [row for row in level if row[PUT_FIRST]]
+        queues: dict[str, list[Row]] = {}
+        for row in level:
+            if not row[PUT_FIRST]:
+                queues.setdefault(row[PARTITION], []).append(row)
+        ordered += lanes[0].turn.merged(queues)
+    return ordered
+
+
+def ranked(lanes: Sequence[LaneTurns], rows: Sequence[Row]) -> dict[str, tuple[Any, ...]]:
+    """By id, the place of each of these jobs among those of other limits.
+
+    Whose turn it is has the first place that jobs of its priority have in these lanes, the next one the second.
+    """
+    ranks = {}
+    known = {row[3]: row for lane in lanes for row in (*lane.first, *lane.rows)}.values()
+    for priority in {row[0] for row in rows}:
+        places = sorted(_place(row) for row in known if row[0] == priority)
+        level = (row for row in rows if row[0] == priority)
+        ranks.update({row[3]: (*place, row[3]) for row, place in zip(level, places, strict=False)})
+    return ranks
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return row[1:4]
+
+
+def keep_turns(
+    tx: Transaction, key: str, lanes: Sequence[LaneTurns], rows: Sequence[Row], started: Collection[str]
+) -> None:
     """Notes the partition that was served last and its starts, so that the next claim goes on from there."""
-    last, taken = turns.last, turns.taken
-    served = [row[PARTITION] for row in turns.rows if row[3] in started and not row[PUT_FIRST]]
-    for partition in served:
-        is_same = partition == last and taken < turns.weight(partition)
-        last, taken = partition, taken + 1 if is_same else 1
-    if not served:
-        if turns.visited is None:
+    turn = lanes[0].turn
+    served = [row[PARTITION] for row in rows if row[3] in started and not row[PUT_FIRST]]
+    if served:
+        turn = turn.after(served)
+        last, taken = turn.last, turn.taken
+    else:
+        visited = [lane.visited for lane in lanes if lane.visited is not None]
+        if not visited:
             return
-        last, taken = turns.visited, turns.weight(turns.visited)
-    tx.execute(
-        "INSERT INTO turns (key, partition, taken) VALUES (:key, :partition, :taken) "
-        "ON CONFLICT (key) DO UPDATE SET partition = excluded.partition, taken = excluded.taken",
-        key=turns.key,
-        partition=last,
-        taken=taken,
-    )
+        last = min(visited, key=turn.rank)
+        taken = turn.weight(last)
+    keep_turn(tx, key, last, taken)

@@ -10,7 +10,9 @@ from typing import Any
 import apsw
 
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
+from holdbeat.store.lone_insert import LONE_TOPICS
 from holdbeat.store.sqlite.errors import translated
+from holdbeat.store.sqlite.lone import insert_lone
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.work import Coalesced, Work
@@ -36,6 +38,8 @@ class Batch:
 
     def run(self, works: list[Work]) -> None:
         """Runs calls of one Coalesced verb together, all others one by one."""
+        if self._is_alone and self._store_lone(works[0]):
+            return
         coalesced: dict[Coalesced[Any, Any], list[Work]] = {}
         for work in works:
             if isinstance(work.verb, Coalesced):
@@ -49,6 +53,21 @@ class Batch:
         for work in works:
             if not isinstance(work.verb, Coalesced):
                 self.answers.append((work, self._unit(work.run)))
+
+    def _store_lone(self, work: Work) -> bool:
+        """Stores a lone job the short way; False for whatever is none."""
+        if not isinstance(work.verb, Coalesced) or work.verb.alone is None:
+            return False
+        tx = self._transaction(self._connection, self._now)
+        lone = work.verb.alone(tx, work.args[0])
+        stored = None if lone is None else insert_lone(tx, lone)
+        if lone is None or stored is None:
+            return False
+        position, event = stored
+        self.answers.append((work, lone.answer(position, self._now)))
+        self.wakes.update(LONE_TOPICS)
+        self.committed.append(event)
+        return True
 
     def _unit(self, call: Callable[[Transaction], Any]) -> Any:
         """Runs one unit in a savepoint of its own and returns its result, or the error that rolled it back."""

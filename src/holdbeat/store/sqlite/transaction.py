@@ -20,7 +20,7 @@ _written = lru_cache(maxsize=8192)(iso)
 """The rows of one batch share a few instants; reading and writing each of them anew was a fifth of a claim."""
 
 
-def _bound(value: Any) -> Any:
+def bound(value: Any) -> Any:
     """A value in the form in which SQLite keeps it."""
     return _written(value) if isinstance(value, datetime) else value
 
@@ -90,13 +90,13 @@ class SqliteTransaction(Transaction):
         self._run(sql, params).fetchall()
 
     def insert_columns(self, table: str, shared: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:
-        fixed = {name: _bound(value) for name, value in shared.items() if value is not None}
+        fixed = {name: bound(value) for name, value in shared.items() if value is not None}
         names, width = tuple(varied), len(varied)
         count = len(varied[names[0]])
         values: list[Any] = [None] * (count * width)
         for number, column in enumerate(varied.values()):
             known = column[0] if column[0] is not None else next((v for v in column if v is not None), None)
-            values[number::width] = [_bound(value) for value in column] if isinstance(known, datetime) else column
+            values[number::width] = [bound(value) for value in column] if isinstance(known, datetime) else column
         done = 0
         for size in _CHUNKS:
             while count - done >= size:
@@ -107,7 +107,7 @@ class SqliteTransaction(Transaction):
     def _insert_one(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> None:
         """A single row has no columns to compare; looking at them as columns took a fifth of a single enqueue."""
         names = tuple([name for name, value in zip(columns, row, strict=True) if value is not None])
-        values = [_bound(value) for value in row if value is not None]
+        values = [bound(value) for value in row if value is not None]
         self.connection.execute(_insertion(table, names, (), 1), values)
 
     def time(self, value: Any) -> datetime | None:
