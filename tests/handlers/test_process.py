@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import signal
@@ -302,11 +303,18 @@ async def test_the_next_job_is_clean_and_the_worker_keeps_its_descriptors() -> N
 async def test_a_worker_out_of_descriptors_fails_the_run_and_goes_on() -> None:
     stage = on_stage(bad.raises_skip, "process")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 2, hard))
-    try:
-        outcome = await stage.run()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    with contextlib.ExitStack() as fillers:
+        # The limit is one of numbers: those that are free below the highest one must not be left for the run.
+        number = -1
+        while number < highest:
+            number = os.dup(0)
+            fillers.callback(os.close, number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number + 3, hard))
+        try:
+            outcome = await stage.run()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert outcome.error_kind is ErrorKind.ERROR
     assert "Too many open files" in (outcome.error or "")
     assert (await run(bad.raises_skip)).status is RunStatus.SKIPPED
