@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
+from holdbeat.handlers.die_with_parent import die_with
 from tests.conformance.databases import Databases
 from tests.crash.history import judge, judge_second_recovery
 from tests.crash.kill import Countdown, Where, arm
@@ -244,6 +245,7 @@ class _Here:
 
 
 def _make_ready(engine: str) -> None:
+    die_with(os.getppid())
     logging.disable(logging.CRITICAL)
     _Here.ground = Ground(engine)
     _Here.steps = count_steps(_Here.ground)
