@@ -62,9 +62,9 @@ def pgbouncer(url: str) -> Iterator[str]:
         )
         os.chmod(folder, 0o755)
         user_id = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
-        libraries = ":".join(str(path) for path in CACHE.glob("usr/lib/*"))
+        program, libraries = _reachable(Path(find_program()), Path(folder))
         process = subprocess.Popen(
-            [find_program(), "-q", str(settings)], env={**os.environ, "LD_LIBRARY_PATH": libraries}, user=user_id
+            [program, "-q", settings], env={**os.environ, "LD_LIBRARY_PATH": libraries}, user=user_id
         )
         try:
             _wait_for(port, process)
@@ -73,6 +73,15 @@ def pgbouncer(url: str) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(10)
+
+
+def _reachable(program: Path, folder: Path) -> tuple[Path, str]:
+    """The program and its libraries where another account can go, which it can not to the cache of root."""
+    if not program.is_relative_to(CACHE):
+        return program, ""
+    shutil.copytree(CACHE / "usr", folder / "usr", symlinks=True, ignore=shutil.ignore_patterns("share"))
+    moved = folder / program.relative_to(CACHE)
+    return moved, ":".join(str(path) for path in folder.glob("usr/lib/*"))
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
