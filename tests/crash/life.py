@@ -15,23 +15,24 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from holdbeat import App, Context, PermanentFailure, Skip
+from holdbeat import App, Context, PermanentFailure, RateLimited, Skip
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import Job, RetryPolicy
 from holdbeat.domain.webhook import judge_attempt
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.zombie_recovery import ZombieRecovery
-from holdbeat.handlers.stop import StopReason
 from holdbeat.job_handle import JobHandle
 from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.jobs.manual_retry import retry_job
+from holdbeat.store.queue.pauses import resume
 from holdbeat.store.running.workers import stop_worker
 from holdbeat.store.schedules.schedules import create_schedule
 from holdbeat.store.webhooks.deliveries import DeliveryResult, finish_deliveries, take_deliveries
 from holdbeat.store.webhooks.subscriptions import create_webhook
 from holdbeat.testing import Stage, stage
+from tests.crash.flow_life import live_under_limits
 
 BIRTH = datetime(2026, 1, 1, tzinfo=UTC)
 AFTERLIFE = BIRTH + timedelta(hours=12)
@@ -96,6 +97,30 @@ def make_app(diary: Diary, gate: asyncio.Event) -> App:
     async def patient(ctx: Context, name: str) -> None:
         begun(ctx, name)
         await gate.wait()
+
+    seen: set[str] = set()
+
+    def is_first(job: str) -> bool:
+        """Whether this process runs it for the first time."""
+        was_there = job in seen
+        seen.add(job)
+        return not was_there
+
+    @app.job(retries=ONCE)
+    async def metered(ctx: Context, name: str) -> str:
+        begun(ctx, name)
+        if is_first(name):
+            raise RateLimited("the service asks to wait", retry_after=10)
+        diary.write("ended", run=ctx.run_id)
+        return name
+
+    @app.job(retries=ONCE, preemptible=True)
+    async def yielding(ctx: Context, name: str) -> str:
+        begun(ctx, name)
+        if is_first(name):
+            await gate.wait()
+        diary.write("ended", run=ctx.run_id)
+        return name
 
     @app.job(retries=RetryPolicy(max_attempts=9, base_delay_s=10))
     async def durable(ctx: Context, name: str) -> list[str]:
@@ -172,12 +197,16 @@ class Life:
 
     async def cancel_while_it_runs(self) -> None:
         job = await self.submit("patient", "cancelled-while-running")
-        dispatcher = self.stage.supervisor.dispatcher
-        await dispatcher.step()
+        await self.stage.supervisor.dispatcher.step()
         await self.act("cancel-running", cancel_job, job.id, "changed my mind")
         self.diary.write("cancelled", job=job.id)
-        dispatcher.running.tell_all(StopReason.CANCELLED)
+        await self.look_for_stops()
         await self.stage.step()
+
+    async def look_for_stops(self) -> None:
+        """Tells handlers of what the store says about them: a cancel, a preemption."""
+        services = self.stage.supervisor.services
+        await next(service for service in services if service.name == "cancel-watch").step()
 
     async def ask_directly(self) -> None:
         asking = asyncio.create_task(self.stage.supervisor.direct.request("work", {"name": "direct"}))
@@ -212,6 +241,7 @@ class Life:
         await self.stage.advance(10)
         await self.submit_graph()
         await self.work_durably()
+        await live_under_limits(self)
         unwanted = await self.submit("work", "cancelled-in-queue", delay=3600)
         await self.act("cancel-queued", cancel_job, unwanted.id, "not needed")
         self.diary.write("cancelled", job=unwanted.id)
@@ -283,6 +313,7 @@ async def come_after(url: str, folder: Path, birth: datetime = AFTERLIFE) -> Non
                 with contextlib.suppress(Conflict, NotFound):
                     await life.act("signal", send_signal, entry["job"], "go")
         await life.store.write(_forget_schedules)
+        await life.act("resume", resume)
         await life.stage.drain()
         for _ in range(4):
             await life.stage.advance(3600)

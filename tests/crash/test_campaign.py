@@ -13,7 +13,7 @@ import pytest
 
 from holdbeat.store.transaction import Transaction
 from tests.crash.history import judge
-from tests.crash.life import BIRTH, on_stage
+from tests.crash.life import BIRTH, Diary, live, on_stage
 from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
@@ -21,28 +21,17 @@ SHORT = {"sqlite": 16, "postgres": 8}
 LONG = {"sqlite": 1600, "postgres": 400}
 
 
-def run_campaign(engine: str, points: int, parts: int, server: PostgresServer | None) -> dict[str, Any]:
-    """Tries the points in `parts` processes side by side and adds up what they found."""
+def run_campaign(engine: str, points: int, jobs: int, server: PostgresServer | None) -> dict[str, Any]:
     environment = dict(os.environ)
     if server is not None:
         environment["HOLDBEAT_TEST_PG"] = server.url()
     command = [sys.executable, "-m", "tests.crash.campaign", "--engine", engine, "--points", str(points)]
-    running = [
-        subprocess.Popen(
-            [*command, "--share", f"{part}/{parts}"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-        )
-        for part in range(parts)
-    ]
-    total: dict[str, Any] = {}
-    for process in running:
-        out, _ = process.communicate()
-        counts = json.loads(out.splitlines()[-1])
-        for name in counts.keys() - {"engine", "seed"}:
-            value = counts[name]
-            total[name] = (
-                max(total.get(name, 0), value) if name == "seconds" else total.get(name, type(value)()) + value
-            )
-    return total
+    ended = subprocess.run(
+        [*command, "--jobs", str(jobs), "--json"], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert ended.stdout, ended.stderr
+    result: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return result
 
 
 @pytest.mark.rule(
@@ -69,6 +58,24 @@ def test_a_process_killed_at_any_step_loses_nothing_and_doubles_nothing(
     assert result["killed"] == result["points"] > 0
     assert result["examples"] == []
     assert (result["lost"], result["doubles"], result["broken"]) == (0, 0, 0)
+
+
+EXECUTED = {
+    "first", "second", "steps-2", "crowd-0", "report", "durable", "durable-child", "metered-1", "metered-2",
+    "ordered-0", "ordered-1", "ordered-2", "unique-1", "made", "behind-a-borrower", "interrupted", "urgent",
+    "cancelled-while-running", "direct", "permanent", "tick", "tock", "last",
+}  # fmt: skip
+NOT_EXECUTED = {"unwanted", "unique-2", "expiring", "cancelled-in-queue"}
+
+
+@pytest.mark.rule("DEC-008")
+@pytest.mark.asyncio
+async def test_a_life_that_nobody_cuts_short_executes_what_it_submits(store_url: str, tmp_path: Path) -> None:
+    """A campaign is worth as much as the life that it kills: each act has its handlers called."""
+    await live(store_url, tmp_path)
+    names = {entry["name"] for entry in Diary.read(tmp_path / "diary") if entry["kind"] == "begun"}
+    assert names >= EXECUTED
+    assert not names & NOT_EXECUTED
 
 
 @pytest.mark.rule("DEC-008")

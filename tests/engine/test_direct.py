@@ -275,10 +275,12 @@ async def test_a_request_whose_withdrawal_could_not_be_written_is_withdrawn_as_s
                 await gone
             with pytest.raises(Unavailable):
                 await direct.step()
-            assert direct._to_withdraw
+            owed = set(direct._to_withdraw)
+            assert owed
         monkeypatch.undo()
         await direct.step()
-        assert direct._to_withdraw == {}
+        # The other client may have met the outage too, and its withdrawal may be on its way.
+        assert not owed & direct._to_withdraw.keys()
         gate.set()
         await until(lambda: not dispatcher.running)
         await on_stage.drain()

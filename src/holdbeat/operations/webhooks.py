@@ -95,7 +95,10 @@ def webhook_secret(tx: Transaction, context: OperationContext) -> Any:
 
 @writes
 def rotate_webhook_secret(tx: Transaction, context: OperationContext, *, secret: str | None = None) -> Any:
-    """Give the server a new secret for messages to a plain `webhook_url`; the old one signs too for 24 h."""
+    """Give the server a new secret for messages to a plain `webhook_url`; the old one signs too for 24 h.
+
+    It needs a key with the scope admin.
+    """
     if not context.is_admin:
         raise checks.needs_admin("Rotating the server's own secret")
     return subscriptions.server_secret_json(subscriptions.rotate_server_secret(tx, _check_secret(secret)))

@@ -35,23 +35,32 @@ RUN = ", ".join(RUN_FIELDS)
 
 LISTED_RESULT_BYTES = 2048
 """A result up to this size is part of a list; a larger one is read by its link."""
+RESULT_FRAME_BYTES = len('{"result":}')
 DELIVERED_RESULT_BYTES = 65_536
 """The same for what a webhook gets."""
 
 
 def short_run_columns(dialect: str, prefix: str, inline_bytes: int) -> str:
-    """The RUN columns without a result above this size, and the size of a result that is left out."""
+    """The RUN columns without a result above this size, and the size of a result that is left out.
+
+    To parse a result of megabytes takes a tenth of a second. That of a run without artifacts is all that its column
+    holds, `{"result":…}`, and is not parsed.
+    """
     artifacts = f"{prefix}artifacts"
     if dialect == "sqlite":
-        is_small = f"length(CAST({artifacts} AS BLOB)) <= {inline_bytes:d}"
+        bytes_ = f"length(CAST({artifacts} AS BLOB))"
+        is_small = f"{bytes_} <= {inline_bytes:d}"
         rest, size = f"json_remove({artifacts}, '$.result')", f"length(CAST({artifacts} -> '$.result' AS BLOB))"
     else:
-        is_small = f"octet_length({artifacts}::text) <= {inline_bytes:d}"
+        bytes_ = f"octet_length({artifacts}::text)"
+        # What is large even compressed need not be read to know it.
+        is_small = f"(pg_column_size({artifacts}) <= {inline_bytes:d} AND {bytes_} <= {inline_bytes:d})"
         rest, size = f"({artifacts}::jsonb - 'result')::json", f"octet_length(({artifacts} -> 'result')::text)"
+    is_alone = f"NOT EXISTS (SELECT 1 FROM artifacts AS kept WHERE kept.run_id = {prefix or 'job_runs.'}id)"
     names = ", ".join(f"{prefix}{name}" for name in RUN_FIELDS[:-1])
     return (
-        f"{names}, CASE WHEN {is_small} THEN {artifacts} ELSE {rest} END, "
-        f"CASE WHEN {is_small} THEN NULL ELSE {size} END"
+        f"{names}, CASE WHEN {is_small} THEN {artifacts} WHEN {is_alone} THEN '{{}}' ELSE {rest} END, "
+        f"CASE WHEN {is_small} THEN NULL WHEN {is_alone} THEN {bytes_} - {RESULT_FRAME_BYTES:d} ELSE {size} END"
     )
 
 
