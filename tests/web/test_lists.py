@@ -79,6 +79,22 @@ def test_schedules_are_found_paused_and_resumed_in_their_row_with_undo(page: Pag
     assert served.client.get(f"/api/schedules/{schedule['id']}").json()["paused_until"] is None
 
 
+def test_a_schedule_is_run_and_paused_in_its_row_on_a_phone(page: Page, served: Served) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    name = unique("report ")
+    body = {"name": name, "cron": "0 3 * * 3", "type": "anything", "labels": {"team": "shop"}}
+    made(served.client.post("/api/schedules", json=body))
+    page.goto(f"{served.url}/ui/schedules?q={name}")
+    row = page.locator("#schedules tbody tr")
+    for label in ("Run", "Pause"):
+        box = row.get_by_role("button", name=label, exact=True).bounding_box()
+        assert box is not None and box["height"] >= 32 and box["x"] + box["width"] <= 390
+    row.get_by_role("button", name="Pause").click()
+    expect(row).to_contain_text("Paused")
+    row.get_by_role("button", name="Resume").click()
+    expect(row).to_contain_text("Active")
+
+
 def test_what_fails_comes_first_among_endpoints_and_has_a_tab_of_its_own(served: Served) -> None:
     good = made(
         served.client.post(
