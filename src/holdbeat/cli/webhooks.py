@@ -83,6 +83,15 @@ def rotate(backend: Backend, webhook_id: str, secret: str | None, as_json: bool)
     show(changed, lambda webhook: [fields({"id": webhook["id"], "secret": webhook["secret"]})], as_json=as_json)
 
 
+@webhooks.command("test", epilog=example("holdbeat webhooks test WEBHOOK"))
+@click.argument("webhook_id", metavar="WEBHOOK")
+@JSON
+@reaching
+def test(backend: Backend, webhook_id: str, as_json: bool) -> None:
+    """Send a test message to a WEBHOOK."""
+    show(backend.test_webhook(webhook_id), lambda sent: [f"{sent['id']} {sent['status']}"], as_json=as_json)
+
+
 @webhooks.command("secret", epilog=example("holdbeat webhooks secret", "holdbeat webhooks secret --rotate"))
 @click.option("--rotate", "is_rotated", is_flag=True, help="Make a new one; the old one signs too for a day.")
 @JSON
@@ -111,6 +120,7 @@ def deliveries() -> None:
 
 @deliveries.command("list", epilog=example("holdbeat deliveries list --job JOB"))
 @click.option("--job", "job_id", metavar="JOB", help="Only messages about this job.")
+@click.option("--webhook", "webhook_id", metavar="WEBHOOK", help="Only messages to this subscription.")
 @click.option(
     "--status", type=click.Choice(["PENDING", "DELIVERED", "FAILED"], case_sensitive=False), help="Only this status."
 )

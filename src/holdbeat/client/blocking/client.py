@@ -207,6 +207,11 @@ class Client(Jobs):
         changed: Webhook = self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=body)
         return changed
 
+    def test_webhook(self, webhook_id: str) -> Delivery:
+        """Sends a test message, `webhook.test`, to a webhook."""
+        answer: Delivery = self.call("POST", f"/api/webhooks/{segment(webhook_id)}/test")
+        return answer
+
     def webhook_secret(self) -> WebhookSecret:
         """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
         answer: WebhookSecret = self.call("GET", "/api/webhooks/secret")
@@ -222,12 +227,13 @@ class Client(Jobs):
         self,
         *,
         job_id: str | None = None,
+        webhook_id: str | None = None,
         status: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Delivery]:
         """Lists webhook messages that are pending, delivered or given up, the newest first."""
-        query = {"job_id": job_id, "status": status, "limit": limit, "cursor": cursor}
+        query = {"job_id": job_id, "webhook_id": webhook_id, "status": status, "limit": limit, "cursor": cursor}
         page: Page[Delivery] = self.call("GET", "/api/deliveries", query=query)
         return page
 

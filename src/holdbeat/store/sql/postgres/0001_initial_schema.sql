@@ -344,6 +344,7 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_pending ON deliveries (host, next_attempt_at, id) WHERE status = 'PENDING';
 CREATE INDEX deliveries_failed ON deliveries (id) WHERE status = 'FAILED';
 CREATE INDEX deliveries_job ON deliveries (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX deliveries_webhook ON deliveries (webhook_id, id) WHERE webhook_id IS NOT NULL;
 CREATE INDEX deliveries_group ON deliveries (group_id) WHERE group_id IS NOT NULL;
 CREATE INDEX deliveries_finished ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
 
