@@ -61,6 +61,7 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
     starts = {} if ask.text("cursor") else _starts(tx, ready, running)
     return {
         "resource": resource,
+        "now": tx.now,
         "entries": [_row(entry, starts.get(entry.job.id), state) for entry in ready],
         "delayed": [
             _row(entry, entry.job.not_before, state)
@@ -111,7 +112,10 @@ def _starts(
                 mean_s=means,
             )
             # A job that another limit keeps from a free slot does not start now; nobody can tell when.
-            is_kept = Blocker.RESOURCE_FULL in entry.blocked_by and start is not None and start <= tx.now
+            is_full = len(executing.get(job.resource, ())) >= (worker_slots if limit is None else limit)
+            is_kept = (
+                Blocker.RESOURCE_FULL in entry.blocked_by and not is_full and start is not None and start <= tx.now
+            )
             starts[job.id] = None if is_kept else start
             line.append(job.type)
     return starts
