@@ -362,7 +362,9 @@ CREATE TABLE workers (
     heartbeat_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
     stopping_at timestamptz,
-    stopped_at timestamptz
+    stopped_at timestamptz,
+    memory_bytes bigint,
+    cpu_share double precision
 );
 CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
 

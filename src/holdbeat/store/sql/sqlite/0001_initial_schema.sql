@@ -429,7 +429,9 @@ CREATE TABLE workers (
     heartbeat_at TEXT NOT NULL,
     expires_at TEXT NOT NULL,
     stopping_at TEXT,
-    stopped_at TEXT
+    stopped_at TEXT,
+    memory_bytes INTEGER,
+    cpu_share REAL
 );
 CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
 
