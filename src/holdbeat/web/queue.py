@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain.estimate import Execution, estimated_start
@@ -21,6 +21,7 @@ from holdbeat.store.transaction import Transaction
 from holdbeat.web.request import Ask
 
 RUNNING_SHOWN = 12
+SOON_S = 1.5
 REASONS = {
     Blocker.DELAYED: "delayed",
     Blocker.GROUP_PREDECESSOR: "an earlier job of its group must end first",
@@ -61,7 +62,7 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
     starts = {} if ask.text("cursor") else _starts(tx, ready, running)
     return {
         "resource": resource,
-        "now": tx.now,
+        "soon": tx.now + timedelta(seconds=SOON_S),
         "entries": [_row(entry, starts.get(entry.job.id), state) for entry in ready],
         "delayed": [
             _row(entry, entry.job.not_before, state)
