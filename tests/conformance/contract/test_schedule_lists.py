@@ -97,8 +97,9 @@ def test_ten_thousand_schedules_are_listed_and_counted_along_indexes(store: Pers
             )
             return [plan.indexes for plan in shown]
 
-        _, by_state, page, *_ = plans(None)
-        assert "schedules_not_active" in by_state
+        _, failing, paused, disabled, page, *_ = plans(None)
+        assert "schedules_in_need" in failing
+        assert "schedules_held" in paused & disabled
         assert index in page
-        for state in ("failing", "paused", "disabled"):
-            assert "schedules_not_active" in plans(state)[2]
+        for state, its_index in (("failing", "schedules_in_need"), ("paused", "schedules_held")):
+            assert its_index in plans(state)[4]

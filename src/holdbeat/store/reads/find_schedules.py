@@ -81,24 +81,20 @@ def find_schedules(
     tx: Transaction, *, endpoint: bool, text: str | None, state: str | None, order: str, limit: int, offset: int
 ) -> Found:
     """One page, and how many there are."""
-    base = Conditions()
-    base.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
+    kind = f"endpoint IS {'NOT ' if endpoint else ''}NULL"
+    conditions = Conditions([kind])
     if text:
-        ids, by_state = _found_by_text(tx, base, text, state, order)
+        ids, by_state = _found_by_text(tx, conditions, text, state, order)
         ids = ids[offset : offset + limit]
     else:
-        by_state = _by_state(tx, base)
-        index = ""
-        if state is not None:
-            if state != "active":
-                index = "INDEXED BY schedules_not_active"
-                base.add(_not_active(tx))
-            base.add(STATE_CONDITIONS[state], **({} if state == "disabled" else {"now": tx.now}))
+        by_state = _by_state(tx, kind)
+        index = _add_state(tx, conditions, state) if state else ""
         rows = tx.rows(
-            f"SELECT id FROM schedules {index} WHERE {base.where} ORDER BY {ORDERS[order]} LIMIT :limit OFFSET :offset",
+            f"SELECT id FROM schedules {index} WHERE {conditions.where} ORDER BY {ORDERS[order]} "
+            "LIMIT :limit OFFSET :offset",
             limit=limit,
             offset=offset,
-            **base.params,
+            **conditions.params,
         )
         ids = [row[0] for row in rows]
     # Whole rows are read of one page only: they are long to carry through a sort.
@@ -125,23 +121,30 @@ def _found_by_text(
     return [id_ for id_, its_state in rows if state in (None, its_state)], {**by_state, "": len(rows)}
 
 
-def _not_active(tx: Transaction) -> str:
-    """What every schedule fulfils that is in another state than active, in the words of its index."""
-    disabled = "enabled = 0" if tx.dialect == "sqlite" else "NOT enabled"
-    return f"({disabled} OR paused_until IS NOT NULL OR failure_count > 0 OR trouble IS NOT NULL)"
+def _add_state(tx: Transaction, conditions: Conditions, state: str) -> str:
+    """Only schedules in this state, in the words of its index; returns the hint that names that, if it has one."""
+    is_enabled, is_disabled = ("enabled = 1", "enabled = 0") if tx.dialect == "sqlite" else ("enabled", "NOT enabled")
+    conditions.add(STATE_CONDITIONS[state], **({} if state == "disabled" else {"now": tx.now}))
+    if state == "active":
+        return ""
+    if state == "failing":
+        conditions.add(f"{is_enabled} AND {_FAILING}")
+        return "INDEXED BY schedules_in_need"
+    conditions.add(f"({is_disabled} OR paused_until IS NOT NULL)")
+    return "INDEXED BY schedules_held"
 
 
-def _by_state(tx: Transaction, base: Conditions) -> dict[str, int]:
-    """The counts of each state: all along one index, and the others than active along theirs."""
-    total = tx.one(f"SELECT count(*) FROM schedules WHERE {base.where}", **base.params)
-    rows = tx.rows(
-        f"SELECT {_STATE} AS state, count(*) FROM schedules WHERE {base.where} AND {_not_active(tx)} GROUP BY 1",
-        now=tx.now,
-        **base.params,
-    )
-    by_state = dict.fromkeys(STATES, 0) | {row[0]: int(row[1]) for row in rows} | {"active": 0}
-    by_state[""] = int(total[0]) if total else 0
-    by_state["active"] = by_state[""] - sum(by_state[state] for state in STATES)
+def _by_state(tx: Transaction, kind: str) -> dict[str, int]:
+    """The counts of each state: of all along one index, of the others than active along theirs."""
+
+    def count(state: str) -> int:
+        conditions = Conditions([kind])
+        index = _add_state(tx, conditions, state) if state else ""
+        row = tx.one(f"SELECT count(*) FROM schedules {index} WHERE {conditions.where}", **conditions.params)
+        return int(row[0]) if row else 0
+
+    by_state = {state: count(state) for state in ("", *STATES) if state != "active"}
+    by_state["active"] = by_state[""] - sum(by_state[state] for state in STATES if state != "active")
     return by_state
 
 

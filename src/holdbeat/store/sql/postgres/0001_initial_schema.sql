@@ -256,8 +256,7 @@ CREATE INDEX schedules_in_need ON schedules (failure_count, id)
 -- Lists of schedules and of endpoints show what fails first, and count those in each state.
 CREATE INDEX schedules_listed ON schedules (failure_count DESC, name) WHERE endpoint IS NULL;
 CREATE INDEX endpoints_listed ON schedules (failure_count DESC, name) WHERE endpoint IS NOT NULL;
-CREATE INDEX schedules_not_active ON schedules (id)
-    WHERE NOT enabled OR paused_until IS NOT NULL OR failure_count > 0 OR trouble IS NOT NULL;
+CREATE INDEX schedules_held ON schedules (id) WHERE NOT enabled OR paused_until IS NOT NULL;
 
 CREATE TABLE occurrences (
     id text COLLATE "C" PRIMARY KEY NOT NULL,

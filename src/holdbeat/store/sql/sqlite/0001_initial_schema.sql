@@ -312,8 +312,7 @@ CREATE INDEX schedules_in_need ON schedules (failure_count, id)
 -- Lists of schedules and of endpoints show what fails first, and count those in each state.
 CREATE INDEX schedules_listed ON schedules (failure_count DESC, name) WHERE endpoint IS NULL;
 CREATE INDEX endpoints_listed ON schedules (failure_count DESC, name) WHERE endpoint IS NOT NULL;
-CREATE INDEX schedules_not_active ON schedules (id)
-    WHERE enabled = 0 OR paused_until IS NOT NULL OR failure_count > 0 OR trouble IS NOT NULL;
+CREATE INDEX schedules_held ON schedules (id) WHERE enabled = 0 OR paused_until IS NOT NULL;
 
 -- Whoever writes a plan by hand writes next_run_at alone: wake_at follows.
 CREATE TRIGGER schedules_wake_follows AFTER UPDATE OF next_run_at ON schedules
