@@ -120,6 +120,12 @@ def test_top_lists_direct_requests_while_there_are_some() -> None:
     one = {"id": "r", "status": "ACTIVE", "outcome": None, **what, **instants}
     lines = drawn(fitted_screen({**look(), "direct": [one]}, "sqlite:///holdbeat.db", 120, 40), 120, 40)
     assert "story" in lines[lines.index("DIRECT REQUESTS") + 2]
+    # The list of the API begins with the newest; the screen begins with what runs, then who is next.
+    running = one | {"id": "0000000a", "granted_at": "2026-11-16T05:01:03.000Z"}
+    waiting = [one | {"id": f"0000000{letter}"} for letter in "dcb"]
+    lines = drawn(fitted_screen({**look(), "direct": [*waiting, running]}, "sqlite:///holdbeat.db", 120, 40), 120, 40)
+    first = lines.index("DIRECT REQUESTS") + 2
+    assert [line[7] for line in lines[first : first + 4]] == ["a", "b", "c", "d"]
     assert "DIRECT REQUESTS" not in drawn(fitted_screen(look(), "sqlite:///holdbeat.db", 120, 40), 120, 40)
 
 

@@ -89,13 +89,13 @@ Rows = dict[str, Counter[tuple[tuple[str, Any], ...]]]
 
 
 def rows_of_file(path: str) -> Rows:
-    """Every row of every table, as the driver gives it; an artifact in a file as its content."""
+    """Every row of every table, generated columns too, as the driver gives it; an artifact in a file as its content."""
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
     try:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
         answer: Rows = {}
         for (name,) in tables.fetchall():
-            columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({name})")]
+            columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_xinfo({name})")]
             records = connection.execute(f"SELECT {', '.join(columns)} FROM {name}").fetchall()
             answer[str(name)] = Counter(_row(columns, row) for row in records)
         return answer

@@ -365,6 +365,8 @@ def _webhooks() -> list[tuple[str, Call]]:
         ("list_webhooks", ask("list_webhooks", cursor=NO_SUCH)),
         ("get_webhook", on("webhook", "get_webhook")),
         ("get_webhook", ask("get_webhook", UNKNOWN)),
+        ("test_webhook", lambda world: on("webhook", "test_webhook")(world)["event"]),
+        ("test_webhook", ask("test_webhook", UNKNOWN)),
         ("update_webhook", on("webhook", "update_webhook", {"enabled": False}, version=1)),
         ("update_webhook", on("webhook", "update_webhook", {"enabled": False}, version=1)),
         ("update_webhook", on("webhook", "update_webhook", {"enabled": 1})),
@@ -372,6 +374,7 @@ def _webhooks() -> list[tuple[str, Call]]:
         ("update_webhook", on("webhook", "update_webhook", {"colour": 1})),
         ("rotate_webhook", on("webhook", "rotate_webhook")),
         ("rotate_webhook", on("webhook", "rotate_webhook", secret="short")),
+        ("test_webhook", on("webhook", "test_webhook")),
         ("webhook_secret", ask("webhook_secret")),
         ("rotate_webhook_secret", ask("rotate_webhook_secret")),
         ("rotate_webhook_secret", ask("rotate_webhook_secret", secret="short")),
@@ -382,6 +385,7 @@ def _webhooks() -> list[tuple[str, Call]]:
         ("redeliver", ask("redeliver", UNKNOWN)),
         ("list_deliveries", ask("list_deliveries", job_id=UNKNOWN)),
         ("list_deliveries", ask("list_deliveries", job_id=NO_SUCH)),
+        ("list_deliveries", ask("list_deliveries", webhook_id=UNKNOWN)),
         ("list_deliveries", ask("list_deliveries", status="SENT")),
     ]
 

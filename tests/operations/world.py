@@ -25,7 +25,9 @@ VARIES = frozenset(
     }
 )  # fmt: skip
 """Fields whose values differ between two servers, or between two moments."""
-ALWAYS_VARIES = frozenset({"actor", "idempotency_key", "paused_by", "changed_by", "client", "owner"})
+ALWAYS_VARIES = frozenset(
+    {"memory_bytes", "cpu_share", "actor", "idempotency_key", "paused_by", "changed_by", "client", "owner"}
+)
 """Fields that may be null for one of two servers."""
 
 

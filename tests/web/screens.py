@@ -131,7 +131,7 @@ def pages_of(address: str) -> dict[str, str]:
             "job-done": _first(client, "/api/jobs", status="COMPLETED", type="story"),
             "job-asks": _first(client, "/api/jobs", status="CONTINUED", type="book"),
             "job-graph": _first(client, "/api/jobs", type="review"),
-            "job-waiting": _first(client, "/api/jobs", status="QUEUED"),
+            "job-waiting": _first(client, "/api/jobs", status="QUEUED", type="story"),
         }
         pages = {name: f"/ui/jobs/{id_}" for name, id_ in jobs.items() if id_}
         schedule = client.get("/api/schedules", params={"limit": 100}).json()["items"]

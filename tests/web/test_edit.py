@@ -30,7 +30,7 @@ def test_a_schedule_is_changed_from_cron_to_every_so_often_and_what_was_not_touc
     page.goto(f"{served.url}/ui/schedules/{made['id']}")
     page.get_by_role("link", name="Change…").click()
     expect(page.get_by_label("Cron", exact=True)).to_have_value("0 3 * * *")
-    expect(page.locator("#preview tbody tr")).to_have_count(10)
+    expect(page.locator("#preview tbody tr:not(.clock-change)")).to_have_count(10)
     expect(page.get_by_label("Minimum interval")).to_have_count(0)
     page.get_by_label("at an interval").check()
     page.get_by_label("Every", exact=True).fill("90")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
@@ -79,6 +81,22 @@ def test_schedules_are_found_paused_and_resumed_in_their_row_with_undo(page: Pag
     assert served.client.get(f"/api/schedules/{schedule['id']}").json()["paused_until"] is None
 
 
+def test_a_schedule_is_run_and_paused_in_its_row_on_a_phone(page: Page, served: Served) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    name = unique("report ")
+    body = {"name": name, "cron": "0 3 * * 3", "type": "anything", "labels": {"team": "shop"}}
+    made(served.client.post("/api/schedules", json=body))
+    page.goto(f"{served.url}/ui/schedules?q={name}")
+    row = page.locator("#schedules tbody tr")
+    for label in ("Run", "Pause"):
+        box = row.get_by_role("button", name=label, exact=True).bounding_box()
+        assert box is not None and box["height"] >= 32 and box["x"] + box["width"] <= 390
+    row.get_by_role("button", name="Pause").click()
+    expect(row).to_contain_text("Paused")
+    row.get_by_role("button", name="Resume").click()
+    expect(row).to_contain_text("Active")
+
+
 def test_what_fails_comes_first_among_endpoints_and_has_a_tab_of_its_own(served: Served) -> None:
     good = made(
         served.client.post(
@@ -107,6 +125,38 @@ def test_events_are_sentences_with_names_and_are_found_by_them_on_the_server(ser
     assert f"<b>{title}</b></a> submitted" in page and f"<b>{title}</b></a> completed" in page
     everything = served.client.get("/ui/events", params={"q": job["id"][-12:], "show": "all"}).text
     assert everything.count('<li id="e-') == 3
+
+
+@pytest.mark.rule("AUD-01", "FND-01")
+def test_events_are_narrowed_down_to_who_acted_and_to_a_time(page: Page, served: Served) -> None:
+    title = unique("A tale ")
+    served.submit("anything", {}, title=title, delay_s=3600)
+    page.goto(f"{served.url}/ui/events?q={title}")
+    shown = page.locator("#events li[id]")
+    expect(shown).to_have_count(1)
+    page.get_by_role("searchbox", name="Who").fill("nobody of this name")
+    expect(page.get_by_text("Nothing found")).to_be_visible()
+    page.get_by_role("searchbox", name="Who").fill("a caller without a key")
+    expect(shown).to_have_count(1)
+    page.locator("select[name=period]").select_option("Last hour")
+    expect(shown).to_have_count(1)
+    expect(page).to_have_url(re.compile("period=hour"))
+
+
+def test_a_webhook_gets_a_test_message_and_its_deliveries_are_shown_apart(page: Page, served: Served) -> None:
+    first, second = (
+        made(served.client.post("/api/webhooks", json={"url": f"{served.url}/{unique('hook')}"})) for _ in range(2)
+    )
+    page.goto(f"{served.url}/ui/webhooks")
+    page.locator(f"#w-{first['id']}").get_by_role("button", name="Send test").click()
+    sent = page.locator("#deliveries tbody tr").filter(has_text="webhook.test")
+    expect(sent).to_have_count(1)
+    page.get_by_label("Subscription").select_option(second["id"])
+    expect(page.get_by_text("No deliveries to this subscription")).to_be_visible()
+    page.get_by_label("Subscription").select_option(first["id"])
+    expect(sent).to_have_count(1)
+    for webhook in (first, second):
+        served.client.delete(f"/api/webhooks/{webhook['id']}").raise_for_status()
 
 
 @pytest.mark.rule("UI-02")

@@ -98,7 +98,7 @@ def test_a_timetable_can_be_tried_before_it_is_saved_and_shows_the_jump_of_the_c
     page.get_by_label("Cron").fill("30 2 25-31 3 *")
     page.get_by_label("Timezone").fill("Europe/Berlin")
     page.get_by_role("button", name="Show next runs").click()
-    expect(page.locator("#trial tbody tr")).to_have_count(10)
+    expect(page.locator("#trial tbody tr:not(.clock-change)")).to_have_count(10)
     expect(page.locator("#trial .badge", has_text="DST gap").first).to_be_visible()
     page.get_by_label("Cron").fill("61 * * * *")
     page.get_by_role("button", name="Show next runs").click()

@@ -65,6 +65,8 @@ def queue_table(queue: Mapping[str, Any], now: datetime) -> list[Drawn]:
 
 
 def direct_table(reservations: Sequence[Mapping[str, Any]], now: datetime) -> Table:
+    """Those that hold a slot, then those that wait, in the order in which they get one."""
+    in_turn = sorted(reservations, key=lambda reservation: (reservation["granted_at"] is None, reservation["id"]))
     return _coloured(
         ("id", "title", "resource", "client", "state", "for"),
         [
@@ -76,7 +78,7 @@ def direct_table(reservations: Sequence[Mapping[str, Any]], now: datetime) -> Ta
                 "RUNNING" if reservation["granted_at"] else "QUEUED",
                 since(reservation["granted_at"] or reservation["requested_at"], now),
             )
-            for reservation in reservations
+            for reservation in in_turn
         ],
         leaves=("client",),
     )

@@ -77,6 +77,14 @@ def rotate(backend: Backend, webhook_id: str, secret: str | None) -> Any:
     return backend.rotate_webhook(webhook_id, secret=secret)
 
 
+@webhooks.command("test", epilog=example("holdbeat webhooks test WEBHOOK"))
+@WEBHOOK
+@printing(lambda sent: [f"{sent['id']} {sent['status']}"])
+def test(backend: Backend, webhook_id: str) -> Any:
+    """Send a test message to a WEBHOOK."""
+    return backend.test_webhook(webhook_id)
+
+
 @webhooks.command("secret", epilog=example("holdbeat webhooks secret", "holdbeat webhooks secret --rotate"))
 @click.option("--rotate", "is_rotated", is_flag=True, help="Make a new one; the old one signs too for a day.")
 @printing(its_fields)
@@ -114,6 +122,7 @@ _DELIVERY_COLUMNS: Columns = {
 
 @deliveries.command("list", epilog=example("holdbeat deliveries list --job JOB"))
 @click.option("--job", "job_id", metavar="JOB", help="Only messages about this job.")
+@click.option("--webhook", "webhook_id", metavar="WEBHOOK", help="Only messages to this subscription.")
 @click.option(
     "--status", type=click.Choice(["PENDING", "DELIVERED", "FAILED"], case_sensitive=False), help="Only this status."
 )

@@ -272,11 +272,10 @@ def preview_json(fires: Sequence[Fire]) -> dict[str, Any]:
     from holdbeat.domain.timetable import clock_change
 
     change = clock_change(fires)
+    clocks = {"at": iso(change[1]), "before": change[0].isoformat(), "after": change[1].isoformat()} if change else None
     return {
         "items": [{"at": iso(fire.at), "local": fire.local.isoformat(), "note": fire.note} for fire in fires],
-        "clock_change": {"at": iso(change[1]), "before": change[0].isoformat(), "after": change[1].isoformat()}
-        if change
-        else None,
+        "clock_change": clocks,
     }
 
 

@@ -60,7 +60,9 @@ MAX_RETRY_AFTER_S: Final = 3600.0
 ROTATION_S: Final = 24 * 3600.0
 SECRET_PREFIX: Final = "whsec_"
 GONE: Final = 410
-LEFT_ALONE: Final = "Held back: the last calls of this URL failed."
+TEST_EVENT: Final = "webhook.test"
+"""A message that a person sends to see whether messages arrive. No subscription can leave it out."""
+LEFT_ALONE: Final = "Held back: this URL failed before."
 
 
 class DeliveryStatus(StrEnum):

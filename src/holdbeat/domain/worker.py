@@ -16,6 +16,18 @@ class WorkerKind(StrEnum):
     CLI = "cli"
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process used of its machine at its last heartbeat; None for what is not known."""
+
+    memory_bytes: int | None = None
+    cpu_share: float | None = None
+    """Of one processor, since the heartbeat before; 2.0 is two of them."""
+
+
+UNKNOWN_USAGE = Usage()
+
+
 @dataclass(slots=True)
 class Worker:
     """What a process can take on. The times are the store's: it fills them in."""
@@ -36,6 +48,8 @@ class Worker:
     stopping_at: datetime | None = None
     """Since when it claims nothing more."""
     stopped_at: datetime | None = None
+    memory_bytes: int | None = None
+    cpu_share: float | None = None
 
     def can_serve(self, resource: str, type_: str) -> bool:
         """Whether such work could ever run there."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Set
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.lease import LeaseTerms
+from holdbeat.engine.process_usage import ProcessUsage
 from holdbeat.engine.running import Running
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
@@ -61,6 +62,7 @@ class Heartbeat:
         self._unknown: Set[str] = frozenset()
         """Leases that the last beat kept alive and that this process knows nothing of."""
         self._recorder = recorder
+        self._usage = ProcessUsage()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.last_beat_at: float | None = None
@@ -117,7 +119,8 @@ class Heartbeat:
 
     def _beat(self) -> Beat:
         """Waits for the store however long it takes, but lets no deadline pass unseen meanwhile."""
-        work = Work(beat, (self._worker_id, self._terms), {})
+        usage = self._usage.look(self._clock.monotonic())
+        work = Work(beat, (self._worker_id, self._terms, usage), {})
         self._store.submit_beat(work)
         assert work.future is not None
         while True:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Sequence
 
 from holdbeat.domain.worker import Worker, WorkerKind
+from holdbeat.engine.process_usage import memory_bytes
 
 
 def this_worker(
@@ -26,4 +27,5 @@ def this_worker(
         types=tuple(types),
         resources=None if resources is None else tuple(resources),
         version=version,
+        memory_bytes=memory_bytes(),
     )

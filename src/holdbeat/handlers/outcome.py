@@ -160,6 +160,6 @@ def _message(error: BaseException) -> str:
 
 
 def _type_name(kind: type) -> str:
-    if kind.__module__ in ("builtins", "holdbeat.handlers.context"):
+    if kind.__module__ == "builtins" or kind.__module__.startswith("holdbeat."):
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -12,7 +12,7 @@ from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.run import NEVER_RETRIED_KINDS, ErrorKind
 from holdbeat.observe.explain_running import lease_reasons, step_reasons
 from holdbeat.observe.wait_words import wait_words
-from holdbeat.observe.wording import answer, listed, moment, reason, sentence, span
+from holdbeat.observe.wording import answer, listed, moment, reason, sentence, span, standing
 from holdbeat.store.reads.chains import chain_of, manual_retry_of, status_and_delay
 from holdbeat.store.reads.jobs import load_jobs
 from holdbeat.store.transaction import Transaction
@@ -109,7 +109,8 @@ def _what_followed(tx: Transaction, job: Job) -> dict[str, Any]:
             when = f" and may start at {moment(not_before, tx.now)}"
         return reason(
             "retried",
-            f"It is tried again as job {job.retried_by}, which is {status}{when}.",
+            f"It {'is' if status in ('QUEUED', 'RUNNING') else 'was'} tried again as job {job.retried_by}, which "
+            f"{standing(status)}{when}.",
             job_id=job.retried_by,
             status=status,
             not_before=not_before,
@@ -167,7 +168,9 @@ def _broken_upstreams(job: Job) -> list[dict[str, Any]]:
     broken = [edge for edge in job.after if edge.outcome not in (None, "COMPLETED")]
     if not broken:
         return []
-    names = [f"{'group' if edge.is_group else 'job'} {edge.upstream_id}, which is {edge.outcome}" for edge in broken]
+    names = [
+        f"{'group' if edge.is_group else 'job'} {edge.upstream_id}, which {standing(edge.outcome)}" for edge in broken
+    ]
     ids = [{"group_id" if edge.is_group else "job_id": edge.upstream_id} for edge in broken]
     return [reason("upstream", f"It depended on {listed(names)}.", upstreams=ids)]
 
@@ -180,7 +183,7 @@ def chain_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
         place = next(number for number, link in enumerate(links, 1) if link["job_id"] == job.id)
         detail = (
             f"It is job {place} of {len(links)} so far in the chain of job {links[0]['job_id']}; the newest is job "
-            f"{links[-1]['job_id']}, which is {links[-1]['status']}."
+            f"{links[-1]['job_id']}, which {standing(links[-1]['status'])}."
         )
         reasons.append(reason("chain", detail, jobs=links))
     if job.parent_id is not None:

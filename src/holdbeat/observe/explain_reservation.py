@@ -164,7 +164,7 @@ def _ended(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
         )
     ]
     if outcome != ReservationOutcome.COMPLETED:
-        reasons.append(reason("not_retried", "A reservation is never tried again by anyone."))
+        reasons.append(reason("not_retried", "It is not tried again by itself."))
     lease = lease_of_reservation(tx, reservation.id)
     if lease is not None and reservation.is_direct:
         detail = f"Its handler has not ended yet on {lease[0]} and still holds its slot."

@@ -18,7 +18,7 @@ from holdbeat.domain.worker import Worker
 from holdbeat.observe.explain_limits import passed_by, rate_limited, refused_by_policy, resource_full, throttled
 from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words
 from holdbeat.observe.wait_words import wait_words
-from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason
+from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason, standing
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
 from holdbeat.store.reads.estimates import (
@@ -74,7 +74,9 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
             start,
         )
     summary = f"Job {job.id} waits. {reasons[0]['detail']}"
-    if len(reasons) > 1:
+    if len(reasons) == 2:
+        summary += f" {reasons[1]['detail']}"
+    elif len(reasons) > 2:
         summary += f" Also: {', '.join(reason['code'].replace('_', ' ') for reason in reasons[1:])}."
     if start is not None:
         summary += f" It will probably start at {moment(start, tx.now)}."
@@ -143,7 +145,7 @@ def _upstream(tx: Transaction, job: Job) -> list[Reason]:
         node = nodes[edge.upstream_id]
         noun = "group" if edge.is_group else "job"
         called = f" ({edge.name})" if edge.name else ""
-        names.append(f"{noun} {node.last_job_id or node.id}{called}, which is {node.status}")
+        names.append(f"{noun} {node.last_job_id or node.id}{called}, which {standing(node.status)}")
     names += [""] * (len(unmet) - len(names))
     done = f" {len(job.after) - len(unmet):,} of {len(job.after):,} have ended." if len(job.after) > 1 else ""
     return [

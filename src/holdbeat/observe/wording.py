@@ -49,6 +49,23 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+_STANDINGS = {
+    "QUEUED": "is queued",
+    "RUNNING": "is running",
+    "COMPLETED": "has completed",
+    "FAILED": "failed",
+    "SKIPPED": "was skipped",
+    "CANCELLED": "was cancelled",
+    "CONTINUED": "was continued",
+    "PARTIAL": "completed in part",
+}
+
+
+def standing(status: str | None) -> str:
+    """What has become of a job or a group, as the end of a sentence: `is queued`, `failed`."""
+    return _STANDINGS.get(str(status), f"is {status}")
+
+
 def listed(texts: Iterable[str]) -> str:
     """The first few by name, the rest as a number."""
     known = list(texts)

@@ -32,7 +32,7 @@ MODULES = {
     ),
     "webhooks": (
         "create_webhook", "list_webhooks", "get_webhook", "update_webhook", "delete_webhook", "rotate_webhook",
-        "webhook_secret", "rotate_webhook_secret", "list_deliveries", "get_delivery", "redeliver",
+        "test_webhook", "webhook_secret", "rotate_webhook_secret", "list_deliveries", "get_delivery", "redeliver",
     ),
     "keys": ("list_keys", "create_key", "revoke_key"),
     "attention": ("list_attention", "mark_attention_seen"),

@@ -85,6 +85,12 @@ def rotate_webhook(tx: Transaction, context: OperationContext, webhook_id: str, 
 
 
 @writes
+def test_webhook(tx: Transaction, context: OperationContext, webhook_id: str) -> Any:
+    """Send a test message, `webhook.test`, to a subscription, whichever events it takes."""
+    return delivery_json(deliveries.send_test(tx, checks.existing_id(webhook_id, "webhook")))
+
+
+@writes
 def webhook_secret(tx: Transaction, context: OperationContext) -> Any:
     """Read the secret that signs messages to a plain `webhook_url`. It needs a key with the scope admin."""
     if not context.is_admin:
@@ -110,6 +116,7 @@ def list_deliveries(
     context: OperationContext,
     *,
     job_id: str | None = None,
+    webhook_id: str | None = None,
     status: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
@@ -118,6 +125,7 @@ def list_deliveries(
     page = deliveries.list_deliveries(
         tx,
         job_id=checks.check_id_filter(job_id, "job_id"),
+        webhook_id=checks.check_id_filter(webhook_id, "webhook_id"),
         status=None if status is None else check_choice(DeliveryStatus, status, "status"),
         limit=limit,
         cursor=cursor,

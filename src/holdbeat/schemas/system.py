@@ -244,6 +244,8 @@ class Worker(TypedDict):
     expires_at: Instant | None
     stopping_at: Instant | None
     stopped_at: Instant | None
+    memory_bytes: int | None
+    cpu_share: float | None
 
 
 class JobType(TypedDict):

@@ -49,10 +49,10 @@ def payload_of(tx: Transaction, event: str, data: dict[str, Any]) -> str:
     return dumps({"type": event, "timestamp": iso(tx.now), "data": data})
 
 
-def insert_deliveries(tx: Transaction, deliveries: Sequence[NewDelivery]) -> None:
-    """Stores messages to be sent, and wakes who sends them."""
+def insert_deliveries(tx: Transaction, deliveries: Sequence[NewDelivery]) -> list[str]:
+    """Stores messages to be sent, wakes who sends them, and returns their ids."""
     if not deliveries:
-        return
+        return []
     ids = tx.new_ids(len(deliveries))
     tx.insert(
         "deliveries",
@@ -60,3 +60,4 @@ def insert_deliveries(tx: Transaction, deliveries: Sequence[NewDelivery]) -> Non
         [(*new, new_id, host_of(new.url), tx.now, tx.now) for new, new_id in zip(deliveries, ids, strict=True)],
     )
     tx.wake(Topic.DELIVERIES)
+    return ids

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain.estimate import Ahead, Execution, estimated_start
@@ -24,6 +24,7 @@ from holdbeat.store.transaction import Transaction
 from holdbeat.web.request import Ask
 
 RUNNING_SHOWN = 12
+SOON_S = 1.5
 REASONS = {
     Blocker.DELAYED: "delayed",
     Blocker.GROUP_PREDECESSOR: "an earlier job of its group must end first",
@@ -70,6 +71,7 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
     starts = {} if ask.text("cursor") else _starts(tx, ready, running, state)
     return {
         "resource": resource,
+        "soon": tx.now + timedelta(seconds=SOON_S),
         "entries": [_row(entry, starts.get(entry.job.id), state) for entry in ready],
         "delayed": [
             _row(entry, entry.job.not_before, state)
@@ -131,7 +133,10 @@ def _starts(
                 weight=job.weight,
             )
             # A job that another limit keeps from a free slot does not start now; nobody can tell when.
-            is_kept = Blocker.RESOURCE_FULL in entry.blocked_by and start is not None and start <= tx.now
+            is_full = len(executing.get(job.resource, ())) >= (worker_slots if limit is None else limit)
+            is_kept = (
+                Blocker.RESOURCE_FULL in entry.blocked_by and not is_full and start is not None and start <= tx.now
+            )
             starts[job.id] = None if is_kept else start
             line.append(Ahead(job.type, job.weight, job.partition))
     return starts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import platform
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from holdbeat.domain.api_key import Scope
@@ -17,6 +18,7 @@ from holdbeat.store.access.api_keys import list_api_keys
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.event_log import newest_events
+from holdbeat.store.reads.find_events import EventSearch
 from holdbeat.store.reads.names import ids_called, job_titles
 from holdbeat.store.reads.needs_attention import occupants
 from holdbeat.store.reads.workers import all_workers
@@ -36,6 +38,7 @@ SCOPES = {
     Scope.ADMIN: "also runs shell jobs and manages keys",
 }
 DEFAULTS = Settings()
+PERIODS_H = {"hour": 1, "24 hours": 24, "7 days": 168}
 EVENT_KINDS = {"decisions": "Decisions", "problems": "Problems", "all": "Everything"}
 
 
@@ -59,15 +62,19 @@ def read_workers(tx: Transaction, ask: Ask) -> dict[str, Any]:
 def read_events(tx: Transaction, ask: Ask) -> dict[str, Any]:
     kind = ask.text("show") or ""
     kind = kind if kind in EVENT_KINDS else "decisions"
-    text = (ask.text("q") or "").lower()
-    about = ids_called(tx, text) if text else set()
+    text, actor, period = ask.text("q"), ask.text("actor"), ask.text("period")
+    hours = PERIODS_H.get(period or "")
+    search = EventSearch(text, actor=actor, since=tx.now - timedelta(hours=hours) if hours else None)
+    named = dict.fromkeys((id_ for id_ in ids_called(tx, text) if id_) if text else (), "")
     before = _number(ask.text("before"))
     chosen: list[dict[str, Any]] = []
     looked_at = 0
     older = None
     for event in _newest_first(tx, before):
+        if search.since is not None and event.at < search.since:
+            break
         looked_at += 1
-        if _is_shown(event, kind) and (not text or _fits(event, text, about)):
+        if _is_shown(event, kind) and search.fits(event, named):
             chosen.append(event_json(event))
         if len(chosen) == EVENTS_SHOWN or looked_at == EVENTS_LOOKED_AT:
             older = event.id
@@ -76,7 +83,10 @@ def read_events(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "events": sentences(tx, chosen),
         "older": older,
         "is_newest": before is None,
-        "text": ask.text("q"),
+        "text": text,
+        "actor": actor,
+        "period": period if hours else None,
+        "periods": [(name, f"Last {name}") for name in PERIODS_H],
         "show": kind,
         "kinds": EVENT_KINDS,
         "looked_at": looked_at,
@@ -99,18 +109,13 @@ def _is_shown(event: Event, kind: str) -> bool:
     return kind == "all" or event.name not in ROUTINE
 
 
-def _fits(event: Event, text: str, about: set[str | None]) -> bool:
-    if event.job_id in about or event.schedule_id in about:
-        return True
-    ids = (event.job_id, event.run_id, event.schedule_id, event.group_id, event.worker_id)
-    return text in event.name or any(text in id_ for id_ in ids if id_) or text in str(event.data).lower()
-
-
 def read_webhooks(tx: Transaction, ask: Ask) -> dict[str, Any]:
     status = ask.text("status")
     chosen = DeliveryStatus(status) if status in tuple(DeliveryStatus) else None
-    page = list_deliveries(tx, status=chosen, limit=50, cursor=ask.text("cursor"))
     webhooks = list_webhooks(tx, limit=100).items
+    webhook_id = ask.text("webhook")
+    webhook_id = webhook_id if any(webhook.id == webhook_id for webhook in webhooks) else None
+    page = list_deliveries(tx, status=chosen, webhook_id=webhook_id, limit=50, cursor=ask.text("cursor"))
     hosts = {webhook.id: host_of(webhook.url) for webhook in webhooks}
     pending = pending_to(tx, set(hosts.values()))
     return {
@@ -121,7 +126,9 @@ def read_webhooks(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "deliveries": [delivery_json(item) for item in page.items],
         "next_cursor": page.next_cursor,
         "status": chosen,
-        "statuses": list(DeliveryStatus),
+        "statuses": tuple(DeliveryStatus),
+        "webhook_id": webhook_id,
+        "called": [(webhook.id, webhook.url) for webhook in webhooks],
     }
 
 

@@ -405,14 +405,14 @@ def test_explain_names_what_a_job_waits_for_and_whose_end_ended_it(store: Persis
     claims = claims_by_job(store)
     explanation = store.read_sync(explain_job, dependent.id)
     assert explanation["reasons"][0]["code"] == "upstream"
-    assert f"job {first.id} (pages), which is RUNNING and job {second.id}" in explanation["summary"]
+    assert f"job {first.id} (pages), which is running and job {second.id}" in explanation["summary"]
     complete(store, claims[first.id])
     explanation = store.read_sync(explain_job, dependent.id)
     assert explanation["reasons"][0]["waits_for"] == [{"job_id": second.id}]
     assert "1 of 2 have ended" in explanation["summary"]
     fail(store, claims[second.id])
     explanation = store.read_sync(explain_job, dependent.id)
-    assert f"It depended on job {second.id}, which is FAILED." in explanation["summary"]
+    assert f"It depended on job {second.id}, which failed." in explanation["summary"]
 
 
 @pytest.mark.rule("DEP-05")

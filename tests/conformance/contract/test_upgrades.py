@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import StoreRefused
@@ -134,7 +135,13 @@ def test_an_upgrade_that_waits_in_a_circle_with_a_reader_is_made_again(
     shipped = (*migrations("postgres"), Migration(9000, "one_more", columns))
     monkeypatch.setattr(migrate, "migrations", lambda engine: shipped)
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    with psycopg.connect(postgres_url) as reader, psycopg.connect(postgres_url, autocommit=True) as watcher:
+    # A session looks for a circle once, after so long a wait, and ends itself if there is one: here only the upgrade.
+    looking = sql.SQL("ALTER DATABASE {} SET deadlock_timeout = '5s'")
+    with (
+        psycopg.connect(postgres_url, options="-c deadlock_timeout=1h") as reader,
+        psycopg.connect(postgres_url, autocommit=True) as watcher,
+    ):
+        watcher.execute(looking.format(sql.Identifier(watcher.info.dbname)))
         reader.execute("SELECT count(*) FROM leases")
         with ThreadPoolExecutor(1) as pool:
             opened = pool.submit(open_at, postgres_url, clock=SystemClock())

@@ -11,6 +11,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import LeaseTerms
+from holdbeat.engine.process_usage import ProcessUsage
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.reads.workers import all_workers, has_live_worker_for, list_workers, live_workers
 from holdbeat.store.recovery.recover import find_trouble
@@ -31,6 +32,20 @@ from tests.conformance.acts import (
     rows,
 )
 from tests.conformance.repair import LONG_SILENCE_S, TERMS, ask_directly, introduce, recover
+
+
+@pytest.mark.rule("LEASE-02")
+def test_a_beat_notes_what_its_process_uses_of_the_machine(store: PersistenceAdapter) -> None:
+    introduce(store, "mine")
+    measured = ProcessUsage()
+    assert measured.look(100.0).cpu_share is None, "nothing to compare with yet"
+    sum(range(200_000))
+    usage = measured.look(100.5)
+    store.write_sync(beat, "mine", TERMS, usage)
+    (worker,) = store.read_sync(live_workers)
+    assert (worker.memory_bytes, worker.cpu_share) == (usage.memory_bytes, usage.cpu_share)
+    assert worker.memory_bytes is not None and worker.memory_bytes > 1_000_000
+    assert worker.cpu_share is not None and worker.cpu_share >= 0
 
 
 @pytest.mark.rule("LEASE-02")

@@ -34,11 +34,13 @@ routes.operation(
     "POST", "/api/webhooks/{id}/rotate", webhooks.rotate_webhook, name="rotate_webhook_secret", body=RotateRequest,
     body_optional=True, answers={200: Webhook},
 )  # fmt: skip
+routes.operation("POST", "/api/webhooks/{id}/test", webhooks.test_webhook, answers={201: Delivery}, refuses=(409,))
 routes.operation(
     "GET", "/api/deliveries", webhooks.list_deliveries, name="list_webhook_deliveries",
     answers={200: Page[Delivery]},
     parameters=(
         Parameter("job_id", "Only messages about this job.", {"type": "string", "format": "uuid"}),
+        Parameter("webhook_id", "Only messages to this subscription.", {"type": "string", "format": "uuid"}),
         Parameter("status", "Only messages of this status.", {"enum": list(DeliveryStatus)}),
         LIMIT,
         CURSOR,

@@ -183,6 +183,10 @@ class AsyncClient(AsyncJobs):
         """Makes a new secret, which only this answer contains. For a day messages are signed with the old one too."""
         return await self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=sent(secret=secret))
 
+    async def test_webhook(self, webhook_id: str) -> Delivery:
+        """Sends a test message, `webhook.test`, to a webhook."""
+        return await self.call("POST", f"/api/webhooks/{segment(webhook_id)}/test")
+
     async def webhook_secret(self) -> WebhookSecret:
         """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
         return await self.call("GET", "/api/webhooks/secret")
@@ -195,12 +199,13 @@ class AsyncClient(AsyncJobs):
         self,
         *,
         job_id: str | None = None,
+        webhook_id: str | None = None,
         status: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Delivery]:
         """Lists webhook messages that are pending, delivered or given up, the newest first."""
-        query = {"job_id": job_id, "status": status, "limit": limit, "cursor": cursor}
+        query = {"job_id": job_id, "webhook_id": webhook_id, "status": status, "limit": limit, "cursor": cursor}
         return await self.call("GET", "/api/deliveries", query=query)
 
     async def get_delivery(self, delivery_id: str) -> Delivery:

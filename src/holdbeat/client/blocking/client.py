@@ -178,6 +178,10 @@ class Client(Jobs):
         """Makes a new secret, which only this answer contains. For a day messages are signed with the old one too."""
         return self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=sent(secret=secret))
 
+    def test_webhook(self, webhook_id: str) -> Delivery:
+        """Sends a test message, `webhook.test`, to a webhook."""
+        return self.call("POST", f"/api/webhooks/{segment(webhook_id)}/test")
+
     def webhook_secret(self) -> WebhookSecret:
         """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
         return self.call("GET", "/api/webhooks/secret")
@@ -190,12 +194,13 @@ class Client(Jobs):
         self,
         *,
         job_id: str | None = None,
+        webhook_id: str | None = None,
         status: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Delivery]:
         """Lists webhook messages that are pending, delivered or given up, the newest first."""
-        query = {"job_id": job_id, "status": status, "limit": limit, "cursor": cursor}
+        query = {"job_id": job_id, "webhook_id": webhook_id, "status": status, "limit": limit, "cursor": cursor}
         return self.call("GET", "/api/deliveries", query=query)
 
     def get_delivery(self, delivery_id: str) -> Delivery:

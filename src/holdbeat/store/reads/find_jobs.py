@@ -26,8 +26,11 @@ _PART_OF_ID = re.compile(r"[0-9a-f-]{4,36}")
 
 
 def like(text: str) -> str:
-    """A pattern for LIKE ... ESCAPE '!' that finds the text anywhere, whatever it contains."""
-    return "%" + re.sub(r"([!%_])", r"!\1", text.lower()) + "%"
+    """A pattern for LIKE ... ESCAPE '!' that finds the text anywhere, whatever it contains.
+
+    Small letters are made as both stores make them: of A to Z alone.
+    """
+    return "%" + re.sub(r"([!%_])", r"!\1", re.sub(r"[A-Z]+", lambda letters: letters[0].lower(), text)) + "%"
 
 
 def like_label(words: str) -> str:
@@ -37,7 +40,7 @@ def like_label(words: str) -> str:
 
 def label_column(tx: Transaction, column: str) -> str:
     """Labels as one text in small letters, without the blanks that PostgreSQL puts into JSON."""
-    plain = "" if tx.dialect == "sqlite" else "::text"
+    plain = "" if tx.dialect == "sqlite" else '::text COLLATE "C"'
     return f"replace(lower({column}{plain}), '\": \"', '\":\"')"
 
 
@@ -105,7 +108,7 @@ def find_jobs(
             **conditions.params,
         )
         ids |= {row[0] for row in rows}
-    plain = "" if tx.dialect == "sqlite" else "::text"
+    plain = "" if tx.dialect == "sqlite" else '::text COLLATE "C"'
     rows = tx.rows(
         f"SELECT id FROM (SELECT j.id, j.title, j.type, j.labels, j.params FROM jobs AS j WHERE {conditions.where} "
         "ORDER BY j.id DESC LIMIT :newest) AS n WHERE lower(n.title) LIKE :like ESCAPE '!' "

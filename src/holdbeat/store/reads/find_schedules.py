@@ -1,7 +1,7 @@
 """Schedules and Endpoints as a person looks for one among many: by text, by state, in an order of choice.
 
-A page is found in one pass over their table, which is small beside the jobs; outcomes come from the newest end of each
-schedule's index.
+What fails first, and the few in another state than active, are read along indexes. A text is looked for in one column
+of all of them. Outcomes come from the newest end of each schedule's index.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdbeat.domain.schedule import Schedule
-from holdbeat.store.reads.find_jobs import label_column, like, like_label
+from holdbeat.store.reads.find_jobs import like, like_label
 from holdbeat.store.reads.job_filter import Conditions, label_parts
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.transaction import Transaction
 
 _PAUSED = "(paused_until IS NOT NULL AND paused_until > :now)"
+_FAILING = "(failure_count > 0 OR trouble IS NOT NULL)"
 STATES = ("active", "failing", "paused", "disabled")
 STATE_CONDITIONS = {
     "disabled": "NOT enabled",
     "paused": f"enabled AND {_PAUSED}",
-    "failing": f"enabled AND (failure_count > 0 OR trouble IS NOT NULL) AND NOT {_PAUSED}",
-    "active": f"enabled AND failure_count = 0 AND trouble IS NULL AND NOT {_PAUSED}",
+    "failing": f"enabled AND {_FAILING} AND NOT {_PAUSED}",
+    "active": f"enabled AND NOT {_FAILING} AND NOT {_PAUSED}",
 }
 _STATE = f"CASE {' '.join(f'WHEN {condition} THEN {state!r}' for state, condition in STATE_CONDITIONS.items())} END"
 ORDERS = {
@@ -55,16 +56,12 @@ class PastRun:
 
 def add_text(tx: Transaction, conditions: Conditions, text: str) -> None:
     """Only schedules with this text in name, type, labels, id or, of endpoints, URL."""
-    url = "json_extract(endpoint, '$.url')" if tx.dialect == "sqlite" else "(endpoint ->> 'url')"
-    columns = ("name", "coalesce(type, '')", "id", f"coalesce({url}, '')")
-    # One text with all of them is compared once; a line break is in none of them.
-    wholes = " || '\n' || ".join(columns)
-    labels = f"coalesce({label_column(tx, 'labels')}, '')"
-    conditions.add(
-        f"(lower({wholes}) LIKE :like ESCAPE '!' OR {labels} LIKE :label ESCAPE '!')",
-        like=like(text),
-        label=like_label(text),
-    )
+    # The column `search_text` holds all of them in small letters, one on a line.
+    anywhere, label = like(text), like_label(text)
+    conditions.add("search_text LIKE :like ESCAPE '!'", like=anywhere)
+    if label != anywhere:
+        conditions.parts[-1] = f"({conditions.parts[-1]} OR search_text LIKE :label ESCAPE '!')"
+        conditions.params["label"] = label
 
 
 def add_label(tx: Transaction, conditions: Conditions, text: str) -> None:
@@ -84,21 +81,20 @@ def find_schedules(
     tx: Transaction, *, endpoint: bool, text: str | None, state: str | None, order: str, limit: int, offset: int
 ) -> Found:
     """One page, and how many there are."""
-    base = Conditions()
-    base.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
+    kind = f"endpoint IS {'NOT ' if endpoint else ''}NULL"
+    conditions = Conditions([kind])
     if text:
-        ids, by_state = _found_by_text(tx, base, text, state, order)
+        ids, by_state = _found_by_text(tx, conditions, text, state, order)
         ids = ids[offset : offset + limit]
     else:
-        key = f"{'endpoints' if endpoint else 'schedules'} by state"
-        by_state = tx.terms.counts.get(key, lambda: _by_state(tx, base))
-        if state is not None:
-            base.add(STATE_CONDITIONS[state], **({} if state == "disabled" else {"now": tx.now}))
+        by_state = _by_state(tx, kind)
+        index = _add_state(tx, conditions, state) if state else ""
         rows = tx.rows(
-            f"SELECT id FROM schedules WHERE {base.where} ORDER BY {ORDERS[order]} LIMIT :limit OFFSET :offset",
+            f"SELECT id FROM schedules {index} WHERE {conditions.where} ORDER BY {ORDERS[order]} "
+            "LIMIT :limit OFFSET :offset",
             limit=limit,
             offset=offset,
-            **base.params,
+            **conditions.params,
         )
         ids = [row[0] for row in rows]
     # Whole rows are read of one page only: they are long to carry through a sort.
@@ -125,28 +121,47 @@ def _found_by_text(
     return [id_ for id_, its_state in rows if state in (None, its_state)], {**by_state, "": len(rows)}
 
 
-def _by_state(tx: Transaction, base: Conditions) -> tuple[dict[str, int], int]:
-    counted = tx.rows(
-        f"SELECT state, count(*) FROM (SELECT {_STATE} AS state FROM schedules WHERE {base.where}) AS s GROUP BY state",
-        now=tx.now,
-        **base.params,
-    )
-    by_state = dict.fromkeys(STATES, 0) | {row[0]: int(row[1]) for row in counted}
-    by_state[""] = sum(by_state.values())
-    return by_state, by_state[""]
+def _add_state(tx: Transaction, conditions: Conditions, state: str) -> str:
+    """Only schedules in this state, in the words of its index; returns the hint that names that, if it has one."""
+    is_enabled, is_disabled = ("enabled = 1", "enabled = 0") if tx.dialect == "sqlite" else ("enabled", "NOT enabled")
+    conditions.add(STATE_CONDITIONS[state], **({} if state == "disabled" else {"now": tx.now}))
+    if state == "active":
+        return ""
+    if state == "failing":
+        conditions.add(f"{is_enabled} AND {_FAILING}")
+        return "INDEXED BY schedules_in_need"
+    conditions.add(f"({is_disabled} OR paused_until IS NOT NULL)")
+    return "INDEXED BY schedules_held"
+
+
+def _by_state(tx: Transaction, kind: str) -> dict[str, int]:
+    """The counts of each state: of all along one index, of the others than active along theirs."""
+
+    def count(state: str) -> int:
+        conditions = Conditions([kind])
+        index = _add_state(tx, conditions, state) if state else ""
+        row = tx.one(f"SELECT count(*) FROM schedules {index} WHERE {conditions.where}", **conditions.params)
+        return int(row[0]) if row else 0
+
+    by_state = {state: count(state) for state in ("", *STATES) if state != "active"}
+    by_state["active"] = by_state[""] - sum(by_state[state] for state in STATES if state != "active")
+    return by_state
 
 
 def past_runs(tx: Transaction, schedule_ids: Sequence[str], most: int = OUTCOMES) -> dict[str, list[PastRun]]:
     """The last jobs of each schedule, the oldest first."""
-    runs = {}
-    for schedule_id in schedule_ids:
-        rows = tx.rows(
-            "SELECT j.id, j.status, r.started_at, r.finished_at, r.error FROM jobs j "
-            "LEFT JOIN job_runs r ON r.job_id = j.id WHERE j.schedule_id = :id ORDER BY j.id DESC LIMIT :most",
-            id=schedule_id,
-            most=most,
-        )
-        runs[schedule_id] = [
-            PastRun(row[0], row[1], tx.time(row[2]), tx.time(row[3]), row[4]) for row in reversed(rows)
-        ]
-    return runs
+    runs: dict[str, list[PastRun]] = {schedule_id: [] for schedule_id in schedule_ids}
+    if not runs:
+        return runs
+    rows = tx.rows(
+        "SELECT s.id, j.id, j.status, r.started_at, r.finished_at, r.error FROM (SELECT given.id, coalesce((SELECT "
+        "n.id FROM jobs n WHERE n.schedule_id = given.id ORDER BY n.id DESC LIMIT 1 OFFSET :others), '') AS first_id "
+        "FROM rows(:schedules; id text) AS given) AS s "
+        "JOIN jobs j ON j.schedule_id = s.id AND j.id >= s.first_id LEFT JOIN job_runs r ON r.job_id = j.id "
+        "ORDER BY j.id",
+        schedules=[(schedule_id,) for schedule_id in schedule_ids],
+        others=most - 1,
+    )
+    for schedule_id, job_id, status, started_at, finished_at, error in rows:
+        runs[schedule_id].append(PastRun(job_id, status, tx.time(started_at), tx.time(finished_at), error))
+    return {schedule_id: past[-most:] for schedule_id, past in runs.items()}

@@ -13,7 +13,7 @@ from holdbeat.store.transaction import Transaction
 
 WORKER_FIELDS = (
     "id", "kind", "host", "pid", "slots", "http_slots", "types", "resources", "version", "started_at", "heartbeat_at",
-    "expires_at", "stopping_at", "stopped_at",
+    "expires_at", "stopping_at", "stopped_at", "memory_bytes", "cpu_share",
 )  # fmt: skip
 _WORKER = ", ".join(WORKER_FIELDS)
 

@@ -13,7 +13,7 @@ from typing import Any
 from holdbeat.domain import events
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.params import dumps
-from holdbeat.domain.worker import Worker
+from holdbeat.domain.worker import UNKNOWN_USAGE, Usage, Worker
 from holdbeat.store.reads.workers import WORKER_FIELDS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -36,12 +36,12 @@ def register_worker(tx: Transaction, worker: Worker, terms: LeaseTerms) -> Worke
     tx.execute("DELETE FROM workers WHERE id = :id", id=worker.id)
     tx.insert(
         "workers",
-        WORKER_FIELDS[:12],
+        (*WORKER_FIELDS[:12], "memory_bytes"),
         [
             (
                 known.id, known.kind, known.host, known.pid, known.slots, known.http_slots, dumps(list(known.types)),
                 None if known.resources is None else dumps(list(known.resources)), known.version, known.started_at,
-                known.heartbeat_at, known.expires_at,
+                known.heartbeat_at, known.expires_at, known.memory_bytes,
             )
         ],
     )  # fmt: skip
@@ -50,8 +50,8 @@ def register_worker(tx: Transaction, worker: Worker, terms: LeaseTerms) -> Worke
     return known
 
 
-def beat(tx: Transaction, worker_id: str, terms: LeaseTerms) -> Beat:
-    """Extends all leases of a worker, and its own row.
+def beat(tx: Transaction, worker_id: str, terms: LeaseTerms, usage: Usage = UNKNOWN_USAGE) -> Beat:
+    """Extends all leases of a worker, and its own row, in which its usage of the machine is noted.
 
     It touches no table but `workers` and `leases`, and waits for no row of them that another transaction holds: a lock
     on `jobs`, however long, costs no lease.
@@ -65,8 +65,11 @@ def beat(tx: Transaction, worker_id: str, terms: LeaseTerms) -> Beat:
         params["shortest"] = timedelta(seconds=terms.shortest_s)
         free = " AND id IN (SELECT id FROM leases WHERE worker_id = :id ORDER BY id FOR UPDATE SKIP LOCKED)"
     tx.execute(
-        "UPDATE workers SET heartbeat_at = :now, expires_at = :expires_at, stopped_at = NULL WHERE id = :id",
+        "UPDATE workers SET heartbeat_at = :now, expires_at = :expires_at, stopped_at = NULL, "
+        "memory_bytes = :memory_bytes, cpu_share = :cpu_share WHERE id = :id",
         id=worker_id,
+        memory_bytes=usage.memory_bytes,
+        cpu_share=usage.cpu_share,
         now=tx.now,
         expires_at=expires_at,
     )

@@ -17,6 +17,7 @@ from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.webhook import (
     LEFT_ALONE,
+    TEST_EVENT,
     AttemptVerdict,
     Delivery,
     DeliveryStatus,
@@ -24,10 +25,11 @@ from holdbeat.domain.webhook import (
     replayed,
     signing_secrets,
 )
+from holdbeat.store.delivery_rows import NewDelivery, insert_deliveries, payload_of
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.webhooks.subscriptions import disable_webhook, server_secret, webhooks_by_id
+from holdbeat.store.webhooks.subscriptions import disable_webhook, load_webhook, server_secret, webhooks_by_id
 
 _DELIVERY_FIELDS = (
     "id", "event", "url", "payload", "created_at", "webhook_id", "job_id", "group_id", "status", "attempts",
@@ -212,22 +214,40 @@ def load_delivery(tx: Transaction, delivery_id: str) -> Delivery:
     return delivery_of(tx, row)
 
 
+def send_test(tx: Transaction, webhook_id: str) -> Delivery:
+    """Sends a message to a subscription that says nothing but that messages arrive, whichever events it takes."""
+    webhook = load_webhook(tx, webhook_id)
+    if not webhook.enabled:
+        raise Conflict(
+            f"Webhook {webhook_id} is disabled, so nothing is sent to it. Enable it first.",
+            code="webhook_disabled",
+            webhook_id=webhook_id,
+        )
+    payload = payload_of(tx, TEST_EVENT, {"message": "This is a test. Nothing has happened."})
+    (delivery_id,) = insert_deliveries(tx, [NewDelivery(TEST_EVENT, webhook.url, payload, webhook.id)])
+    return load_delivery(tx, delivery_id)
+
+
 def list_deliveries(
     tx: Transaction,
     *,
     job_id: str | None = None,
+    webhook_id: str | None = None,
     status: DeliveryStatus | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Page[Delivery]:
     """Deliveries, the newest first."""
     count = check_limit(limit)
-    cursors = Cursors("deliveries", {"job_id": job_id, "status": status})
+    cursors = Cursors("deliveries", {"job_id": job_id, "webhook_id": webhook_id, "status": status})
     where = ["1 = 1"]
     params: dict[str, Any] = {"limit": count + 1}
     if job_id is not None:
         where.append("job_id = :job_id")
         params["job_id"] = job_id
+    if webhook_id is not None:
+        where.append("webhook_id = :webhook_id")
+        params["webhook_id"] = webhook_id
     if status is not None:
         # Written out, so that the indexes of pending and failed ones are seen to fit.
         where.append(f"status = '{DeliveryStatus(status).value}'")

@@ -193,7 +193,19 @@ CREATE TABLE job_templates (
 CREATE TABLE schedules (
     id text COLLATE "C" PRIMARY KEY NOT NULL,
     name text COLLATE "C" NOT NULL UNIQUE,
+    -- What lists and searches read of every schedule stands first: a column is reached through those before it.
+    endpoint json,
+    search_text text COLLATE "C" GENERATED ALWAYS AS (lower((
+        name || chr(10) || coalesce(type, '') || chr(10) || id || chr(10)
+        || coalesce(endpoint ->> 'url', '') || chr(10)
+        || replace(coalesce(labels::text, ''), '": "', '":"')
+    ) COLLATE "C")) STORED,
     enabled boolean NOT NULL DEFAULT true,
+    paused_until timestamptz,
+    failure_count bigint NOT NULL DEFAULT 0,
+    next_run_at timestamptz,
+    last_run_at timestamptz,
+    trouble text COLLATE "C",
     template_id text COLLATE "C",
     type text COLLATE "C",
     params json,
@@ -218,7 +230,6 @@ CREATE TABLE schedules (
     adaptive boolean NOT NULL DEFAULT false,
     min_interval_s double precision,
     max_interval_s double precision,
-    paused_until timestamptz,
     pause_reason text COLLATE "C",
     hint_interval_s double precision,
     hint_interval_expires_at timestamptz,
@@ -226,16 +237,11 @@ CREATE TABLE schedules (
     hint_next_run_at timestamptz,
     hint_next_run_expires_at timestamptz,
     hint_next_run_reason text COLLATE "C",
-    failure_count bigint NOT NULL DEFAULT 0,
-    last_run_at timestamptz,
-    next_run_at timestamptz,
     replan_at timestamptz,
     wake_at timestamptz,
     last_decision json,
-    endpoint json,
     version bigint NOT NULL DEFAULT 1,
     created_at timestamptz NOT NULL,
-    trouble text COLLATE "C",
     CHECK ((cron IS NULL) <> (interval_s IS NULL))
 );
 -- wake_at: when the trigger must look at this schedule next (its jittered due time, or a hint's end).
@@ -247,6 +253,10 @@ CREATE INDEX schedules_unplanned ON schedules (id) WHERE enabled AND adaptive AN
 -- schedules that fail or have trouble.
 CREATE INDEX schedules_in_need ON schedules (failure_count, id)
     WHERE enabled AND (failure_count > 0 OR trouble IS NOT NULL);
+-- Lists of schedules and of endpoints show what fails first, and count those in each state.
+CREATE INDEX schedules_listed ON schedules (failure_count DESC, name) WHERE endpoint IS NULL;
+CREATE INDEX endpoints_listed ON schedules (failure_count DESC, name) WHERE endpoint IS NOT NULL;
+CREATE INDEX schedules_held ON schedules (id) WHERE NOT enabled OR paused_until IS NOT NULL;
 
 CREATE TABLE occurrences (
     id text COLLATE "C" PRIMARY KEY NOT NULL,
@@ -333,6 +343,7 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_pending ON deliveries (host, next_attempt_at, id) WHERE status = 'PENDING';
 CREATE INDEX deliveries_failed ON deliveries (id) WHERE status = 'FAILED';
 CREATE INDEX deliveries_job ON deliveries (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX deliveries_webhook ON deliveries (webhook_id, id) WHERE webhook_id IS NOT NULL;
 CREATE INDEX deliveries_group ON deliveries (group_id) WHERE group_id IS NOT NULL;
 CREATE INDEX deliveries_finished ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
 
@@ -350,7 +361,9 @@ CREATE TABLE workers (
     heartbeat_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
     stopping_at timestamptz,
-    stopped_at timestamptz
+    stopped_at timestamptz,
+    memory_bytes bigint,
+    cpu_share double precision
 );
 CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
 

@@ -249,7 +249,19 @@ CREATE TABLE job_templates (
 CREATE TABLE schedules (
     id TEXT PRIMARY KEY NOT NULL,
     name TEXT NOT NULL UNIQUE,
+    -- What lists and searches read of every schedule stands first: a column is reached through those before it.
+    endpoint TEXT,
+    search_text TEXT GENERATED ALWAYS AS (lower(
+        name || char(10) || coalesce(type, '') || char(10) || id || char(10)
+        || coalesce(json_extract(endpoint, '$.url'), '') || char(10)
+        || replace(coalesce(labels, ''), '": "', '":"')
+    )) STORED,
     enabled INTEGER NOT NULL DEFAULT 1,
+    paused_until TEXT,
+    failure_count INTEGER NOT NULL DEFAULT 0,
+    next_run_at TEXT,
+    last_run_at TEXT,
+    trouble TEXT,
     template_id TEXT,
     type TEXT,
     params TEXT,
@@ -274,7 +286,6 @@ CREATE TABLE schedules (
     adaptive INTEGER NOT NULL DEFAULT 0,
     min_interval_s REAL,
     max_interval_s REAL,
-    paused_until TEXT,
     pause_reason TEXT,
     hint_interval_s REAL,
     hint_interval_expires_at TEXT,
@@ -282,16 +293,11 @@ CREATE TABLE schedules (
     hint_next_run_at TEXT,
     hint_next_run_expires_at TEXT,
     hint_next_run_reason TEXT,
-    failure_count INTEGER NOT NULL DEFAULT 0,
-    last_run_at TEXT,
-    next_run_at TEXT,
     replan_at TEXT,
     wake_at TEXT,
     last_decision TEXT,
-    endpoint TEXT,
     version INTEGER NOT NULL DEFAULT 1,
     created_at TEXT NOT NULL,
-    trouble TEXT,
     CHECK ((cron IS NULL) <> (interval_s IS NULL))
 );
 -- wake_at: when the trigger must look at this schedule next (its jittered due time, or a hint's end).
@@ -303,6 +309,10 @@ CREATE INDEX schedules_unplanned ON schedules (id) WHERE enabled = 1 AND adaptiv
 -- schedules that fail or have trouble.
 CREATE INDEX schedules_in_need ON schedules (failure_count, id)
     WHERE enabled = 1 AND (failure_count > 0 OR trouble IS NOT NULL);
+-- Lists of schedules and of endpoints show what fails first, and count those in each state.
+CREATE INDEX schedules_listed ON schedules (failure_count DESC, name) WHERE endpoint IS NULL;
+CREATE INDEX endpoints_listed ON schedules (failure_count DESC, name) WHERE endpoint IS NOT NULL;
+CREATE INDEX schedules_held ON schedules (id) WHERE enabled = 0 OR paused_until IS NOT NULL;
 
 -- Whoever writes a plan by hand writes next_run_at alone: wake_at follows.
 CREATE TRIGGER schedules_wake_follows AFTER UPDATE OF next_run_at ON schedules
@@ -400,6 +410,7 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_pending ON deliveries (host, next_attempt_at, id) WHERE status = 'PENDING';
 CREATE INDEX deliveries_failed ON deliveries (id) WHERE status = 'FAILED';
 CREATE INDEX deliveries_job ON deliveries (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX deliveries_webhook ON deliveries (webhook_id, id) WHERE webhook_id IS NOT NULL;
 CREATE INDEX deliveries_group ON deliveries (group_id) WHERE group_id IS NOT NULL;
 CREATE INDEX deliveries_finished ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
 
@@ -417,7 +428,9 @@ CREATE TABLE workers (
     heartbeat_at TEXT NOT NULL,
     expires_at TEXT NOT NULL,
     stopping_at TEXT,
-    stopped_at TEXT
+    stopped_at TEXT,
+    memory_bytes INTEGER,
+    cpu_share REAL
 );
 CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
 
