@@ -46,6 +46,7 @@ YES = click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--find", "q", metavar="TEXT", help="Only jobs with this in title, id, type, label or params.")
 @click.option("--since", "created_after", type=INSTANT, metavar="WHEN", help="Only jobs made after this time.")
 @click.option("--until", "created_before", type=INSTANT, metavar="WHEN", help="Only jobs made before this time.")
+@click.option("--order", type=click.Choice(["newest", "oldest"]), help="Which come first; the newest by default.")
 @filters
 @printing(lambda page: [jobs_table(page["items"])], is_paged=True)
 def jobs(backend: Backend, **options: Any) -> Any:

@@ -53,10 +53,13 @@ def list_jobs(
     created_after: str | None = None,
     created_before: str | None = None,
     q: str | None = None,
+    order: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Any:
-    """List jobs, the newest first."""
+    """List jobs, the newest first unless `order` says otherwise."""
+    if order not in (None, *job_lists.JOB_ORDERS):
+        raise Invalid("order must be newest or oldest.", code="unknown_choice", field="order")
     filters = {
         "status": several(status), "type": type, "resource": resource, "schedule_id": schedule_id,
         "group_id": group_id, "template_id": template_id, "parent_id": parent_id, "priority": priority,
@@ -64,8 +67,15 @@ def list_jobs(
         "label": [label] if isinstance(label, str) else list(label) if label else None,
     }  # fmt: skip
     if q:
+        if order == "oldest":
+            raise Invalid(
+                "A search by text goes from the newest job back. Leave out order, or search with filters instead of q.",
+                code="invalid_filter",
+                field="order",
+            )
         return page_json(search_jobs(tx, check_line(q, "q", 200), filters, limit=limit, cursor=cursor), job_json)
-    return page_json(job_lists.list_jobs(tx, filters, limit=limit, cursor=cursor), job_json)
+    page = job_lists.list_jobs(tx, filters, limit=limit, cursor=cursor, order=order or "newest")
+    return page_json(page, job_json)
 
 
 @reads

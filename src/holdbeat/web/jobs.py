@@ -77,7 +77,8 @@ def read_jobs(tx: Transaction, ask: Ask) -> dict[str, Any]:
 def _jobs(tx: Transaction, ask: Ask, text: str | None, filters: dict[str, Any]) -> Page[Job]:
     if text:
         return search_jobs(tx, text, filters, limit=50, cursor=ask.text("cursor"))
-    return list_jobs(tx, filters, limit=50, cursor=ask.text("cursor"))
+    order = "oldest" if ask.text("order") == "oldest" else "newest"
+    return list_jobs(tx, filters, limit=50, cursor=ask.text("cursor"), order=order)
 
 
 def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:

@@ -78,6 +78,28 @@ def test_jobs_come_newest_first_and_whole(store: PersistenceAdapter) -> None:
     assert (page.items[1].run.id, page.items[1].worker_id) == (taken.lease.id, "w")
 
 
+@pytest.mark.rule("FND-01", "API-03")
+@pytest.mark.parametrize("filters", [{}, {"status": "QUEUED"}, {"status": "FAILED"}, {"label": "team=x"}])
+def test_jobs_come_oldest_first_if_asked_page_by_page_and_a_cursor_is_of_one_order(
+    store: PersistenceAdapter, filters: dict[str, str]
+) -> None:
+    made = enqueue_all(store, [NewJob("noop", labels={"team": "x"}, retry_policy=ONCE) for _ in range(7)])
+    if filters.get("status") == "FAILED":
+        for _ in made:
+            fail(store, claim_one(store))
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = store.read_sync(list_jobs, filters, limit=3, cursor=cursor, order="oldest")
+        seen += ids(page)
+        if page.next_cursor is None:
+            break
+        cursor = page.next_cursor
+        with pytest.raises(Invalid):
+            store.read_sync(list_jobs, filters, limit=3, cursor=cursor)
+    assert seen == [job.id for job in made]
+
+
 @pytest.mark.rule("API-03")
 def test_pages_neither_repeat_nor_drop_what_was_there_all_the_time(store: PersistenceAdapter) -> None:
     there = [job.id for job in enqueue_all(store, [NewJob("noop") for _ in range(9)])]

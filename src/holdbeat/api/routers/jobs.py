@@ -118,6 +118,11 @@ def without_header_key(request: ApiRequest, fields: dict[str, Any]) -> dict[str,
     return fields
 
 
+_ORDER = Parameter(
+    "order", "newest first, or oldest first; a search by text is always newest first.",
+    {"type": "string", "enum": ["newest", "oldest"]},
+)  # fmt: skip
+
 # --- jobs ---------------------------------------------------------------------------------------------------
 
 job_routes.operation(
@@ -129,7 +134,7 @@ job_routes.operation(
     refuses=(409,), renamed={"jobs": "requests"}, body_hook=without_header_key,
 )  # fmt: skip
 job_routes.operation(
-    "GET", "/api/jobs", jobs.list_jobs, answers={200: Page[Job]}, parameters=(*_FILTERS, LIMIT, CURSOR)
+    "GET", "/api/jobs", jobs.list_jobs, answers={200: Page[Job]}, parameters=(*_FILTERS, _ORDER, LIMIT, CURSOR)
 )
 job_routes.operation("POST", "/api/jobs/cancel", jobs.cancel_jobs, body=BulkCancelRequest, answers={200: BulkResult})
 job_routes.operation("GET", "/api/jobs/{id}", jobs.get_job, answers={200: Job})

@@ -72,15 +72,16 @@ class Jobs(Transport):
         created_after: str | None = None,
         created_before: str | None = None,
         q: str | None = None,
+        order: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Job]:
-        """Lists jobs, the newest first; `q` is a part of title, id, type, label or param."""
+        """Lists jobs, the newest first or by `order` the oldest; `q` is a part of title, id, type, label or param."""
         query = {
             "status": status, "type": type, "resource": resource, "schedule_id": schedule_id, "group_id": group_id,
             "template_id": template_id, "parent_id": parent_id, "label": label, "priority": priority,
             "created_after": created_after,
-            "created_before": created_before, "q": q, "limit": limit, "cursor": cursor,
+            "created_before": created_before, "q": q, "order": order, "limit": limit, "cursor": cursor,
         }  # fmt: skip
         return self.call("GET", "/api/jobs", query=query)
 

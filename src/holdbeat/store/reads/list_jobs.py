@@ -39,6 +39,7 @@ from holdbeat.store.transaction import Row, Transaction
 RUN_FILTERS = ("status", "job_id", "type", "error_kind")
 GROUP_FILTERS = ("status", "name")
 TEMPLATE_FILTERS = ("type", "archived")
+JOB_ORDERS = ("newest", "oldest")
 PAGE_CHARS = 4_000_000
 """A page of large rows ends early; its cursor leads to the others."""
 _LABELLED = {
@@ -64,8 +65,9 @@ def list_jobs(
     limit: int | None = None,
     cursor: str | None = None,
     only_tips: bool = False,
+    order: str = "newest",
 ) -> Page[Job]:
-    """Jobs, whole, newest first; of each chain all, or its tip alone."""
+    """Jobs, whole, in one of JOB_ORDERS; of each chain all, or its tip alone."""
     chosen = refuse_unknown(filters or {}, LIST_FILTERS)
     is_labelled = "label" in chosen
     conditions = job_conditions(tx, chosen, is_joined=is_labelled)
@@ -73,7 +75,7 @@ def list_jobs(
         conditions.add("j.retried_by IS NULL")
     source = _LABELLED[tx.dialect] if is_labelled else f"jobs AS j {_pinned(tx, conditions)}"
     key = "l.job_id" if is_labelled else "j.id"
-    rows, following = _newest(tx, "jobs", chosen, JOB_OF_J, source, key, conditions, limit, cursor)
+    rows, following = _page(tx, "jobs", chosen, JOB_OF_J, source, key, conditions, limit, cursor, order)
     jobs = [job_of(tx, row) for row in rows]
     complete(tx, jobs, result_bytes=LISTED_RESULT_BYTES)
     return Page(jobs, following)
@@ -96,7 +98,7 @@ def list_runs(
             "r.error_kind IN :kinds AND r.status IN ('FAILED', 'SKIPPED')", kinds=error_kinds(chosen["error_kind"])
         )
     columns = f"{short_run_columns(tx.dialect, 'r.', LISTED_RESULT_BYTES)}, r.type"
-    rows, following = _newest(tx, "job_runs", chosen, columns, "job_runs AS r", "r.id", conditions, limit, cursor)
+    rows, following = _page(tx, "job_runs", chosen, columns, "job_runs AS r", "r.id", conditions, limit, cursor)
     return Page([ListedRun(short_run_of(tx, row), row[-1]) for row in rows], following)
 
 
@@ -111,7 +113,7 @@ def list_groups(
     if "name" in chosen:
         conditions.add("g.name = :name", name=check_text(chosen["name"], "name", 500))
     columns = ", ".join(f"g.{name}" for name in GROUP_FIELDS)
-    rows, following = _newest(tx, "job_groups", chosen, columns, "job_groups AS g", "g.id", conditions, limit, cursor)
+    rows, following = _page(tx, "job_groups", chosen, columns, "job_groups AS g", "g.id", conditions, limit, cursor)
     return Page([group_of(tx, row) for row in rows], following)
 
 
@@ -129,13 +131,13 @@ def list_templates(
     if archived != "all":
         conditions.add(f"t.archived_at IS {'NOT ' if archived else ''}NULL")
     columns = ", ".join(f"t.{name}" for name in TEMPLATE_FIELDS)
-    rows, following = _newest(
+    rows, following = _page(
         tx, "job_templates", chosen, columns, "job_templates AS t", "t.id", conditions, limit, cursor
     )
     return Page([template_of(tx, row) for row in rows], following)
 
 
-def _newest(
+def _page(
     tx: Transaction,
     kind: str,
     filters: Mapping[str, Any],
@@ -145,15 +147,18 @@ def _newest(
     conditions: Conditions,
     limit: int | None,
     cursor: str | None,
+    order: str = "newest",
 ) -> tuple[list[Row], str | None]:
-    """One page by id, descending: ids sort by creation and never change. The first column must be the id."""
+    """One page by id: ids sort by creation and never change. The first column must be the id."""
     count = check_limit(limit)
-    cursors = Cursors(kind, filters)
+    is_newest_first = order == "newest"
+    cursors = Cursors(kind, filters if is_newest_first else {**filters, "order": order})
     last = cursors.read(cursor, str)
     if last is not None:
-        conditions.add(f"{key} < :last_id", last_id=last[0])
+        conditions.add(f"{key} {'<' if is_newest_first else '>'} :last_id", last_id=last[0])
     rows = tx.rows(
-        f"SELECT {columns} FROM {source} WHERE {conditions.where} ORDER BY {key} DESC LIMIT :count",
+        f"SELECT {columns} FROM {source} WHERE {conditions.where} "
+        f"ORDER BY {key} {'DESC' if is_newest_first else 'ASC'} LIMIT :count",
         count=count + 1,
         **conditions.params,
     )
