@@ -56,10 +56,10 @@ def test_what_the_reader_opened_and_typed_stays_while_the_page_changes(served: S
     expect(page.locator("#chain")).to_contain_text("Retried manually")
     expect(page.locator("details.error pre")).to_be_visible()
     _open(page, f"{served.url}/ui/events")
-    page.get_by_role("searchbox").fill("job.queued")
+    page.get_by_role("searchbox", name="Search").fill("job.queued")
     served.run_job("echo")
     expect(page.locator("#events li:visible").first).to_contain_text("job.queued")
-    expect(page.get_by_role("searchbox")).to_have_value("job.queued")
+    expect(page.get_by_role("searchbox", name="Search")).to_have_value("job.queued")
 
 
 def test_a_page_that_lost_the_server_says_so_and_comes_back(

@@ -181,6 +181,7 @@ def test_no_explanation_shows_params(store: PersistenceAdapter) -> None:
 
 @pytest.mark.rule("STEP-05", "WAIT-01")
 def test_a_chain_says_what_its_handler_waits_for_at_each_stop(store: PersistenceAdapter, clock: ManualClock) -> None:
+    work(store)  # without a worker nobody knows when anything starts
     first = enqueue_one(store)
     claim_one(store, worker="other")
     at_ten = clock.now() + timedelta(seconds=600)
