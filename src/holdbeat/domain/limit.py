@@ -42,9 +42,11 @@ class Limit:
     weights: Mapping[str, int] | None = field(default=None, hash=False)
     """How many starts a partition has in its turn, if not one."""
     origin: Origin = field(default=Origin.SETTINGS, compare=False)
+    version: int = field(default=1, compare=False)
+    """Grows with each change of what holds under this name, whoever made it."""
 
     def as_dict(self) -> dict[str, Any]:
-        """What somebody set, without the name and the origin."""
+        """What somebody set, without the name, the origin and the version."""
         return {
             "resource": self.resource,
             "type": self.type,

@@ -50,6 +50,7 @@ def _limit_json(figures: LimitFigures) -> dict[str, Any]:
         **limit.as_dict(),
         name=limit.name,
         origin=limit.origin,
+        version=limit.version,
         declared=None if figures.declared is None else figures.declared.as_dict(),
         throttled=[{"partition": part or None, "until": iso(until)} for part, until in figures.throttled],
     )

@@ -55,6 +55,7 @@ class LimitThrottle(TypedDict):
 class Limit(LimitValues):
     name: str
     origin: Literal["settings", "operator"]
+    version: Annotated[int, Keywords({"description": "Grows with each change of this limit."})]
     declared: Annotated[LimitValues | None, Keywords({"description": "What settings declare under this name."})]
     used: Annotated[int, Keywords({"description": "Slots that are held now."})]
     waiting: Annotated[int, Keywords({"description": "Jobs that wait for limits or workers."})]

@@ -125,6 +125,28 @@ def test_what_an_operator_set_wins_over_declarations_until_it_is_reset(open_stor
     assert [(change["origin"], change.get("by")) for change in changes_of(store)][-1] == ("operator", "ann")
 
 
+@pytest.mark.rule("LIM-01")
+def test_the_version_of_a_limit_grows_with_each_change_of_it_and_with_no_other(open_store: OpenStore) -> None:
+    store = open_store("unlimited")
+
+    def versions() -> dict[str, int]:
+        return {limit.name: limit.version for limit in store.read_sync(limits_in_force)}
+
+    declare(store, "unlimited", Limit("api", resource="api", slots=1), Limit("other", slots=9))
+    assert versions() == {"api": 1, "other": 1}
+    declare(store, "unlimited", Limit("api", resource="api", slots=1), Limit("other", slots=9))
+    assert versions() == {"api": 1, "other": 1}, "the same declaration changes nothing"
+    declare(store, "unlimited", Limit("api", resource="api", slots=2))
+    assert versions() == {"api": 2, "other": 1}
+    store.write_sync(set_limit, "api", {"slots": 3})
+    assert versions()["api"] == 3
+    store.write_sync(set_limit, "api", {"slots": 4})
+    assert versions()["api"] == 4
+    reset = store.write_sync(reset_limit, "api")
+    assert reset is not None and (reset.slots, reset.version) == (2, 5)
+    assert versions() == {"api": 5, "other": 1}
+
+
 @pytest.mark.rule("LIM-02")
 def test_resets_that_make_no_sense_are_refused_in_words(open_store: OpenStore) -> None:
     store = open_store()

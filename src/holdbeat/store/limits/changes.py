@@ -7,6 +7,7 @@ and ends nothing that runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from holdbeat.domain import events
@@ -17,7 +18,7 @@ from holdbeat.store.limits.in_force import COLUMNS, KEY, limit_of_row, row_of, r
 from holdbeat.store.limits.throttles import lift_throttles
 from holdbeat.store.pausing import wait_for_claims
 from holdbeat.store.topics import Topic
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 
 CONCURRENCY = "concurrency"
 """The source of limits that the setting `concurrency` stands for: they are replaced as a whole."""
@@ -36,14 +37,19 @@ def declare_limits(
     is_first = meta.get(tx, KEY) is None
     if not works and not is_first:
         return []
-    stored = rows_of(tx, Origin.SETTINGS)
-    declared = {limit.name: row_of(limit, CONCURRENCY, tx.now, by) for limit in policy}
-    declared |= {limit.name: row_of(limit, NAMED, tx.now, by) for limit in named}
+    stored, set_by_operators = rows_of(tx, Origin.SETTINGS), rows_of(tx, Origin.OPERATOR)
+
+    def row(limit: Limit, source: str) -> Row:
+        version = _next_version(stored.get(limit.name), set_by_operators.get(limit.name))
+        return row_of(replace(limit, version=version), source, tx.now, by)
+
+    declared = {limit.name: row(limit, CONCURRENCY) for limit in policy}
+    declared |= {limit.name: row(limit, NAMED) for limit in named}
     gone = [name for name, row in stored.items() if row[2] == CONCURRENCY and name not in declared]
     changed = [
         name
-        for name, row in declared.items()
-        if name not in stored or limit_of_row(stored[name]) != limit_of_row(row) or stored[name][2] != row[2]
+        for name, new in declared.items()
+        if name not in stored or limit_of_row(stored[name]) != limit_of_row(new) or stored[name][2] != new[2]
     ]
     names = sorted([*gone, *changed])
     if not names and not is_first:
@@ -72,7 +78,7 @@ def set_limit(tx: Transaction, name: str, changes: Mapping[str, Any], *, by: str
     fields: dict[str, Any] = dict.fromkeys(FIELDS) if before is None else before.as_dict()
     if changes.get("fair") is False:
         fields["weights"] = None
-    limit = limit_of(name, {**fields, **changes}, Origin.OPERATOR)
+    limit = replace(limit_of(name, {**fields, **changes}, Origin.OPERATOR), version=_next_version(own, declared))
     if own is not None:
         tx.execute("DELETE FROM limits WHERE origin = 'operator' AND name = :name", name=name)
     tx.insert("limits", COLUMNS, [row_of(limit, Origin.OPERATOR, tx.now, by)])
@@ -102,7 +108,14 @@ def reset_limit(tx: Transaction, name: str, *, by: str | None = None) -> Limit |
         )
     tx.execute("DELETE FROM limits WHERE name = :name AND origin = :origin", name=name, origin=row[1])
     lift_throttles(tx, name)
-    after = limit_of_row(declared) if own is not None and declared is not None else None
+    after = None
+    if own is not None and declared is not None:
+        after = replace(limit_of_row(declared), version=_next_version(own, declared))
+        tx.execute(
+            "UPDATE limits SET version = :version WHERE name = :name AND origin = 'settings'",
+            name=name,
+            version=after.version,
+        )
     _record(tx, name, limit_of_row(row), after, Origin.OPERATOR, by)
     _renew(tx)
     return after
@@ -119,6 +132,11 @@ def _record(
         origin=origin.value,
         by=by,
     )
+
+
+def _next_version(*rows: Row | None) -> int:
+    """The version of a limit after those that its rows have."""
+    return 1 + max((limit_of_row(row).version for row in rows if row is not None), default=0)
 
 
 def _renew(tx: Transaction) -> None:

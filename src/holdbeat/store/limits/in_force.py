@@ -21,7 +21,7 @@ VERSION = f"(SELECT value FROM meta WHERE key = '{KEY}')"
 
 COLUMNS = (
     "name", "origin", "source", "resource", "type", "slots", "rate_count", "rate_per_s", "rate_burst", "per_partition",
-    "fair", "changed_at", "changed_by", "weights",
+    "fair", "changed_at", "changed_by", "weights", "version",
 )  # fmt: skip
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM limits"
 
@@ -60,7 +60,9 @@ def rows_of(tx: Transaction, origin: Origin) -> dict[str, Row]:
 def limit_of_row(row: Row) -> Limit:
     """A row of COLUMNS as a Limit."""
     rate = None if row[6] is None else Rate(int(row[6]), float(row[7]), int(row[8] or 0))
-    return Limit(row[0], row[3], row[4], row[5], rate, bool(row[9]), bool(row[10]), _weights(row[13]), Origin(row[1]))
+    return Limit(
+        row[0], row[3], row[4], row[5], rate, bool(row[9]), bool(row[10]), _weights(row[13]), Origin(row[1]), row[14]
+    )
 
 
 def _weights(text: str | None) -> dict[str, int] | None:
@@ -74,5 +76,5 @@ def row_of(limit: Limit, source: str, at: Any, by: str | None) -> Row:
         limit.name, limit.origin.value, source, limit.resource, limit.type, limit.slots,
         None if rate is None else rate.count, None if rate is None else rate.per_s,
         None if rate is None else rate.burst, limit.per_partition, limit.fair, at, by,
-        None if limit.weights is None else dumps(limit.weights),
+        None if limit.weights is None else dumps(limit.weights), limit.version,
     )  # fmt: skip

@@ -446,6 +446,7 @@ CREATE TABLE limits (
     changed_at timestamptz NOT NULL,
     changed_by text COLLATE "C",
     weights json,
+    version bigint NOT NULL DEFAULT 1,
     PRIMARY KEY (name, origin),
     CHECK ((rate_count IS NULL) = (rate_per_s IS NULL))
 );

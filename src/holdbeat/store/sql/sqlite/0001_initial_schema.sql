@@ -514,6 +514,7 @@ CREATE TABLE limits (
     changed_at TEXT NOT NULL,
     changed_by TEXT,
     weights TEXT,
+    version INTEGER NOT NULL DEFAULT 1,
     PRIMARY KEY (name, origin),
     CHECK ((rate_count IS NULL) = (rate_per_s IS NULL))
 );
