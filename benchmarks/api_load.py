@@ -168,8 +168,8 @@ async def listen(port: int, listeners: int, jobs: int, patience_s: float) -> dic
             port,
         )
         streams.append(stream)
-    async with asyncio.timeout(patience_s):
-        for stream in streams:
+        # One after the other: a key that opens many at the same instant is answered 429.
+        async with asyncio.timeout(patience_s):
             await stream.has_begun.wait()
     print("listening", flush=True)
     with contextlib.suppress(TimeoutError):
