@@ -44,9 +44,10 @@ class Calls:
             if not (self._is_watched and work.verb in self._begun):
                 self._wake_one()
 
-    def has(self, verb: Any) -> bool:
-        """Whether a transaction of this verb, which batches behind it, is under way or about to begin."""
-        return verb in self._begun or bool(self._waiting)
+    @property
+    def any_waiting(self) -> bool:
+        """Whether a call waits for a transaction to begin, which a further one could share."""
+        return bool(self._waiting)
 
     def take(self, finished: Work | None = None) -> list[Work] | None:
         """The next calls, once there are some; None when all is done. `finished` is the first of those taken before."""

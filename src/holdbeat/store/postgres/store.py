@@ -336,10 +336,10 @@ class PostgresStore(PersistenceAdapter):
         return [lone.result], LONE_TOPICS, [lone.event]
 
     async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Stores a lone job in the event loop of its caller, unless others of its kind are under way: it shares their
-        next transaction. All other calls go to the writers' threads, too."""
+        """Stores a lone job in the event loop of its caller, unless others wait whose transaction it can share. All
+        other calls go to the writers' threads, too."""
         lone = None
-        if self._refused is None and not self._closed and not self._writing.has(verb):
+        if self._refused is None and not self._closed and not self._writing.any_waiting:
             try:
                 lone = await self._lone_jobs.write_in_loop(verb, args[0] if args else None)
             except psycopg.Error as error:
