@@ -25,13 +25,6 @@ CUTS: list[Cut] = ["before the commit arrives", "after the commit is done"]
 
 
 @pytest.fixture
-def proxy(store_url: str) -> Iterator[FaultProxy]:
-    made = FaultProxy(store_url)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def store(proxy: FaultProxy) -> Iterator[PostgresStore]:
     opened = open_at(proxy.url)
     assert isinstance(opened, PostgresStore)

@@ -51,13 +51,6 @@ CUTS: list[Cut] = ["before the commit arrives", "after the commit is done"]
 
 
 @pytest.fixture
-def proxy(store_url: str) -> Iterator[FaultProxy]:
-    made = FaultProxy(store_url)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def far_store(proxy: FaultProxy) -> Iterator[PersistenceAdapter]:
     """A store at the other end of a line that can be cut."""
     store = open_at(proxy.url)
