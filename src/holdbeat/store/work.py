@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdbeat.store.lone_insert import LoneInsert
+from holdbeat.store.single_insert import SingleInsert
 from holdbeat.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Coalesced(Generic[A, T]):
     With `batches_behind`, a call waits for the next transaction instead of starting one beside another of its kind.
     With `is_one_statement`, all that it writes is one statement, which may be run again after a lost answer: where the
     engine commits single statements by themselves, no transaction need be opened and closed around it.
-    `alone(tx, batch)` says what a single call would store, if that is a lone job and nothing has to be read for it.
+    `alone(tx, batch)` says what a single call would store, if that is a single job and nothing has to be read for it.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Coalesced(Generic[A, T]):
         *,
         batches_behind: bool = False,
         is_one_statement: bool = False,
-        alone: Callable[[Transaction, A], LoneInsert[T] | None] | None = None,
+        alone: Callable[[Transaction, A], SingleInsert[T] | None] | None = None,
     ) -> None:
         self.many = many
         self.alone = alone

@@ -17,17 +17,17 @@ from holdbeat.domain.lease import Claim
 from holdbeat.domain.submission import Submission
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.submit import submit
-from holdbeat.store.lone_insert import LoneInsert
 from holdbeat.store.postgres.database import Link
-from holdbeat.store.postgres.lone import LoneStatement
 from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.sessions import end_standing_sessions
+from holdbeat.store.postgres.single_jobs import SingleJobStatement
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.postgres.transaction import PostgresTransaction
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.job_types import AnnouncedType, announce, list_types
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.running.reservations import cancel_reservation, reserve
+from holdbeat.store.single_insert import SingleInsert
 from holdbeat.store.transaction import Row, Transaction
 from tests.conformance.acts import (
     OpenStore,
@@ -108,10 +108,10 @@ def test_a_statement_that_the_server_executes_late_stores_nothing_if_its_job_was
     def late(job_id: str) -> Row | None:
         values = {"id": job_id, "type": "a", "priority": 0, "params": "{}"}
         event = {"name": "job.queued", "data": "{}"}
-        lone = LoneInsert(job_id, values, event, announced_at, lambda *stored: stored)
+        insert = SingleInsert(job_id, values, event, announced_at, lambda *stored: stored)
         link = Link(open_store.url)
         with contextlib.closing(link):
-            return LoneStatement(lone, {"id": "text", **columns}, None).execute(link, near.clock, lambda: 1.0)
+            return SingleJobStatement(insert, {"id": "text", **columns}, None).execute(link, near.clock, lambda: 1.0)
 
     assert late("another-job") is not None
     with pytest.raises(UniqueViolation):

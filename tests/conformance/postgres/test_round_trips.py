@@ -90,19 +90,19 @@ def test_a_plain_job_of_a_known_type_is_stored_by_one_statement_as_any_other_is(
     plain = Submission(type="a", own={"params": {"n": 1}, "webhook_url": "http://example.com/hook"}, actor="somebody")
     (first,) = store.write_sync(submit, [plain]).jobs
     sent.clear()
-    (lone,) = store.write_sync(submit, [plain]).jobs
+    (alone,) = store.write_sync(submit, [plain]).jobs
     assert len(sent) == 1
-    assert lone.position > first.position
-    assert replace(lone, id=first.id, position=first.position, created_at=first.created_at) == first
+    assert alone.position > first.position
+    assert replace(alone, id=first.id, position=first.position, created_at=first.created_at) == first
     other = open_at(postgres_url)
     columns = [name for name in other.read_sync(column_names, "jobs") if name not in ("id", "position", "created_at")]
     stored = {
         row[0]: row[1:] for row in other.read_sync(lambda tx: tx.rows(f"SELECT id, {', '.join(columns)} FROM jobs"))
     }
-    assert stored[lone.id] == stored[first.id]
+    assert stored[alone.id] == stored[first.id]
     events = other.read_sync(lambda tx: tx.rows("SELECT job_id, name, at, data, count FROM events ORDER BY id"))
     assert [event[:3] for event in events if event[0]] == [
-        (job.id, "job.queued", job.created_at) for job in (first, lone)
+        (job.id, "job.queued", job.created_at) for job in (first, alone)
     ]
     assert events[-1][3:] == events[-2][3:]
     store.close()

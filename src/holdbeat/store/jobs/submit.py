@@ -16,7 +16,7 @@ from holdbeat.domain.group import GroupMode, JobGroup, OnFailure, ThenWhen
 from holdbeat.domain.job import Hold, Job, NewJob
 from holdbeat.domain.submission import LONGEST_NAME, Submission
 from holdbeat.store.dependencies.linking import NewEdges, known_upstreams, link
-from holdbeat.store.jobs.lone import lone_job
+from holdbeat.store.jobs.single_job import single_job
 from holdbeat.store.jobs.unique import enqueue_unique
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
 from holdbeat.store.queue.groups import create_group, load_group
@@ -122,7 +122,7 @@ def _edges(batch: Sequence[NewJob], jobs: Sequence[Job], known: Collection[str] 
     ]
 
 
-submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many, batches_behind=True, alone=lone_job)
+submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many, batches_behind=True, alone=single_job)
 
 
 @dataclass(frozen=True, slots=True)

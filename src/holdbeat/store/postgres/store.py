@@ -24,18 +24,18 @@ from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Listener, PersistenceAdapter, read_took_too_long
 from holdbeat.store.forks import forked
-from holdbeat.store.lone_insert import LONE_TOPICS
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
 from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, UNPREPARED, translated
 from holdbeat.store.postgres.joining import check_joinable
-from holdbeat.store.postgres.lone import LoneAnswer, LoneJobs
 from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.pipeline import StatementPipeline
 from holdbeat.store.postgres.sessions import APPLICATION
+from holdbeat.store.postgres.single_jobs import SingleJobs, StoredSingleJob
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.postgres.wakeups import PostgresWakeups
+from holdbeat.store.single_insert import SINGLE_INSERT_TOPICS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
 from holdbeat.store.work import Coalesced, Work, reply
@@ -87,7 +87,7 @@ class PostgresStore(PersistenceAdapter):
         self._waiting_caller = threading.Lock()
         self._callers_link = Link(url)
         """For a caller who writes in its own thread; made when there is one."""
-        self._lone_jobs = LoneJobs(
+        self._single_jobs = SingleJobs(
             url, terms, self._types, self.clock, self._patience_for_lost_commit_s, self._wakeups,
             is_own_clock=self._own_clock,
         )  # fmt: skip
@@ -216,7 +216,7 @@ class PostgresStore(PersistenceAdapter):
             thread.join()
         with self._waiting_caller:
             self._callers_link.close()
-        self._lone_jobs.close()
+        self._single_jobs.close()
         self._wakeups.close()
 
     # --- the threads -------------------------------------------------------------------------------------
@@ -285,9 +285,9 @@ class PostgresStore(PersistenceAdapter):
                 single = PostgresTransaction(connection, self.clock.now(), self.terms, self._types, pipeline)
                 return works[0].verb.many(single, [work.args[0] for work in works]), frozenset(), []
         if len(works) == 1 and not connection.is_pooled:
-            lone = self._lone_jobs.write(link, works[0].verb, works[0].args[0] if works[0].args else None)
-            if lone is not None:
-                return self._lone_stored(lone)
+            stored = self._single_jobs.write(link, works[0].verb, works[0].args[0] if works[0].args else None)
+            if stored is not None:
+                return self._single_job_stored(stored)
         commit_sent = False
         xid = ""
         results: list[Any] = []
@@ -331,28 +331,28 @@ class PostgresStore(PersistenceAdapter):
             raise
         return results, frozenset(tx.wakes), tx.written
 
-    def _lone_stored(self, lone: LoneAnswer) -> _Performed:
-        self._sample_clock(lone.database_clock, lone.asked)
-        return [lone.result], LONE_TOPICS, [lone.event]
+    def _single_job_stored(self, stored: StoredSingleJob) -> _Performed:
+        self._sample_clock(stored.database_clock, stored.asked)
+        return [stored.result], SINGLE_INSERT_TOPICS, [stored.event]
 
     async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Stores a lone job in the event loop of its caller, unless others wait whose transaction it can share. All
+        """Stores a single job in the event loop of its caller, unless others wait whose transaction it can share. All
         other calls go to the writers' threads, too."""
-        lone = None
+        stored = None
         if self._refused is None and not self._closed and not self._writing.any_waiting:
             try:
-                lone = await self._lone_jobs.write_in_loop(verb, args[0] if args else None)
+                stored = await self._single_jobs.write_in_loop(verb, args[0] if args else None)
             except psycopg.Error as error:
                 raise self._translated(error) from error
-        if lone is None:
+        if stored is None:
             return await super().write(verb, *args, **kwargs)
-        results, wakes, committed = self._lone_stored(lone)
+        results, wakes, committed = self._single_job_stored(stored)
         self.report_commit(committed)
         self.tell(wakes)
-        if not lone.is_notified:
+        if not stored.is_notified:
             self._wakeups.send(wakes)
         if self.timer is not None:
-            self.timer("write", self.clock.monotonic() - lone.asked)
+            self.timer("write", self.clock.monotonic() - stored.asked)
         return results[0]  # type: ignore[no-any-return]
 
     def _sample_clock(self, database_clock: datetime, asked: float) -> None:

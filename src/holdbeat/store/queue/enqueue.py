@@ -18,11 +18,11 @@ from holdbeat.domain.alike import AlikeJobs, PreparedKind, kinds
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, PREEMPTS, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
-from holdbeat.store.lone_insert import LoneInsert
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.columns import copier, row_writer
 from holdbeat.store.reads.rows import JOB, job_of, policy_text
+from holdbeat.store.single_insert import SingleInsert
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.work import Coalesced
@@ -289,7 +289,7 @@ def _shared_columns(tx: Transaction, kind: PreparedKind, hold: Hold) -> Mapping[
     return {**kind.columns, "ages_at": counted_from(tx, model.priority, hold)}
 
 
-def lone_insert(tx: Transaction, jobs: Sequence[NewJob], type_announced_at: datetime) -> LoneInsert[Enqueued]:
+def single_insert(tx: Transaction, jobs: Sequence[NewJob], type_announced_at: datetime) -> SingleInsert[Enqueued]:
     """`_insert` for one ready job, to be written by a statement of the engine's own, which draws its position."""
     job_id = tx.new_id()
     if isinstance(jobs, AlikeJobs):
@@ -299,7 +299,7 @@ def lone_insert(tx: Transaction, jobs: Sequence[NewJob], type_announced_at: date
         params, title = jobs[0].params, jobs[0].title
         kind = PreparedKind(type_announced_at, jobs[0])
     columns = {**_shared_columns(tx, kind, Hold.READY), "id": job_id, "params": dumps(params), "title": title}
-    return LoneInsert(
+    return SingleInsert(
         job_id,
         columns,
         {"name": events.JOB_QUEUED, "data": _data_of(kind.model.type, kind.model.actor or tx.actor)},

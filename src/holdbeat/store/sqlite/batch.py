@@ -10,9 +10,9 @@ from typing import Any
 import apsw
 
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
-from holdbeat.store.lone_insert import LONE_TOPICS
+from holdbeat.store.single_insert import SINGLE_INSERT_TOPICS
 from holdbeat.store.sqlite.errors import translated
-from holdbeat.store.sqlite.lone import insert_lone
+from holdbeat.store.sqlite.single_job import insert_single_job
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.work import Coalesced, Work
@@ -38,7 +38,7 @@ class Batch:
 
     def run(self, works: list[Work]) -> None:
         """Runs calls of one Coalesced verb together, all others one by one."""
-        if self._is_alone and self._store_lone(works[0]):
+        if self._is_alone and self._store_single_job(works[0]):
             return
         coalesced: dict[Coalesced[Any, Any], list[Work]] = {}
         for work in works:
@@ -54,18 +54,18 @@ class Batch:
             if not isinstance(work.verb, Coalesced):
                 self.answers.append((work, self._unit(work.run)))
 
-    def _store_lone(self, work: Work) -> bool:
-        """Stores a lone job the short way; False for whatever is none."""
+    def _store_single_job(self, work: Work) -> bool:
+        """Stores a single plain job without reading its type; False if the work is anything else."""
         if not isinstance(work.verb, Coalesced) or work.verb.alone is None:
             return False
         tx = self._transaction(self._connection, self._now)
-        lone = work.verb.alone(tx, work.args[0])
-        stored = None if lone is None else insert_lone(tx, lone)
-        if lone is None or stored is None:
+        insert = work.verb.alone(tx, work.args[0])
+        stored = None if insert is None else insert_single_job(tx, insert)
+        if insert is None or stored is None:
             return False
         position, event = stored
-        self.answers.append((work, lone.answer(position, self._now)))
-        self.wakes.update(LONE_TOPICS)
+        self.answers.append((work, insert.answer(position, self._now)))
+        self.wakes.update(SINGLE_INSERT_TOPICS)
         self.committed.append(event)
         return True
 

@@ -1,11 +1,11 @@
-"""A lone job and its Event, written without reading its type: the insert itself sees whether that has changed."""
+"""A single job and its Event, written without reading its type: the insert itself sees whether that has changed."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any
 
-from holdbeat.store.lone_insert import LoneInsert
+from holdbeat.store.single_insert import SingleInsert
 from holdbeat.store.sqlite.transaction import SqliteTransaction, bound
 from holdbeat.store.transaction import Row
 
@@ -21,16 +21,16 @@ def _insertion(columns: tuple[str, ...]) -> str:
     )
 
 
-def insert_lone(tx: SqliteTransaction, lone: LoneInsert[Any]) -> tuple[int, Row] | None:
+def insert_single_job(tx: SqliteTransaction, insert: SingleInsert[Any]) -> tuple[int, Row] | None:
     """Stores the job and its Event: the position and the row of the Event. None if the type of the job has changed."""
-    columns, connection, now = lone.columns, tx.connection, bound(tx.now)
+    columns, connection, now = insert.columns, tx.connection, bound(tx.now)
     priority = columns["priority"]
     (position,) = tx.next_positions({priority: 1})[priority]
     values = [bound(value) for value in columns.values()]
-    values += (position, now, columns["type"], bound(lone.type_announced_at))
+    values += (position, now, columns["type"], bound(insert.type_announced_at))
     connection.execute(_insertion(tuple(columns)), values)
     if connection.changes() == 0:
         return None
-    name, data = lone.event["name"], lone.event["data"]
-    connection.execute(_EVENT, (name, now, lone.job_id, data))
-    return position, (name, tx.now, lone.job_id, None, None, None, None, data)
+    name, data = insert.event["name"], insert.event["data"]
+    connection.execute(_EVENT, (name, now, insert.job_id, data))
+    return position, (name, tx.now, insert.job_id, None, None, None, None, data)

@@ -1,7 +1,7 @@
-"""Lone jobs: submissions of one plain job, which can be stored without reading anything before.
+"""Single jobs: submissions of one plain job, which can be stored without reading anything before.
 
 Guards QUE-06 for them: the type is the one that was read last, and the statement that stores the job stores nothing if
-the type has changed since. Whatever needs more than its own row goes the long way (`submit.py`), and so do refusals:
+the type has changed since. Whatever needs more than its own row is stored by `submit.py`, and so are refusals:
 only a type that was read in the same transaction may refuse.
 """
 
@@ -13,14 +13,14 @@ from holdbeat.domain.alike import AlikeSubmissions, kinds
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.job import PREEMPTS, NewJob
 from holdbeat.domain.submission import Submission
-from holdbeat.store.lone_insert import LoneInsert
 from holdbeat.store.queue.ageing import PRIORITY_MAX
-from holdbeat.store.queue.enqueue import Enqueued, lone_insert
+from holdbeat.store.queue.enqueue import Enqueued, single_insert
 from holdbeat.store.queue.submission import Preparation
+from holdbeat.store.single_insert import SingleInsert
 from holdbeat.store.transaction import Transaction
 
 
-def lone_job(tx: Transaction, batch: Sequence[Submission]) -> LoneInsert[Enqueued] | None:
+def single_job(tx: Transaction, batch: Sequence[Submission]) -> SingleInsert[Enqueued] | None:
     """What to store for a batch of one job that needs nothing but its row; None for all others."""
     if len(batch) != 1:
         return None
@@ -37,7 +37,7 @@ def lone_job(tx: Transaction, batch: Sequence[Submission]) -> LoneInsert[Enqueue
     (model,) = kinds(jobs)
     if _needs_more(model) or not 0 <= model.priority <= PRIORITY_MAX:
         return None
-    return lone_insert(tx, jobs, known.announced_at)
+    return single_insert(tx, jobs, known.announced_at)
 
 
 def _is_plain(submission: Submission) -> bool:

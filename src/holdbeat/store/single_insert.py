@@ -11,12 +11,12 @@ from holdbeat.store.topics import Topic
 
 T = TypeVar("T")
 
-LONE_TOPICS = frozenset({Topic.READY, Topic.EVENTS})
-"""Who may be waiting for a lone job."""
+SINGLE_INSERT_TOPICS = frozenset({Topic.READY, Topic.EVENTS})
+"""Who may be waiting for a single job."""
 
 
 @dataclass(slots=True)
-class LoneInsert(Generic[T]):
+class SingleInsert(Generic[T]):
     """What one statement stores, provided that the job type is still as this process read it.
 
     The statement may be run again under the same id after a lost answer: it stores the job once.

@@ -1,4 +1,4 @@
-"""A lone job and its Event in one statement, which commits by itself: one round trip instead of three.
+"""A single job and its Event in one statement, which commits by itself: one round trip instead of three.
 
 A caller in an event loop need not go through a thread for it (`loop_link.py`).
 
@@ -17,7 +17,6 @@ from typing import Any
 from psycopg import errors as pg
 
 from holdbeat.domain.clock import Clock, to_millis
-from holdbeat.store.lone_insert import LONE_TOPICS, LoneInsert
 from holdbeat.store.postgres.database import Link, StoreConnection
 from holdbeat.store.postgres.errors import LOST, RACES
 from holdbeat.store.postgres.loop_link import LoopLink
@@ -25,6 +24,7 @@ from holdbeat.store.postgres.lost_commit import until_answered
 from holdbeat.store.postgres.pipeline import StatementPipeline
 from holdbeat.store.postgres.transaction import ColumnTypes, PostgresTransaction
 from holdbeat.store.postgres.wakeups import PostgresWakeups
+from holdbeat.store.single_insert import SINGLE_INSERT_TOPICS, SingleInsert
 from holdbeat.store.transaction import Row, StoreTerms
 from holdbeat.store.work import Coalesced
 
@@ -51,22 +51,22 @@ def _statement(columns: tuple[tuple[str, str], ...], priority: int, is_checked: 
     )
 
 
-class LoneStatement:
-    """The statement of one lone job, to be sent again under the same id if its answer is lost."""
+class SingleJobStatement:
+    """The statement of one single job, to be sent again under the same id if its answer is lost."""
 
-    def __init__(self, lone: LoneInsert[Any], types: Mapping[str, str], now: datetime | None) -> None:
+    def __init__(self, insert: SingleInsert[Any], types: Mapping[str, str], now: datetime | None) -> None:
         """`types` are those of the columns of `jobs`. Without `now` the time is the database's."""
-        self.lone = lone
-        self._columns = tuple([(name, types[name]) for name in lone.columns])
-        self._job_id = lone.job_id
+        self.insert = insert
+        self._columns = tuple([(name, types[name]) for name in insert.columns])
+        self._job_id = insert.job_id
         self.values: dict[str, Any] = {
-            **lone.columns,
+            **insert.columns,
             "now": now,
-            "type_announced_at": lone.type_announced_at,
-            "event_name": lone.event["name"],
-            "event_data": lone.event["data"],
+            "type_announced_at": insert.type_announced_at,
+            "event_name": insert.event["name"],
+            "event_data": insert.event["data"],
         }
-        self.text = _statement(self._columns, lone.columns["priority"], True)
+        self.text = _statement(self._columns, insert.columns["priority"], True)
         """Its answer has the position, the time and the database's clock; no row if the type has changed."""
 
     def execute(self, link: Link, clock: Clock, patience_s: Callable[[], float]) -> Row | None:
@@ -89,8 +89,8 @@ class LoneStatement:
         return until_answered(link, execute, clock, patience_s)
 
 
-class LoneJobs:
-    """Stores lone jobs of one store: from a thread over its own connection, or from an event loop."""
+class SingleJobs:
+    """Stores single jobs of one store: from a thread over its own connection, or from an event loop."""
 
     def __init__(
         self,
@@ -114,16 +114,16 @@ class LoneJobs:
         self._loop_link = LoopLink(url)
         self.close = self._loop_link.close
 
-    def write(self, link: Link, verb: Callable[..., Any], batch: Any) -> LoneAnswer | None:
-        """Stores a lone job; None for whatever is none, and if the type has changed."""
+    def write(self, link: Link, verb: Callable[..., Any], batch: Any) -> StoredSingleJob | None:
+        """Stores a single job; None for whatever is none, and if the type has changed."""
         statement = self._statement(link.get(), verb, batch)
         if statement is None:
             return None
         asked = self._clock.monotonic()
         row = statement.execute(link, self._clock, self._patience_s)
-        return None if row is None else LoneAnswer(statement.lone, row, asked)
+        return None if row is None else StoredSingleJob(statement.insert, row, asked)
 
-    async def write_in_loop(self, verb: Callable[..., Any], batch: Any) -> LoneAnswer | None:
+    async def write_in_loop(self, verb: Callable[..., Any], batch: Any) -> StoredSingleJob | None:
         """`write` in the event loop of the caller; None also if another one is under way there."""
         connection = self._loop_link.reserve() if getattr(verb, "alone", None) is not None else None
         if connection is None:
@@ -133,45 +133,53 @@ class LoneJobs:
             if statement is None:
                 return None
             asked = self._clock.monotonic()
-            notice = self._wakeups.send_yourself(LONE_TOPICS)
+            notice = self._wakeups.send_yourself(SINGLE_INSERT_TOPICS)
             try:
                 row = await self._loop_link.execute(statement.text, statement.values, notice)
             except ANSWERED:
                 return None  # nothing is stored; a writer tries again, and says why if it cannot
             except LOST:
                 row = await asyncio.to_thread(self._execute_again, statement)
-            return None if row is None else LoneAnswer(statement.lone, row, asked, is_notified=notice is not None)
+            return (
+                None if row is None else StoredSingleJob(statement.insert, row, asked, is_notified=notice is not None)
+            )
         finally:
             self._loop_link.release()
 
-    def _execute_again(self, statement: LoneStatement) -> Row:
+    def _execute_again(self, statement: SingleJobStatement) -> Row:
         link = Link(self._url)
         try:
             return statement.execute_again(link, self._clock, self._patience_s)
         finally:
             link.close()
 
-    def _statement(self, connection: StoreConnection, verb: Callable[..., Any], batch: Any) -> LoneStatement | None:
+    def _statement(
+        self, connection: StoreConnection, verb: Callable[..., Any], batch: Any
+    ) -> SingleJobStatement | None:
         if not isinstance(verb, Coalesced) or verb.alone is None:
             return None
         now = self._clock.now()
-        lone = verb.alone(PostgresTransaction(connection, now, self._terms, self._types), batch)
-        return None if lone is None else LoneStatement(lone, self._types["jobs"], None if self._is_own_clock else now)
+        insert = verb.alone(PostgresTransaction(connection, now, self._terms, self._types), batch)
+        return (
+            None
+            if insert is None
+            else SingleJobStatement(insert, self._types["jobs"], None if self._is_own_clock else now)
+        )
 
 
-class LoneAnswer:
-    """A lone job that was stored."""
+class StoredSingleJob:
+    """A single job that was stored."""
 
-    def __init__(self, lone: LoneInsert[Any], row: Row, asked: float, *, is_notified: bool = False) -> None:
+    def __init__(self, insert: SingleInsert[Any], row: Row, asked: float, *, is_notified: bool = False) -> None:
         self.is_notified = is_notified
         """Whether other processes were told with it."""
         position, created_at, self.database_clock = row
         created_at = to_millis(created_at)
         self.asked = asked
         """When the statement was sent, on the monotonic clock."""
-        self.result = lone.answer(position, created_at)
-        event = lone.event
-        self.event: Row = (event["name"], created_at, lone.job_id, None, None, None, None, event["data"])
+        self.result = insert.answer(position, created_at)
+        event = insert.event
+        self.event: Row = (event["name"], created_at, insert.job_id, None, None, None, None, event["data"])
 
 
 def _execute(connection: StoreConnection, sql: str, values: dict[str, Any]) -> Row | None:
