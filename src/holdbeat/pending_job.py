@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from holdbeat.actors import this_program
-from holdbeat.domain.alike import AlikeSubmissions, SubmissionKind
 from holdbeat.domain.clock import iso
 from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
@@ -17,6 +16,7 @@ from holdbeat.domain.group import JobGroup
 from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.schema import near_matches
 from holdbeat.domain.submission import Submission, check_params
+from holdbeat.domain.uniform_batch import SubmissionKind, UniformSubmissions
 from holdbeat.store.tracing import current_traceparent
 
 OPTIONS = frozenset(
@@ -80,15 +80,15 @@ def _plain(value: Any) -> Any:
 
 def submissions_of(calls: Sequence[PendingJob]) -> Sequence[Submission]:
     """PendingJobs that are stored together as checked requests; they may name each other in `after`."""
-    if calls and _are_alike(calls):
-        return AlikeSubmissions(_kind_of(calls[0]), [check_params(dict(call.params)) for call in calls])
+    if calls and _are_uniform(calls):
+        return UniformSubmissions(_kind_of(calls[0]), [check_params(dict(call.params)) for call in calls])
     refs = {id(call): f"call {number}" for number, call in enumerate(calls)}
     # Only a call that another one names gets a ref: it is part of the request that an idempotency key stands for.
     named = {id(upstream) for call in calls for upstream in _named(call.options.get("after"))}
     return [_submission(call, refs, is_named=id(call) in named) for call in calls]
 
 
-def _are_alike(calls: Sequence[PendingJob]) -> bool:
+def _are_uniform(calls: Sequence[PendingJob]) -> bool:
     """Whether calls differ in their params alone: as calls of one App do, which share its options."""
     first = calls[0]
     type_, template, options = first.type, first.template, first.options

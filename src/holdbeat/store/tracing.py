@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from holdbeat.domain.alike import kinds
 from holdbeat.domain.submission import Submission
+from holdbeat.domain.uniform_batch import distinct_items
 
 _TRACEPARENT = re.compile(r"00-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})")
 
@@ -66,7 +66,7 @@ def submit_span(submissions: Sequence[Submission]) -> Iterator[str | None]:
         return
     from opentelemetry import trace
 
-    types = {submission.type or submission.template or "" for submission in kinds(submissions)}
+    types = {submission.type or submission.template or "" for submission in distinct_items(submissions)}
     name = types.pop() if len(types) == 1 else f"{len(submissions)} jobs"
     caller = span_context(submissions[0].trace)
     with active.start_as_current_span(

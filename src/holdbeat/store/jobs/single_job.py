@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdbeat.domain.alike import AlikeSubmissions, kinds
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.job import PREEMPTS, NewJob
 from holdbeat.domain.submission import Submission
+from holdbeat.domain.uniform_batch import UniformSubmissions, distinct_items
 from holdbeat.store.queue.ageing import PRIORITY_MAX
 from holdbeat.store.queue.enqueue import Enqueued, single_insert
 from holdbeat.store.queue.submission import Preparation
@@ -24,17 +24,17 @@ def single_job(tx: Transaction, batch: Sequence[Submission]) -> SingleInsert[Enq
     """What to store for a batch of one job that needs nothing but its row; None for all others."""
     if len(batch) != 1:
         return None
-    (submission,) = kinds(batch)
+    (submission,) = distinct_items(batch)
     known = tx.terms.known_types.get(submission.type or "")
     if known is None or known.announced_at is None or not _is_plain(submission):
         return None
     preparation = Preparation(tx, known)
     try:
-        alike = preparation.prepare_alike(batch) if isinstance(batch, AlikeSubmissions) else None
-        jobs = alike or preparation.prepare_batch(batch)
+        uniform = preparation.prepare_uniform(batch) if isinstance(batch, UniformSubmissions) else None
+        jobs = uniform or preparation.prepare_batch(batch)
     except HoldbeatError:
         return None
-    (model,) = kinds(jobs)
+    (model,) = distinct_items(jobs)
     if _needs_more(model) or not 0 <= model.priority <= PRIORITY_MAX:
         return None
     return single_insert(tx, jobs, known.announced_at)

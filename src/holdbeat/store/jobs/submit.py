@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from holdbeat.domain.alike import AlikeSubmissions, kinds
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.dependencies import OnUpstream, Upstream
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure, ThenWhen
 from holdbeat.domain.job import Hold, Job, NewJob
 from holdbeat.domain.submission import LONGEST_NAME, Submission
+from holdbeat.domain.uniform_batch import UniformSubmissions, distinct_items
 from holdbeat.store.dependencies.linking import NewEdges, known_upstreams, link
 from holdbeat.store.jobs.single_job import single_job
 from holdbeat.store.jobs.unique import enqueue_unique
@@ -39,8 +39,8 @@ def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[E
     for index, batch in enumerate(batches):
         try:
             jobs: Sequence[NewJob] | None = None
-            if isinstance(batch, AlikeSubmissions):
-                jobs = preparation.prepare_alike(batch)
+            if isinstance(batch, UniformSubmissions):
+                jobs = preparation.prepare_uniform(batch)
             if jobs is None:
                 jobs = preparation.prepare_batch(batch)
         except HoldbeatError as refusal:
@@ -60,7 +60,7 @@ def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[E
 
 def _store(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqueued | Exception]:
     """Stores batches; those with unique keys one after the other, so that each sees what the one before has stored."""
-    is_plain = [not any(job.unique_key for job in kinds(batch)) for batch in batches]
+    is_plain = [not any(job.unique_key for job in distinct_items(batch)) for batch in batches]
     if all(is_plain):
         return enqueue.many(tx, batches)
     others = [batch for batch, plain in zip(batches, is_plain, strict=True) if plain]
@@ -78,7 +78,7 @@ def _without_unknown_upstreams(
     tx: Transaction, batches: list[Sequence[NewJob]], places: list[int], results: list[Enqueued | Exception]
 ) -> tuple[list[Sequence[NewJob]], list[int]]:
     """The batches that name only what exists; the others are refused."""
-    if not any(job.after for batch in batches for job in kinds(batch)):
+    if not any(job.after for batch in batches for job in distinct_items(batch)):
         return batches, places
     known = known_upstreams(tx, (job for batch in batches for job in batch))
     good: list[tuple[Sequence[NewJob], int]] = []
@@ -97,7 +97,7 @@ def _link(tx: Transaction, batches: Sequence[Sequence[NewJob]], stored: Sequence
     links: dict[str, NewEdges] = {}
     changed: list[Enqueued] = []
     for batch, result in zip(batches, stored, strict=True):
-        if isinstance(result, Enqueued) and any(job.after for job in kinds(batch)):
+        if isinstance(result, Enqueued) and any(job.after for job in distinct_items(batch)):
             links |= {edges.job_id: edges for edges in _edges(batch, result.jobs, result.known)}
             changed.append(result)
     if links:

@@ -14,10 +14,10 @@ from itertools import islice
 from typing import Any
 
 from holdbeat.domain import events
-from holdbeat.domain.alike import AlikeJobs, PreparedKind, kinds
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, PREEMPTS, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
+from holdbeat.domain.uniform_batch import PreparedKind, UniformJobs, distinct_items
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.columns import copier, row_writer
@@ -36,7 +36,7 @@ _COLUMNS = (
     "affinity", "preemption",
 )  # fmt: skip
 PART = 250
-"""Rows of one statement, of a batch of jobs that are alike: a server inserts one part while the next is made."""
+"""Rows of one statement, of a uniform batch: a server inserts one part while the next is made."""
 
 _DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
 
@@ -143,13 +143,13 @@ def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqu
     - Each Job stands at the end of its priority, in the order of the batch (DEC-005).
     - Jobs whose `not_before` lies ahead, or whose gate is closed, are not ready.
     """
-    alike = [batch for batch in batches if isinstance(batch, AlikeJobs)]
-    if len(alike) == len(batches) and all(batch.kind is alike[0].kind for batch in alike):
-        params = [one for batch in alike for one in batch.params]
-        titles = [title for batch in alike for title in batch.titles]
-        inserted = iter(_insert_alike(tx, AlikeJobs(alike[0].kind, params, titles)))
-        return [Enqueued(batch, list(islice(inserted, len(batch)))) for batch in alike]
-    if not any(request.idempotency_key for batch in batches for request in kinds(batch)):
+    uniform = [batch for batch in batches if isinstance(batch, UniformJobs)]
+    if len(uniform) == len(batches) and all(batch.kind is uniform[0].kind for batch in uniform):
+        params = [one for batch in uniform for one in batch.params]
+        titles = [title for batch in uniform for title in batch.titles]
+        inserted = iter(_insert_uniform(tx, UniformJobs(uniform[0].kind, params, titles)))
+        return [Enqueued(batch, list(islice(inserted, len(batch)))) for batch in uniform]
+    if not any(request.idempotency_key for batch in batches for request in distinct_items(batch)):
         stored = iter(_insert(tx, [request for batch in batches for request in batch]))
         return [Enqueued(batch, list(islice(stored, len(batch)))) for batch in batches]
     held = _holders_of_keys(tx, batches)
@@ -253,8 +253,8 @@ def _insert(tx: Transaction, requests: Sequence[NewJob], kind: str = events.JOB_
     return stored
 
 
-def _insert_alike(tx: Transaction, batch: AlikeJobs) -> list[_Stored]:
-    """`_insert` for jobs that are alike: column by column, without a row for each."""
+def _insert_uniform(tx: Transaction, batch: UniformJobs) -> list[_Stored]:
+    """`_insert` for a uniform batch: column by column, without a row for each."""
     model, now = batch.model, tx.now
     hold = _hold_of(model, now)
     positions = list(islice(_positions(tx, {model.priority: len(batch)})[model.priority], len(batch)))
@@ -292,7 +292,7 @@ def _shared_columns(tx: Transaction, kind: PreparedKind, hold: Hold) -> Mapping[
 def single_insert(tx: Transaction, jobs: Sequence[NewJob], type_announced_at: datetime) -> SingleInsert[Enqueued]:
     """`_insert` for one ready job, to be written by a statement of the engine's own, which draws its position."""
     job_id = tx.new_id()
-    if isinstance(jobs, AlikeJobs):
+    if isinstance(jobs, UniformJobs):
         (params,), (title,) = jobs.params, jobs.titles
         kind = jobs.kind
     else:

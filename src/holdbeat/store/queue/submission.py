@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from holdbeat.domain.alike import AlikeJobs, AlikeSubmissions, PreparedKind, kinds
 from holdbeat.domain.dependencies import check_refs
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.job import NewJob
@@ -20,6 +19,7 @@ from holdbeat.domain.schema import matches
 from holdbeat.domain.submission import Layer, Submission, merged
 from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.title import job_title
+from holdbeat.domain.uniform_batch import PreparedKind, UniformJobs, UniformSubmissions, distinct_items
 from holdbeat.store.queue.ageing import PRIORITY_MAX
 from holdbeat.store.queue.job_types import AnnouncedType, Catalogue
 from holdbeat.store.queue.templates import find_template
@@ -41,12 +41,12 @@ class Preparation:
         counts: Counter[int] = Counter()
         types: set[str] = set()
         for batch in batches:
-            for submission in kinds(batch):
+            for submission in distinct_items(batch):
                 if submission.type is not None:
                     types.add(submission.type)
                 priority = submission.own.get("priority", 0)
                 if submission.template is None and type(priority) is int and 0 <= priority <= PRIORITY_MAX:
-                    counts[priority] += len(batch) if isinstance(batch, AlikeSubmissions) else 1
+                    counts[priority] += len(batch) if isinstance(batch, UniformSubmissions) else 1
         self._tx.expect_positions(counts)
         self._catalogue.prefetch(types)
 
@@ -83,8 +83,8 @@ class Preparation:
         self._catalogue.check_params(type_.name, new.params)
         return new
 
-    def prepare_alike(self, batch: AlikeSubmissions) -> AlikeJobs | None:
-        """`prepare_batch` for requests that are alike; None if they have to be looked at one by one.
+    def prepare_uniform(self, batch: UniformSubmissions) -> UniformJobs | None:
+        """`prepare_batch` for a uniform batch; None if they have to be looked at one by one.
 
         That is so where their type takes more than itself from the params, and where one of them is refused.
         """
@@ -113,7 +113,7 @@ class Preparation:
                 kind = PreparedKind(type_.announced_at, model)
                 if model.trace is None and submission.delay_s is None and "expires_in_s" not in submission.own:
                     batch.kind.prepared = kind
-        return AlikeJobs(kind, params, titles)
+        return UniformJobs(kind, params, titles)
 
     def prepare_batch(self, batch: Sequence[Submission]) -> list[NewJob]:
         """The snapshots of jobs that are submitted together, within a span of theirs. Every new job passes here.

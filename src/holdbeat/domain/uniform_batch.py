@@ -18,7 +18,7 @@ from holdbeat.domain.submission import Submission
 T = TypeVar("T")
 
 
-class _Alike(Sequence[T]):
+class _UniformBatch(Sequence[T]):
     """`model` has all that the items share; an item is the model with its own params."""
 
     def __init__(self, model: T, params: Sequence[dict[str, Any]]) -> None:
@@ -59,7 +59,7 @@ class SubmissionKind:
     prepared: PreparedKind | None = None
 
 
-class AlikeSubmissions(_Alike[Submission]):
+class UniformSubmissions(_UniformBatch[Submission]):
     """Requests without idempotency keys. Their params have been checked."""
 
     def __init__(self, kind: SubmissionKind, params: Sequence[dict[str, Any]]) -> None:
@@ -70,7 +70,7 @@ class AlikeSubmissions(_Alike[Submission]):
         return replace(self.model, own={**self.model.own, "params": self.params[number]})
 
 
-class AlikeJobs(_Alike[NewJob]):
+class UniformJobs(_UniformBatch[NewJob]):
     """Jobs to be stored, which differ in their params and so in their titles."""
 
     def __init__(self, kind: PreparedKind, params: Sequence[dict[str, Any]], titles: Sequence[str]) -> None:
@@ -83,6 +83,6 @@ class AlikeJobs(_Alike[NewJob]):
         return replace(self.model, params=self.params[number], title=self.titles[number], labels=labels)
 
 
-def kinds(batch: Sequence[T]) -> Iterable[T]:
-    """Of items that are alike one, otherwise all: enough to look at what does not depend on the params."""
-    return (batch.model,) if isinstance(batch, _Alike) else batch
+def distinct_items(batch: Sequence[T]) -> Iterable[T]:
+    """One item of a uniform batch, all items of any other: enough to check what does not depend on the params."""
+    return (batch.model,) if isinstance(batch, _UniformBatch) else batch

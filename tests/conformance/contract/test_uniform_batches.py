@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdbeat.app import App
-from holdbeat.domain.alike import AlikeSubmissions
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.uniform_batch import UniformSubmissions
 from holdbeat.pending_job import submissions_of
 from holdbeat.settings import Settings
 from tests.conformance.acts import count, rows
@@ -50,7 +50,7 @@ OPTIONS: list[dict[str, Any]] = [
 def test_a_batch_stores_what_its_jobs_would_store_one_by_one(app: App, options: dict[str, Any]) -> None:
     caller = app.with_options(**options)
     calls = [caller.call("mail", **params) for params in PARAMS]
-    assert isinstance(submissions_of(calls), AlikeSubmissions)
+    assert isinstance(submissions_of(calls), UniformSubmissions)
     singles = [caller.enqueue_many_sync([call])[0] for call in calls]
     batch = caller.enqueue_many_sync(calls)
     stored = rows(app.store, f"SELECT {_COLUMNS} FROM jobs ORDER BY {_OF_EACH_JOB}")
@@ -93,6 +93,6 @@ def test_one_wrong_job_of_a_batch_is_named_and_nothing_is_stored(
 def test_calls_with_other_options_or_types_are_not_alike(app: App) -> None:
     first = app.call("mail", to="x")
     for other in (app.call("render", customer="x"), app.with_options(priority=1).call("mail", to="x")):
-        assert not isinstance(submissions_of([first, other]), AlikeSubmissions)
+        assert not isinstance(submissions_of([first, other]), UniformSubmissions)
     keyed = app.with_options(key="one")
-    assert not isinstance(submissions_of([keyed.call("mail", to=to) for to in "ab"]), AlikeSubmissions)
+    assert not isinstance(submissions_of([keyed.call("mail", to=to) for to in "ab"]), UniformSubmissions)
