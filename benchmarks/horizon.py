@@ -1,7 +1,7 @@
 """What a snapshot that stays open costs claims on PostgreSQL: `make bench-horizon`.
 
 A dump or an analyst keeps PostgreSQL from removing dead rows, and every claim leaves some. Two databases get the same
-turns in alternation, one of them beside a transaction that holds a snapshot from the beginning.
+cycles in alternation, one of them beside a transaction that holds a snapshot from the beginning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdbeat.domain.run import Outcome
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.running.claim import Vacancy
-from holdbeat.store.running.settle_and_claim import turn
+from holdbeat.store.running.settle_and_claim import settle_and_claim
 from tests.postgres import PostgresServer
 
 PARTS = 10
@@ -42,27 +42,27 @@ class Worker:
         self._ended: list[Settlement] = []
         self._pids: list[int] = []
 
-    def run(self, turns: int) -> tuple[float, float]:
-        """Milliseconds by the clock and of the server's processor for each turn."""
-        for _ in range(turns):
+    def run(self, cycles: int) -> tuple[float, float]:
+        """Milliseconds by the clock and of the server's processor for each cycle."""
+        for _ in range(cycles):
             self.store.write_sync(enqueue, [NewJob(TYPE, {"number": number}) for number in range(self._slots)])
         self._pids = self._pids or backends(self.url)
         cpu, began = server_s(self._pids), time.monotonic()
-        for _ in range(turns):
+        for _ in range(cycles):
             vacancy = Vacancy("worker", list(range(self._slots)), (), [TYPE], uses=self._uses)
-            claims = self.store.write_sync(turn, self._ended, vacancy).claims
+            claims = self.store.write_sync(settle_and_claim, self._ended, vacancy).claims
             self._uses.update(claim.lease.slot for claim in claims)
             self._ended = [
                 Settlement(claim.lease.id, claim.lease.worker_id, claim.lease.fence, Outcome.completed())
                 for claim in claims
             ]
         wall_s, cpu_s = time.monotonic() - began, server_s(self._pids) - cpu
-        return 1000 * wall_s / turns, 1000 * cpu_s / turns
+        return 1000 * wall_s / cycles, 1000 * cpu_s / cycles
 
 
 def measure(claims: int, slots: int) -> list[dict[str, float]]:
-    """The cost of a turn beside an open snapshot and without one, after each tenth of the claims."""
-    turns = max(1, claims // slots // PARTS)
+    """The cost of a cycle beside an open snapshot and without one, after each tenth of the claims."""
+    cycles = max(1, claims // slots // PARTS)
     parts = []
     with PostgresServer(durable=True) as server, contextlib.ExitStack() as stack:
         plain, held = (Worker(server.create_database(), slots) for _ in range(2))
@@ -73,9 +73,9 @@ def measure(claims: int, slots: int) -> list[dict[str, float]]:
         outsider.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         outsider.execute("SELECT count(*) FROM jobs")
         for part in range(1, PARTS + 1):
-            without, beside = plain.run(turns), held.run(turns)
+            without, beside = plain.run(cycles), held.run(cycles)
             figures = {
-                "claims": part * turns * slots,
+                "claims": part * cycles * slots,
                 "plain_ms": round(without[0], 2),
                 "held_ms": round(beside[0], 2),
                 "ratio": round(beside[0] / without[0], 2),
@@ -89,7 +89,7 @@ def measure(claims: int, slots: int) -> list[dict[str, float]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--claims", type=int, default=20_000)
-    parser.add_argument("--slots", type=int, default=128, help="jobs of each turn")
+    parser.add_argument("--slots", type=int, default=128, help="jobs of each cycle")
     options = parser.parse_args()
     parts = measure(options.claims, options.slots)
     # By the processor's time: a second of somebody else's work on the disk would spoil any ratio of clocks.

@@ -1,7 +1,7 @@
 """What one job costs in processor time, in this process and in the database's: `python -m benchmarks.hot_path`.
 
 Processor time says more than jobs per second on a machine that others use too. The jobs do nothing: they are enqueued
-through the store, then claimed and settled turn by turn as a worker does it.
+through the store, then claimed and settled cycle by cycle as a worker does it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.running.claim import Vacancy
-from holdbeat.store.running.settle_and_claim import turn
+from holdbeat.store.running.settle_and_claim import settle_and_claim
 from holdbeat.store.sqlite.store import SqliteStore
 from tests.postgres import PostgresServer
 
@@ -96,7 +96,7 @@ def drain(store: PersistenceAdapter, jobs: int, batch: int) -> None:
     settlements: list[Settlement] = []
     done = 0
     while done < jobs:
-        claims = store.write_sync(turn, settlements, vacancy).claims
+        claims = store.write_sync(settle_and_claim, settlements, vacancy).claims
         done += len(settlements)
         settlements = [
             Settlement(claim.lease.id, claim.lease.worker_id, claim.lease.fence, Outcome.completed())

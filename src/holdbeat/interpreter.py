@@ -3,8 +3,8 @@
 - A handler that computes in Python holds the interpreter for the switch interval at a time. With Python's 5 ms the
   store's threads wait for their turn far longer than they work: 200 µs let no-op jobs drain at twice the rate of 500 µs
   beside such a handler.
-- The collector looks at everything alive after every 700 new objects. A turn makes thousands that live for milliseconds
-  and form no cycles; looking less often is worth some 5 % of a worker's time.
+- The collector looks at everything alive after every 700 new objects. A cycle of the dispatcher makes thousands that
+  live for milliseconds and do not refer to each other; looking less often is worth some 5 % of a worker's time.
 """
 
 from __future__ import annotations

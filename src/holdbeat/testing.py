@@ -145,7 +145,7 @@ async def stage(app: App, folder: Path, clock: ManualClock | None = None, **chan
         )
         store.announce_alive(supervisor.worker.id)
         await store.write(register_worker, supervisor.worker, app.settings.lease_terms)
-        supervisor.dispatcher.claim_by_hand()
+        supervisor.dispatcher.claim_when_stepped()
         app._supervisor = supervisor
         try:
             yield Stage(app, clock, supervisor)

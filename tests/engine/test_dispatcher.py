@@ -262,7 +262,7 @@ async def test_a_success_stays_one_however_often_the_engine_fails_to_store_it(
     app.settings = app.settings.with_changes(store=store_url)
 
     def tries() -> int:
-        return sum(1 for record in caplog.records if "a turn failed" in record.message)
+        return sum(1 for record in caplog.records if "a cycle failed" in record.message)
 
     async with app.running():
         first = await app.with_options(retries=3).enqueue("wait", number=1)

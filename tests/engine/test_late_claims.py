@@ -10,7 +10,7 @@ import pytest
 from holdbeat import App
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.job import JobStatus
-from holdbeat.store.running.settle_and_claim import turn
+from holdbeat.store.running.settle_and_claim import settle_and_claim
 from holdbeat.testing import stage
 
 pytestmark = pytest.mark.asyncio
@@ -43,7 +43,7 @@ async def test_a_run_whose_lease_was_over_before_it_began_starts_only_if_it_can_
 
         def write_and_stand_still(verb: Any, *args: Any, **kwargs: Any) -> Any:
             answer = start_write(verb, *args, **kwargs)
-            return stand_still(answer) if verb is turn else answer
+            return stand_still(answer) if verb is settle_and_claim else answer
 
         monkeypatch.setattr(store, "start_write", write_and_stand_still)
         await on_stage.step()

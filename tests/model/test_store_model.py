@@ -33,7 +33,7 @@ from holdbeat.store.jobs.submit import submit
 from holdbeat.store.limits.changes import declare_limits, set_limit
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.running.claim import Vacancy
-from holdbeat.store.running.settle_and_claim import turn
+from holdbeat.store.running.settle_and_claim import settle_and_claim
 from tests.conformance.acts import (
     OpenStore,
     cancel,
@@ -224,7 +224,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.spent += ended
         self.workers += 1
         words = [settlement(taken, outcome) for taken in ended]
-        done = self.store.write_sync(turn, words, Vacancy(f"w{self.workers}", range(slots), (), TYPES))
+        done = self.store.write_sync(settle_and_claim, words, Vacancy(f"w{self.workers}", range(slots), (), TYPES))
         assert done.settled == ["accepted" for _ in ended]
         for taken in ended:
             self._note_the_end(taken, outcome)

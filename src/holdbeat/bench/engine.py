@@ -304,10 +304,10 @@ async def _beside_a_busy_thread(url: str, jobs: int) -> tuple[float, dict[str, f
 
     @app.job(retries=0)
     def busy() -> int:
-        turns = 0
+        cycles = 0
         while not is_over.is_set():
-            turns += 1
-        return turns
+            cycles += 1
+        return cycles
 
     await app.enqueue(busy)
     await _enqueue_in_bulk(app, jobs)

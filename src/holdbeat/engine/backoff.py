@@ -1,4 +1,4 @@
-"""Backoff: pauses turns after a failure, for twice as long each time, with jitter."""
+"""Backoff: pauses cycles after a failure, for twice as long each time, with jitter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Backoff:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last turn failed."""
+        """Whether the last cycle failed."""
         return self._pause_s > 0
 
     def fail(self) -> None:

@@ -104,7 +104,7 @@ class DirectExecutionHandler(Service):
         self._granter = SlotGranter(store)
         self.running = RunningSet()
         """Where the heartbeat of this process looks for what it must tell to end."""
-        self.let_go: Callable[[str], None] = lambda lease_id: None
+        self.forget_lease: Callable[[str], None] = lambda lease_id: None
         """Called when a slot is not held here any more."""
         self._is_closed = False
         self._to_withdraw: dict[str, str] = {}
@@ -237,7 +237,7 @@ class DirectExecutionHandler(Service):
             self._to_withdraw[reservation_id] = slot.error or "the request has ended"
             self.wake()
         finally:
-            self.let_go(reservation_id)
+            self.forget_lease(reservation_id)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -1,8 +1,8 @@
 """The Dispatcher: keeps the worker's slots filled and gives back what has ended.
 
-A turn settles all that has ended since the last one and claims for all free slots, in one commit. While a turn commits,
-the handlers of other slots run, and on PostgreSQL further turns. A slot is free only once its result is stored, so
-limits stay exact.
+A cycle settles all that has ended since the last one and claims for all free slots, in one commit. While a cycle
+commits, the handlers of other slots run, and on PostgreSQL further cycles. A slot is free only once its result is
+stored, so limits stay exact.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.worker import Worker
 from holdbeat.engine.backoff import Backoff
+from holdbeat.engine.cycle_size import cycle_size
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.run_lines import EndedRun, log_ended
 from holdbeat.engine.running import Running, RunningSet, settlement_of
 from holdbeat.engine.serial_tasks import SerialTasks
 from holdbeat.engine.slots import Slots
-from holdbeat.engine.turn_size import turn_size
 from holdbeat.engine.unstored_results import UnstoredResults
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.settle import Settled
-from holdbeat.store.running.settle_and_claim import Turn, turn
+from holdbeat.store.running.settle_and_claim import SettledAndClaimed, settle_and_claim
 from holdbeat.store.running.unsettled_claims import held_claims
 from holdbeat.store.running.workers import beat
 from holdbeat.store.topics import Topic
@@ -43,17 +43,17 @@ POLL_S = 1.0
 """How often the dispatcher looks for work without a wake-up. The poll is the truth, wake-ups are a hint."""
 TOPICS = frozenset({Topic.READY, Topic.SLOTS, Topic.DELAYED})
 BATCH_WAIT_S = 0.03
-"""So long a few results or free slots wait for a batch beside a turn in flight."""
+"""So long a few results or free slots wait for a batch beside a cycle in flight."""
 
 
 @dataclass(slots=True)
-class _Begun:
-    """A turn that the store has not answered yet."""
+class _CycleInFlight:
+    """A cycle that the store has not answered yet."""
 
     results: list[EndedRun]
     vacancy: Vacancy | None
     at: float
-    answer: Coroutine[Any, Any, Turn]
+    answer: Coroutine[Any, Any, SettledAndClaimed]
 
 
 class Dispatcher:
@@ -81,22 +81,22 @@ class Dispatcher:
         self.running = RunningSet()
         self.results = UnstoredResults(store.faults_of_data)
         self.backoff = Backoff(self.look)
-        self._turns = 0
-        """Turns that the store has not answered yet."""
-        self._turn_tasks: set[asyncio.Task[None]] = set()
+        self._cycles_in_flight = 0
+        """Cycles that the store has not answered yet."""
+        self._cycle_tasks: set[asyncio.Task[None]] = set()
         self.executions = SerialTasks(self._execute)
-        self._batch = turn_size(worker.slots, store.writers_at_once)
+        self._batch = cycle_size(worker.slots, store.writers_at_once)
         self._may_have_work = True
         self._is_claiming = False
-        self._is_by_hand = False
-        self._is_in_doubt = False
-        """A turn got no answer: the store may have given us claims that we do not know."""
+        self._is_stepped = False
+        self._may_hold_unknown_claims = False
+        """A cycle got no answer: the store may have given us claims that we do not know."""
         self._pump_handle: asyncio.Handle | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._batch_timer: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._turned_at = 0.0
+        self._last_cycle_at = 0.0
         self.renewed_at: Callable[[str], float | None] = lambda lease_id: None
         """When a lease was last renewed, on the monotonic clock."""
 
@@ -106,7 +106,7 @@ class Dispatcher:
         """Begins to claim."""
         self._unsubscribe = self._store.on_topics(asyncio.get_running_loop(), TOPICS, self.look)
         self._is_claiming = True
-        self._turned_at = self._store.clock.monotonic()
+        self._last_cycle_at = self._store.clock.monotonic()
         self.look()
 
     def stop_claiming(self) -> None:
@@ -118,34 +118,34 @@ class Dispatcher:
 
     async def drained(self) -> None:
         """Waits until nothing runs and everything that has ended is settled."""
-        while self.running or len(self.results) or self._turns or self._is_in_doubt:
+        while self.running or len(self.results) or self._cycles_in_flight or self._may_hold_unknown_claims:
             self._changed.clear()
             await self._changed.wait()
 
-    def claim_by_hand(self) -> None:
+    def claim_when_stepped(self) -> None:
         """Claims only when `step` is called: for tests, and for a clock that stands still."""
         self._is_claiming = True
-        self._is_by_hand = True
+        self._is_stepped = True
 
     async def step(self) -> list[Claim]:
-        """One turn by hand: settles what has ended, claims for what is free, starts it."""
-        if self._is_in_doubt:
-            await self._take_up_unknown_claims()
-        return await self._end_turn(self._begin_turn())
+        """One cycle, called directly: settles what has ended, claims for what is free, starts it."""
+        if self._may_hold_unknown_claims:
+            await self._start_unknown_claims()
+        return await self._end_cycle(self._begin_cycle())
 
     async def settle_all(self) -> None:
         """Settles what has ended, without claiming."""
         if len(self.results):
-            await self._end_turn(self._send(self.results.take_all(), None))
+            await self._end_cycle(self._send(self.results.take_all(), None))
 
     def look(self) -> None:
-        """There may be work: starts a turn as soon as one may start."""
+        """There may be work: starts a cycle as soon as one may start."""
         self._may_have_work = True
         self._pump()
 
-    def doubt(self) -> None:
-        """The store may hold claims of ours that nobody executes here: looks for them when no turn is in flight."""
-        self._is_in_doubt = True
+    def check_unknown_claims(self) -> None:
+        """The store may hold claims of ours that nobody executes here: looks for them when no cycle is in flight."""
+        self._may_hold_unknown_claims = True
         self._pump()
 
     def known(self) -> frozenset[str]:
@@ -153,10 +153,10 @@ class Dispatcher:
         return frozenset([*list(self.running), *self.results.lease_ids()])
 
     def behind_s(self) -> float | None:
-        """For how long a turn has been due; None if there is nothing that it could do."""
-        if not (self._is_claiming and self.slots.any_free) and not self._turns and not len(self.results):
+        """For how long a cycle has been due; None if there is nothing that it could do."""
+        if not (self._is_claiming and self.slots.any_free) and not self._cycles_in_flight and not len(self.results):
             return None
-        return max(0.0, self._store.clock.monotonic() - self._turned_at - POLL_S)
+        return max(0.0, self._store.clock.monotonic() - self._last_cycle_at - POLL_S)
 
     @property
     def owes(self) -> bool:
@@ -168,49 +168,49 @@ class Dispatcher:
         if self.running.pop(entry.claim.lease.id, None) is not None and entry.has_handler:
             self._end(entry, outcome)
 
-    def let_go(self, lease_id: str) -> None:
+    def forget_lease(self, lease_id: str) -> None:
         """A slot that was held here without a handler is not any more."""
         self.running.pop(lease_id, None)
         self._changed.set()
 
-    def left_behind(self, outcome: Outcome) -> list[Settlement]:
-        """What no turn has taken to the store, with that outcome for what still runs.
+    def unsettled(self, outcome: Outcome) -> list[Settlement]:
+        """What no cycle has taken to the store, with that outcome for what still runs.
 
         For another thread, while the event loop is blocked.
         """
         running = [settlement_of(entry.claim, outcome) for entry in self.running.entries()]
         return [*self.results.not_offered(), *running]
 
-    # --- turns -------------------------------------------------------------------------------------------
+    # --- cycles ------------------------------------------------------------------------------------------
 
     def _pump(self, *, is_batch_awaited: bool = True) -> None:
-        """Starts a turn if there is something for it to do; beside another turn only if it is worth a batch."""
-        if self._is_by_hand or self.backoff.is_paused or self._turns >= self._store.writers_at_once:
+        """Starts a cycle if there is something for it to do; beside another cycle only if it is worth a batch."""
+        if self._is_stepped or self.backoff.is_paused or self._cycles_in_flight >= self._store.writers_at_once:
             return
-        if self._is_in_doubt:
-            # Only when no turn is in flight: a claim in flight is also unknown to us, legitimately.
-            if not self._turns:
-                self._turns += 1
-                self._in_background(self._clear_doubt())
+        if self._may_hold_unknown_claims:
+            # Only when no cycle is in flight: a claim in flight is also unknown to us, legitimately.
+            if not self._cycles_in_flight:
+                self._cycles_in_flight += 1
+                self._in_background(self._find_unknown_claims())
             return
         has_room = self._is_claiming and self._may_have_work and self.slots.any_free
         waiting = len(self.results)
         if not waiting and not has_room:
             return
         size = waiting + (self.slots.count_free if has_room else 0)
-        if self._turns and size < self._batch and is_batch_awaited:
-            # The end of the turn in flight pumps again, unless that one waits for a lock.
-            if self._patience is None:
-                self._patience = asyncio.get_running_loop().call_later(BATCH_WAIT_S, self._pump_impatiently)
+        if self._cycles_in_flight and size < self._batch and is_batch_awaited:
+            # The end of the cycle in flight pumps again, unless that one waits for a lock.
+            if self._batch_timer is None:
+                self._batch_timer = asyncio.get_running_loop().call_later(BATCH_WAIT_S, self._pump_without_batch)
             return
-        self._in_background(self._run_turn(self._begin_turn()))
+        self._in_background(self._run_cycle(self._begin_cycle()))
 
-    def _pump_impatiently(self) -> None:
-        self._patience = None
+    def _pump_without_batch(self) -> None:
+        self._batch_timer = None
         self._pump(is_batch_awaited=False)
 
     def _pump_soon(self) -> None:
-        """Pumps after the handlers that are ready to run now, so that their results share one turn."""
+        """Pumps after the handlers that are ready to run now, so that their results share one cycle."""
         if self._pump_handle is None:
             self._pump_handle = asyncio.get_running_loop().call_soon(self._pump_now)
 
@@ -220,10 +220,10 @@ class Dispatcher:
 
     def _in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)
-        self._turn_tasks.add(task)
-        task.add_done_callback(self._turn_tasks.discard)
+        self._cycle_tasks.add(task)
+        task.add_done_callback(self._cycle_tasks.discard)
 
-    def _begin_turn(self) -> _Begun:
+    def _begin_cycle(self) -> _CycleInFlight:
         results, may_claim = self.results.take(may_claim=self._is_claiming, any_slot_free=self.slots.any_free)
         if not may_claim:
             return self._send(results, None)
@@ -235,48 +235,48 @@ class Dispatcher:
         vacancy = Vacancy(worker.id, free.ordinary, free.http, worker.types, worker.resources, *known)
         return self._send(results, vacancy)
 
-    def _send(self, results: list[EndedRun], vacancy: Vacancy | None) -> _Begun:
-        """Hands a turn to the store at once: it commits while the handlers that are ready here run."""
-        self._turns += 1
-        answer = self._store.start_write(turn, [run.settlement for run in results], vacancy)
-        return _Begun(results, vacancy, self._store.clock.monotonic(), answer)
+    def _send(self, results: list[EndedRun], vacancy: Vacancy | None) -> _CycleInFlight:
+        """Hands a cycle to the store at once: it commits while the handlers that are ready here run."""
+        self._cycles_in_flight += 1
+        answer = self._store.start_write(settle_and_claim, [run.settlement for run in results], vacancy)
+        return _CycleInFlight(results, vacancy, self._store.clock.monotonic(), answer)
 
-    async def _run_turn(self, begun: _Begun) -> None:
+    async def _run_cycle(self, cycle: _CycleInFlight) -> None:
         try:
-            await self._end_turn(begun)
+            await self._end_cycle(cycle)
         except StoreRefused as error:
             log.critical("the dispatcher stops: %s", error)
             self._is_claiming = False
             self._on_refused(error)
         except Unavailable as error:
-            log.warning("the store is not available; %d results wait: %s", len(begun.results), error)
+            log.warning("the store is not available; %d results wait: %s", len(cycle.results), error)
         except Exception as error:
-            log.exception("a turn failed; it will be tried again")
-            self.results.suspect(begun.results, error, has_claimed=begun.vacancy is not None)
+            log.exception("a cycle failed; it will be tried again")
+            self.results.suspect(cycle.results, error, has_claimed=cycle.vacancy is not None)
 
-    async def _end_turn(self, begun: _Begun) -> list[Claim]:
+    async def _end_cycle(self, cycle: _CycleInFlight) -> list[Claim]:
         try:
-            result = await begun.answer
+            result = await cycle.answer
         except BaseException as error:
-            self._turn_failed(begun, error)
+            self._cycle_failed(cycle, error)
             raise
         finally:
-            self._turns -= 1
+            self._cycles_in_flight -= 1
             self._changed.set()
-        self.results.answered(begun.results)
+        self.results.answered(cycle.results)
         self.backoff.succeed()
-        self._turned_at = self._store.clock.monotonic()
-        self._note_settled(begun.results, result)
-        self._free_slots(begun, result.claims)
-        if begun.vacancy is not None:
+        self._last_cycle_at = self._store.clock.monotonic()
+        self._note_settled(cycle.results, result)
+        self._free_slots(cycle, result.claims)
+        if cycle.vacancy is not None:
             self._set_alarm(result.next_ready_at)
         self._affinity = (followed(self._affinity[0], result.claims).now, self._affinity[1])
-        # First the next turn, then the handlers: the store commits while they run.
+        # First the next cycle, then the handlers: the store commits while they run.
         self._pump()
-        self._begin(result.claims, begun.at)
+        self._begin(result.claims, cycle.at)
         return result.claims
 
-    def _note_settled(self, results: list[EndedRun], result: Turn) -> None:
+    def _note_settled(self, results: list[EndedRun], result: SettledAndClaimed) -> None:
         accepted = []
         for run, verdict in zip(results, result.settled, strict=True):
             if verdict is Settled.STALE:
@@ -284,42 +284,42 @@ class Dispatcher:
                 self._on_stale(run.settlement)
             else:
                 accepted.append(run)
-        self._recorder.took_turn(result.claims, [run.settlement for run in accepted])
+        self._recorder.record_cycle(result.claims, [run.settlement for run in accepted])
         log_ended(accepted)
 
-    def _free_slots(self, begun: _Begun, claims: list[Claim]) -> None:
-        vacancy = begun.vacancy
+    def _free_slots(self, cycle: _CycleInFlight, claims: list[Claim]) -> None:
+        vacancy = cycle.vacancy
         if vacancy is None:
-            self.slots.give_back(run.slot for run in begun.results)
+            self.slots.give_back(run.slot for run in cycle.results)
             return
         taken = {claim.lease.slot for claim in claims}
         self.slots.give_back(slot for slot in (*vacancy.slots, *vacancy.http_slots) if slot not in taken)
 
-    def _turn_failed(self, begun: _Begun, error: BaseException) -> None:
-        """Nothing of the turn is stored: results wait again, slots are free or held as they were before."""
-        self.results.take_back(begun.results)
-        if begun.vacancy is not None:
-            held = {run.slot for run in begun.results}
-            offered = (*begun.vacancy.slots, *begun.vacancy.http_slots)
+    def _cycle_failed(self, cycle: _CycleInFlight, error: BaseException) -> None:
+        """Nothing of the cycle is stored: results wait again, slots are free or held as they were before."""
+        self.results.take_back(cycle.results)
+        if cycle.vacancy is not None:
+            held = {run.slot for run in cycle.results}
+            offered = (*cycle.vacancy.slots, *cycle.vacancy.http_slots)
             self.slots.give_back(slot for slot in offered if slot not in held)
             self._may_have_work = True
             # Errors of the engine underneath include: a slot is free for us and taken in the store.
-            self._is_in_doubt |= isinstance(error, StoreDown) or not isinstance(error, HoldbeatError)
+            self._may_hold_unknown_claims |= isinstance(error, StoreDown) or not isinstance(error, HoldbeatError)
         self.backoff.fail()
 
-    async def _clear_doubt(self) -> None:
+    async def _find_unknown_claims(self) -> None:
         try:
-            await self._take_up_unknown_claims()
+            await self._start_unknown_claims()
         except Exception as error:
             log.warning("it is not known yet which claims this worker holds: %s", error)
             self.backoff.fail()
         finally:
-            self._turns -= 1
+            self._cycles_in_flight -= 1
             self._changed.set()
         self._pump()
 
-    async def _take_up_unknown_claims(self) -> None:
-        """Starts what the store gave us in a turn whose answer was lost."""
+    async def _start_unknown_claims(self) -> None:
+        """Starts what the store gave us in a cycle whose answer was lost."""
         held = await self._store.read(held_claims, self._worker.id)
         known = self.known()
         unknown = [claim for claim in held if claim.lease.id not in known]
@@ -327,7 +327,7 @@ class Dispatcher:
             log.warning("the claim of run %s had got no answer; it is executed now", claim.lease.id)
             self.slots.occupy(claim.lease.slot)
         self._begin(unknown, self._store.clock.monotonic())
-        self._is_in_doubt = False
+        self._may_hold_unknown_claims = False
         self._may_have_work = True
 
     def _set_alarm(self, next_ready_at: datetime | None) -> None:
@@ -335,7 +335,7 @@ class Dispatcher:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if not self._is_claiming or self._is_by_hand:
+        if not self._is_claiming or self._is_stepped:
             return
         wait_s = POLL_S
         if next_ready_at is not None:

@@ -102,7 +102,7 @@ class Supervisor:
             self.dispatcher.running,
             self._tell_from_thread,
             known=self.dispatcher.known,
-            on_unknown=self._doubt_from_thread,
+            on_unknown=self._check_claims_from_thread,
             recorder=recorder,
         )
         self.dispatcher.renewed_at = self.heartbeat.renewed_at
@@ -130,7 +130,7 @@ class Supervisor:
             reservation_s=settings.reservation_s,
             lease_s=settings.lease_s,
         )
-        direct.running, direct.let_go = self.dispatcher.running, self.dispatcher.let_go
+        direct.running, direct.forget_lease = self.dispatcher.running, self.dispatcher.forget_lease
         return direct
 
     def _own_services(self) -> list[Service]:
@@ -202,7 +202,7 @@ class Supervisor:
             await self.store.write(_note, events.SHUTDOWN_BEGUN, self.worker.id)
         self.direct.close()
         left_s = max(0.0, until - loop.time())
-        # With nothing to finish, only the answer to the last turn is awaited: not worth the whole grace.
+        # With nothing to finish, only the answer to the last cycle is awaited: not worth the whole grace.
         if not await self._drained(left_s if self.dispatcher.owes else min(left_s, STORE_TIMEOUT_S)):
             await self._interrupt()
         async with _briefly(max(STORE_TIMEOUT_S, until - loop.time())):
@@ -260,7 +260,7 @@ class Supervisor:
         stuck = Outcome.failed(
             ErrorKind.INTERRUPTED, "Interrupted by a shutdown; the event loop was blocked until its end."
         )
-        store.write_sync(settle, dispatcher.left_behind(stuck))
+        store.write_sync(settle, dispatcher.unsettled(stuck))
         # Claims whose answer the loop has not received yet, but for those whose results are being stored.
         under_way = dispatcher.known()
         unheard = [one for one in store.read_sync(held_claims, worker_id) if one.lease.id not in under_way]
@@ -276,11 +276,11 @@ class Supervisor:
         """Stops a handler for the heartbeat; works even while the event loop is blocked."""
         self.dispatcher.running.tell(lease_id, reason)
 
-    def _doubt_from_thread(self) -> None:
+    def _check_claims_from_thread(self) -> None:
         """The heartbeat keeps leases alive that the dispatcher does not know: it looks what they are."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self.dispatcher.doubt)
+                self._loop.call_soon_threadsafe(self.dispatcher.check_unknown_claims)
 
     def _refused(self, error: StoreRefused) -> None:
         self.on_refused(error)

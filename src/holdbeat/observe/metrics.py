@@ -97,7 +97,7 @@ class Metrics(Recorder):
 
     # --- what the engine tells ---------------------------------------------------------------------------
 
-    def took_turn(self, claims: Sequence[Claim], settlements: Sequence[Settlement]) -> None:
+    def record_cycle(self, claims: Sequence[Claim], settlements: Sequence[Settlement]) -> None:
         for resource, count in Tally([claim.lease.resource for claim in claims]).items():
             self._claims.labels(resource).inc(count)
         outcomes = Tally(

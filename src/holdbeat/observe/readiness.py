@@ -20,7 +20,7 @@ TRIGGER_LAG_MAX_S = 60.0
 """Later than this a due time no longer simply fires."""
 Check = dict[str, Any]
 DispatcherBeat = Callable[[], float | None]
-"""Seconds for which the dispatcher has owed a turn; None where this process has no dispatcher."""
+"""Seconds for which a cycle of the dispatcher has been due; None where this process has no dispatcher."""
 
 
 class Readiness:
@@ -65,9 +65,9 @@ class Readiness:
     def _dispatcher(self) -> Check:
         behind_s = self._dispatcher_beat()
         if behind_s is None:
-            return _check(True, "There is no turn that it could take.", "", behind_s=None)
-        late = f"The dispatcher has owed a turn for {behind_s:.1f} s."
-        return _check(behind_s <= self._within_s, "It takes its turns.", late, behind_s=round(behind_s, 3))
+            return _check(True, "It has nothing to claim or settle.", "", behind_s=None)
+        late = f"The dispatcher's next cycle is {behind_s:.1f} s late."
+        return _check(behind_s <= self._within_s, "It claims and settles in time.", late, behind_s=round(behind_s, 3))
 
     async def _timed(self, what: str, act: Callable[[], Awaitable[Any]]) -> tuple[Check, Any]:
         clock = self._store.clock

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Recorder:
     """Takes note of nothing. Each method is called once for what its name says, after it has been committed."""
 
-    def took_turn(self, claims: Sequence[Claim], settlements: Sequence[Settlement]) -> None:
-        """A worker's turn claimed these and gave these back; refused results are not among them."""
+    def record_cycle(self, claims: Sequence[Claim], settlements: Sequence[Settlement]) -> None:
+        """A cycle of the dispatcher claimed these and gave these back; refused results are not among them."""
 
     def run_ended(self, type_: str, ran_s: float) -> None:
         """A handler has ended after so many seconds."""

@@ -16,7 +16,7 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.event_batches import BATCH_MAX
 from holdbeat.store.reads.event_log import LoggedEvent, events_of_job, latest_cursor, newest_events, read_events
 from holdbeat.store.running.claim import Vacancy
-from holdbeat.store.running.settle_and_claim import turn
+from holdbeat.store.running.settle_and_claim import settle_and_claim
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import (
     OpenStore,
@@ -70,7 +70,9 @@ def test_events_that_share_a_row_keep_ids_of_their_own_and_can_be_read_from_any_
     note(store, 1)
     taken = claim_some(store, 5)
     clock.advance(1)
-    store.write_sync(turn, [settlement(one, Outcome.completed()) for one in taken], Vacancy("w", [0, 1, 2], (), ["a"]))
+    store.write_sync(
+        settle_and_claim, [settlement(one, Outcome.completed()) for one in taken], Vacancy("w", [0, 1, 2], (), ["a"])
+    )
     assert count(store, "events") == 5, "queued, shutdown.begun, claimed, ended, claimed again"
     everything = store.read_sync(read_events)
     names = [entry.event.name for entry in everything]

@@ -20,7 +20,7 @@ from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.lanes import _LANES
-from holdbeat.store.running.settle_and_claim import turn
+from holdbeat.store.running.settle_and_claim import settle_and_claim
 from holdbeat.store.transaction import StoreTerms
 from tests.conformance.acts import count
 
@@ -50,10 +50,10 @@ def test_a_snapshot_that_stays_open_makes_neither_leases_nor_lanes_dearer(postgr
         outsider.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         outsider.execute("SELECT count(*) FROM jobs")
         for _ in range(TURNS):
-            claims = store.write_sync(turn, ended, Vacancy("worker", [0], (), ["noop"], uses=uses)).claims
+            claims = store.write_sync(settle_and_claim, ended, Vacancy("worker", [0], (), ["noop"], uses=uses)).claims
             uses.update(claim.lease.slot for claim in claims)
             ended = [Settlement(c.lease.id, "worker", c.lease.fence, Outcome.completed()) for c in claims]
-        store.write_sync(turn, ended, None)
+        store.write_sync(settle_and_claim, ended, None)
         columns = "id, job_id, worker_id, slot, resource, type, fence, acquired_at, heartbeat_at, expires_at, use"
         values = "'{}', 'b', 'worker', 0, 'default', 'noop', 0, now(), now(), now(), {}"
         insertion = f"INSERT INTO leases ({columns}) VALUES ({values})"
@@ -68,8 +68,8 @@ def test_a_slot_whose_claim_got_no_answer_is_refused_to_the_next_claim(store: Pe
     """The worker does not know of the first one, so it counts as many uses before the second."""
     store.write_sync(enqueue, [NewJob("noop"), NewJob("noop")])
     vacancy = Vacancy("worker", [3], (), ["noop"], uses={3: 7})
-    assert len(store.write_sync(turn, [], vacancy).claims) == 1
+    assert len(store.write_sync(settle_and_claim, [], vacancy).claims) == 1
     with pytest.raises(Exception, match=r"(?i)unique") as refusal:
-        store.write_sync(turn, [], vacancy)
+        store.write_sync(settle_and_claim, [], vacancy)
     assert not isinstance(refusal.value, HoldbeatError), "the worker would not look for claims that it does not know"
     assert count(store, "leases") == 1

@@ -17,7 +17,7 @@ from holdbeat.store.limits.changes import declare_limits, set_limit
 from holdbeat.store.recovery.prune import prune
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.reservations import reserve
-from holdbeat.store.running.settle_and_claim import turn
+from holdbeat.store.running.settle_and_claim import settle_and_claim
 from tests.conformance.acts import OpenStore, claim_some, complete, count, enqueue_all, fail, ids_of, look
 
 
@@ -121,7 +121,7 @@ def test_a_turn_says_when_the_rate_permits_the_next_start_and_explain_does_too(
     store = open_store()
     declare(store, Limit("api", resource="api", rate=Rate(6, 60)))
     _, second = enqueue_all(store, jobs_of("", ""))
-    result = store.write_sync(turn, [], Vacancy("w", range(9), (), ["a"]))
+    result = store.write_sync(settle_and_claim, [], Vacancy("w", range(9), (), ["a"]))
     assert len(result.claims) == 1
     due = clock.now() + timedelta(seconds=10)
     assert result.next_ready_at is not None and timedelta() <= result.next_ready_at - due < timedelta(milliseconds=5)

@@ -20,7 +20,7 @@ from holdbeat.store.reads.limit_figures import limit_figures
 from holdbeat.store.recovery.prune import prune
 from holdbeat.store.running.claim import Vacancy
 from holdbeat.store.running.reservations import load_reservation, reserve
-from holdbeat.store.running.settle_and_claim import turn
+from holdbeat.store.running.settle_and_claim import settle_and_claim
 from tests.conformance.acts import (
     OpenStore,
     claim_some,
@@ -99,7 +99,7 @@ def test_a_throttle_of_one_partition_ends_when_it_said_and_a_worker_looks_again_
     jobs = enqueue_all(store, [NewJob("a", resource="api", retry_policy=RetryPolicy(max_attempts=0))] * 3)
     throttled(store, claim_some(store, 1)[0], 30)
     assert look(store, jobs[0].id).permanently_failed, "who wants no retry gets none"
-    answer = store.write_sync(turn, [], Vacancy("w", range(3), types=("a",)))
+    answer = store.write_sync(settle_and_claim, [], Vacancy("w", range(3), types=("a",)))
     assert answer.claims == []
     assert answer.next_ready_at is not None
     assert 0 <= (answer.next_ready_at - clock.now()).total_seconds() - 30 < 0.01

@@ -19,7 +19,7 @@ from holdbeat.store.postgres.transaction import PostgresTransaction
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.queue.job_types import AnnouncedType, announce, list_types
 from holdbeat.store.running.claim import Vacancy
-from holdbeat.store.running.settle_and_claim import turn
+from holdbeat.store.running.settle_and_claim import settle_and_claim
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import claim_one, enqueue_one, job_of_claim, open_at
 
@@ -139,10 +139,10 @@ def test_a_claim_that_fills_some_of_its_slots_asks_three_questions_before_it_wri
 ) -> None:
     store = open_at(postgres_url)
     store.write_sync(announce, [AnnouncedType("a")])
-    assert store.write_sync(turn, [], Vacancy("worker", [0], (), ["a"])).claims == []
+    assert store.write_sync(settle_and_claim, [], Vacancy("worker", [0], (), ["a"])).claims == []
     store.write_sync(submit, [Submission(type="a"), Submission(type="a", delay_s=60)])
     round_trips.clear()
-    done = store.write_sync(turn, [], Vacancy("worker", range(8), (), ["a"]))
+    done = store.write_sync(settle_and_claim, [], Vacancy("worker", range(8), (), ["a"]))
     # What there is to do, how many slots of the limits are taken, the job itself. The first answer names the first
     # delayed job, too.
     assert len(round_trips) == 3
@@ -162,7 +162,7 @@ def test_a_claim_of_a_fair_lane_asks_two_questions_more_however_many_partitions_
     store.write_sync(enqueue, [NewJob("a", resource="api", partition=f"p{number:03}") for number in range(500)])
     for slot in range(4):
         round_trips.clear()
-        done = store.write_sync(turn, [], Vacancy("worker", [slot], (), ["a"]))
+        done = store.write_sync(settle_and_claim, [], Vacancy("worker", [slot], (), ["a"]))
         assert len(done.claims) == 1
         # Beside what there is to do and how many slots are taken: whose turn it is, the first jobs of those, and the
         # job itself with its fence. The first claim reads the limits, too.

@@ -1,7 +1,7 @@
 """StatementPipeline: statements in libpq's pipeline mode, without a cursor of the driver for each of them.
 
-A cursor and the generators behind it took 60 µs of the interpreter's time for every statement, and a worker's turn has
-fourteen. Values are converted by the driver's own compiled adapters; only the way to the server is shorter.
+A cursor and the generators behind it took 60 µs of the interpreter's time for every statement, and a cycle of the
+dispatcher has fourteen. Values are converted by the driver's own compiled adapters, so what is stored stays the same.
 """
 
 from __future__ import annotations
