@@ -157,7 +157,7 @@ class Listener(asyncio.Protocol):
         return collected
 
 
-async def listen(port: int, listeners: int, jobs: int, patience_s: float) -> dict[str, Any]:
+async def listen(port: int, listeners: int, jobs: int, timeout_s: float) -> dict[str, Any]:
     """Whether each listener saw the end of each run, and how late."""
     loop = asyncio.get_running_loop()
     streams: list[Listener] = []
@@ -169,11 +169,11 @@ async def listen(port: int, listeners: int, jobs: int, patience_s: float) -> dic
         )
         streams.append(stream)
         # One after the other: a key that opens many at the same instant is answered 429.
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             await stream.has_begun.wait()
     print("listening", flush=True)
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             for stream in streams:
                 await stream.has_all.wait()
     happened = streams[0].happened()
@@ -200,8 +200,8 @@ def main(argv: list[str]) -> int:
         pid, connections, seconds = numbers
         figures = asyncio.run(post(int(port), int(pid), int(connections), seconds))
     else:
-        listeners, jobs, patience_s = numbers
-        figures = asyncio.run(listen(int(port), int(listeners), int(jobs), patience_s))
+        listeners, jobs, timeout_s = numbers
+        figures = asyncio.run(listen(int(port), int(listeners), int(jobs), timeout_s))
     print(json.dumps(figures), flush=True)
     return 0
 

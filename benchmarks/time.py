@@ -100,7 +100,7 @@ async def blocks_ms(until: asyncio.Event) -> list[float]:
     return sorted(collected)
 
 
-async def run_trigger(store: PersistenceAdapter, expected: int, patience_s: float) -> tuple[Observer, list[float]]:
+async def run_trigger(store: PersistenceAdapter, expected: int, timeout_s: float) -> tuple[Observer, list[float]]:
     """Runs a trigger until so many jobs were made; returns what it saw and how the loop was blocked."""
     observer = Observer(store, expected)
     trigger = ScheduleTrigger(store, on_fired=observer)
@@ -108,7 +108,7 @@ async def run_trigger(store: PersistenceAdapter, expected: int, patience_s: floa
     block = asyncio.create_task(blocks_ms(done))
     await trigger.start()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             await observer.has_all.wait()
     done.set()
     blocks = await block

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdbeat")
 
 EXIT_STORE_REFUSED = 3
-LAST_PATIENCE_S = 1.0
+LAST_WAIT_S = 1.0
 
 
 class Composition:
@@ -128,7 +128,7 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
         for task in left:
             task.cancel()
         if left:
-            _, left = loop.run_until_complete(asyncio.wait(left, timeout=LAST_PATIENCE_S))
+            _, left = loop.run_until_complete(asyncio.wait(left, timeout=LAST_WAIT_S))
         if left:
             loop.set_exception_handler(lambda *_: None)
         else:

@@ -90,7 +90,7 @@ class Outage:
             # Impatient, so that a test need not wait ten seconds for a refusal.
             store._file.writer.set_busy_timeout(50)
         else:
-            monkeypatch.setattr(store, "patience_s", 0.2)
+            monkeypatch.setattr(store, "reconnect_s", 0.2)
             self._server = request.getfixturevalue("postgres_server")
 
     def begin(self) -> None:

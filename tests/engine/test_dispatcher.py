@@ -192,7 +192,7 @@ async def test_a_claim_whose_answer_was_lost_is_taken_up_by_the_worker_that_made
     real: Any = OffsetClock()
     async with stage(app, tmp_path, real, store=line.url, slots=1) as on_stage:
         handle = await app.enqueue("wait", number=5)
-        monkeypatch.setattr(app.store, "patience_s", 0.1)
+        monkeypatch.setattr(app.store, "reconnect_s", 0.1)
         dispatcher = on_stage.supervisor.dispatcher
         line.arm("after the commit is done")
         with pytest.raises(Exception, match="not known whether it was stored"):

@@ -129,7 +129,7 @@ async def test_an_artifact_that_could_not_be_stored_leaves_the_one_on_record_as_
     lease = _held_run(app)
     reports = RunReports(app.store, tmp_path / "kept").of(lease)
     reports.artifact("model", b"one")
-    app.store.patience_s = 0.0
+    app.store.reconnect_s = 0.0
     with Outage(app.store, request, monkeypatch).during():
         for failed in (b"one", b"two"):
             with pytest.raises(Unavailable):

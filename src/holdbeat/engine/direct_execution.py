@@ -253,8 +253,8 @@ class DirectExecutionHandler(Service):
     ) -> Reservation:
         """Waits until a reservation has what it is for, or has ended. If the caller is cancelled, it is withdrawn."""
         longest_s = self._direct_wait_s if longest_s is None else longest_s
-        patience_s = max(longest_s if wait_s is None else min(wait_s, longest_s), AT_ONCE_S)
-        until = self.store.clock.monotonic() + patience_s
+        wait_limit_s = max(longest_s if wait_s is None else min(wait_s, longest_s), AT_ONCE_S)
+        until = self.store.clock.monotonic() + wait_limit_s
         woken = asyncio.Event()
         unsubscribe = self.store.on_topics(asyncio.get_running_loop(), {Topic.DIRECT}, woken.set)
         made = asyncio.ensure_future(reserving)
@@ -266,7 +266,7 @@ class DirectExecutionHandler(Service):
             self._waiting.add(reservation.id)
             on_reserved(reservation)
             while not (reservation.status is not ReservationStatus.ACTIVE or is_served(reservation)):
-                await self._wait(reservation, patience_s, until, woken)
+                await self._wait(reservation, wait_limit_s, until, woken)
                 reservation = await self.store.read(load_reservation, reservation.id)
                 if reservation.granted_at is not None:
                     self._leave_line(woken)
@@ -286,8 +286,8 @@ class DirectExecutionHandler(Service):
         if not self._in_line:
             self._line_emptied.set()
 
-    def _advice(self, patience_s: float) -> str:
-        if patience_s < self._direct_wait_s:
+    def _advice(self, wait_limit_s: float) -> str:
+        if wait_limit_s < self._direct_wait_s:
             return f"Try again, or allow more time with wait_s, up to {self._direct_wait_s:g} s."
         return "That is as long as this server lets a request wait (direct_wait_s). Try again, or submit a job."
 
@@ -313,16 +313,16 @@ class DirectExecutionHandler(Service):
         finally:
             self.interval_s = min(WITHDRAW_RETRY_S, self._extend_s) if self._to_withdraw else self._extend_s
 
-    async def _wait(self, reservation: Reservation, patience_s: float, until: float, woken: asyncio.Event) -> None:
-        """Waits for a change; gives up if it still has no slot when the patience is over."""
+    async def _wait(self, reservation: Reservation, wait_limit_s: float, until: float, woken: asyncio.Event) -> None:
+        """Waits for a change; gives up if it still has no slot by then."""
         left_s = POLL_S
         if reservation.granted_at is None:
             self._check_open()
             left_s = until - self.store.clock.monotonic()
             if left_s <= 0:
-                if (await self.store.write(give_up_waiting, reservation.id, patience_s)).granted_at is not None:
+                if (await self.store.write(give_up_waiting, reservation.id, wait_limit_s)).granted_at is not None:
                     return
-                raise WaitedTooLong(f"No slot became free within {patience_s:g} s. {self._advice(patience_s)}")
+                raise WaitedTooLong(f"No slot became free within {wait_limit_s:g} s. {self._advice(wait_limit_s)}")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(POLL_S, max(0.01, left_s))):
                 await woken.wait()

@@ -21,7 +21,7 @@ from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.firing.fire_due import Firing, fire_due
-from holdbeat.store.firing.upcoming import drifted, is_behind, look_ahead, realign
+from holdbeat.store.firing.upcoming import drifted, is_behind, read_upcoming, realign
 from holdbeat.store.topics import Topic
 
 log = logging.getLogger("holdbeat.engine")
@@ -159,13 +159,13 @@ class ScheduleTrigger(Service):
         self._looked_at = self.store.clock.monotonic()
         until = self.store.clock.now() + timedelta(seconds=self._horizon_s)
         try:
-            outlook = await self.store.read(look_ahead, until)
+            upcoming = await self.store.read(read_upcoming, until)
         except BaseException:
             self._look_due = True
             raise
-        self._known_until = outlook.known_until
+        self._known_until = upcoming.known_until
         self._moments, self._known = [], set()
-        self._remember(outlook.moments)
+        self._remember(upcoming.moments)
 
     def _remember(self, moments: Iterable[datetime]) -> None:
         for moment in moments:

@@ -1,7 +1,7 @@
 """The Supervisor: one process's worth of Holdbeat, started and stopped in order.
 
 Guards CON-003: a shutdown claims nothing more, keeps beating, lets work finish, then asks it to end, then settles what
-is left as `interrupted`, with its retry, as the last act. A second request ends the patience.
+is left as `interrupted`, with its retry, as the last act. A second request ends the grace.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SETTLE_TIMEOUT_S = 10.0
 KILL_MARGIN_S = 2.0
 STORE_TIMEOUT_S = 3.0
 """How long a shutdown waits for a store that does not answer, for each call."""
-STOPPING_PATIENCE_S = 1.0
+STOPPING_RECONNECT_S = 1.0
 """How long, during a shutdown, a call waits for a database that is away. What matters is tried again anyway."""
 
 
@@ -185,11 +185,11 @@ class Supervisor:
         if self.is_stopping:
             return
         self.is_stopping = True
-        patience_s, self.store.patience_s = self.store.patience_s, min(self.store.patience_s, STOPPING_PATIENCE_S)
+        reconnect_s, self.store.reconnect_s = self.store.reconnect_s, min(self.store.reconnect_s, STOPPING_RECONNECT_S)
         try:
             await self._stop(self.settings.shutdown_grace_s if grace_s is None else grace_s)
         finally:
-            self.store.patience_s = patience_s
+            self.store.reconnect_s = reconnect_s
             self._end_capture()
         self.store.withdraw_alive(self.worker.id)
 
@@ -252,7 +252,7 @@ class Supervisor:
         Handlers that still run are not ended by this, so the process must end right after it.
         """
         store, dispatcher, worker_id = self.store, self.dispatcher, self.worker.id
-        store.patience_s = min(store.patience_s, STOPPING_PATIENCE_S)
+        store.reconnect_s = min(store.reconnect_s, STOPPING_RECONNECT_S)
         if not self.is_stopping:
             store.write_sync(_note, events.SHUTDOWN_BEGUN, worker_id)
         with contextlib.suppress(Exception):

@@ -55,7 +55,7 @@ class PersistenceAdapter(ABC):
     terms: StoreTerms
     writers_at_once: int = 1
     """How many transactions of one process can be written side by side."""
-    patience_s: float = 0.0
+    reconnect_s: float = 0.0
     """How long a call waits for a database that is away; less while a process shuts down."""
     client_read_limit_s: float = 5.0
     """How long one read of a client may take."""

@@ -12,7 +12,7 @@ from holdbeat.domain.schedule_edit import created
 from holdbeat.domain.schedule_steps import replanned
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.firing.fire_due import fire_due
-from holdbeat.store.firing.upcoming import look_ahead
+from holdbeat.store.firing.upcoming import read_upcoming
 from holdbeat.store.reads.needs_attention import failing_schedules, next_schedules, troubled_schedules
 from holdbeat.store.running.settle import settle
 from holdbeat.store.schedules.after_run import orphaned_schedules
@@ -52,7 +52,7 @@ def fill(store: PersistenceAdapter, clock: ManualClock) -> None:
 @pytest.mark.rule("TIME-04")
 def test_no_step_of_a_schedule_reads_a_long_table_whole(store: PersistenceAdapter, clock: ManualClock) -> None:
     fill(store, clock)
-    plans = plans_of(store, look_ahead, clock.now() + timedelta(seconds=10))
+    plans = plans_of(store, read_upcoming, clock.now() + timedelta(seconds=10))
     clock.advance(60)
     plans += plans_of(store, fire_due, 500)
     assert fire(store).fired == 3

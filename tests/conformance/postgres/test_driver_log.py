@@ -22,7 +22,7 @@ from tests.conformance.acts import enqueue_one, open_at, rows
 
 END = "SELECT pg_terminate_backend(pg_backend_pid())"
 store = open_at(sys.argv[1])
-store.patience_s = 0.2
+store.reconnect_s = 0.2
 for ask in (store.write_sync, store.read_sync):
     try:
         ask(lambda tx: tx.rows(END))

@@ -121,7 +121,7 @@ def test_a_statement_that_the_server_executes_late_stores_nothing_if_its_job_was
 
 @pytest.mark.rule("CON-003", "DEC-008")
 @pytest.mark.parametrize("verb", ["enqueue", "submit"])
-@pytest.mark.parametrize("end", ["close", "lose patience"])
+@pytest.mark.parametrize("end", ["close", "time out"])
 def test_a_store_that_stops_does_not_go_on_asking_for_the_fate_of_a_lost_commit(
     far_store: PersistenceAdapter, proxy: FaultProxy, end: str, verb: str
 ) -> None:
@@ -135,11 +135,11 @@ def test_a_store_that_stops_does_not_go_on_asking_for_the_fate_of_a_lost_commit(
     proxy.refuse()
     writing = in_background(write)
     _wait_until(lambda: proxy.cuts == 1)
-    assert far_store.patience_s >= 5
+    assert far_store.reconnect_s >= 5
     if end == "close":
         in_background(far_store.close).result(5)
     else:
-        far_store.patience_s = 0.1
+        far_store.reconnect_s = 0.1
     with pytest.raises(StoreDown) as error:
         writing.result(5)
     assert error.value.code == "commit_unknown"
@@ -182,7 +182,7 @@ def test_a_transaction_whose_events_are_missing_was_not_committed_whoever_has_it
     ((xid, tx),) = seen
 
     def is_committed(xid: str) -> bool:
-        return was_committed(link, xid, tx.written, store.clock, patience_s=lambda: 8.0)
+        return was_committed(link, xid, tx.written, store.clock, timeout_s=lambda: 8.0)
 
     assert is_committed(xid)
     link.get().execute("DELETE FROM events")
@@ -414,7 +414,7 @@ def test_a_session_that_the_server_ended_is_an_outage_not_a_fault_of_the_data(
     open_store: OpenStore, error: type[psycopg.Error]
 ) -> None:
     store = open_store()
-    store.patience_s = 0.0
+    store.reconnect_s = 0.0
     tries = []
 
     def fail_always(tx: Transaction) -> None:

@@ -341,7 +341,7 @@ def test_a_process_stopped_as_it_writes_makes_others_wait_for_a_while_only(path:
     )
     store = opened(path)
     assert isinstance(store._process_lock, WriteLock)
-    store._process_lock._patience_s = 0.3
+    store._process_lock._timeout_s = 0.3
     stopped = subprocess.Popen([sys.executable, "-c", program, str(path)])
     os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
     try:

@@ -29,7 +29,7 @@ SILENCE_S = 45.0
 """A stream that is silent for this long is dead: the server shows itself every 15 s."""
 LONGEST_PAUSE_S = 30.0
 NOT_FOR_WAITING = frozenset({"no_worker", "interrupted"})
-"""Codes of a 503 that a moment of patience does not change."""
+"""Codes of a 503 that waiting does not change."""
 
 
 def segment(text: str) -> str:
@@ -166,12 +166,12 @@ class AsyncTransport:
                 continue
             if response.status_code < 400:
                 return response.content
-            patience_s = _retry_after(response)
+            retry_after_s = _retry_after(response)
             problem = ProblemError.read(response.status_code, response.content)
-            is_put_off = response.status_code == 503 and patience_s is not None and problem.code not in NOT_FOR_WAITING
-            if not is_put_off or attempt > self._retries:
+            may_retry = problem.status == 503 and retry_after_s is not None and problem.code not in NOT_FOR_WAITING
+            if not may_retry or attempt > self._retries:
                 raise problem
-            await self._pause(attempt, patience_s or 0.0)
+            await self._pause(attempt, retry_after_s or 0.0)
 
     async def messages(
         self,
@@ -246,7 +246,7 @@ class AsyncTransport:
             raise self._unreachable(error) from error
 
     def deadline(self, timeout_s: float | None) -> float | None:
-        """The instant of the monotonic clock at which a patience of so many seconds is over."""
+        """The instant of the monotonic clock at which a wait of so many seconds is over."""
         return None if timeout_s is None else self._clock.monotonic() + timeout_s
 
     def _check(self, until: float | None) -> None:

@@ -24,7 +24,7 @@ JUST_NOW = timedelta(seconds=5)
 
 
 @dataclass(slots=True)
-class Outlook:
+class UpcomingMoments:
     """The moments at which something has to be done, in order."""
 
     moments: list[datetime] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Outlook:
     """Beyond this there may be more."""
 
 
-def look_ahead(tx: Transaction, until: datetime, limit: int = MOST_MOMENTS) -> Outlook:
+def read_upcoming(tx: Transaction, until: datetime, limit: int = MOST_MOMENTS) -> UpcomingMoments:
     """When the trigger must act between now and `until`; what is overdue comes first."""
     rows = tx.rows(
         "SELECT wake_at FROM schedules INDEXED BY schedules_wake WHERE wake_at IS NOT NULL AND wake_at <= :until "
@@ -41,7 +41,7 @@ def look_ahead(tx: Transaction, until: datetime, limit: int = MOST_MOMENTS) -> O
         limit=limit,
     )
     moments = list(dict.fromkeys(tx.instant(row[0]) for row in rows))
-    return Outlook(moments, moments[-1] if len(rows) == limit else until)
+    return UpcomingMoments(moments, moments[-1] if len(rows) == limit else until)
 
 
 def database_time(tx: Transaction) -> datetime:

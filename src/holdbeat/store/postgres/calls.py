@@ -55,16 +55,16 @@ class Calls:
             if finished is not None:
                 self._end(finished)
             while True:
-                index, patience_s = self._next()
+                index, wait_s = self._next()
                 if index is not None:
                     return self._taken(index)
                 if self._closed:
                     return None
-                if patience_s is None or self._is_watched:
+                if wait_s is None or self._is_watched:
                     self._wait(None)
                 else:
                     self._is_watched = True
-                    self._wait(patience_s)
+                    self._wait(wait_s)
                     self._is_watched = False
 
     def close(self) -> None:
@@ -89,15 +89,15 @@ class Calls:
         if not self._begun or self._closed:
             return (0 if self._waiting else None), None
         now = self._monotonic()
-        patience_s = None
+        wait_s = None
         for index, work in enumerate(self._waiting):
             begun = self._begun.get(work.verb)
             if begun is None:
                 return index, None
-            patience_s = next(reversed(begun.values())) + BATCH_WAIT_S - now
-            if patience_s <= 0:
+            wait_s = next(reversed(begun.values())) + BATCH_WAIT_S - now
+            if wait_s <= 0:
                 return index, None
-        return None, patience_s
+        return None, wait_s
 
     def _taken(self, index: int) -> list[Work]:
         first = self._waiting[index]

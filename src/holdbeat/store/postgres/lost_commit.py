@@ -18,7 +18,7 @@ from holdbeat.store.transaction import Row
 T = TypeVar("T")
 
 
-def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, patience_s: Callable[[], float]) -> bool:
+def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, timeout_s: Callable[[], float]) -> bool:
     """Asks the database by the transaction's id, until it answers; `written` are the Events of the transaction."""
 
     def ask(connection: StoreConnection) -> bool | None:
@@ -31,15 +31,15 @@ def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, pa
             return None
         return bool(row[0] == "committed") and _has_events(connection, xid, written)
 
-    return until_answered(link, ask, clock, patience_s)
+    return until_answered(link, ask, clock, timeout_s)
 
 
 def until_answered(
-    link: Link, ask: Callable[[StoreConnection], T | None], clock: Clock, patience_s: Callable[[], float]
+    link: Link, ask: Callable[[StoreConnection], T | None], clock: Clock, timeout_s: Callable[[], float]
 ) -> T:
     """Asks until there is an answer, over as many connections as that takes.
 
-    `patience_s` is read again at each attempt: a shutdown that begins meanwhile makes it shorter.
+    `timeout_s` is read again at each attempt: a shutdown that begins meanwhile makes it shorter.
     """
     pause_s = 0.05
     began = clock.monotonic()
@@ -50,7 +50,7 @@ def until_answered(
                 return answer
         except psycopg.OperationalError as error:
             link.drop()
-            if clock.monotonic() > began + patience_s():
+            if clock.monotonic() > began + timeout_s():
                 raise StoreDown(
                     f"The database went away while it stored this and did not come back ({error}). It is not "
                     "known whether it was stored: look before you try again, or use an idempotency key.",

@@ -69,7 +69,7 @@ class SingleJobStatement:
         self.text = _statement(self._columns, insert.columns["priority"], True)
         """Its answer has the position, the time and the database's clock; no row if the type has changed."""
 
-    def execute(self, link: Link, clock: Clock, patience_s: Callable[[], float]) -> Row | None:
+    def execute(self, link: Link, clock: Clock, timeout_s: Callable[[], float]) -> Row | None:
         """Stores the job, whatever happens to connections."""
         try:
             return _execute(link.get(), self.text, self.values)
@@ -77,16 +77,16 @@ class SingleJobStatement:
             raise
         except LOST:
             link.drop()
-            return self.execute_again(link, clock, patience_s)
+            return self.execute_again(link, clock, timeout_s)
 
-    def execute_again(self, link: Link, clock: Clock, patience_s: Callable[[], float]) -> Row:
+    def execute_again(self, link: Link, clock: Clock, timeout_s: Callable[[], float]) -> Row:
         """Stores the job after its answer was lost; the answer of whichever statement was the first."""
         text = _statement(self._columns, self.values["priority"], False)
 
         def execute(connection: StoreConnection) -> Row:
             return _execute(connection, text, self.values) or _stored(connection, self._job_id)
 
-        return until_answered(link, execute, clock, patience_s)
+        return until_answered(link, execute, clock, timeout_s)
 
 
 class SingleJobs:
@@ -98,7 +98,7 @@ class SingleJobs:
         terms: StoreTerms,
         types: ColumnTypes,
         clock: Clock,
-        patience_s: Callable[[], float],
+        timeout_s: Callable[[], float],
         wakeups: PostgresWakeups,
         *,
         is_own_clock: bool,
@@ -107,7 +107,7 @@ class SingleJobs:
         self._terms = terms
         self._types = types
         self._clock = clock
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._wakeups = wakeups
         self._is_own_clock = is_own_clock
         """Whether jobs get the database's time."""
@@ -120,7 +120,7 @@ class SingleJobs:
         if statement is None:
             return None
         asked = self._clock.monotonic()
-        row = statement.execute(link, self._clock, self._patience_s)
+        row = statement.execute(link, self._clock, self._timeout_s)
         return None if row is None else StoredSingleJob(statement.insert, row, asked)
 
     async def write_in_loop(self, verb: Callable[..., Any], batch: Any) -> StoredSingleJob | None:
@@ -149,7 +149,7 @@ class SingleJobs:
     def _execute_again(self, statement: SingleJobStatement) -> Row:
         link = Link(self._url)
         try:
-            return statement.execute_again(link, self._clock, self._patience_s)
+            return statement.execute_again(link, self._clock, self._timeout_s)
         finally:
             link.close()
 

@@ -77,7 +77,7 @@ class PostgresStore(PersistenceAdapter):
         self.url = url
         self.terms = terms
         self.writers_at_once = writers
-        self.patience_s = RECONNECT_WITHIN_S
+        self.reconnect_s = RECONNECT_WITHIN_S
         self._own_clock = clock is None
         self.clock = clock or OffsetClock()
         self._refused: HoldbeatError | None = None
@@ -88,7 +88,7 @@ class PostgresStore(PersistenceAdapter):
         self._callers_link = Link(url)
         """For a caller who writes in its own thread; made when there is one."""
         self._single_jobs = SingleJobs(
-            url, terms, self._types, self.clock, self._patience_for_lost_commit_s, self._wakeups,
+            url, terms, self._types, self.clock, self._lost_commit_timeout_s, self._wakeups,
             is_own_clock=self._own_clock,
         )  # fmt: skip
         self._writing = Calls(SystemClock().monotonic)
@@ -233,7 +233,7 @@ class PostgresStore(PersistenceAdapter):
 
     def _answer(self, perform: _Perform, link: Link, works: list[Work]) -> None:
         try:
-            results, wakes, committed = self._patiently(lambda: perform(link, works), link)
+            results, wakes, committed = self._with_retries(lambda: perform(link, works), link)
         except Exception as error:
             if len(works) > 1 and not isinstance(error, OUTAGES):
                 # One call spoiled it for all that were done together: now each on its own.
@@ -250,7 +250,7 @@ class PostgresStore(PersistenceAdapter):
             self.tell(wakes)
             self._wakeups.send(wakes)
 
-    def _patiently(self, perform: Callable[[], Any], link: Link) -> Any:
+    def _with_retries(self, perform: Callable[[], Any], link: Link) -> Any:
         """Runs a unit again after lost races and lost connections, within bounds."""
         races = 0
         began = self.clock.monotonic()
@@ -272,7 +272,7 @@ class PostgresStore(PersistenceAdapter):
                 if isinstance(error, pg.QueryCanceled | pg.DiskFull):
                     raise
                 link.drop()
-                if self._closed or self.clock.monotonic() + pause_s > began + self.patience_s:
+                if self._closed or self.clock.monotonic() + pause_s > began + self.reconnect_s:
                     raise
                 time.sleep(random.uniform(pause_s / 2, pause_s))
                 pause_s = min(pause_s * 2, 1.0)
@@ -321,7 +321,7 @@ class PostgresStore(PersistenceAdapter):
                 # The error may have come after the COMMIT was done: only the database knows.
                 assert tx is not None
                 link.drop()
-                if was_committed(link, xid, tx.written, self.clock, self._patience_for_lost_commit_s):
+                if was_committed(link, xid, tx.written, self.clock, self._lost_commit_timeout_s):
                     return results, frozenset(tx.wakes), tx.written
             else:
                 link.roll_back()
@@ -364,8 +364,8 @@ class PostgresStore(PersistenceAdapter):
         if answered - asked < SAMPLE_WITHIN_S:
             self.clock.sample(database_clock, asked=asked, answered=answered)
 
-    def _patience_for_lost_commit_s(self) -> float:
-        return 0.0 if self._closed else 4 * self.patience_s
+    def _lost_commit_timeout_s(self) -> float:
+        return 0.0 if self._closed else 4 * self.reconnect_s
 
     def _read(self, link: Link, works: list[Work]) -> _Performed:
         connection = link.get()

@@ -22,7 +22,7 @@ _FIELDS = f"id, {', '.join(BATCH_COLUMNS)}"
 # The xid is named with its table: a bare one would be the text that is chosen, in which 1000 comes before 999.
 _COLUMNS = {"sqlite": f"'', {_FIELDS}", "postgres": f"events.xid::text, {_FIELDS}"}
 _INT_MAX = 2**63 - 1
-PATIENCE = timedelta(seconds=2)
+VISIBLE_WITHIN = timedelta(seconds=2)
 """Events that are not shown for longer than this are held up by more than the writers of the moment."""
 
 
@@ -204,7 +204,7 @@ def _is_held_up(tx: Transaction) -> bool:
     return (
         tx.one(
             "SELECT 1 FROM events WHERE xid >= pg_snapshot_xmin(pg_current_snapshot()) AND at < :before LIMIT 1",
-            before=tx.now - PATIENCE,
+            before=tx.now - VISIBLE_WITHIN,
         )
         is not None
     )

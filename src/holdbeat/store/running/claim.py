@@ -19,7 +19,7 @@ from holdbeat.store.limits.throttles import throttles_in_force
 from holdbeat.store.limits.usage import SlotNumbers
 from holdbeat.store.running.candidates import Choice, Chosen
 from holdbeat.store.running.capacity import count_capacity, serve
-from holdbeat.store.running.lanes import Lane, lanes_with_workers, outlook
+from holdbeat.store.running.lanes import Lane, lanes_with_workers, read_queue_state
 from holdbeat.store.running.preference import count_switches
 from holdbeat.store.running.start import grant, start
 from holdbeat.store.running.vacancy import FreeSlots
@@ -54,17 +54,17 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     - Limits count the live leases, and rates the starts, under a lock that no other claim of the same pool can hold.
       Slot and rate are decided together: nothing holds one while it waits for the other.
     """
-    seen = outlook(tx, vacancy)
-    limits, lanes = seen.limits, seen.lanes
-    if not lanes and not seen.waiting:
-        return Filled([], seen.next_delayed_at)
-    waiting = seen.waiting
+    state = read_queue_state(tx, vacancy)
+    limits, lanes = state.limits, state.lanes
+    if not lanes and not state.waiting:
+        return Filled([], state.next_delayed_at)
+    waiting = state.waiting
     if tx.terms.direct_burst and waiting and not vacancy.types:
         waiting = _without_queue_turns(tx, limits, waiting)
     capacity, numbers, waiting = count_capacity(tx, limits, lanes, waiting)
-    if seen.is_throttled:
+    if state.is_throttled:
         capacity.learn_throttles(throttles_in_force(tx))
-    choice = Choice(tx, limits, capacity, FreeSlots(vacancy), vacancy, has_heavy=seen.has_heavy)
+    choice = Choice(tx, limits, capacity, FreeSlots(vacancy), vacancy, has_heavy=state.has_heavy)
     claims = []
     if (
         tx.terms.direct_burst
@@ -85,7 +85,7 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     if tx.terms.direct_burst and (claims or served):
         started = [(claim.lease.resource, claim.lease.type) for claim in claims if claim.job is not None]
         keep_streaks(tx, limits, [_kind(reservation) for reservation, _ in served], started)
-    instants = [seen.next_delayed_at, _next_start(tx, capacity, lanes, waiting)]
+    instants = [state.next_delayed_at, _next_start(tx, capacity, lanes, waiting)]
     return Filled(claims, min((at for at in instants if at is not None), default=None))
 
 

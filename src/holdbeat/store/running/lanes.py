@@ -71,7 +71,7 @@ the first of two compared columns only."""
 
 
 @dataclass(slots=True)
-class Outlook:
+class QueueState:
     """What a claim looks at first."""
 
     limits: Limits
@@ -88,7 +88,7 @@ class Outlook:
     """When the first delayed job will be ready."""
 
 
-def outlook(tx: Transaction, vacancy: Vacancy) -> Outlook:
+def read_queue_state(tx: Transaction, vacancy: Vacancy) -> QueueState:
     """What there is to do for a worker, found without reading jobs."""
     apply_ageing(tx)
     wait_for_pauses(tx)
@@ -106,7 +106,7 @@ def outlook(tx: Transaction, vacancy: Vacancy) -> Outlook:
     lanes = _served((Lane(resource, type_) for resource, type_ in rows), pauses, vacancy)
     reservations = waiting_reservations(tx) if waiting else []
     is_throttled = throttled_until is not None and throttled_until > tx.now.timestamp()
-    return Outlook(limits, lanes, reservations, is_throttled, bool(has_heavy), tx.time(not_before))
+    return QueueState(limits, lanes, reservations, is_throttled, bool(has_heavy), tx.time(not_before))
 
 
 def lanes_with_workers(tx: Transaction) -> list[Lane]:

@@ -52,9 +52,9 @@ class WriteLock:
     priority, the others pass after PRIORITY_AFTER_S.
     """
 
-    def __init__(self, path: Path, patience_s: float) -> None:
+    def __init__(self, path: Path, timeout_s: float) -> None:
         self._path = path
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     def __enter__(self) -> None:
@@ -100,9 +100,9 @@ class WriteLock:
                 passes = has_priority or waited_s >= 2 * PRIORITY_AFTER_S
                 if self._lock(WRITE_BYTE) if passes else self._take():
                     return
-                if waited_s >= self._patience_s:
+                if waited_s >= self._timeout_s:
                     raise StoreBusy(
-                        f"Another process has been writing to the store for longer than {self._patience_s:g} s. See "
+                        f"Another process has been writing to the store for longer than {self._timeout_s:g} s. See "
                         f"whether it was stopped or hangs (`fuser {self._path}` names it), and try again."
                     )
         finally:
