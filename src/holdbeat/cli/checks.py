@@ -18,6 +18,7 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.observe.wording import counted
 from holdbeat.store import meta
 from holdbeat.store.access.api_keys import any_key_exists
+from holdbeat.store.attention import open_reader
 from holdbeat.store.firing.upcoming import database_time
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.maintenance.inspection import schema_state, server_version
@@ -71,7 +72,8 @@ def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[C
         "slots": _slots,
         "recovery": _recovery,
         "access": _access,
-        **({"disk": _disk, "log": _log, "locks": _locks} if is_file else {}),
+        "readers": _readers,
+        **({"disk": _disk, "locks": _locks} if is_file else {}),
     }
     checks: list[Check] = []
     for name, look in looks.items():
@@ -181,13 +183,14 @@ def _disk(settings: Any, store: Any) -> Finding:
     return OK, detail
 
 
-def _log(settings: Any, store: Any) -> Finding:
-    """Whether the write-ahead log can be emptied: a reader that does not end keeps it growing."""
-    trouble = store.log_trouble()
-    if trouble is None:
-        return OK, f"The write-ahead log has {store.log_bytes() / 1024**2:.1f} MiB."
-    detail, _, remedy = trouble.rpartition(". ")
-    return WARNING, f"{detail}.", remedy
+def _readers(settings: Any, store: Any) -> Finding:
+    """Whether somebody reads the store in a transaction that does not end."""
+    reader = store.read_sync(open_reader)
+    if reader is not None:
+        return WARNING, reader.detail, reader.remedy
+    log_bytes = store.log_bytes()
+    log_size = "" if log_bytes is None else f" The write-ahead log has {log_bytes / 1024**2:.1f} MiB."
+    return OK, f"No transaction stays open.{log_size}"
 
 
 def _locks(settings: Any, store: Any) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdbeat.domain import events
 
@@ -16,7 +16,8 @@ KEPT_DAYS: Final = 7.0
 @dataclass(frozen=True, slots=True)
 class AttentionItem:
     kind: str
-    """`no_worker`, `failed`, `failing`, `delivery`, `log`, `paused`, `starved`, or the name of an operational Event."""
+    """`no_worker`, `failed`, `failing`, `delivery`, `open_reader`, `paused`, `starved`, or the name of an operational
+    Event."""
     text: str
     advice: str
     since: datetime | None = None
@@ -34,6 +35,13 @@ class AttentionItem:
     @property
     def can_be_seen(self) -> bool:
         return self.event_id is not None
+
+
+class OpenReader(NamedTuple):
+    """Somebody reads the store in a transaction that stays open: what that costs, and what to do."""
+
+    detail: str
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from holdbeat.engine.direct_execution import DirectExecutionHandler
 from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.heartbeat import Heartbeat
-from holdbeat.engine.log_watch import LogWatch
+from holdbeat.engine.open_reader_watch import OpenReaderWatch
 from holdbeat.engine.preemption_watch import PreemptionWatch
 from holdbeat.engine.report_flush import ReportFlush
 from holdbeat.engine.retention import Retention
@@ -141,7 +141,7 @@ class Supervisor:
             CancelWatch(self.store, self.worker.id, self.dispatcher),
             ReportFlush(self.reports),
             Retention(self.store, self.settings.retention_days, folder),
-            LogWatch(self.store),
+            OpenReaderWatch(self.store),
             StarvationWatch(self.store, self.settings.starved_s),
             PreemptionWatch(self.store),
             SchemaWatch(self.store),

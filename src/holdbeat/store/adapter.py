@@ -284,10 +284,6 @@ class PersistenceAdapter(ABC):
         """The size of the store's write-ahead log, where it has one of its own."""
         return None
 
-    def log_trouble(self) -> str | None:
-        """What is wrong with that log, and what to do; None if nothing is."""
-        return None
-
     @abstractmethod
     def known_dead(self) -> frozenset[str]:
         """All workers that announced themselves, did not withdraw, and whose processes are certainly gone."""

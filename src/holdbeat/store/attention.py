@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 
-from holdbeat.domain.attention import KEPT_DAYS, AttentionItem, advice_for, detail_of
+from holdbeat.domain.attention import KEPT_DAYS, AttentionItem, OpenReader, advice_for, detail_of
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.webhook import OPERATIONAL_EVENTS, DeliveryStatus
 from holdbeat.store import meta
@@ -34,12 +34,9 @@ FAILURES_COUNTED = 500
 _SEEN = "attention.seen."
 
 
-def read_attention(tx: Transaction, log_trouble: str | None = None) -> list[AttentionItem]:
-    items = [*_paused(tx)]
-    if log_trouble is not None:
-        advice = "End the program that reads without end; the line names its process."
-        items.append(AttentionItem("log", "The store's write-ahead log grows", advice, detail=log_trouble))
-    return [*items, *_unserved(tx), *_starved(tx), *_operational(tx), *_failed(tx), *_schedules(tx), *_deliveries(tx)]
+def read_attention(tx: Transaction) -> list[AttentionItem]:
+    readers = (_paused, _open_reader, _unserved, _starved, _operational, _failed, _schedules, _deliveries)
+    return [item for read in readers for item in read(tx)]
 
 
 def mark_seen(tx: Transaction, name: str | None = None) -> int:
@@ -69,6 +66,17 @@ def _paused(tx: Transaction) -> Iterator[AttentionItem]:
             detail=detail,
             resource=pause.resource,
         )
+
+
+def open_reader(tx: Transaction) -> OpenReader | None:
+    """Who reads the store in a transaction that stays open."""
+    return tx.open_reader()
+
+
+def _open_reader(tx: Transaction) -> Iterator[AttentionItem]:
+    reader = tx.open_reader()
+    if reader is not None:
+        yield AttentionItem("open_reader", "A transaction stays open", reader.remedy, detail=reader.detail)
 
 
 def _unserved(tx: Transaction) -> Iterator[AttentionItem]:

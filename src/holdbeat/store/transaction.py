@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from holdbeat.domain.attention import OpenReader
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.params import dumps
@@ -152,6 +153,10 @@ class Transaction(ABC):
     @abstractmethod
     def lock_pools(self, names: Iterable[str]) -> None:
         """Lets nobody else count or take slots of these pools before this transaction has ended."""
+
+    @abstractmethod
+    def open_reader(self) -> OpenReader | None:
+        """Whether somebody reads the store in a transaction that stays open for so long that it does harm."""
 
     @abstractmethod
     def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:

@@ -104,7 +104,7 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
         "next": [(schedule, fires_at(schedule)) for schedule in next_schedules(tx) if not schedule.is_paused(tx.now)],
         "pauses": pauses,
-        "attention": _attention(tx, ask.service.store.log_trouble()),
+        "attention": _attention(tx),
         "minutes_shown": len(minutes_with_data),
         "is_new": not has_jobs(tx),
         "job_types": some_type_names(tx, 5),
@@ -116,11 +116,9 @@ def _is_idle(resource: dict[str, Any]) -> bool:
     return not (resource["used"] or resource["waiting"] or resource["paused"])
 
 
-def _attention(tx: Transaction, log_trouble: str | None) -> list[dict[str, Any]]:
+def _attention(tx: Transaction) -> list[dict[str, Any]]:
     """What needs attention, each with the page that shows more of it; pauses have a line of their own above."""
-    return [
-        {**item_json(item), "link": _link(item)} for item in read_attention(tx, log_trouble) if item.kind != "paused"
-    ]
+    return [{**item_json(item), "link": _link(item)} for item in read_attention(tx) if item.kind != "paused"]
 
 
 def _link(item: AttentionItem) -> str:
@@ -129,7 +127,7 @@ def _link(item: AttentionItem) -> str:
     if item.schedule_id is not None:
         return f"/ui/{'endpoints' if item.is_endpoint else 'schedules'}/{item.schedule_id}"
     match item.kind:
-        case "log":
+        case "open_reader":
             return "/ui/workers"
         case "no_worker" | "starved":
             return f"/ui/queue?{urlencode({'resource': item.resource or ''})}"

@@ -16,7 +16,9 @@ import psycopg
 from psycopg.rows import tuple_row
 from psycopg.types.string import TextLoader
 
+from holdbeat.domain.attention import OpenReader
 from holdbeat.domain.clock import iso
+from holdbeat.store.postgres.open_reader import open_reader
 from holdbeat.store.postgres.pipeline import Answer, StatementPipeline
 from holdbeat.store.statement import columns_of, for_postgres
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
@@ -241,6 +243,9 @@ class PostgresTransaction(Transaction):
                 "(SELECT hashtextextended(n, 7450) AS k FROM unnest(:names::text[]) AS n ORDER BY 1) AS keys",
                 names=ordered,
             )
+
+    def open_reader(self) -> OpenReader | None:
+        return open_reader(self)
 
 
 class JoinedPostgresTransaction(PostgresTransaction):

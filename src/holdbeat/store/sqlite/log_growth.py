@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from holdbeat.domain.attention import OpenReader
+
 LARGE_LOG = 64 * 1024 * 1024
 """SQLite begins to empty the log at 4 MB; far beyond that, something keeps it from doing so."""
 _READ_MARKS = (123, 127)
@@ -22,17 +24,17 @@ def log_bytes(path: str) -> int:
         return 0
 
 
-def log_trouble(path: str) -> str | None:
-    """What is wrong with the size of the log, and what to do; None if nothing is."""
+def open_reader(path: str) -> OpenReader | None:
+    """Who keeps the log from being emptied; None if it is not large."""
     size = log_bytes(path)
     if size <= LARGE_LOG:
         return None
     readers = [f"process {pid} ({command})" if command else f"process {pid}" for pid, command in readers_of(path)]
     who = f" Readers now: {', '.join(readers)}." if readers else ""
-    return (
+    return OpenReader(
         f"The write-ahead log {path}-wal has {size // 1024**2} MB: a reader that does not end keeps it from being "
-        f"emptied, and it fills the disk.{who} End transactions that only read, such as in a database browser or a "
-        "long backup."
+        f"emptied, and it fills the disk.{who}",
+        "End transactions that only read, such as in a database browser or a long backup.",
     )
 
 

@@ -241,9 +241,6 @@ class SqliteStore(PersistenceAdapter):
     def log_bytes(self) -> int | None:
         return None if self.path == MEMORY else log_growth.log_bytes(self.path)
 
-    def log_trouble(self) -> str | None:
-        return None if self.path == MEMORY else log_growth.log_trouble(self.path)
-
     @property
     def refused(self) -> HoldbeatError | None:
         """Why the store must not be used any more, once that is so."""

@@ -10,8 +10,10 @@ from typing import Any
 
 import apsw
 
+from holdbeat.domain.attention import OpenReader
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.position import GAP
+from holdbeat.store.sqlite import log_growth
 from holdbeat.store.statement import columns_of, for_sqlite
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
 
@@ -136,6 +138,10 @@ class SqliteTransaction(Transaction):
         count = row[columns.index("count")]
         last = self.one("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
         self.insert("events", ("id", *columns), [((last[0] if last else 0) + count, *row)])
+
+    def open_reader(self) -> OpenReader | None:
+        path = self.connection.db_filename("main")
+        return log_growth.open_reader(path) if path else None
 
     def lock_pools(self, names: Iterable[str]) -> None:
         """Nothing to do: whoever writes to a SQLite file is alone."""
