@@ -16,7 +16,7 @@ from holdbeat import App
 from holdbeat.store.transaction import Transaction
 from holdbeat.torture.campaign import Verdict
 from holdbeat.torture.checker import Violation
-from holdbeat.torture.processes import CANNOT_START, Crew
+from holdbeat.torture.processes import CANNOT_START, WorkerPool
 from tests.postgres import PostgresServer
 
 
@@ -108,13 +108,13 @@ def test_a_worker_that_cannot_reach_the_store_is_replaced_but_not_one_that_gives
     tmp_path: Path, works: bool
 ) -> None:
     (tmp_path / "witness").mkdir()
-    crew = Crew(
+    pool = WorkerPool(
         {"works": works}, tmp_path, 1, "tests.chaos.quitting_worker", {"PYTHONPATH": str(Path(__file__).parents[2])}
     )
-    crew.fill()
-    assert crew.workers[0].popen.wait(60) == CANNOT_START
-    crew.count = 0
-    crew.fill()
-    assert [death["process"] for death in crew.deaths] == (["worker-1"] if works else [])
-    assert len(crew.unexpected) == works
-    assert not works or "worker-1 ended by itself with 5" in crew.unexpected[0]
+    pool.fill()
+    assert pool.workers[0].popen.wait(60) == CANNOT_START
+    pool.count = 0
+    pool.fill()
+    assert [death["process"] for death in pool.deaths] == (["worker-1"] if works else [])
+    assert len(pool.unexpected) == works
+    assert not works or "worker-1 ended by itself with 5" in pool.unexpected[0]

@@ -49,34 +49,34 @@ def event_names(store: PersistenceAdapter, job_id: str | None = None) -> list[st
     return [entry.event.name for entry in store.read_sync(events_of_job, job_id, 1_000_000)]
 
 
-def stumble(store: PersistenceAdapter, table: str, when: str = "1 = 1", *, at: str = "UPDATE") -> None:
+def fail_writes(store: PersistenceAdapter, table: str, when: str = "1 = 1", *, at: str = "UPDATE") -> None:
     """From now on the engine underneath fails, with an error of its own kind, when it is to write such a row."""
     if isinstance(store, SqliteStore):
         trigger = (
-            f"CREATE TRIGGER stumble_{table} BEFORE {at} ON {table} WHEN {when} "
-            "BEGIN SELECT RAISE(ABORT, 'the engine stumbles'); END"
+            f"CREATE TRIGGER fail_writes_{table} BEFORE {at} ON {table} WHEN {when} "
+            "BEGIN SELECT RAISE(ABORT, 'the engine fails'); END"
         )
         store.write_sync(lambda tx: tx.execute(trigger))
         return
     with psycopg.connect(store.url, autocommit=True) as connection:
         connection.execute(
-            "CREATE FUNCTION stumble() RETURNS trigger LANGUAGE plpgsql AS "
-            "'BEGIN RAISE EXCEPTION ''the engine stumbles'' USING ERRCODE = ''XX000''; END'"
+            "CREATE FUNCTION fail_writes() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN RAISE EXCEPTION ''the engine fails'' USING ERRCODE = ''XX000''; END'"
         )
         connection.execute(
-            f"CREATE TRIGGER stumble_{table} BEFORE {at} ON {table} FOR EACH ROW WHEN ({when}) "
-            "EXECUTE FUNCTION stumble()".encode()
+            f"CREATE TRIGGER fail_writes_{table} BEFORE {at} ON {table} FOR EACH ROW WHEN ({when}) "
+            "EXECUTE FUNCTION fail_writes()".encode()
         )
 
 
-def recover_footing(store: PersistenceAdapter, table: str) -> None:
-    """Ends what `stumble` began."""
+def stop_failing_writes(store: PersistenceAdapter, table: str) -> None:
+    """Ends what `fail_writes` began."""
     if isinstance(store, SqliteStore):
-        store.write_sync(lambda tx: tx.execute(f"DROP TRIGGER stumble_{table}"))
+        store.write_sync(lambda tx: tx.execute(f"DROP TRIGGER fail_writes_{table}"))
         return
     with psycopg.connect(store.url, autocommit=True) as connection:
-        connection.execute(f"DROP TRIGGER stumble_{table} ON {table}".encode())
-        connection.execute("DROP FUNCTION stumble()")
+        connection.execute(f"DROP TRIGGER fail_writes_{table} ON {table}".encode())
+        connection.execute("DROP FUNCTION fail_writes()")
 
 
 class Outage:

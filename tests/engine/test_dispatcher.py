@@ -22,7 +22,7 @@ from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.transaction import Transaction
 from holdbeat.testing import stage
 from tests.conformance.fault_proxy import FaultProxy
-from tests.engine.acting import Outage, event_names, job, recover_footing, rows, stumble, until, value
+from tests.engine.acting import Outage, event_names, fail_writes, job, rows, stop_failing_writes, until, value
 
 pytestmark = pytest.mark.asyncio
 
@@ -267,14 +267,14 @@ async def test_a_success_stays_one_however_often_the_engine_fails_to_store_it(
     async with app.running():
         first = await app.with_options(retries=3).enqueue("wait", number=1)
         await until(lambda: app.at_once == 1)  # type: ignore[attr-defined]
-        stumble(app.store, "job_runs", f"NEW.job_id = '{first.id}'")
+        fail_writes(app.store, "job_runs", f"NEW.job_id = '{first.id}'")
         gate.set()
         await until(lambda: tries() >= 4)
         # Others are claimed and settled meanwhile.
         other = await app.enqueue("wait", number=2)
         assert (await other.wait(30)).status is JobStatus.COMPLETED
         assert job(app.store, first.id).status is JobStatus.RUNNING
-        recover_footing(app.store, "job_runs")
+        stop_failing_writes(app.store, "job_runs")
         done = await first.wait(30)
     assert (done.status, done.run and done.run.result, done.retried_by) == (JobStatus.COMPLETED, 1, None)
     assert value(app.store, "SELECT count(*) FROM jobs") == 2

@@ -21,7 +21,7 @@ from holdbeat.store.recovery.recover_leases import recover_lease
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.running.run_output import list_artifacts
 from holdbeat.testing import stage
-from tests.engine.acting import Outage, job, recover_footing, rows, stumble, until, value
+from tests.engine.acting import Outage, fail_writes, job, rows, stop_failing_writes, until, value
 
 pytestmark = pytest.mark.asyncio
 
@@ -146,11 +146,11 @@ async def test_words_are_kept_however_the_engine_fails_to_write_them(store_url: 
     lease = _held_run(app)
     reports = RunReports(app.store, None)
     reports.of(lease).log("stdout", "before")
-    stumble(app.store, "run_logs", at="INSERT")
+    fail_writes(app.store, "run_logs", at="INSERT")
     for _ in range(2):
-        with pytest.raises(Exception, match="stumbles"):
+        with pytest.raises(Exception, match="the engine fails"):
             await reports.flush()
-    recover_footing(app.store, "run_logs")
+    stop_failing_writes(app.store, "run_logs")
     reports.of(lease).progress(0.5, "half")
     await reports.flush()
     assert rows(app.store, "SELECT text FROM run_logs") == [("before",)]

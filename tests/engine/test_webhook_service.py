@@ -20,7 +20,7 @@ from holdbeat.engine.webhook_service import WebhookService
 from holdbeat.store.webhooks.deliveries import list_deliveries
 from holdbeat.store.webhooks.subscriptions import create_webhook
 from holdbeat.testing import Stage, stage
-from tests.engine.acting import recover_footing, rows, stumble, until, value
+from tests.engine.acting import fail_writes, rows, stop_failing_writes, until, value
 from tests.engine.raw_server import http, serving
 
 pytestmark = pytest.mark.asyncio
@@ -234,13 +234,13 @@ async def test_an_attempt_is_counted_once_however_the_engine_fails_to_note_it(st
     async with serving(OK) as receiver, post(store_url, tmp_path) as office:
         await office.end_a_job(webhook_url=receiver.url())
         assert await office.service.step() == 1
-        stumble(office.store, "deliveries")
+        fail_writes(office.store, "deliveries")
         if office.service._on_their_way:
             await asyncio.wait(set(office.service._on_their_way))
         for _ in range(2):
-            with pytest.raises(Exception, match="stumbles"):
+            with pytest.raises(Exception, match="the engine fails"):
                 await office.service._write_results()
-        recover_footing(office.store, "deliveries")
+        stop_failing_writes(office.store, "deliveries")
         await office.service._write_results()
         assert office.standing() == [("DELIVERED", 1, 200)]
         assert len(receiver.requests) == 1

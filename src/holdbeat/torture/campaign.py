@@ -21,7 +21,7 @@ from holdbeat.store.webhooks.subscriptions import create_webhook
 from holdbeat.torture.checker import CHECKS, History, Violation, check
 from holdbeat.torture.handlers import CONCURRENCY, LIMITS, torture_app
 from holdbeat.torture.operator import Operator
-from holdbeat.torture.processes import CANNOT_START, Crew
+from holdbeat.torture.processes import CANNOT_START, WorkerPool
 from holdbeat.torture.receiver import Receiver
 from holdbeat.torture.record import history_of
 
@@ -114,40 +114,40 @@ class Campaign:
         }  # fmt: skip
         self.settings = Settings().with_changes(**settings)
         self.app: App = torture_app(self.settings)
-        self.crew = Crew(
+        self.pool = WorkerPool(
             settings, terms.folder, terms.workers, terms.worker_module, dict(terms.environment)
         )  # fmt: skip
         self.choice = random.Random(terms.seed)
         self.faults: Counter[str] = Counter()
         self.operator = Operator(self.app, terms.seed)
         self._receiver = Receiver()
-        self._thaw_at: dict[str, float] = {}
+        self._resume_at: dict[str, float] = {}
 
     def run(self) -> Verdict:
         """Runs to the end. The store is left as it is; processes are ended."""
         began = _now()
         try:
             webhook = self.app.store.write_sync(create_webhook, self._receiver.url)
-            self.crew.fill()
+            self.pool.fill()
             self._wait_for_workers()
             self.operator.begin()
             self._work_under_faults()
-            is_drained = self._come_to_rest()
-            self.crew.close()
+            is_drained = self._wait_until_idle()
+            self.pool.close()
             history = self._history(webhook.id)
         finally:
-            self.crew.close()
+            self.pool.close()
             self._receiver.close()
             self.app.close()
         counts = {
             "acknowledged": len(self.operator.acknowledged), "not taken": self.operator.refused,
             "jobs": len(history.jobs), "starts seen": len(history.starts), "due times": len(history.occurrences),
             "direct requests": len(history.requests), "messages": len(history.deliveries),
-            "messages sent twice": self._receiver.doubles, "processes": self.crew.started,
+            "messages sent twice": self._receiver.doubles, "processes": self.pool.started,
         }  # fmt: skip
         violations = check(history)
         return Verdict(
-            _now() - began, self.terms.seed, counts, dict(self.faults), violations, self.crew.unexpected, is_drained
+            _now() - began, self.terms.seed, counts, dict(self.faults), violations, self.pool.unexpected, is_drained
         )
 
     # --- while it lasts ----------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Campaign:
         self._until(lambda: self.app.store.read_sync(alive) >= self.terms.workers, 60.0)
 
     def _work_under_faults(self) -> None:
-        began = told_at = counted_at = _now()
+        began = reported_at = counted_at = _now()
         next_act = next_fault = began + self.terms.fault_every_s
         is_behind = False
         while (now := _now()) - began < self.terms.seconds:
@@ -172,23 +172,23 @@ class Campaign:
                 self.operator.act()
             else:
                 time.sleep(PAUSE_S)
-            self._thaw(now)
+            self._resume_frozen(now)
             if now >= next_fault:
                 next_fault = now + self.choice.uniform(0.5, 1.5) * self.terms.fault_every_s
-                self._strike()
-                self.crew.fill()
-            if now - told_at >= PROGRESS_EVERY_S:
-                told_at = now
-                self._tell(now - began)
+                self._inject_fault()
+                self.pool.fill()
+            if now - reported_at >= PROGRESS_EVERY_S:
+                reported_at = now
+                self._report_progress(now - began)
 
-    def _tell(self, seconds: float) -> None:
+    def _report_progress(self, seconds: float) -> None:
         faults = sum(self.faults.values())
         acknowledged = len(self.operator.acknowledged)
         self.terms.progress(
             f"{seconds:.0f} of {self.terms.seconds:.0f} s: {acknowledged} acknowledged, {faults} faults"
         )
 
-    def _strike(self) -> None:
+    def _inject_fault(self) -> None:
         common: dict[str, Fault] = {
             "killed": Campaign.kill, "stopped briefly": Campaign.freeze_briefly,
             "stopped beyond the lease": Campaign.freeze_for_long, "shut down": Campaign.shut_down,
@@ -200,7 +200,7 @@ class Campaign:
         faults[name](self)
 
     def kill(self) -> None:
-        self.crew.kill(self.choice.choice(self.crew.workers))
+        self.pool.kill(self.choice.choice(self.pool.workers))
 
     def freeze_briefly(self) -> None:
         self._freeze(self.choice.uniform(0.1, 0.5) * self.settings.lease_s)
@@ -209,20 +209,20 @@ class Campaign:
         self._freeze(self.settings.lease_s + self.settings.grace_s + 2 * self.settings.heartbeat_s + 1.0)
 
     def _freeze(self, seconds: float) -> None:
-        moving = [worker for worker in self.crew.workers if worker.stopped_at is None]
+        moving = [worker for worker in self.pool.workers if worker.stopped_at is None]
         if len(moving) < 2:
             return  # somebody must be there to take over
         worker = self.choice.choice(moving)
-        self.crew.stop(worker)
-        self._thaw_at[worker.name] = _now() + seconds
+        self.pool.stop(worker)
+        self._resume_at[worker.name] = _now() + seconds
 
-    def _thaw(self, now: float) -> None:
-        for worker in list(self.crew.workers):
-            if worker.stopped_at is not None and now >= self._thaw_at[worker.name]:
-                self.crew.cont(worker)
+    def _resume_frozen(self, now: float) -> None:
+        for worker in list(self.pool.workers):
+            if worker.stopped_at is not None and now >= self._resume_at[worker.name]:
+                self.pool.cont(worker)
 
     def shut_down(self) -> None:
-        worker = self.choice.choice(self.crew.workers)
+        worker = self.choice.choice(self.pool.workers)
 
         def is_registered(tx: Transaction) -> bool:
             live = "SELECT id FROM workers WHERE pid = :pid AND stopped_at IS NULL"
@@ -231,14 +231,14 @@ class Campaign:
         # One that is still loading its modules has no say in how a signal ends it.
         # One that is registered may still be starting when the database goes away.
         expected = (0, CANNOT_START) if self.app.store.read_sync(is_registered) else (0, CANNOT_START, -signal.SIGTERM)
-        code = self.crew.shut_down(worker)
+        code = self.pool.shut_down(worker)
         if code not in expected:
-            self.crew.unexpected.append(f"{worker.name} was told to end and ended with {code}")
+            self.pool.unexpected.append(f"{worker.name} was told to end and ended with {code}")
 
     # --- to the end --------------------------------------------------------------------------------------------
 
     @property
-    def patience_s(self) -> float:
+    def timeout_s(self) -> float:
         return 60.0 + 3 * (self.settings.lease_s + self.settings.grace_s)
 
     def _until(self, holds: Callable[[], bool], within_s: float) -> bool:
@@ -250,24 +250,24 @@ class Campaign:
                     return True
                 if (count := self.app.store.read_sync(_ended)) > ended:
                     give_up, ended = _now() + within_s, count
-            self.crew.fill()
+            self.pool.fill()
             time.sleep(0.1)
         return False
 
-    def _come_to_rest(self) -> bool:
+    def _wait_until_idle(self) -> bool:
         """No more faults and acts: all due times are judged, then all work ends. False if that takes too long."""
-        for worker in list(self.crew.workers):
-            self.crew.cont(worker)
-        self.crew.fill()
+        for worker in list(self.pool.workers):
+            self.pool.cont(worker)
+        self.pool.fill()
         self.terms.progress("no more faults; waiting until everything has ended")
-        patience_s = self.patience_s
-        is_well = self._until(self._keys_settled, patience_s)
+        timeout_s = self.timeout_s
+        is_settled = self._until(self._keys_settled, timeout_s)
         until = self.app.store.clock.now().timestamp()
         for timetable in self.operator.timetables:
             timetable["until"] = until
-        is_well &= self._until(self._judged, patience_s)
-        is_well &= self._until(self._schedules_ended, patience_s)
-        return self._until(self._idle, patience_s) and is_well
+        is_settled &= self._until(self._judged, timeout_s)
+        is_settled &= self._until(self._schedules_ended, timeout_s)
+        return self._until(self._idle, timeout_s) and is_settled
 
     def _keys_settled(self) -> bool:
         self.operator.settle_keys()
@@ -290,14 +290,14 @@ class Campaign:
 
     def _idle(self) -> bool:
         """Whether all work has ended; then the processes are ended too, since they make requests to themselves."""
-        self.crew.count = self.terms.workers
-        if self.crew.workers:
+        self.pool.count = self.terms.workers
+        if self.pool.workers:
             if self.app.store.read_sync(_unfinished_work):
                 return False
-            for worker in list(self.crew.workers):
-                self.crew.shut_down(worker)
-        self.crew.count = 0 if self.app.store.read_sync(_unfinished) == 0 else self.terms.workers
-        return self.crew.count == 0
+            for worker in list(self.pool.workers):
+                self.pool.shut_down(worker)
+        self.pool.count = 0 if self.app.store.read_sync(_unfinished) == 0 else self.terms.workers
+        return self.pool.count == 0
 
     def _history(self, webhook_id: str) -> History:
         return history_of(
@@ -305,8 +305,8 @@ class Campaign:
             self.terms.folder / "witness",
             acknowledged=self.operator.acknowledged,
             cancelled=self.operator.cancelled,
-            deaths=self.crew.deaths,
-            frozen=self.crew.frozen,
+            deaths=self.pool.deaths,
+            frozen=self.pool.frozen,
             received=[{"delivery": delivery} for delivery in self._receiver.accepted],
             limits=LIMITS,
             timetables=self.operator.timetables,

@@ -41,29 +41,29 @@ def witnessed(ctx: Context, resource: str, token: str | None = None) -> Iterator
         note("end", run=ctx.run_id, how=how)
 
 
-async def _toil(seconds: float) -> None:
-    """Works in pieces: what a stop interrupts is still to be done afterwards."""
+async def _sleep_in_pieces(seconds: float) -> None:
+    """Sleeps in pieces: what SIGSTOP interrupts is still to be done afterwards."""
     for _ in range(int(seconds / TICK_S)):
         await asyncio.sleep(TICK_S)
 
 
 async def work(ctx: Context, seconds: float = 0.0, token: str | None = None) -> float:
     with witnessed(ctx, SHARED, token):
-        await _toil(seconds)
+        await _sleep_in_pieces(seconds)
     return seconds
 
 
 async def alone(ctx: Context, seconds: float = 0.0, token: str | None = None) -> float:
     """As `work`, where only one may run at a time."""
     with witnessed(ctx, SINGLE, token):
-        await _toil(seconds)
+        await _sleep_in_pieces(seconds)
     return seconds
 
 
-async def stumble(ctx: Context, seconds: float = 0.0, failures: int = 1) -> float:
+async def fail_sometimes(ctx: Context, seconds: float = 0.0, failures: int = 1) -> float:
     """Fails as often as it is told to; a negative number fails for good at once, -2 is a Skip."""
     with witnessed(ctx, SHARED):
-        await _toil(seconds)
+        await _sleep_in_pieces(seconds)
         if failures == -1:
             raise PermanentFailure("told to fail for good")
         if failures == -2:
@@ -96,7 +96,7 @@ def torture_app(settings: Settings) -> App:
     app = App(settings=settings)
     app.job_with(work, retries=RETRIES, resource=SHARED)
     app.job_with(alone, retries=RETRIES, resource=SINGLE)
-    app.job_with(stumble, retries=RETRIES, resource=SHARED)
+    app.job_with(fail_sometimes, retries=RETRIES, resource=SHARED)
     app.job_with(thread, retries=RETRIES, resource=SHARED)
     app.job_with(child, retries=RETRIES, resource=SINGLE, isolation="process")
     return app

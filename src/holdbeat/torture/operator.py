@@ -20,7 +20,7 @@ from holdbeat.store.transaction import Transaction
 
 SCHEDULES: tuple[dict[str, Any], ...] = (
     {"name": "every-second", "interval_s": 1, "type": "work", "params": {"seconds": 0.01}},
-    {"name": "no-overlap", "interval_s": 2, "type": "stumble", "params": {"seconds": 0.3}, "overlap": "skip"},
+    {"name": "no-overlap", "interval_s": 2, "type": "fail_sometimes", "params": {"seconds": 0.3}, "overlap": "skip"},
     {"name": "one-waits", "interval_s": 3, "type": "alone", "params": {"seconds": 0.2}, "overlap": "queue_one"},
 )
 
@@ -71,8 +71,8 @@ class Operator:
     def _work(self) -> tuple[str, dict[str, Any]]:
         choice = self._choice
         seconds = round(choice.choice([0.0, 0.02, 0.1, 0.4]), 3)
-        type_ = choice.choices(["work", "alone", "stumble", "thread", "child"], [8, 3, 4, 2, 0.3])[0]
-        if type_ == "stumble":
+        type_ = choice.choices(["work", "alone", "fail_sometimes", "thread", "child"], [8, 3, 4, 2, 0.3])[0]
+        if type_ == "fail_sometimes":
             return type_, {"seconds": seconds, "failures": choice.choice([1, 1, 2, 4, -1, -2])}
         return type_, {"seconds": seconds}
 

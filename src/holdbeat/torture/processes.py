@@ -35,7 +35,7 @@ class Worker:
 
 
 @dataclass
-class Crew:
+class WorkerPool:
     """Some workers on one store. Remembers what was done to them, for the checker."""
 
     settings: dict[str, Any]
@@ -55,9 +55,8 @@ class Crew:
         for worker in [worker for worker in self.workers if not worker.is_alive]:
             code = worker.popen.returncode
             could_not_start = code == CANNOT_START and not self._has_worked(worker)
-            self._bury(
-                worker, None if could_not_start else f"{worker.name} ended by itself with {code}:\n{self._said(worker)}"
-            )
+            fault = f"{worker.name} ended by itself with {code}:\n{self._log_tail(worker)}"
+            self._remove(worker, None if could_not_start else fault)
         while len(self.workers) < self.count:
             self._start()
 
@@ -81,10 +80,10 @@ class Crew:
         """Whether it has left a note: those that could not start leave none."""
         return any((self.folder / "witness").glob(f"{worker.name}-*.jsonl"))
 
-    def _said(self, worker: Worker) -> str:
+    def _log_tail(self, worker: Worker) -> str:
         return "\n".join((self.folder / f"{worker.name}.log").read_text(errors="replace").splitlines()[-15:])
 
-    def _bury(self, worker: Worker, why: str | None = None) -> None:
+    def _remove(self, worker: Worker, why: str | None = None) -> None:
         self.workers.remove(worker)
         if worker.popen.stdin is not None:
             worker.popen.stdin.close()
@@ -101,7 +100,7 @@ class Crew:
         self.deaths.append({"process": worker.name, "monotonic": _now()})
         worker.popen.kill()
         worker.popen.wait()
-        self._bury(worker)
+        self._remove(worker)
 
     def stop(self, worker: Worker) -> None:
         """SIGSTOP to the process and to those that it started."""
@@ -128,7 +127,7 @@ class Crew:
         except subprocess.TimeoutExpired:
             self.kill(worker)
             return None
-        self._bury(worker)
+        self._remove(worker)
         return code
 
     def close(self) -> None:
