@@ -16,6 +16,7 @@ from holdbeat import App
 from holdbeat.cli.checks import State, checks_of
 from holdbeat.engine.log_watch import LogWatch
 from holdbeat.observe.metrics import Metrics
+from holdbeat.store.attention import read_attention
 from holdbeat.store.sqlite import log_growth
 
 READ = """
@@ -76,6 +77,8 @@ async def test_an_endless_reader_is_told_everywhere_and_by_name(app: App, caplog
         text = Metrics(store).render().decode()
         (line,) = [one for one in text.splitlines() if one.startswith("holdbeat_store_log_bytes")]
         assert float(line.split()[1]) > limit
+        (item,) = store.read_sync(read_attention)
+        assert item.kind == "log" and item.detail is not None and str(reader.pid) in item.detail
     finally:
         reader.communicate()
 

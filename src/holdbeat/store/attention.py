@@ -38,12 +38,9 @@ DELIVERIES_NAMED = 4
 _SEEN = "attention.seen."
 
 
-def read_attention(tx: Transaction, log_trouble: str | None = None) -> list[AttentionItem]:
-    items = [*_paused(tx)]
-    if log_trouble is not None:
-        advice = "End the program that reads without end; the line names its process."
-        items.append(AttentionItem("log", "The store's write-ahead log grows", advice, detail=log_trouble))
-    return [*items, *_unserved(tx), *_starved(tx), *_operational(tx), *_failed(tx), *_schedules(tx), *_deliveries(tx)]
+def read_attention(tx: Transaction) -> list[AttentionItem]:
+    items = [*_paused(tx), *_log(tx), *_unserved(tx), *_starved(tx), *_operational(tx)]
+    return [*items, *_failed(tx), *_schedules(tx), *_deliveries(tx)]
 
 
 def mark_seen(tx: Transaction, name: str | None = None) -> int:
@@ -73,6 +70,13 @@ def _paused(tx: Transaction) -> Iterator[AttentionItem]:
             detail=detail,
             resource=pause.resource,
         )
+
+
+def _log(tx: Transaction) -> Iterator[AttentionItem]:
+    trouble = tx.log_trouble()
+    if trouble is not None:
+        advice = "End the program that reads without end; the line names its process."
+        yield AttentionItem("log", "The store's write-ahead log grows", advice, detail=trouble)
 
 
 def _unserved(tx: Transaction) -> Iterator[AttentionItem]:

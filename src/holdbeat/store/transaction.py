@@ -65,6 +65,8 @@ class Transaction(ABC):
         """Who asked for what is done here: the name of a key, a person at a command line, a program (AUD-01)."""
         self.known_dead: Callable[[], frozenset[str]] = frozenset
         """Workers whose processes are certainly gone, where the engine can tell; recovery has not ended them yet."""
+        self.log_trouble: Callable[[], str | None] = lambda: None
+        """What is wrong with the engine's own log, and what to do (LOG-02)."""
 
     @property
     def now(self) -> datetime:

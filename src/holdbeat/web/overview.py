@@ -107,7 +107,7 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
         "next": [(schedule, fires_at(schedule)) for schedule in next_schedules(tx) if not schedule.is_paused(tx.now)],
         "pauses": pauses,
-        "attention": _attention(tx, ask.service.store.log_trouble()),
+        "attention": _attention(tx),
         "minutes_shown": len(minutes_with_data),
         "is_new": not has_jobs(tx),
         "job_types": some_type_names(tx, 5),
@@ -119,10 +119,10 @@ def _is_idle(resource: dict[str, Any]) -> bool:
     return not (resource["used"] or resource["waiting"] or resource["paused"])
 
 
-def _attention(tx: Transaction, log_trouble: str | None) -> list[dict[str, Any]]:
+def _attention(tx: Transaction) -> list[dict[str, Any]]:
     """What needs attention, each with the page that shows more of it; pauses have a line of their own above."""
     return [
-        {**item_json(item), "link": _link(item)} for item in read_attention(tx, log_trouble) if item.kind != "paused"
+        {**item_json(item), "link": _link(item)} for item in read_attention(tx) if item.kind != "paused"
     ]
 
 

@@ -159,6 +159,7 @@ class SqliteStore(PersistenceAdapter):
     def _transaction(self, connection: apsw.Connection, now: datetime) -> SqliteTransaction:
         tx = SqliteTransaction(connection, now, self.terms)
         tx.known_dead = self.known_dead
+        tx.log_trouble = self.log_trouble
         return tx
 
     def listen(self, listener: Listener) -> Callable[[], None]:
