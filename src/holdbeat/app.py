@@ -131,7 +131,8 @@ class App(AppStore):
 
     async def signal(self, job_id: str, name: str, payload: Any = None) -> None:
         """Sends a signal to the chain of a job, for its handler's `ctx.wait_for`. An ended chain is a Conflict."""
-        await self.store.write(by_program, send_signal, job_id, name, payload, this_program())
+        store = await self._store_for_loop()
+        await store.write(by_program, send_signal, job_id, name, payload, this_program())
 
     def signal_sync(self, job_id: str, name: str, payload: Any = None) -> None:
         """`signal` for programs without an event loop."""
@@ -167,7 +168,7 @@ class App(AppStore):
                 return await asyncio.to_thread(self._submit_joined, usable, calls, verb, *args)
             return self._submit_joined(connection, calls, verb, *args)
         submissions = submissions_of(calls)
-        store = await asyncio.to_thread(lambda: app.store) if app._store is None else app.store
+        store = await self._store_for_loop()
         return store, await store.write(verb, *args, submissions)
 
     def _submit_sync(
@@ -225,7 +226,8 @@ class App(AppStore):
     async def template(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:
         """Makes or changes the template with this name. `fields` are those of a JobTemplate, such as default_params."""
         refuse_connection(self._options, "A template")
-        return await self.store.write(by_program, save_template, name, self.type_name(target), fields)
+        store = await self._store_for_loop()
+        return await store.write(by_program, save_template, name, self.type_name(target), fields)
 
     def template_sync(self, name: str, target: Callable[..., Any] | str, /, **fields: Any) -> JobTemplate:
         """`template` for programs without an event loop."""
@@ -238,7 +240,8 @@ class App(AppStore):
         The same declaration again changes nothing. A field that an operator has changed is set back if it is declared.
         Pass `cron` or `every`, and other fields of a Schedule: `params`, `timezone`, `adaptive`, `overlap`, …
         """
-        return await self.store.write(by_program, save_named_schedule, name, self._scheduled(target, every, fields))
+        store = await self._store_for_loop()
+        return await store.write(by_program, save_named_schedule, name, self._scheduled(target, every, fields))
 
     def schedule_sync(self, name: str, target: Target, /, *, every: Duration | None = None, **fields: Any) -> Schedule:
         """`schedule` for programs without an event loop."""
@@ -287,7 +290,7 @@ class App(AppStore):
         from holdbeat.client.local_lender import local_slot
 
         wait_s = None if wait is None else duration_s(wait)
-        return local_slot(self.store, self.settings, resource, ttl_s=duration_s(ttl), wait_s=wait_s)
+        return local_slot(lambda: self.store, self.settings, resource, ttl_s=duration_s(ttl), wait_s=wait_s)
 
     # --- running -----------------------------------------------------------------------------------------
 
@@ -299,7 +302,7 @@ class App(AppStore):
 
         if changes:
             self.settings = self.settings.with_changes(**changes)
-        store = await asyncio.to_thread(lambda: self.store)
+        store = await self._store_for_loop()
         supervisor = Supervisor(
             store,
             self.settings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
@@ -80,6 +81,13 @@ class AppStore(AppHooks, JobTypeRegistry):
                 store.write_sync(announce, app._announcements())
                 app._is_announced = True
             return store
+
+    async def _store_for_loop(self) -> PersistenceAdapter:
+        """`store`, got ready in a thread: opening it and announcing job types wait for the database."""
+        app = self._at_home()
+        if app._store is not None and app._is_announced:
+            return app._store
+        return await asyncio.to_thread(lambda: app.store)
 
     def _at_home(self) -> Self:
         """The App itself, in its own process: a forked child leaves the store to its parent and opens one anew."""

@@ -1,4 +1,4 @@
-"""Who wins when a program declares its schedule at every start, and an operator has changed it meanwhile."""
+"""Schedules that a program declares at every start, and what the command line says of their next run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdbeat import App
+from holdbeat.cli.output import instant
 from tests.cli.command import Command
 
 
@@ -43,3 +44,21 @@ def test_a_declaration_wins_over_an_operator_in_what_it_says_and_in_nothing_else
     holdbeat("schedules", "delete", "nightly", "--yes")
     declare(store)
     assert holdbeat("schedules", "show", "nightly", "--json").json["cron"] == "0 3 * * *"
+
+
+@pytest.mark.rule("TIME-05")
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_the_next_run_that_is_listed_is_when_it_fires_jitter_included(
+    kind: str, tmp_path: Path, postgres_url: str
+) -> None:
+    store = postgres_url if kind == "postgres" else f"sqlite:///{tmp_path / 'holdbeat.db'}"
+    holdbeat = Command(tmp_path, store)
+    declare(store)
+    jittered = ("story", "--cron", "0 3 * * *", "--jitter", "1h")
+    output = holdbeat("schedules", "create", "spread", *jittered).out
+    schedule = holdbeat("schedules", "show", "spread", "--json").json
+    fires_at = instant(schedule["fires_at"])
+    assert fires_at is not None and fires_at != instant(schedule["next_run_at"])
+    assert f"Next run: {fires_at}" in output
+    listed = next(line for line in holdbeat("schedules", "list").out.splitlines() if "spread" in line)
+    assert fires_at in listed

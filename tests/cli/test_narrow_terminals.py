@@ -47,7 +47,7 @@ def schedule(number: int) -> dict[str, Any]:
         "interval_s": 60,
         "type": "editor",
         "last_run_at": None,
-        "next_run_at": "2026-11-16T05:02:00.000Z",
+        "fires_at": "2026-11-16T05:02:00.000Z",
         "failure_count": 0,
         "paused_until": None,
     }

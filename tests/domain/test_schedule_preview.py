@@ -42,6 +42,15 @@ def test_a_failing_schedule_shows_its_backoff_first_and_its_interval_after_a_suc
     assert times(schedule, after(421)) == [due, due + timedelta(seconds=60), due + timedelta(seconds=120)]
 
 
+@pytest.mark.rule("TIME-08", "TIME-05", "GOV-01")
+def test_the_jitter_of_a_run_does_not_bring_the_next_one_nearer() -> None:
+    schedule = adaptive(jitter_s=45.0)
+    assert fires_at(schedule) != schedule.next_run_at
+    assert times(schedule, n=4) == [after(60), after(120), after(180), after(240)]
+    by_cron = adaptive(cron="* * * * *", jitter_s=45.0)
+    assert times(by_cron, n=3) == [after(60), after(120), after(180)]
+
+
 @pytest.mark.rule("TIME-08", "GOV-02")
 def test_a_hinted_interval_counts_until_the_hint_ends() -> None:
     schedule = with_hint(adaptive(interval_s=600.0), NOW, interval_s=10, ttl_s=25).schedule

@@ -458,3 +458,38 @@ async def test_what_a_program_does_is_on_record_under_its_name(store_url: str) -
     assert mine == ["job.queued"] * 2 + ["signal.sent"] * 2 + ["job.cancelled"] * 2 + ["schedule.changed"]
     assert {data["sent_by"] for name, data in acts if name == "signal.sent"} == {this_program()}
     app.close()
+
+
+@pytest.mark.rule("LEASE-04")
+@pytest.mark.parametrize("is_opened", [False, True])
+async def test_no_call_of_an_app_makes_the_event_loop_wait_for_the_store(store_url: str, is_opened: bool) -> None:
+    """Somebody else holds the database while an App is to open its store, or to announce a type that was added."""
+    await asyncio.to_thread(make_app(store_url).close)
+    apps = [App(store_url, **FAST) for _ in range(4)]
+    for number, app in enumerate(apps):
+        if is_opened:
+            await app._store_for_loop()
+        app.job(name=f"late-{number}")(lambda: None)
+    first, second, third, fourth = apps
+    connection: Any
+    if store_url.startswith("sqlite"):
+        connection = apsw.Connection(store_url.removeprefix("sqlite:///"))
+        connection.execute("BEGIN IMMEDIATE")
+    else:
+        connection = psycopg.connect(store_url)
+        connection.execute("LOCK TABLE job_types IN ACCESS EXCLUSIVE MODE")
+    loan = fourth.slot("gpu")
+    calls = [
+        asyncio.create_task(first.enqueue("late-0")),
+        asyncio.create_task(second.template("short", "late-1")),
+        asyncio.create_task(third.schedule("nightly", "late-2", cron="0 3 * * *")),
+        asyncio.create_task(loan.__aenter__()),
+    ]
+    await asyncio.sleep(0.2)  # each has had its turn on the loop
+    assert not any(call.done() for call in calls)
+    connection.execute("ROLLBACK")
+    connection.close()
+    await asyncio.gather(*calls)
+    await loan.__aexit__()
+    for app in apps:
+        await asyncio.to_thread(app.close)

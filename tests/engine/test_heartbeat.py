@@ -266,6 +266,46 @@ async def test_a_lock_on_jobs_longer_than_the_lease_stops_no_handler(store_url: 
     app.close()
 
 
+WAITS_LONG = (
+    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "
+    "AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > %s"
+)
+
+
+@pytest.mark.rule("LEASE-02")
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize("table", ["progress", "run_logs", "artifacts", "steps"])
+async def test_a_report_that_waits_for_its_table_costs_no_lease(store_url: str, table: str) -> None:
+    app = App(store_url, slots=1, lease_s=LEASE_S, heartbeat_s=0.3, grace_s=30)
+    is_locked, is_free = threading.Event(), threading.Event()
+
+    @app.job(retries=0)
+    async def work(ctx: Context) -> str:
+        await asyncio.to_thread(is_locked.wait, 30)
+        match table:
+            case "progress":
+                ctx.progress(0.5)
+            case "run_logs":
+                ctx.log("a line")
+            case "artifacts":
+                await ctx.artifact("name", "content")
+            case "steps":
+                await ctx.step("one", lambda: 1)
+        await asyncio.to_thread(is_free.wait, 30)
+        return "done"
+
+    async with app.running(shutdown_grace_s=0):
+        handle = await app.enqueue(work)
+        await until(lambda: value(app.store, "SELECT count(*) FROM leases") == 1)
+        with psycopg.connect(store_url) as connection, psycopg.connect(store_url, autocommit=True) as observer:
+            connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
+            is_locked.set()
+            await until(lambda: observer.execute(WAITS_LONG, [timedelta(seconds=2 * LEASE_S)]).fetchone())
+        is_free.set()
+        assert (await handle.wait(timeout=20)).status is JobStatus.COMPLETED
+    app.close()
+
+
 @pytest.mark.rule("LEASE-04")
 @pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
 async def test_a_claim_that_waited_for_a_lock_longer_than_its_lease_is_executed(store_url: str) -> None:
@@ -279,10 +319,6 @@ async def test_a_claim_that_waited_for_a_lock_longer_than_its_lease_is_executed(
         with psycopg.connect(store_url) as connection, psycopg.connect(store_url, autocommit=True) as observer:
             connection.execute("LOCK TABLE job_runs IN ACCESS EXCLUSIVE MODE")
             handle = await app.enqueue(work)
-            waiting = (
-                "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "
-                "AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > %s"
-            )
-            await until(lambda: observer.execute(waiting, [timedelta(seconds=LEASE_S)]).fetchone())
+            await until(lambda: observer.execute(WAITS_LONG, [timedelta(seconds=LEASE_S)]).fetchone())
         assert (await handle.wait(timeout=20)).status is JobStatus.COMPLETED
     app.close()

@@ -206,7 +206,7 @@ class LocalBackend:
         """A slot of the resource for work of your own, held while a `with` block runs."""
         from holdbeat.client.local_lender import local_slot
 
-        return local_slot(self.store, self.settings, resource, ttl_s=ttl_s, wait_s=wait_s)
+        return local_slot(lambda: self.store, self.settings, resource, ttl_s=ttl_s, wait_s=wait_s)
 
     def reserve_slot(self, resource: str, *, ttl_s: float | None = None, wait_s: float | None = None) -> Any:
         """Borrows the next free slot of a resource. It is lost after `ttl_s` unless it is extended."""

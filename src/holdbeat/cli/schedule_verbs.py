@@ -270,7 +270,7 @@ def schedules_table(items: list[Any]) -> Any:
             "when": lambda schedule: schedule["cron"] or f"every {span(schedule['interval_s'])}",
             "does": _work,
             "last run": at("last_run_at"),
-            "next run": at("next_run_at"),
+            "next run": at("fires_at"),
             "failures": lambda schedule: schedule["failure_count"] or "",
             "note": _note,
         },

@@ -95,7 +95,7 @@ def _call(headers: tuple[str, ...], body: str | None, **options: Any) -> dict[st
 
 
 def _added(schedule: Any) -> list[Any]:
-    return [schedule["id"], f"Next run: {instant(schedule['next_run_at']) or 'none planned'}"]
+    return [schedule["id"], f"Next run: {instant(schedule['fires_at']) or 'none planned'}"]
 
 
 @schedules.command(

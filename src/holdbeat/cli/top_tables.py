@@ -109,7 +109,7 @@ def schedules_table(schedules: Sequence[Mapping[str, Any]], now: datetime) -> Ta
             (
                 schedule["name"],
                 schedule["cron"] or f"every {span(schedule['interval_s'])}",
-                "paused" if schedule["paused_until"] else until(schedule["next_run_at"], now),
+                "paused" if schedule["paused_until"] else until(schedule["fires_at"], now),
                 schedule["failure_count"] or "",
                 f"{since(schedule['last_run_at'], now)} ago" if schedule["last_run_at"] else "",
             )

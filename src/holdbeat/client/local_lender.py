@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.client.slot_loan import SlotLoan
@@ -43,8 +44,13 @@ class LocalLender:
 
 
 def local_slot(
-    store: PersistenceAdapter, settings: Settings, resource: str, *, ttl_s: float, wait_s: float | None = None
+    store: Callable[[], PersistenceAdapter],
+    settings: Settings,
+    resource: str,
+    *,
+    ttl_s: float,
+    wait_s: float | None = None,
 ) -> SlotLoan:
-    """A slot that this store lends to this program."""
+    """A slot that this store lends to this program. The store is asked for in the thread of the loan."""
     context = OperationContext(f"{socket.gethostname()}:{os.getpid()}", True, lambda tx: None)  # type: ignore[arg-type, return-value]
-    return SlotLoan(lambda: LocalLender(store, settings, context), resource, ttl_s=ttl_s, wait_s=wait_s)
+    return SlotLoan(lambda: LocalLender(store(), settings, context), resource, ttl_s=ttl_s, wait_s=wait_s)

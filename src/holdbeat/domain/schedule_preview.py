@@ -2,7 +2,7 @@
 
 Guards that a preview never contradicts `next_run_at`: it begins with that time, pending ones included, and leaves out
 what a pause keeps from firing. The plan of an adaptive schedule ends with its next run; later ones are projected as if
-each run started when it was due and succeeded at once.
+each run started when its jitter lets it and succeeded at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.cron import Cron, Fire, zone_of
 from holdbeat.domain.schedule import INDEFINITE, Schedule
 from holdbeat.domain.schedule_steps import ChainEnd, after_run, fired, replanned
-from holdbeat.domain.timetable import MILLISECOND, MOST_PREVIEWED, next_run, preview
+from holdbeat.domain.timetable import MILLISECOND, MOST_PREVIEWED, fire_at, next_run, preview
 
 
 def preview_of_saved(schedule: Schedule, now: datetime, n: int, *, in_flight: bool = False) -> list[Fire]:
@@ -45,7 +45,10 @@ def _projected(schedule: Schedule, now: datetime, in_flight: bool) -> Iterator[F
                 due_at = schedule.next_run_at
                 continue
         yield _fire(schedule, due_at)
-        schedule = after_run(fired(schedule, due_at, due_at), ChainEnd.COMPLETED, due_at, due_at, due_at).schedule
+        starts_at = fire_at(schedule) or due_at
+        schedule = after_run(
+            fired(schedule, due_at, starts_at), ChainEnd.COMPLETED, starts_at, due_at, starts_at
+        ).schedule
         due_at = schedule.next_run_at
 
 

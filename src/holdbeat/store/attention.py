@@ -18,19 +18,23 @@ from holdbeat.store.limits.starvation import known_starvation
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.rare_events import tally
 from holdbeat.store.reads.needs_attention import (
+    LOOKED_AT,
     FailedJob,
+    count_failing,
     failed_for_good,
     failing_schedules,
+    fails_too_often,
     run_errors,
     troubled_schedules,
     unserved,
 )
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.webhooks.deliveries import list_deliveries
+from holdbeat.store.webhooks.deliveries import FAILED_COUNTED, count_failed, list_deliveries
 
 LATELY = timedelta(hours=24)
 FAILURES_COUNTED = 500
 """So many permanent failures of the last day are counted; of more the item says that there are more."""
+DELIVERIES_NAMED = 4
 _SEEN = "attention.seen."
 
 
@@ -126,9 +130,11 @@ def _operational(tx: Transaction) -> Iterator[AttentionItem]:
 
 def _failed(tx: Transaction) -> Iterator[AttentionItem]:
     by_type: dict[str, list[FailedJob]] = {}
-    for job in failed_for_good(tx, tx.now - LATELY, limit=FAILURES_COUNTED):
+    since = tx.now - LATELY
+    for job in failed_for_good(tx, since, limit=FAILURES_COUNTED):
         by_type.setdefault(job.type, []).append(job)
-    more = "+" if sum(map(len, by_type.values())) >= FAILURES_COUNTED else ""
+    is_cut = fails_too_often(tx, since)
+    more = "+" if is_cut or sum(map(len, by_type.values())) >= FAILURES_COUNTED else ""
     errors = run_errors(tx, [jobs[0].id for jobs in by_type.values()])
     for type_, jobs in by_type.items():
         is_one = len(jobs) == 1
@@ -144,6 +150,14 @@ def _failed(tx: Transaction) -> Iterator[AttentionItem]:
             job_id=jobs[0].id if is_one else None,
             type=type_,
         )
+    if is_cut:
+        yield AttentionItem(
+            "failed",
+            f"More than {LOOKED_AT:,} runs have failed since yesterday",
+            "Mend what fails most often; holdbeat jobs --status FAILED lists them all.",
+            detail="Jobs that failed permanently before these are not named here.",
+            count=LOOKED_AT,
+        )
 
 
 def _schedules(tx: Transaction) -> Iterator[AttentionItem]:
@@ -156,7 +170,9 @@ def _schedules(tx: Transaction) -> Iterator[AttentionItem]:
             schedule_id=schedule.id,
             is_endpoint=schedule.endpoint is not None,
         )
+    unnamed = count_failing(tx)
     for schedule in failing_schedules(tx):
+        unnamed[schedule.endpoint is not None] -= 1
         yield AttentionItem(
             "failing",
             f"{schedule.name} is failing",
@@ -167,10 +183,20 @@ def _schedules(tx: Transaction) -> Iterator[AttentionItem]:
             schedule_id=schedule.id,
             is_endpoint=schedule.endpoint is not None,
         )
+    for is_endpoint, count in unnamed.items():
+        if count > 0:
+            one, many = ("endpoint", "endpoints") if is_endpoint else ("schedule", "schedules")
+            yield AttentionItem(
+                "failing",
+                f"{count:,} more {f'{one} is' if count == 1 else f'{many} are'} failing",
+                f"holdbeat {many} list shows them all.",
+                count=count,
+                is_endpoint=is_endpoint,
+            )
 
 
 def _deliveries(tx: Transaction) -> Iterator[AttentionItem]:
-    for delivery in list_deliveries(tx, status=DeliveryStatus.FAILED, limit=4).items:
+    for delivery in list_deliveries(tx, status=DeliveryStatus.FAILED, limit=DELIVERIES_NAMED).items:
         yield AttentionItem(
             "delivery",
             f"{delivery.event} was not delivered",
@@ -178,4 +204,13 @@ def _deliveries(tx: Transaction) -> Iterator[AttentionItem]:
             since=delivery.created_at,
             detail=delivery.last_error,
             job_id=delivery.job_id,
+        )
+    unnamed = count_failed(tx) - DELIVERIES_NAMED
+    if unnamed > 0:
+        more = "+" if unnamed + DELIVERIES_NAMED >= FAILED_COUNTED else ""
+        yield AttentionItem(
+            "delivery",
+            f"{unnamed:,}{more} more {'message was' if unnamed == 1 else 'messages were'} not delivered",
+            "holdbeat deliveries list --status FAILED lists them all.",
+            count=unnamed,
         )

@@ -5,7 +5,8 @@ Statements are written once, with named parameters, and these forms:
 - `:name`                        a value
 - `IN :name`                     membership in a list that is one parameter
 - `rows(:name; id text, at time) AS r`   a list of tuples as a table
-- `FOR UPDATE`, `FOR UPDATE SKIP LOCKED` row locks, which SQLite does not need: it has one writer
+- `FOR UPDATE`, `FOR NO KEY UPDATE`, `FOR KEY SHARE`, each also `SKIP LOCKED`: row locks, which SQLite does not need: it
+  has one writer
 - `INDEXED BY name`              pins a plan in SQLite, where PostgreSQL has its own mind
 - `json_text(column, :key)`      one member of a JSON object as text
 """
@@ -21,7 +22,7 @@ from typing import Any
 _ROWS = re.compile(r"rows\(:(\w+);([^)]*)\)\s+AS\s+(\w+)")
 _IN = re.compile(r"\bIN :(\w+)")
 _NAME = re.compile(r"(?<![:\w]):([a-z]\w*)")
-_LOCK = re.compile(r"\bFOR UPDATE(?: OF \w+)?(?: SKIP LOCKED)?")
+_LOCK = re.compile(r"\bFOR (?:(?:NO KEY )?UPDATE|KEY SHARE)(?: OF \w+)?(?: SKIP LOCKED)?")
 _INDEXED = re.compile(r"\bINDEXED BY \w+")
 _JSON_TEXT = re.compile(r"\bjson_text\(([\w.]+), (:\w+)\)")
 

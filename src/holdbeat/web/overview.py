@@ -18,7 +18,7 @@ from holdbeat.store.queue.job_types import some_type_names
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.jobs import has_jobs, load_jobs
 from holdbeat.store.reads.list_jobs import list_runs
-from holdbeat.store.reads.needs_attention import next_schedules, occupants
+from holdbeat.store.reads.needs_attention import leases_held, next_schedules, occupants
 from holdbeat.store.reads.questions import open_questions
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, Span, minutes_since, spans_since
@@ -80,7 +80,10 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
     ended = {outcome: sum(minute.ended.get(outcome, 0) for minute in minutes) for outcome in charts.OUTCOMES}
     oldest = [resource["oldest_wait_s"] for resource in resources if resource["oldest_wait_s"] is not None]
     workers = live_workers(tx)
-    used_by = {worker.id: sum(holder.worker_id == worker.id for holder in busy) for worker in workers}
+    held = leases_held(tx)
+    used_by = {worker.id: sum(n for (holder, _), n in held.items() if holder == worker.id) for worker in workers}
+    for resource in resources:
+        resource["running"] = sum(n for (_, name), n in held.items() if name == resource["name"])
     failures = [
         {**run_json(item.run, item.type), "type": item.type}
         for item in list_runs(tx, {"status": "FAILED"}, limit=6).items
@@ -129,6 +132,8 @@ def _link(item: AttentionItem) -> str:
     match item.kind:
         case "open_reader":
             return "/ui/workers"
+        case "failing":
+            return "/ui/endpoints" if item.is_endpoint else "/ui/schedules"
         case "no_worker" | "starved":
             return f"/ui/queue?{urlencode({'resource': item.resource or ''})}"
         case "delivery":

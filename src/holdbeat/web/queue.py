@@ -15,7 +15,7 @@ from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.estimates import mean_durations
-from holdbeat.store.reads.needs_attention import SlotHolder, occupants
+from holdbeat.store.reads.needs_attention import SlotHolder, leases_held, occupants
 from holdbeat.store.reads.queue_view import QueueEntry, queue
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.workers import live_workers
@@ -78,6 +78,7 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
             for entry in sorted(delayed, key=lambda entry: entry.job.not_before or tx.now)
         ],
         "running": [holder for holder in running if resource in (None, holder.resource)],
+        "running_count": sum(n for (_, name), n in leases_held(tx).items() if resource in (None, name)),
         "running_shown": RUNNING_SHOWN,
         "next_cursor": page.next_cursor,
         "pauses": pauses,

@@ -20,8 +20,8 @@ from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.event_log import newest_events
 from holdbeat.store.reads.find_events import EventSearch
 from holdbeat.store.reads.names import ids_called, job_titles
-from holdbeat.store.reads.needs_attention import occupants
-from holdbeat.store.reads.workers import all_workers
+from holdbeat.store.reads.needs_attention import leases_held, occupants
+from holdbeat.store.reads.workers import all_workers, live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import PENDING_COUNTED, list_deliveries, pending_to
 from holdbeat.store.webhooks.subscriptions import list_webhooks
@@ -39,21 +39,28 @@ SCOPES = {
 }
 DEFAULTS = Settings()
 PERIODS_H = {"hour": 1, "24 hours": 24, "7 days": 168}
+GONE_SHOWN = 20
 EVENT_KINDS = {"decisions": "Decisions", "problems": "Problems", "all": "Everything"}
 
 
 def read_workers(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    busy = occupants(tx, 1000)
-    alive: list[dict[str, Any]] = []
-    gone: list[dict[str, Any]] = []
-    for worker in all_workers(tx, 100):
-        is_alive = worker.stopped_at is None and worker.expires_at is not None and worker.expires_at > tx.now
-        entry = {"worker": worker, "occupants": [holder for holder in busy if holder.worker_id == worker.id]}
-        (alive if is_alive else gone).append(entry)
+    busy, held = occupants(tx, 1000), leases_held(tx)
+    workers = live_workers(tx)
+    alive: list[dict[str, Any]] = [
+        {
+            "worker": worker,
+            "occupants": [holder for holder in busy if holder.worker_id == worker.id],
+            "busy": sum(count for (holder, _), count in held.items() if holder == worker.id),
+        }
+        for worker in reversed(workers)
+    ]
+    ids = {worker.id for worker in workers}
+    newest = all_workers(tx, len(ids) + GONE_SHOWN)
     return {
         "alive": alive,
-        "gone": gone[:20],
-        "busy": sum(len(entry["occupants"]) for entry in alive),
+        "gone": [worker for worker in newest if worker.id not in ids][:GONE_SHOWN],
+        "gone_shown": GONE_SHOWN,
+        "busy": sum(entry["busy"] for entry in alive),
         "slots": sum(entry["worker"].slots + entry["worker"].http_slots for entry in alive),
         "types": {name for entry in alive for name in entry["worker"].types},
     }

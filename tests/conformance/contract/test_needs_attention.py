@@ -11,13 +11,31 @@ from holdbeat.domain import events
 from holdbeat.domain.attention import KEPT_DAYS
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.job import NewJob, RetryPolicy
+from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.attention import mark_seen, read_attention
 from holdbeat.store.queue.pauses import pause
 from holdbeat.store.rare_events import RARE, event_counts
+from holdbeat.store.reads import needs_attention
 from holdbeat.store.recovery.prune import prune
+from holdbeat.store.running.settle import settle
+from holdbeat.store.schedules.schedules import create_schedule
 from holdbeat.store.transaction import Transaction
-from tests.conformance.acts import OpenStore, change, enqueue_one, rows
+from holdbeat.store.webhooks.subscriptions import create_webhook, delete_webhook
+from tests.conformance.acts import (
+    OpenStore,
+    change,
+    claim_one,
+    claim_some,
+    complete,
+    enqueue_all,
+    enqueue_one,
+    fail,
+    rows,
+    settlement,
+)
+from tests.conformance.schedule_acts import announce_types
 
 
 def record(tx: Transaction, name: str = events.ZOMBIE_FOUND, count: int = 1) -> None:
@@ -118,3 +136,44 @@ def test_two_transactions_that_record_the_same_event_do_not_wait_for_each_other(
     holder.join(30)
     assert second.read_sync(event_counts)[events.ZOMBIE_FOUND] == 2
     open_store.close()
+
+
+@pytest.mark.rule("ALR-01")
+def test_what_is_too_much_to_be_named_is_counted(store: PersistenceAdapter) -> None:
+    announce_types(store)
+    for number in range(10):
+        call = {"name": f"call {number}", "url": "http://127.0.0.1:9/", "interval_s": 600}
+        store.write_sync(create_schedule, call, endpoint=True)
+    for number in range(3):
+        store.write_sync(create_schedule, {"name": f"work {number}", "type": "noop", "interval_s": 600})
+    change(store, "UPDATE schedules SET failure_count = CASE WHEN endpoint IS NULL THEN 2 ELSE 1 END")
+    webhook = store.write_sync(create_webhook, "http://127.0.0.1:9/hook")
+    for _ in range(6):
+        enqueue_one(store)
+        complete(store, claim_one(store))
+    store.write_sync(delete_webhook, webhook.id)
+    items = store.read_sync(read_attention)
+    assert [item.text for item in items if item.kind == "failing" and item.schedule_id is None] == [
+        "5 more endpoints are failing"
+    ]
+    assert sum(item.kind == "failing" for item in items) == 9
+    deliveries = [item for item in items if item.kind == "delivery"]
+    assert deliveries[-1].text == "2 more messages were not delivered" and len(deliveries) == 5
+
+
+@pytest.mark.rule("ALR-01")
+def test_failed_calls_of_endpoints_do_not_hide_a_job_that_failed(
+    store: PersistenceAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = RetryPolicy(max_attempts=0)
+    enqueue_one(store, retry_policy=once)
+    fail(store, claim_one(store))
+    calls = [NewJob("http", resource="http", retry_policy=once, schedule_id="s") for _ in range(520)]
+    enqueue_all(store, calls)
+    failed = Outcome.failed(ErrorKind.ERROR, "HTTP 500")
+    claims = claim_some(store, 0, http=len(calls))
+    store.write_sync(settle, [settlement(claim, failed) for claim in claims])
+    assert [item.text for item in store.read_sync(read_attention)] == ["noop failed permanently"]
+    monkeypatch.setattr(needs_attention, "LOOKED_AT", len(calls))
+    (item,) = store.read_sync(read_attention)
+    assert item.kind == "failed" and "not named here" in (item.detail or "")

@@ -42,7 +42,7 @@ class Asked:
 def ask_question(tx: Transaction, asked: Asked) -> dict[str, Any]:
     """How a question stands, asked now or by an earlier run of the chain: {id, is_answered, answer}."""
     held = tx.rows(
-        "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR UPDATE",
+        "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR KEY SHARE",
         id=asked.lease_id,
         worker=asked.worker_id,
         fence=asked.fence,

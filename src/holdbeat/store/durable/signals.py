@@ -122,7 +122,7 @@ def look_for_signal(tx: Transaction, wait: SignalWait) -> dict[str, Any]:
 def give_up_waiting(tx: Transaction, wait: SignalWait) -> dict[str, Any]:
     """Keeps that the wait has timed out, unless its signal has come in the meantime."""
     held = tx.rows(
-        "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR UPDATE",
+        "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR KEY SHARE",
         id=wait.lease_id,
         worker=wait.worker_id,
         fence=wait.fence,

@@ -42,7 +42,7 @@ _KEEP = (
     "SELECT e.root_id, e.name, e.value, e.size, e.started_at, e.duration_s, e.run_id, e.kept_at "
     "FROM rows(:entries; root_id text, name text, value json, size int, started_at time, duration_s real, run_id text, "
     "worker_id text, fence int, kept_at time) AS e "
-    "JOIN (SELECT id, worker_id, fence FROM leases WHERE id IN :leases ORDER BY id FOR UPDATE) AS l "
+    "JOIN (SELECT id, worker_id, fence FROM leases WHERE id IN :leases ORDER BY id FOR KEY SHARE) AS l "
     "ON l.id = e.run_id AND l.worker_id = e.worker_id AND l.fence = e.fence "
     "WHERE 1 = 1 ON CONFLICT (root_id, name) DO NOTHING RETURNING root_id, name, run_id"
 )

@@ -38,7 +38,7 @@ def make_child(tx: Transaction, call: ChildCall) -> str:
     sees all of its children.
     """
     held = tx.rows(
-        "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR UPDATE",
+        "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR KEY SHARE",
         id=call.lease_id,
         worker=call.worker_id,
         fence=call.fence,

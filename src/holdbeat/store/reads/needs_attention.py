@@ -20,8 +20,8 @@ from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.reads.stats import ready_jobs
 from holdbeat.store.transaction import Transaction
 
-LOOKED_AT = 500
-"""So many of the newest failures are looked through."""
+LOOKED_AT = 5000
+"""So many of the newest failures are looked through: most may be retried ones, or calls of endpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,24 @@ def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
     ]  # fmt: skip
 
 
+def leases_held(tx: Transaction) -> dict[tuple[str | None, str], int]:
+    """How many leases each worker (None for slots that are borrowed) has on each resource."""
+    rows = tx.rows("SELECT worker_id, resource, count(*) FROM leases GROUP BY worker_id, resource")
+    return {(worker_id, resource): int(count) for worker_id, resource, count in rows}
+
+
 @dataclass(frozen=True, slots=True)
 class FailedJob:
     id: str
     type: str
     title: str
     finished_at: datetime | None
+
+
+_FAILED_SINCE = (
+    "FROM jobs WHERE status = 'FAILED' AND status IN ('FAILED', 'SKIPPED', 'CANCELLED') AND id >= :first "
+    "ORDER BY id DESC"
+)
 
 
 def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[FailedJob]:
@@ -91,9 +103,7 @@ def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Fa
     """
     rows = tx.rows(
         "SELECT f.id, f.type, f.title, f.finished_at FROM (SELECT id, type, title, finished_at, permanently_failed, "
-        "resource, schedule_id FROM jobs "
-        "WHERE status = 'FAILED' AND status IN ('FAILED', 'SKIPPED', 'CANCELLED') AND id >= :first "
-        "ORDER BY id DESC LIMIT :looked_at) AS f "
+        f"resource, schedule_id {_FAILED_SINCE} LIMIT :looked_at) AS f "
         "WHERE f.permanently_failed = :yes AND NOT (f.resource = :http AND f.schedule_id IS NOT NULL) "
         "AND NOT EXISTS (SELECT 1 FROM jobs r WHERE r.retry_of = f.id AND r.retry_kind = 'manual') "
         "ORDER BY f.id DESC LIMIT :limit",
@@ -104,6 +114,12 @@ def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Fa
         limit=limit,
     )
     return [FailedJob(row[0], row[1], row[2] or row[1], tx.time(row[3])) for row in rows]
+
+
+def fails_too_often(tx: Transaction, since: datetime) -> bool:
+    """Whether more jobs have failed since an instant than `failed_for_good` looks through."""
+    row = tx.one(f"SELECT id {_FAILED_SINCE} LIMIT 1 OFFSET :looked_at", first=first_id(since), looked_at=LOOKED_AT)
+    return row is not None
 
 
 def run_errors(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str | None]:
@@ -132,15 +148,24 @@ def troubled_schedules(tx: Transaction, limit: int = 8) -> list[Schedule]:
     return _in_need(tx, "trouble IS NOT NULL ORDER BY failure_count, id", limit)
 
 
-def _in_need(tx: Transaction, which: str, limit: int) -> list[Schedule]:
-    # In the words of the index `schedules_in_need`, which differ by engine.
-    enabled = "enabled = 1" if tx.dialect == "sqlite" else "enabled"
+def count_failing(tx: Transaction) -> dict[bool, int]:
+    """How many enabled endpoints (True) and other schedules (False) have failed the last time."""
     rows = tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules WHERE {enabled} AND (failure_count > 0 OR trouble IS NOT NULL) "
-        f"AND {which} LIMIT :limit",
-        limit=limit,
+        "SELECT endpoint IS NOT NULL, count(*) FROM schedules "
+        f"WHERE {_are_in_need(tx)} AND failure_count > 0 GROUP BY 1"
     )
+    return {bool(is_endpoint): int(count) for is_endpoint, count in rows}
+
+
+def _in_need(tx: Transaction, which: str, limit: int) -> list[Schedule]:
+    rows = tx.rows(f"SELECT {SCHEDULE} FROM schedules WHERE {_are_in_need(tx)} AND {which} LIMIT :limit", limit=limit)
     return [schedule_of(tx, row) for row in rows]
+
+
+def _are_in_need(tx: Transaction) -> str:
+    """In the words of the index `schedules_in_need`, which differ by engine."""
+    enabled = "enabled = 1" if tx.dialect == "sqlite" else "enabled"
+    return f"{enabled} AND (failure_count > 0 OR trouble IS NOT NULL)"
 
 
 def unknown_zones(tx: Transaction) -> dict[str, str]:

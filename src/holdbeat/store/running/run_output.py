@@ -17,7 +17,7 @@ from holdbeat.domain.errors import NotFound, TooLarge
 from holdbeat.domain.params import dumps
 from holdbeat.domain.steps import OpenStep
 from holdbeat.store.topics import Topic
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 
 ARTIFACT_DATA_MAX = 10 * 1024 * 1024
 """The most bytes of one artifact that are kept inside the store."""
@@ -167,14 +167,28 @@ def replace_artifact(tx: Transaction, entry: ArtifactEntry) -> list[str] | None:
         )
     if entry.lease_id not in _held(tx, [entry]):
         return None
-    replaced = tx.rows(
-        "DELETE FROM artifacts WHERE run_id = :id AND name = :name RETURNING path", id=entry.lease_id, name=entry.name
-    )
-    tx.insert(
-        "artifacts",
-        ("run_id", "name", "size", "sha256", "path", "data", "created_at"),
-        [(entry.lease_id, entry.name, entry.size, entry.sha256, entry.path, entry.data, tx.now)],
-    )
+    replaced: list[Row] = []
+    is_stored = False
+    while not is_stored:  # a second time if another thread of the handler stored one of this name in between
+        replaced += tx.rows(
+            "DELETE FROM artifacts WHERE run_id = :id AND name = :name RETURNING path",
+            id=entry.lease_id,
+            name=entry.name,
+        )
+        is_stored = bool(
+            tx.rows(
+                "INSERT INTO artifacts (run_id, name, size, sha256, path, data, created_at) "
+                "VALUES (:id, :name, :size, :sha256, :path, :data, :now) "
+                "ON CONFLICT (run_id, name) DO NOTHING RETURNING name",
+                id=entry.lease_id,
+                name=entry.name,
+                size=entry.size,
+                sha256=entry.sha256,
+                path=entry.path,
+                data=entry.data,
+                now=tx.now,
+            )
+        )
     return [row[0] for row in replaced if row[0] and row[0] != entry.path]
 
 
@@ -245,13 +259,14 @@ def _holder(entry: _Fenced) -> tuple[str, int]:
 def _held(tx: Transaction, entries: Iterable[_Fenced]) -> dict[str, tuple[str, int]]:
     """Holder of each lease that one of the entries shows rightly.
 
-    The rows are locked, so that no recovery can take a lease away between this look and the write.
+    The rows are locked, so that no recovery can take a lease away between this look and the write; but by a lock that
+    lets heartbeats renew them, however long the write takes (LEASE-02).
     """
     reported = list(entries)
     if not reported:
         return {}
     rows = tx.rows(
-        "SELECT id, worker_id, fence FROM leases WHERE id IN :ids ORDER BY id FOR UPDATE",
+        "SELECT id, worker_id, fence FROM leases WHERE id IN :ids ORDER BY id FOR KEY SHARE",
         ids=sorted({entry.lease_id for entry in reported}),
     )
     holders = {(entry.lease_id, *_holder(entry)) for entry in reported}

@@ -54,7 +54,8 @@ def beat(tx: Transaction, worker_id: str, terms: LeaseTerms, usage: Usage = UNKN
     """Extends all leases of a worker, and its own row, in which its usage of the machine is noted.
 
     It touches no table but `workers` and `leases`, and waits for no row of them that another transaction holds: a lock
-    on `jobs`, however long, costs no lease.
+    on `jobs`, however long, costs no lease. Nor does a report of a run that waits for its table: it locks the lease FOR
+    KEY SHARE, which keeps it from being deleted and lets it be renewed.
     """
     expires_at = terms.expiry(tx.now)
     # On SQLite the death of a worker is known at once, so there the length of a lease matters little.
@@ -63,7 +64,7 @@ def beat(tx: Transaction, worker_id: str, terms: LeaseTerms, usage: Usage = UNKN
         # Each lease as long as it was when it was taken: a run with a time limit may have a shorter one.
         renewed = "least(:expires_at, CAST(:now AS timestamptz) + greatest(expires_at - heartbeat_at, :shortest))"
         params["shortest"] = timedelta(seconds=terms.shortest_s)
-        free = " AND id IN (SELECT id FROM leases WHERE worker_id = :id ORDER BY id FOR UPDATE SKIP LOCKED)"
+        free = " AND id IN (SELECT id FROM leases WHERE worker_id = :id ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)"
     tx.execute(
         "UPDATE workers SET heartbeat_at = :now, expires_at = :expires_at, stopped_at = NULL, "
         "memory_bytes = :memory_bytes, cpu_share = :cpu_share WHERE id = :id",

@@ -38,6 +38,7 @@ _DELIVERY_FIELDS = (
 _DELIVERY = ", ".join(_DELIVERY_FIELDS)
 PER_HOST = 4
 PENDING_COUNTED = 1000
+FAILED_COUNTED = 1000
 
 _HOSTS = (
     "WITH RECURSIVE next(host) AS ("
@@ -226,6 +227,15 @@ def send_test(tx: Transaction, webhook_id: str) -> Delivery:
     payload = payload_of(tx, TEST_EVENT, {"message": "This is a test. Nothing has happened."})
     (delivery_id,) = insert_deliveries(tx, [NewDelivery(TEST_EVENT, webhook.url, payload, webhook.id)])
     return load_delivery(tx, delivery_id)
+
+
+def count_failed(tx: Transaction) -> int:
+    """How many deliveries were given up; at most FAILED_COUNTED are counted."""
+    row = tx.one(
+        "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE status = 'FAILED' LIMIT :most) AS failed",
+        most=FAILED_COUNTED,
+    )
+    return int(row[0]) if row else 0
 
 
 def list_deliveries(
