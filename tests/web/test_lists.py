@@ -207,8 +207,26 @@ def test_a_server_that_is_away_is_said_in_a_sentence(page: Page, served: Served,
     page.route("**/api/jobs/**", lambda route: route.abort())
     page.get_by_role("button", name="Start without delay").click()
     expect(page.locator(".toast.bad")).to_contain_text("The server cannot be reached")
-    # The browser itself notes the failure.
+    page.goto(f"{served.url}/ui/direct?type=anything")
+    page.route("**/api/direct/**", lambda route: route.abort())
+    page.get_by_role("button", name="Run now").click()
+    expect(page.locator("[data-answer] .notice")).to_contain_text("The server cannot be reached")
+    page.goto(f"{served.url}/docs")
+    entry = page.locator("details", has=page.locator("form[data-method=post][data-path='/api/jobs']"))
+    entry.locator("summary").click()
+    page.route("**/api/jobs", lambda route: route.abort())
+    entry.get_by_role("button", name="Send POST").click()
+    expect(entry.locator("[data-state]")).to_contain_text("The server cannot be reached")
+    # The browser itself notes the failures.
     complaints.clear()
+
+
+@pytest.mark.parametrize("cut", ["event: waiting\ndata: {}\n\n", ""])
+def test_a_direct_request_whose_stream_is_cut_off_says_so(cut: str, page: Page, served: Served) -> None:
+    page.goto(f"{served.url}/ui/direct?type=anything")
+    page.route("**/api/direct/**", lambda route: route.fulfill(body=cut, content_type="text/event-stream"))
+    page.get_by_role("button", name="Run now").click()
+    expect(page.locator("[data-answer] .notice")).to_contain_text("The connection to the server was lost")
 
 
 @pytest.mark.rule("UI-01")
