@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from holdbeat.operations.submitting import MOST_JOBS
+from tests.api.conftest import Serve
 from tests.api.serving import Served, problem_of
 
 LATER = {"max_attempts": 1, "base_delay_s": 3600}
@@ -61,6 +62,24 @@ def test_a_legacy_batch_holds_no_more_jobs_than_any_other(served: Served, client
     new = problem_of(client.post("/api/jobs/batch", json={"jobs": jobs}), 422)
     assert (old["detail"], old["code"], old["field"]) == (new["detail"], new["code"], new["field"])
     assert client.get("/api/stats").json()["jobs"]["total"] == before
+
+
+@pytest.mark.rule("CON-004", "AUD-01", "OPS-05")
+def test_a_legacy_batch_records_who_asked_and_their_trace_like_any_other(serve: Serve) -> None:
+    server = serve(is_key_needed=True)
+    client = server.new_client(server.admin_key)
+    trace = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    for path in ("/jobs/batch/trigger", "/api/jobs/batch"):
+        answer = client.post(path, json={"jobs": [{"type": "echo"}]}, headers={"traceparent": trace})
+        answer.raise_for_status()
+    jobs = server.store.read_sync(lambda tx: tx.rows("SELECT id, trace FROM jobs ORDER BY id"))
+    assert [row[1] for row in jobs] == [trace, trace]
+    actors = [
+        client.get("/api/events/search", params={"job_id": row[0], "name": "job.queued"}).json()["items"][0]["data"]
+        for row in jobs
+    ]
+    assert actors[0].get("actor") == actors[1]["actor"]
+    client.close()
 
 
 @pytest.mark.rule("CON-004", "DEC-006")

@@ -31,10 +31,15 @@ def local_requests(server: Served) -> list[tuple[str, dict[str, Any]]]:
         ("/api/jobs/batch", {"jobs": [{"type": "http", "params": {"url": "http://10.1.2.3/"}, "not_before": FAR}]}),
         ("/api/schedules", {**name, "type": "http", "params": {"url": LOCAL}, "cron": "0 0 1 1 *"}),
         ("/api/endpoints", {"name": template, "url": LOCAL, "interval_s": 3600}),
+        ("/api/job-templates", {"name": template, "type": "http", "default_params": {"url": LOCAL}}),
+        ("/api/jobs", {"type": "anything", "webhook_url": LOCAL, "not_before": FAR}),
+        ("/api/schedules", {**name, "type": "anything", "webhook_url": LOCAL, "cron": "0 0 1 1 *"}),
+        ("/api/job-templates", {"name": template, "type": "anything", "webhook_url": LOCAL}),
+        ("/api/job-groups", {"mode": "parallel", "jobs": [{"type": "anything", "webhook_url": LOCAL}]}),
     ]
 
 
-@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP"])
+@pytest.mark.parametrize("header", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP"])
 def test_a_request_with_a_key_through_a_proxy_makes_the_server_exposed(serve: Serve, header: str) -> None:
     server = serve(is_key_needed=True)
     client = authorized(server)
@@ -61,6 +66,8 @@ def test_an_exposed_server_refuses_local_addresses_when_they_are_submitted(serve
     client.post("/api/job-templates", json={"name": template, "type": "http", "default_params": {"method": "GET"}})
     member = {"template": template, "params": {"url": LOCAL}}
     problem_of(client.post("/api/jobs", json=member), 422)
+    for change in ({"default_params": {"url": LOCAL}}, {"webhook_url": LOCAL}):
+        problem_of(client.patch(f"/api/job-templates/{template}", json=change), 422, "forbidden_target")
     problem_of(client.post("/api/job-groups", json={"mode": "parallel", "jobs": [member]}), 422)
     legacy = {"type": "http", "params": {"url": LOCAL}}
     problem_of(client.post("/jobs/http/trigger", json=legacy["params"]), 422)

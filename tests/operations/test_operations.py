@@ -18,8 +18,10 @@ from holdbeat.client import Client
 from holdbeat.operations import MODULES, find_operation
 from holdbeat.operations.kinds import methods_of
 from holdbeat.store.opening import open_store
+from holdbeat.store.recovery.recover_leases import expire_reservation
+from holdbeat.store.running.reservations import load_reservation
 from tests.api.conftest import Serve
-from tests.api.serving import Served, unique
+from tests.api.serving import Served, open_gate, unique
 from tests.operations.operation_cases import cases
 from tests.operations.world import World, ask
 from tests.waiting import eventually
@@ -114,6 +116,44 @@ def test_a_direct_request_that_a_shutdown_interrupts_is_interrupted_on_the_comma
     finally:
         local.close()
     assert [outcome[:3] for outcome in heard] == [("refusal", 503, "interrupted")]
+
+
+@pytest.mark.rule("API-07", "DIR-02")
+@pytest.mark.parametrize("has_begun", [True, False])
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_direct_request_whose_reservation_expired_says_so_and_whether_it_had_begun(
+    serve: Serve, *, is_local: bool, has_begun: bool
+) -> None:
+    server = serve()
+    backend = Client(server.url)
+    if is_local:
+        store = open_store(server.settings.store, server.store.terms, create=False)
+        backend = cast("Client", LocalBackend(store, server.settings))
+    gate = unique("gate")
+    heard: list[Any] = []
+    if not has_begun:
+        server.wait_for(server.submit("narrow_hold", {"gate": gate})["id"], "RUNNING")
+    direct = ask("direct", "narrow_hold", {"gate": gate})
+    waiting = threading.Thread(target=lambda: heard.append(World(backend).outcome(direct)))
+    waiting.start()
+    try:
+        reservations = eventually(
+            lambda: [
+                item
+                for item in server.client.get("/api/reservations?status=ACTIVE").json()["items"]
+                if bool(item["granted_at"]) is has_begun
+            ]
+        )
+        terms = server.settings.lease_terms
+        owner = server.store.read_sync(load_reservation, reservations[0]["id"]).owner
+        assert owner is not None
+        assert server.store.write_sync(expire_reservation, reservations[0]["id"], terms, {owner})
+        waiting.join(30)
+    finally:
+        open_gate(gate)
+        backend.close()
+    assert [outcome[:3] for outcome in heard] == [("refusal", 504, "expired")]
+    assert ("may have had effects" in str(heard)) is has_begun
 
 
 @pytest.mark.rule("API-07")

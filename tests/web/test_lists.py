@@ -43,6 +43,13 @@ def test_a_filter_that_cannot_be_read_is_said_above_the_whole_list(served: Serve
     assert "name=value" in answer.text and job["id"] in answer.text
 
 
+@pytest.mark.parametrize("path", ["/ui/groups?status=NOPE", "/ui/jobs?cursor=changed"])
+def test_a_page_that_is_refused_for_its_query_leads_to_the_whole_list(path: str, served: Served) -> None:
+    answer = served.client.get(path)
+    assert answer.status_code == 422
+    assert f'href="{path.partition("?")[0]}">Show all<' in answer.text
+
+
 def test_the_tab_that_is_shown_is_in_sight_on_a_phone(page: Page, served: Served) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto(f"{served.url}/ui/jobs?status=CANCELLED")
@@ -169,6 +176,7 @@ def test_pausing_everything_asks_and_its_reason_stands_on_top_of_queue_and_overv
     expect(banner).to_contain_text("a new model is loaded")
     page.goto(served.url)
     expect(banner).to_contain_text("Everything is paused")
+    expect(page.locator(".all-well")).to_have_count(0)
     banner.get_by_role("button", name="Resume").click()
     expect(banner).to_have_count(0)
 
@@ -199,8 +207,26 @@ def test_a_server_that_is_away_is_said_in_a_sentence(page: Page, served: Served,
     page.route("**/api/jobs/**", lambda route: route.abort())
     page.get_by_role("button", name="Start without delay").click()
     expect(page.locator(".toast.bad")).to_contain_text("The server cannot be reached")
-    # The browser itself notes the failure.
+    page.goto(f"{served.url}/ui/direct?type=anything")
+    page.route("**/api/direct/**", lambda route: route.abort())
+    page.get_by_role("button", name="Run now").click()
+    expect(page.locator("[data-answer] .notice")).to_contain_text("The server cannot be reached")
+    page.goto(f"{served.url}/docs")
+    entry = page.locator("details", has=page.locator("form[data-method=post][data-path='/api/jobs']"))
+    entry.locator("summary").click()
+    page.route("**/api/jobs", lambda route: route.abort())
+    entry.get_by_role("button", name="Send POST").click()
+    expect(entry.locator("[data-state]")).to_contain_text("The server cannot be reached")
+    # The browser itself notes the failures.
     complaints.clear()
+
+
+@pytest.mark.parametrize("cut", ["event: waiting\ndata: {}\n\n", ""])
+def test_a_direct_request_whose_stream_is_cut_off_says_so(cut: str, page: Page, served: Served) -> None:
+    page.goto(f"{served.url}/ui/direct?type=anything")
+    page.route("**/api/direct/**", lambda route: route.fulfill(body=cut, content_type="text/event-stream"))
+    page.get_by_role("button", name="Run now").click()
+    expect(page.locator("[data-answer] .notice")).to_contain_text("The connection to the server was lost")
 
 
 @pytest.mark.rule("UI-01")

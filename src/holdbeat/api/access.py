@@ -41,7 +41,9 @@ OPEN_PREFIX = "/static/"
 """What the login page is made of."""
 ASKS_NOBODY = frozenset({"/healthz", "/logout"})
 """Paths that are the same for everyone: who asks is not looked up, so they answer without the store too (API-05)."""
-PROXY_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+PROXY_HEADERS = frozenset(
+    {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
+)
 """A request with one of these came through a proxy, so perhaps from another machine."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LINGER_BYTES = 32 * 1024 * 1024

@@ -188,8 +188,8 @@ document.addEventListener("submit", async (event) => {
     state.textContent = `${response.status} ${response.statusText} after ${Math.round(performance.now() - began)} ms`;
     place.textContent = pretty(text);
     place.hidden = text === "";
-  } catch (error) {
-    state.textContent = error.message;
+  } catch {
+    state.textContent = "The server cannot be reached. Check that it is running and try again.";
   } finally {
     button.disabled = false;
   }

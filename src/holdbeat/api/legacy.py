@@ -23,7 +23,7 @@ from holdbeat.domain.redaction import redacted_params
 from holdbeat.domain.submission import Submission
 from holdbeat.operations.checks import checked_fields
 from holdbeat.operations.operation import OperationContext
-from holdbeat.operations.submitting import check_count, guard_submissions, submit_job
+from holdbeat.operations.submitting import check_count, guard_submissions, read_submission, submit_job
 from holdbeat.schemas.legacy import (
     CompatibilityAccepted,
     CompatibilityBatch,
@@ -81,12 +81,12 @@ async def legacy_trigger_batch(request: ApiRequest) -> Response:
     if not isinstance(requests, list):
         raise Invalid("jobs must be a list.", code="invalid_body", field="jobs")
     check_count(requests)
-    submissions = []
+    context, submissions = request.operation_context, []
     for index, fields in enumerate(requests):
         place = f"jobs[{index}]."
         checked_fields(fields, ("type", "params"), required=("type",), place=place)
-        submissions.append(Submission.read(fields, place=place))
-    group = await request.context.store.write(_submit, request.operation_context, submissions)
+        submissions.append(read_submission(context, fields, place=place))
+    group = await request.context.store.write(_submit, context, submissions)
     return answer({"batch_id": group.id}, 202)
 
 

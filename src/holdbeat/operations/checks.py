@@ -108,11 +108,19 @@ def needs_admin(what: str) -> Forbidden:
     return Forbidden(f"{what} needs a key with the scope admin.", code="needs_admin")
 
 
-def check_call(context: OperationContext, type_: Any, params: Any) -> None:
-    """Refuses an `http` job that an exposed server would never call (SEC-04); names are judged when they are called."""
-    if context.strict_policy is None or type_ != "http" or not isinstance(params, Mapping):
+def check_call(context: OperationContext, type_: Any, params: Any, webhook_url: Any = None) -> None:
+    """Refuses an `http` job or a webhook that an exposed server would never call (SEC-04).
+
+    Names are judged when they are called.
+    """
+    if context.strict_policy is None:
         return
-    url = params.get("url")
+    if isinstance(webhook_url, str):
+        try:
+            check_url(webhook_url, context.strict_policy)
+        except Invalid as refusal:
+            raise Invalid(refusal.detail, code=refusal.code, field="webhook_url") from None
+    url = params.get("url") if type_ == "http" and isinstance(params, Mapping) else None
     if isinstance(url, str):
         check_url(url, context.strict_policy)
 

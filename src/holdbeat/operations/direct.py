@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdbeat.domain.bounds import check_duration_s, check_flag, check_line
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid, Unavailable
 from holdbeat.domain.job import SHELL
-from holdbeat.domain.reservation import Reservation, ReservationOutcome
+from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.views import slot_json
 from holdbeat.engine.direct_execution import DirectExecutionHandler, DirectResult, WaitedTooLong
@@ -72,6 +72,13 @@ async def reserve_slot(
 def direct_answer(result: DirectResult) -> dict[str, Any]:
     """The answer to a direct request that has ended, or the error that says how it failed."""
     reservation = result.reservation
+    if reservation.status is ReservationStatus.EXPIRED:
+        advice = "It had begun and may have had effects; check before you send it again."
+        raise WaitedTooLong(
+            f"{reservation.error}. {advice if reservation.granted_at else 'It had not begun; send it again.'}",
+            code="expired",
+            reservation_id=reservation.id,
+        )
     match reservation.outcome:
         case ReservationOutcome.COMPLETED | ReservationOutcome.SKIPPED:
             answer = {
@@ -98,14 +105,6 @@ def direct_answer(result: DirectResult) -> dict[str, Any]:
                 reservation_id=reservation.id,
                 error_kind=reservation.error_kind,
             )
-        case ReservationOutcome.CANCELLED:
-            raise Conflict(
-                f"The direct request was cancelled: {reservation.error}.",
-                code="cancelled",
-                reservation_id=reservation.id,
-            )
-    raise WaitedTooLong(
-        f"The reservation {reservation.id} is {reservation.status}; send the request again.",
-        code="expired",
-        reservation_id=reservation.id,
+    raise Conflict(
+        f"The direct request was cancelled: {reservation.error}.", code="cancelled", reservation_id=reservation.id
     )

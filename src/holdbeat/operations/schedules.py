@@ -67,7 +67,8 @@ def _check_target(tx: Transaction, context: OperationContext, kind: Kind, fields
     url = fields.get("url")
     if kind.is_endpoint and isinstance(url, str):
         check_url(url, context.outbound_policy(tx))
-    checks.check_call(context, "http" if _is_http(tx, kind, fields) else None, fields.get("params"))
+    is_http = _is_http(tx, kind, fields)
+    checks.check_call(context, "http" if is_http else None, fields.get("params"), fields.get("webhook_url"))
 
 
 def _is_http(tx: Transaction, kind: Kind, fields: Mapping[str, Any]) -> bool:

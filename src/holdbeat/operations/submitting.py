@@ -68,7 +68,7 @@ def read_submission(context: OperationContext, request: Any, *, place: str = "")
             f"{place.rstrip('.') or 'The body'} must be a JSON object.", code="invalid_body", field=place[:-1] or None
         )
     submission = Submission.read(request, place=place)
-    check_call(context, submission.type, submission.own.get("params"))
+    check_call(context, submission.type, submission.own.get("params"), submission.own.get("webhook_url"))
     submission.trace = context.traceparent or current_traceparent()
     submission.actor = context.caller
     return submission
@@ -110,7 +110,6 @@ def guard_submissions(tx: Transaction, context: OperationContext, submissions: S
     if context.strict_policy is None:
         return
     for submission in submissions:
-        check_call(context, submission.type, submission.own.get("params"))
         template = find_template(tx, submission.template) if submission.template is not None else None
         if template is not None:
             own = submission.own.get("params")

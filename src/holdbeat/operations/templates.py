@@ -9,7 +9,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.redaction import kept_params
 from holdbeat.domain.views import template_json
-from holdbeat.operations.checks import check_reference, checked_fields, needs_admin, page_json
+from holdbeat.operations.checks import check_call, check_reference, checked_fields, needs_admin, page_json
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas.jobs import TemplateRequest
 from holdbeat.store.queue import templates
@@ -28,6 +28,7 @@ def create_template(tx: Transaction, context: OperationContext, request: Mapping
     fields = checked_fields(request, _FIELDS, required=("name", "type"))
     if fields["type"] == SHELL and not context.is_admin:
         raise needs_admin("Making a shell template")
+    check_call(context, fields["type"], fields.get("default_params"), fields.get("webhook_url"))
     return template_json(templates.create_template(tx, fields))
 
 
@@ -68,6 +69,8 @@ def update_template(
     template = templates.get_template(tx, check_reference(reference))
     if SHELL in (template.type, changes.get("type")) and not context.is_admin:
         raise needs_admin("Changing a shell template")
+    type_ = changes.get("type", template.type)
+    check_call(context, type_, changes.get("default_params"), changes.get("webhook_url"))
     if template.type == "http" and isinstance(changes.get("default_params"), dict):
         kept = kept_params(changes["default_params"], template.default_params, "default_params")
         changes = {**changes, "default_params": kept}

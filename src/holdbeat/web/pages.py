@@ -147,7 +147,10 @@ class Dashboard:
         status = status_of(error)
         if status >= 500:
             log.warning("the page %s cannot be shown: %s", page.path, error)
-        return self._rendered(request, "refused.html", page, ask, {"status": status, "detail": error.detail}, status)
+        # A filter or a cursor that is refused must not keep anybody from the list itself.
+        unfiltered = request.url.path if status == 422 and request.url.query else None
+        values = {"status": status, "detail": error.detail, "unfiltered": unfiltered}
+        return self._rendered(request, "refused.html", page, ask, values, status)
 
     async def _nowhere(self, request: Request) -> Response:
         """Below /ui there is a page for every mistake, unless it is a program that asks."""

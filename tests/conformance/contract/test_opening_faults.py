@@ -59,6 +59,19 @@ def test_a_statement_that_takes_too_long_is_not_called_a_database_out_of_reach(s
     assert busy.value.code == "statement_timeout"
 
 
+@pytest.mark.rule("DRV-01")
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_a_read_that_took_too_long_spoils_no_read_after_it(store: PersistenceAdapter) -> None:
+    def slow(tx: Transaction) -> None:
+        tx.execute("SET LOCAL statement_timeout = '50ms'")
+        tx.rows("SELECT pg_sleep(10)")
+
+    for _ in range(3):
+        with pytest.raises(StoreBusy, match="statement timeout"):
+            store.read_sync(slow)
+        assert store.read_sync(lambda tx: tx.rows("SELECT 1")) == [(1,)]
+
+
 READ_ONLY = """
 import os, resource, sys
 from holdbeat.domain.errors import StoreRefused

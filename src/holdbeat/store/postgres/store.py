@@ -383,9 +383,9 @@ class PostgresStore(PersistenceAdapter):
                 link.roll_back()
                 results.append(error)
             except pg.QueryCanceled:
+                link.roll_back()
                 if work.limit_s is None:
                     raise
-                link.roll_back()
                 results.append(read_took_too_long(work.limit_s))
             except BaseException:
                 link.roll_back()

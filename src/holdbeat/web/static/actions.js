@@ -42,21 +42,27 @@ function logIn() {
   location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
 }
 
-export async function call(method, url, body, options = {}) {
-  const { headers, ...others } = options;
+// A fetch that says in a sentence that the server is away, and leads to the login when the session is over.
+export async function reach(url, options) {
   let response;
   try {
-    response = await fetch(url, {
-      method,
-      headers: body === undefined ? headers : { "content-type": "application/json", ...headers },
-      body: body === undefined ? undefined : JSON.stringify(body),
-      ...others,
-    });
+    response = await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("The server cannot be reached. Check that it is running and try again.");
   }
   if (response.status === 401) logIn();
+  return response;
+}
+
+export async function call(method, url, body, options = {}) {
+  const { headers, ...others } = options;
+  const response = await reach(url, {
+    method,
+    headers: body === undefined ? headers : { "content-type": "application/json", ...headers },
+    body: body === undefined ? undefined : JSON.stringify(body),
+    ...others,
+  });
   const text = await response.text();
   let value = null;
   try { value = text ? JSON.parse(text) : null; } catch { value = text; }

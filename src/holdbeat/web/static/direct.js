@@ -1,11 +1,15 @@
 // The form of direct requests: runs one, counts while it waits, shows what came of it.
-import { call, element } from "./actions.js";
+import { call, element, reach } from "./actions.js";
 import { bodyOf, forgetAll, refuse } from "./make.js";
 import { span } from "./times.js";
 
+function cutOff() {
+  return new Error("The connection to the server was lost before the response came. The list below shows what became of the request.");
+}
+
 async function* events(url, body, signal) {
   const headers = { "content-type": "application/json", accept: "text/event-stream" };
-  const response = await fetch(url, { method: "POST", headers, body: JSON.stringify(body), signal });
+  const response = await reach(url, { method: "POST", headers, body: JSON.stringify(body), signal });
   if (!response.ok) {
     const problem = await response.json().catch(() => null);
     throw Object.assign(new Error((problem && problem.detail) || `The server answered ${response.status}.`), { answer: problem });
@@ -13,7 +17,7 @@ async function* events(url, body, signal) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reader.read().catch((error) => { throw error.name === "AbortError" ? error : cutOff(); });
     if (done) return;
     const messages = (rest + value).split("\n\n");
     rest = messages.pop();
@@ -55,6 +59,7 @@ export function startDirect() {
     const output = element("pre", "", "text-result");
     place.replaceChildren(state, output);
     let doing = "asked";
+    let isAnswered = false;
     const counting = setInterval(() => { state.textContent = `${doing}, ${span((performance.now() - began) / 1000)}`; }, 250);
     try {
       const { type, ...body } = bodyOf(form);
@@ -64,8 +69,9 @@ export function startDirect() {
         if (name === "progress") doing = `running${data.fraction === null ? "" : ` ${Math.round(data.fraction * 100)} %`}${data.message ? `, ${data.message}` : ""}`;
         if (name === "chunk") output.append(typeof data.chunk === "string" ? data.chunk : `${JSON.stringify(data.chunk)}\n`);
         if (name === "problem") throw new Error(data.detail);
-        if (name === "result") show(place, data, output);
+        if (name === "result") { isAnswered = true; show(place, data, output); }
       }
+      if (!isAnswered) throw cutOff();
     } catch (error) {
       const words = error.name === "AbortError" ? "You cancelled the request." : error.message;
       place.replaceChildren(element("p", words, "notice bad"));

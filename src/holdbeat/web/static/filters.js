@@ -1,5 +1,5 @@
 // Filters act as they are changed: the address follows them, and the page's lists are brought up to date in place.
-import { call, toast } from "./actions.js";
+import { call, reach, toast } from "./actions.js";
 import { refresh } from "./live.js";
 
 const TYPING_MS = 300;
@@ -66,8 +66,13 @@ function startTexts() {
     if (!details.dataset?.showsText || !details.open) return;
     const place = details.querySelector("pre");
     if (place.textContent) return;
-    const response = await fetch(details.dataset.showsText);
-    place.textContent = response.ok ? await response.text() : "The artifact cannot be read.";
+    try {
+      const response = await reach(details.dataset.showsText);
+      place.textContent = response.ok ? await response.text() : "The artifact cannot be read.";
+    } catch (error) {
+      toast(error.message, true);
+      details.open = false;
+    }
   }, true);
 }
 
