@@ -77,7 +77,10 @@ class ApiRequest:
         trace = self.request.headers.get("traceparent")
         if trace is None or not is_traceparent(trace):
             trace = None
-        return OperationContext(self.caller, self.is_admin, self.context.outbound_policy, self._strict_policy, trace)
+        context = self.context
+        return OperationContext(
+            self.caller, self.is_admin, context.outbound_policy, self._strict_policy, trace, context.kinds
+        )
 
     async def run(self, operation: Operation, *args: Any, **kwargs: Any) -> Any:
         """Runs an operation for whoever sent this request."""

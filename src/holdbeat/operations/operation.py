@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from holdbeat.operations.kept_kinds import KeptKinds
 
 if TYPE_CHECKING:
     from holdbeat.domain.address import OutboundPolicy
@@ -29,6 +31,8 @@ class OperationContext:
     """On an exposed server: calls that it refuses are refused when they are submitted."""
     traceparent: str | None = None
     """The trace that a submitted job continues."""
+    kinds: KeptKinds = field(default_factory=KeptKinds, repr=False)
+    """The kinds of jobs that were submitted to this store before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from typing import Any
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
-from holdbeat.domain.submission import Submission
+from holdbeat.domain.submission import Submission, check_params
+from holdbeat.domain.uniform_batch import SubmissionKind, UniformSubmissions, distinct_items
 from holdbeat.domain.views import job_json
 from holdbeat.operations.checks import check_call, needs_admin
+from holdbeat.operations.kept_kinds import key_of
 from holdbeat.operations.operation import OperationContext, Step, Steps, in_steps
 from holdbeat.store.jobs.submit import submit
 from holdbeat.store.queue.enqueue import Enqueued
@@ -36,14 +38,12 @@ def submit_job(context: OperationContext, request: Mapping[str, Any]) -> Steps:
 
     201 if it is new; 200 if its idempotency key found the job that was there already.
     """
-    submission = read_submission(context, request)
-    enqueued = yield submit_step(context, [submission])
-    job = enqueued.jobs[0]
-    if enqueued.known:
-        # It may have run since.
-        job = yield Step(load_job, (job.id,), read_only=True)
-    answer = Submitted(job_json(job))
-    answer.is_new = not enqueued.known
+    enqueued = yield submit_step(context, _read_single(context, request))
+    if not enqueued.known:
+        return Submitted(enqueued.jobs_json()[0])
+    # It may have run since.
+    answer = Submitted(job_json((yield Step(load_job, (enqueued.jobs[0].id,), read_only=True))))
+    answer.is_new = False
     return answer
 
 
@@ -51,14 +51,31 @@ def submit_job(context: OperationContext, request: Mapping[str, Any]) -> Steps:
 def submit_jobs(context: OperationContext, requests: Sequence[Mapping[str, Any]]) -> Steps:
     """Submit several jobs in one transaction: all or none."""
     enqueued = yield submit_step(context, read_submissions(context, requests))
-    jobs = enqueued.jobs
-    if enqueued.known:
-        known_jobs = yield Step(load_jobs, (sorted(enqueued.known),), read_only=True)
-        known = {job.id: job for job in known_jobs}
-        jobs = [known.get(job.id, job) for job in jobs]
-    answer = Submitted({"items": [job_json(job) for job in jobs]})
+    if not enqueued.known:
+        return Submitted({"items": enqueued.jobs_json()})
+    known_jobs = yield Step(load_jobs, (sorted(enqueued.known),), read_only=True)
+    known = {job.id: job for job in known_jobs}
+    answer = Submitted({"items": [job_json(known.get(job.id, job)) for job in enqueued.jobs]})
     answer.is_new = enqueued.any_new
     return answer
+
+
+def _read_single(context: OperationContext, request: Any) -> Sequence[Submission]:
+    """A job that is submitted alone, as one of its kind if it differs from others in its params alone."""
+    is_traced = context.traceparent is not None or current_traceparent() is not None
+    key = key_of(request, context.caller) if isinstance(request, dict) and not is_traced else None
+    kind = None if key is None else context.kinds.find(key)
+    if key is None or kind is None:
+        submission = read_submission(context, request)
+        if key is None:
+            return [submission]
+        params = submission.own.pop("params", {})
+        kind = context.kinds.keep(key, SubmissionKind(submission))
+    else:
+        given = request.get("params")
+        params = {} if given is None else check_params(given)
+        check_call(context, kind.submission.type, params)
+    return UniformSubmissions(kind, [params])
 
 
 def read_submission(context: OperationContext, request: Any, *, place: str = "") -> Submission:
@@ -90,10 +107,10 @@ def check_count(jobs: Sequence[Any]) -> None:
 
 def submit_step(context: OperationContext, submissions: Sequence[Submission]) -> Step:
     """Stores jobs on behalf of the caller: all or none."""
-    is_guarded = not context.is_admin and any(
-        submission.template is not None or submission.type == SHELL for submission in submissions
-    )
-    if context.strict_policy is not None and any(submission.template is not None for submission in submissions):
+    items = list(distinct_items(submissions))
+    has_template = any(submission.template is not None for submission in items)
+    is_guarded = not context.is_admin and (has_template or any(submission.type == SHELL for submission in items))
+    if context.strict_policy is not None and has_template:
         is_guarded = True
     return Step(_guarded_submit, (context, submissions)) if is_guarded else Step(submit, (submissions,))
 

@@ -18,6 +18,7 @@ from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, PREEMPTS, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.domain.uniform_batch import PreparedKind, UniformJobs, distinct_items
+from holdbeat.domain.views import job_json, uniform_job_json
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.columns import copier, row_writer
@@ -129,6 +130,21 @@ class Enqueued:
         if self._jobs is not None:
             return self._jobs
         return [NewlyStored(self, number, stored[0]) for number, stored in enumerate(self._stored)]
+
+    def jobs_json(self) -> list[dict[str, Any]]:
+        """The JSON of the Jobs. Those of a uniform batch need not be made for it."""
+        requests = self._requests
+        if self._jobs is not None or not isinstance(requests, UniformJobs):
+            return [job_json(job) for job in self.jobs]
+        kind = requests.kind
+        if kind.json is None:
+            kind.json = job_json(self.job_at(0))
+        return [
+            uniform_job_json(kind.json, job_id, params, title, position, created_at)
+            for (job_id, position, created_at, _), params, title in zip(
+                self._stored, requests.params, requests.titles, strict=True
+            )
+        ]
 
     @property
     def any_new(self) -> bool:
