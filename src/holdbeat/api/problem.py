@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -68,9 +68,23 @@ def encode(value: Any) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+class JsonAnswer(Response):
+    """A response whose headers are written at once: most answers have only these."""
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str]) -> None:
+        self.status_code = status
+        self.background = None
+        self.body = body
+        self.raw_headers = [
+            *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()),
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", JSON.encode()),
+        ]
+
+
 def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """An answer in JSON."""
-    return Response(encode(value), status, headers, JSON)
+    return JsonAnswer(encode(value), status, headers or {})
 
 
 def status_of(error: HoldbeatError) -> int:
