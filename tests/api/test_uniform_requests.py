@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx2
 import pytest
 
+from holdbeat.api.problem import encode, encode_in_turns
+from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.api_key import Scope
+from holdbeat.domain.errors import Invalid
 from holdbeat.operations.kept_kinds import KINDS_MAX
+from holdbeat.operations.operation import OperationContext
+from holdbeat.operations.submitting import PART, submit_jobs
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from tests.api.conftest import Serve
-from tests.api.serving import FAR, problem_of, unique
+from tests.api.serving import FAR, Served, problem_of, unique
 
 
 @pytest.mark.rule("API-01", "DEC-006")
@@ -124,3 +133,62 @@ def test_more_kinds_than_are_kept_are_served_all_the_same(serve: Serve) -> None:
             body = {"type": "anything", "timeout_s": number + 1, "params": {"round": round_number}}
             job = server.client.post("/api/jobs", json=body).json()
             assert (job["timeout_s"], job["params"]) == (number + 1, {"round": round_number})
+
+
+@pytest.mark.rule("QUE-02", "DEC-006")
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_a_large_batch_is_answered_with_the_jobs_that_were_stored(serve: Serve, is_alike: bool) -> None:
+    client = serve(has_worker=False).client
+    count = 2 * PART + 1
+    requests = [{"type": "anything", "params": {"n": n}, "priority": 0 if is_alike else n % 2} for n in range(count)]
+    answer = client.post("/api/jobs/batch", json={"jobs": requests})
+    assert answer.status_code == 201
+    jobs = answer.json()["items"]
+    assert [job["params"]["n"] for job in jobs] == list(range(count))
+    assert answer.content == encode({"items": jobs})
+    for job in (jobs[0], jobs[PART], jobs[-1]):
+        assert client.get(f"/api/jobs/{job['id']}").json() == job
+    assert len({job["id"] for job in jobs}) == count
+
+
+@pytest.mark.rule("QUE-02", "API-01")
+def test_a_refused_job_of_a_batch_is_named_and_none_is_stored(serve: Serve) -> None:
+    client = serve(has_worker=False).client
+    good = {"type": "anything", "params": {}}
+    for bad, code, field in (
+        ({**good, "params": 1}, "invalid_params", "jobs[2].params"),
+        ({**good, "priority": 101}, "out_of_range", "jobs[2].priority"),
+        ({**good, "type": "nobody"}, "unknown_type", "jobs[2].type"),
+        (7, "invalid_body", "jobs[2]"),
+    ):
+        problem = problem_of(client.post("/api/jobs/batch", json={"jobs": [good, good, bad]}), 422)
+        assert (problem["code"], problem["field"]) == (code, field)
+    same_kind = problem_of(client.post("/api/jobs/batch", json={"jobs": [{**good, "type": "nobody"}] * 2}), 422)
+    assert (same_kind["code"], same_kind["field"]) == ("unknown_type", "jobs[0].type")
+    assert client.get("/api/jobs").json()["items"] == []
+
+
+async def turns_of_others(work: Coroutine[Any, Any, object]) -> int:
+    """How often another task of the loop goes on before the work has ended."""
+    task = asyncio.ensure_future(work)
+    turns = 0
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    with contextlib.suppress(Invalid):
+        await task
+    return turns
+
+
+@pytest.mark.rule("SEC-08")
+def test_other_requests_have_a_turn_while_a_large_batch_is_read(served: Served) -> None:
+    context = OperationContext("test", True, lambda tx: OutboundPolicy(loopback_server=True))
+    requests = [{"type": "anything", "priority": number % 2} for number in range(4 * PART)]
+    # The last one is refused, so that nothing is waited for but the reading.
+    reading = submit_jobs.run(served.store, context, [*requests, {"type": "anything", "priority": -1}])
+    assert asyncio.run(turns_of_others(reading)) > 4
+
+
+@pytest.mark.rule("SEC-08")
+def test_other_requests_have_a_turn_while_a_long_list_is_encoded() -> None:
+    assert asyncio.run(turns_of_others(encode_in_turns({"items": [{}] * 1001}))) > 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
@@ -29,6 +30,8 @@ from holdbeat.operations.direct import HandlerFailed, Interrupted
 
 PROBLEM = "application/problem+json"
 JSON = "application/json"
+PART = 250
+"""So many items of a list are encoded at once."""
 
 _STATUS: dict[type[HoldbeatError], int] = {
     Malformed: 400,
@@ -66,6 +69,18 @@ def encode(value: Any) -> bytes:
     """A checked value as JSON bytes; text that cannot be UTF-8 was refused when it came in."""
     text = "".join(_chunks(value, 0)) if _chunks else _encoder.encode(value)
     return text.encode("utf-8", "replace")
+
+
+async def encode_in_turns(value: dict[str, Any]) -> bytes:
+    """`encode` for an answer that may be a list of many items: other requests have a turn after each part of it."""
+    items = value.get("items", ())
+    if len(items) <= PART or len(value) > 1:
+        return encode(value)
+    parts = []
+    for first in range(0, len(items), PART):
+        parts.append(encode(items[first : first + PART])[1:-1])
+        await asyncio.sleep(0)
+    return b'{"items":[' + b",".join(parts) + b"]}"
 
 
 class JsonAnswer(Response):

@@ -1,4 +1,4 @@
-"""Requests for single jobs that differ in their params alone: what they share is checked and prepared once.
+"""Requests for jobs that differ in their params alone: what they share is checked and prepared once.
 
 Clients send the same few kinds of jobs over and over. A request of a kind that is known needs a check of its params,
 and the store writes all of that kind that wait for one commit column by column (`domain/uniform_batch.py`).
@@ -6,7 +6,6 @@ and the store writes all of that kind that wait for one commit column by column 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from holdbeat.domain.uniform_batch import SubmissionKind
@@ -38,9 +37,9 @@ class KeptKinds:
         return kind
 
 
-def key_of(request: Mapping[str, Any], caller: str | None) -> Key | None:
+def key_of(request: Any, caller: str | None) -> Key | None:
     """What the requests of a kind have in common; None for a request with fields of its own."""
-    if not request.keys() <= _FIELDS:
+    if not isinstance(request, dict) or not request.keys() <= _FIELDS:
         return None
     # With their types: 1, 1.0 and True are equal, but not all of them are a priority.
     return (caller, *[(name, type(value), value) for name, value in request.items() if name != "params"])

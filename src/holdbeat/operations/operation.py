@@ -44,6 +44,12 @@ class Step:
     read_only: bool = False
 
 
+def _nothing() -> None:
+    return None
+
+
+TURN = Step(_nothing, ())
+"""Lets the other requests of the event loop go on: an operation on many things yields it now and then."""
 Steps = Generator[Step, Any, Any]
 
 
@@ -98,6 +104,10 @@ class Operation:
         try:
             while True:
                 step = steps.send(result)
+                if step is TURN:
+                    await _turn()
+                    result = None
+                    continue
                 run = store.read if step.read_only else store.write
                 result = await run(step.verb, *step.args)
         except StopIteration as end:
@@ -114,10 +124,20 @@ class Operation:
         try:
             while True:
                 step = steps.send(result)
+                if step is TURN:
+                    result = None
+                    continue
                 run = store.read_sync if step.read_only else store.write_sync
                 result = run(step.verb, *step.args)
         except StopIteration as end:
             return end.value
+
+
+async def _turn() -> None:
+    # A command that reads a store need not wait for this import.
+    import asyncio
+
+    await asyncio.sleep(0)
 
 
 def reads(function: Callable[..., Any]) -> Operation:

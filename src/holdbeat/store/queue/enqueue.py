@@ -121,9 +121,12 @@ class Enqueued:
             self._jobs = [_job(request, stored) for request, stored in zip(self._requests, self._stored, strict=True)]
         return self._jobs
 
+    def __len__(self) -> int:
+        return len(self._stored if self._jobs is None else self._jobs)
+
     def job_at(self, number: int) -> Job:
         """One of the Jobs."""
-        return _job(self._requests[number], self._stored[number])
+        return self._jobs[number] if self._jobs is not None else _job(self._requests[number], self._stored[number])
 
     def handed_out(self) -> Sequence[Job | NewlyStored]:
         """One for each Job, for whoever may never look at most of them."""
@@ -131,20 +134,21 @@ class Enqueued:
             return self._jobs
         return [NewlyStored(self, number, stored[0]) for number, stored in enumerate(self._stored)]
 
-    def jobs_json(self) -> list[dict[str, Any]]:
-        """The JSON of the Jobs. Those of a uniform batch need not be made for it."""
+    def jobs_json(self, first: int = 0, last: int | None = None) -> list[dict[str, Any]]:
+        """The JSON of these of the Jobs. Those of a uniform batch need not be made for it."""
         requests = self._requests
+        numbers = range(len(self))[first:last]
         if self._jobs is not None or not isinstance(requests, UniformJobs):
-            return [job_json(job) for job in self.jobs]
+            return [job_json(self.job_at(number)) for number in numbers]
         kind = requests.kind
         if kind.json is None:
             kind.json = job_json(self.job_at(0))
-        return [
-            uniform_job_json(kind.json, job_id, params, title, position, created_at)
-            for (job_id, position, created_at, _), params, title in zip(
-                self._stored, requests.params, requests.titles, strict=True
-            )
-        ]
+        items = []
+        for number in numbers:
+            job_id, position, created_at, _ = self._stored[number]
+            params, title = requests.params[number], requests.titles[number]
+            items.append(uniform_job_json(kind.json, job_id, params, title, position, created_at))
+        return items
 
     @property
     def any_new(self) -> bool:
