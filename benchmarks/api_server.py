@@ -60,7 +60,7 @@ def serve_holdbeat(port: int, store: str, slots: int) -> int:
 
 
 def serve_nothing(port: int) -> int:
-    """An empty POST route at the same path."""
+    """A route of Starlette alone, which reads nothing and answers `{}`."""
 
     async def nothing(request: Request) -> Response:
         return JSONResponse({}, 201)
@@ -73,4 +73,4 @@ def serve_nothing(port: int) -> int:
 
 if __name__ == "__main__":
     kind, number, *rest = sys.argv[1:]
-    sys.exit(serve_nothing(int(number)) if kind == "empty" else serve_holdbeat(int(number), rest[0], int(rest[1])))
+    sys.exit(serve_nothing(int(number)) if kind == "bare" else serve_holdbeat(int(number), rest[0], int(rest[1])))

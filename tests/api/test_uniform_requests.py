@@ -136,11 +136,11 @@ def test_more_kinds_than_are_kept_are_served_all_the_same(serve: Serve) -> None:
 
 
 @pytest.mark.rule("QUE-02", "DEC-006")
-@pytest.mark.parametrize("is_alike", [True, False])
-def test_a_large_batch_is_answered_with_the_jobs_that_were_stored(serve: Serve, is_alike: bool) -> None:
+@pytest.mark.parametrize("is_uniform", [True, False])
+def test_a_large_batch_is_answered_with_the_jobs_that_were_stored(serve: Serve, is_uniform: bool) -> None:
     client = serve(has_worker=False).client
     count = 2 * PART + 1
-    requests = [{"type": "anything", "params": {"n": n}, "priority": 0 if is_alike else n % 2} for n in range(count)]
+    requests = [{"type": "anything", "params": {"n": n}, "priority": 0 if is_uniform else n % 2} for n in range(count)]
     answer = client.post("/api/jobs/batch", json={"jobs": requests})
     assert answer.status_code == 201
     jobs = answer.json()["items"]
