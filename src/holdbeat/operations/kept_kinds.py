@@ -6,9 +6,11 @@ and the store writes all of that kind that wait for one commit column by column 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.uniform_batch import SubmissionKind
+if TYPE_CHECKING:
+    # The name of a type alone: a command that reads need not load all there is about submissions.
+    from holdbeat.domain.uniform_batch import SubmissionKind
 
 KINDS_MAX = 256
 _FIELDS = frozenset({"type", "params", "priority", "resource", "timeout_s", "weight"})
