@@ -78,12 +78,12 @@ class Caller(asyncio.Protocol):
         self._transport.abort()
 
 
-async def post(port: int, pid: int, connections: int, seconds: float) -> dict[str, Any]:
+async def post(path: str, port: int, pid: int, connections: int, seconds: float) -> dict[str, Any]:
     """Requests per second, how long they took, and the server's CPU time for each."""
     body = b'{"type":"noop","params":{}}'
     request = (
-        b"POST /api/jobs HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        % (port, len(body))
+        b"POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % (path.encode(), port, len(body))
     ) + body
     took: list[float] = []
     loop = asyncio.get_running_loop()
@@ -195,12 +195,11 @@ async def listen(port: int, listeners: int, jobs: int, timeout_s: float) -> dict
 
 
 def main(argv: list[str]) -> int:
-    port, *numbers = map(float, argv[1:])
     if argv[0] == "post":
-        pid, connections, seconds = numbers
-        figures = asyncio.run(post(int(port), int(pid), int(connections), seconds))
+        port, pid, connections, seconds = map(float, argv[2:])
+        figures = asyncio.run(post(argv[1], int(port), int(pid), int(connections), seconds))
     else:
-        listeners, jobs, timeout_s = numbers
+        port, listeners, jobs, timeout_s = map(float, argv[1:])
         figures = asyncio.run(listen(int(port), int(listeners), int(jobs), timeout_s))
     print(json.dumps(figures), flush=True)
     return 0

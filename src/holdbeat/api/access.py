@@ -23,7 +23,7 @@ from holdbeat.api import legacy
 from holdbeat.api.context import ApiContext
 from holdbeat.api.login_redirect import login_before
 from holdbeat.api.problem import Misdirected, problem, refusal, wrong_method
-from holdbeat.api.request import HEAD_ONLY, path_of
+from holdbeat.api.request import HEAD_ONLY, HEADERS, path_of
 from holdbeat.api.routes import Serve
 from holdbeat.api.sessions import Session
 from holdbeat.api.stream_access import KEY_ID, SESSION
@@ -58,7 +58,8 @@ SECURITY_HEADERS: list[tuple[bytes, bytes]] = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
-_NO_STORE = (b"cache-control", b"no-store")
+_COMMON = [*SECURITY_HEADERS, (b"cache-control", b"no-store")]
+_COMMON_NAMES = frozenset(name for name, _ in _COMMON)
 
 
 class AnswerCutOffError(Exception):
@@ -126,6 +127,7 @@ class AccessMiddleware:
         for name, value in scope["headers"]:
             hosts += name == b"host"
             headers[name] = value
+        scope[HEADERS] = headers
         try:
             host = headers.get(b"host", b"").decode("latin-1")
             if hosts != 1 or not self._hosts.knows(host, scope.get("server")):
@@ -244,9 +246,7 @@ class _Answer:
             self.has_begun = True
             headers = list(message.get("headers", ()))
             own = {name for name, _ in headers}
-            headers += [header for header in SECURITY_HEADERS if header[0] not in own]
-            if not any(name == b"cache-control" for name, _ in headers):
-                headers.append(_NO_STORE)
+            headers += _COMMON if own.isdisjoint(_COMMON_NAMES) else [one for one in _COMMON if one[0] not in own]
             if message["status"] == 413:
                 self._lingers = True
                 headers.append((b"connection", b"close"))

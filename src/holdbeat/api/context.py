@@ -10,6 +10,7 @@ from holdbeat.api.client_limits import ClientLimits
 from holdbeat.domain.address import OutboundPolicy
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.observe.readiness import Readiness
+from holdbeat.operations.kept_kinds import KeptKinds
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import Transaction
@@ -51,6 +52,7 @@ class ApiContext:
     is_exposed: bool = False
     """Whether requests come from other machines (SEC-04)."""
     client_limits: ClientLimits = field(default_factory=ClientLimits)
+    kinds: KeptKinds = field(default_factory=KeptKinds)
     readiness: Readiness = field(init=False)
 
     def __post_init__(self) -> None:

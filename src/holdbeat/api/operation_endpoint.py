@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from holdbeat.api.json_schema import field_names, schema_name
-from holdbeat.api.problem import answer
+from holdbeat.api.problem import JsonAnswer, encode_in_turns
 from holdbeat.operations.operation import Operation
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def operation_endpoint(
             if body_hook is not None:
                 fields = body_hook(request, fields)
             kwargs |= {renamed.get(name, name): value for name, value in fields.items()}
-        return respond(await request.run(operation, *args, **kwargs))
+        return await respond(await request.run(operation, *args, **kwargs))
 
     return endpoint
 
@@ -82,24 +82,29 @@ def _query_arguments(request: ApiRequest, parameters: Sequence[Parameter]) -> di
     return arguments
 
 
-def _responding(path: str, answers: Mapping[int, Any]) -> Callable[[Any], Response]:
+def _responding(path: str, answers: Mapping[int, Any]) -> Callable[[Any], Awaitable[Response]]:
     """Makes the response: what is edited under a version tells it, and what is created tells its place."""
     schema = answers[min(answers)]
     if schema is None:
         status = min(answers)
-        return lambda result: Response(status_code=status)
+
+        async def respond_without_body(result: None) -> Response:
+            return Response(status_code=status)
+
+        return respond_without_body
     fields = field_names(schema)
     is_versioned = "version" in fields
     is_located = 201 in answers and "id" in fields
     base = "/api/jobs" if schema_name(schema) in _JOBS else path
     first, last = min(answers), max(answers)
 
-    def respond(result: dict[str, Any]) -> Response:
+    async def respond(result: dict[str, Any]) -> Response:
         headers = {}
         if is_versioned:
             headers["ETag"] = f'"{result["version"]}"'
         if is_located:
             headers["Location"] = f"{base}/{result['id']}"
-        return answer(result, last if getattr(result, "is_new", True) else first, headers)
+        status = last if getattr(result, "is_new", True) else first
+        return JsonAnswer(await encode_in_turns(result), status, headers)
 
     return respond

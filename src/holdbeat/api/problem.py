@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -29,6 +30,8 @@ from holdbeat.operations.direct import HandlerFailed, Interrupted
 
 PROBLEM = "application/problem+json"
 JSON = "application/json"
+PART = 250
+"""So many items of a list are encoded at once."""
 
 _STATUS: dict[type[HoldbeatError], int] = {
     Malformed: 400,
@@ -68,9 +71,35 @@ def encode(value: Any) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+async def encode_in_turns(value: dict[str, Any]) -> bytes:
+    """`encode` for an answer that may be a list of many items: other requests have a turn after each part of it."""
+    items = value.get("items", ())
+    if len(items) <= PART or len(value) > 1:
+        return encode(value)
+    parts = []
+    for first in range(0, len(items), PART):
+        parts.append(encode(items[first : first + PART])[1:-1])
+        await asyncio.sleep(0)
+    return b'{"items":[' + b",".join(parts) + b"]}"
+
+
+class JsonAnswer(Response):
+    """A response whose headers are written at once: most answers have only these."""
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str]) -> None:
+        self.status_code = status
+        self.background = None
+        self.body = body
+        self.raw_headers = [
+            *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()),
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", JSON.encode()),
+        ]
+
+
 def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """An answer in JSON."""
-    return Response(encode(value), status, headers, JSON)
+    return JsonAnswer(encode(value), status, headers or {})
 
 
 def status_of(error: HoldbeatError) -> int:

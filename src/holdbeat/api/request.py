@@ -26,6 +26,8 @@ MAX_BODY_BYTES = 1_048_576
 MAX_QUERY_CHARS = 4096
 HEAD_ONLY = "holdbeat.head_only"
 """Marks the scope of a HEAD request, which is otherwise served as a GET."""
+HEADERS = "holdbeat.headers"
+"""The headers in the scope of a request that was let in, by name; of one that was sent more than once the last."""
 SLASH = "\x1f"
 """Stands in a path for a slash that was sent encoded, within a name; no name may contain a control character."""
 
@@ -74,10 +76,14 @@ class ApiRequest:
     @property
     def operation_context(self) -> OperationContext:
         """What an operation needs to know about this request."""
-        trace = self.request.headers.get("traceparent")
-        if trace is None or not is_traceparent(trace):
+        sent: bytes | None = self.request.scope[HEADERS].get(b"traceparent")
+        trace = None if sent is None else sent.decode("latin-1")
+        if trace is not None and not is_traceparent(trace):
             trace = None
-        return OperationContext(self.caller, self.is_admin, self.context.outbound_policy, self._strict_policy, trace)
+        context = self.context
+        return OperationContext(
+            self.caller, self.is_admin, context.outbound_policy, self._strict_policy, trace, context.kinds
+        )
 
     async def run(self, operation: Operation, *args: Any, **kwargs: Any) -> Any:
         """Runs an operation for whoever sent this request."""
@@ -198,7 +204,7 @@ def _read_query(raw: bytes, names: frozenset[str], multiple: frozenset[str]) -> 
 
 async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
     """The whole body, or a refusal as soon as it is known to be too large."""
-    length = request.headers.get("content-length")
+    length: bytes | None = request.scope[HEADERS].get(b"content-length")
     if length is not None and length.isdigit() and int(length) > limit:
         raise _too_large(limit)
     parts: list[bytes] = []

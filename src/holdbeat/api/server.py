@@ -12,10 +12,9 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdbeat.api.access import SECURITY_HEADERS
 from holdbeat.api.app import create_api
@@ -74,38 +73,72 @@ class OneWrite:
         return getattr(self._transport, name)
 
 
-class PatientlyTimed(H11Protocol):
+class PatientlyTimed(HttpToolsProtocol):
     """Cuts a connection whose request does not arrive in time: silent clients, slow ones, dripping bodies (I13)."""
 
     _alarm: asyncio.TimerHandle | None = None
     _write_alarm: asyncio.TimerHandle | None = None
     _unsent: int = 0
+    _is_in_head: bool = False
+    _unparsed: int = 0
+    """How much has come since the last whole head or part of a body: of a head, of trailers."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
         self._arm()
 
     def data_received(self, data: bytes) -> None:
+        self._unparsed += len(data)
         super().data_received(data)
+        if self._unparsed > MAX_HEAD_BYTES:
+            self.send_400_response("too large")
         if self._is_waiting:
             self._arm()
         elif self._alarm is not None:
             self._disarm()
 
+    def on_message_begin(self) -> None:
+        self._is_in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers are dropped: they must not come to headers that were checked.
+        if self._is_in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._unparsed = 0
+        if self.parser.get_http_version() == "1.1" and sum(name == b"host" for name, _ in self.headers) != 1:
+            raise ValueError("a request needs one Host header")
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unparsed = 0
+        super().on_message_complete()
+
     def send_400_response(self, msg: str) -> None:
         """Refuses what is no HTTP. The access middleware never sees it, but the answer has the same form (API-01)."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
+                # A whole request came before it, and is answered.
+                cycle.keep_alive = False
+                self.flow.pause_reading()
+                return
+            if cycle.response_started:
+                self.transport.close()
+                return
         refused = problem(
             400, "malformed_request", "This is no HTTP request that can be read; check its first line and its headers."
         )
         headers = [*refused.raw_headers, *SECURITY_HEADERS, (b"cache-control", b"no-store"), (b"connection", b"close")]
-        # Where an answer has begun already, there is nothing to do but to cut the line.
-        with contextlib.suppress(h11.LocalProtocolError):
-            for part in (
-                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-                h11.Data(data=bytes(refused.body)),
-                h11.EndOfMessage(),
-            ):
-                self.transport.write(self.conn.send(part) or b"")
+        head = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + bytes(refused.body))
         self.transport.close()
 
     def pause_writing(self) -> None:
@@ -183,7 +216,6 @@ def http_config(app: ASGIApp) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACEFUL_S,
-        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         backlog=BACKLOG,
     )
 

@@ -27,8 +27,14 @@ class Scope(StrEnum):
 
     def covers(self, needed: Scope) -> bool:
         """Whether a key of this scope may do what `needed` asks for: admin may all, write may read."""
-        order = list(Scope)
-        return order.index(self) >= order.index(needed)
+        return needed in _COVERED[self]
+
+
+_COVERED = {
+    Scope.READ: frozenset({Scope.READ}),
+    Scope.WRITE: frozenset({Scope.READ, Scope.WRITE}),
+    Scope.ADMIN: frozenset(Scope),
+}
 
 
 @dataclass(slots=True)

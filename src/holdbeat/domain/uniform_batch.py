@@ -49,6 +49,8 @@ class PreparedKind:
     model: NewJob
     columns: Mapping[str, Any] | None = None
     """What the rows of such jobs share."""
+    json: dict[str, Any] | None = None
+    """The JSON of one of them, as it was when it had just been stored."""
 
 
 @dataclass(slots=True)

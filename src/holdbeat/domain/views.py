@@ -133,6 +133,21 @@ def job_json(job: Job) -> dict[str, Any]:
     }
 
 
+def uniform_job_json(
+    like: dict[str, Any], id: str, params: dict[str, Any], title: str, position: int, created_at: datetime
+) -> dict[str, Any]:
+    """`job_json` of a new job that differs in nothing else from another new job, whose JSON is `like`."""
+    return {
+        **like,
+        "id": id,
+        "title": title or like["type"],
+        "params": redacted_params(like["type"], params),
+        "position": position,
+        "root_id": id,
+        "created_at": iso(created_at),
+    }
+
+
 def _edge_json(edge: Edge) -> dict[str, Any]:
     return {
         "job_id": None if edge.is_group else edge.upstream_id,

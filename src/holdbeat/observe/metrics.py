@@ -72,12 +72,14 @@ class Metrics(Recorder):
             )
         )
         self._legacy_calls = counter("holdbeat_legacy_calls", "Calls of the legacy API.", ["route"])
-        self._store_seconds = histogram(
+        store_seconds = histogram(
             "holdbeat_store_seconds",
             "How long a call of the store took its caller.",
             ["operation"],
             buckets=LATENCY_BUCKETS,
         )
+        # Looked up once: it takes longer than to count.
+        self._store_seconds = {operation: store_seconds.labels(operation) for operation in ("read", "write")}
         self._runs_overdue = counter("holdbeat_runs_overdue", "Runs that went on after their timeout.")
         self._start_at_zero()
         local = local_clock or SystemClock()
@@ -134,7 +136,7 @@ class Metrics(Recorder):
         self._runs_overdue.inc(sum(row[0] == events.RUN_OVERDUE for row in committed))
 
     def _timed(self, operation: str, took_s: float) -> None:
-        self._store_seconds.labels(operation).observe(took_s)
+        self._store_seconds[operation].observe(took_s)
 
     def _start_at_zero(self) -> None:
         """A series that appears with its first failure has no increase to alert on."""
@@ -146,8 +148,6 @@ class Metrics(Recorder):
             self._webhook_attempts.labels(result)
         for result in ("reached", "failed"):
             self._heartbeats.labels(result)
-        for operation in ("read", "write"):
-            self._store_seconds.labels(operation)
 
 
 class _StoreCollector(Collector):

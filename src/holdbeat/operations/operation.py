@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from holdbeat.operations.kept_kinds import KeptKinds
 
 if TYPE_CHECKING:
     from holdbeat.domain.address import OutboundPolicy
@@ -29,6 +31,8 @@ class OperationContext:
     """On an exposed server: calls that it refuses are refused when they are submitted."""
     traceparent: str | None = None
     """The trace that a submitted job continues."""
+    kinds: KeptKinds = field(default_factory=KeptKinds, repr=False)
+    """The kinds of jobs that were submitted to this store before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,12 @@ class Step:
     read_only: bool = False
 
 
+def _nothing() -> None:
+    return None
+
+
+TURN = Step(_nothing, ())
+"""Lets the other requests of the event loop go on: an operation on many things yields it now and then."""
 Steps = Generator[Step, Any, Any]
 
 
@@ -94,6 +104,10 @@ class Operation:
         try:
             while True:
                 step = steps.send(result)
+                if step is TURN:
+                    await _turn()
+                    result = None
+                    continue
                 run = store.read if step.read_only else store.write
                 result = await run(step.verb, *step.args)
         except StopIteration as end:
@@ -110,10 +124,20 @@ class Operation:
         try:
             while True:
                 step = steps.send(result)
+                if step is TURN:
+                    result = None
+                    continue
                 run = store.read_sync if step.read_only else store.write_sync
                 result = run(step.verb, *step.args)
         except StopIteration as end:
             return end.value
+
+
+async def _turn() -> None:
+    # A command that reads a store need not wait for this import.
+    import asyncio
+
+    await asyncio.sleep(0)
 
 
 def reads(function: Callable[..., Any]) -> Operation:

@@ -5,15 +5,17 @@ Guards SEC-05: who has no admin key runs shell templates as they are, and makes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from holdbeat.domain.errors import Invalid
+from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.job import SHELL
-from holdbeat.domain.submission import Submission
+from holdbeat.domain.submission import Submission, check_params
+from holdbeat.domain.uniform_batch import SubmissionKind, UniformSubmissions, distinct_items
 from holdbeat.domain.views import job_json
 from holdbeat.operations.checks import check_call, needs_admin
-from holdbeat.operations.operation import OperationContext, Step, Steps, in_steps
+from holdbeat.operations.kept_kinds import key_of
+from holdbeat.operations.operation import TURN, OperationContext, Step, Steps, in_steps
 from holdbeat.store.jobs.submit import submit
 from holdbeat.store.queue.enqueue import Enqueued
 from holdbeat.store.queue.templates import find_template
@@ -22,6 +24,8 @@ from holdbeat.store.tracing import current_traceparent
 from holdbeat.store.transaction import Transaction
 
 MOST_JOBS = 10_000
+PART = 250
+"""So many jobs of a large batch are read, or written as JSON, before other requests have a turn."""
 
 
 class Submitted(dict[str, Any]):
@@ -36,29 +40,66 @@ def submit_job(context: OperationContext, request: Mapping[str, Any]) -> Steps:
 
     201 if it is new; 200 if its idempotency key found the job that was there already.
     """
-    submission = read_submission(context, request)
-    enqueued = yield submit_step(context, [submission])
-    job = enqueued.jobs[0]
-    if enqueued.known:
-        # It may have run since.
-        job = yield Step(load_job, (job.id,), read_only=True)
-    answer = Submitted(job_json(job))
-    answer.is_new = not enqueued.known
+    submissions = _read_uniform(context, [request]) or [read_submission(context, request)]
+    enqueued = yield submit_step(context, submissions)
+    if not enqueued.known:
+        return Submitted(enqueued.jobs_json()[0])
+    # It may have run since.
+    answer = Submitted(job_json((yield Step(load_job, (enqueued.jobs[0].id,), read_only=True))))
+    answer.is_new = False
     return answer
 
 
 @in_steps
 def submit_jobs(context: OperationContext, requests: Sequence[Mapping[str, Any]]) -> Steps:
     """Submit several jobs in one transaction: all or none."""
-    enqueued = yield submit_step(context, read_submissions(context, requests))
-    jobs = enqueued.jobs
-    if enqueued.known:
-        known_jobs = yield Step(load_jobs, (sorted(enqueued.known),), read_only=True)
-        known = {job.id: job for job in known_jobs}
-        jobs = [known.get(job.id, job) for job in jobs]
-    answer = Submitted({"items": [job_json(job) for job in jobs]})
+    enqueued = yield submit_step(context, (yield from _read_batch(context, requests)))
+    if not enqueued.known:
+        items: list[dict[str, Any]] = []
+        for first in range(0, len(enqueued), PART):
+            items += enqueued.jobs_json(first, first + PART)
+            yield TURN
+        return Submitted({"items": items})
+    known_jobs = yield Step(load_jobs, (sorted(enqueued.known),), read_only=True)
+    known = {job.id: job for job in known_jobs}
+    answer = Submitted({"items": [job_json(known.get(job.id, job)) for job in enqueued.jobs]})
     answer.is_new = enqueued.any_new
     return answer
+
+
+def _read_batch(context: OperationContext, requests: Any) -> Generator[Step, Any, Sequence[Submission]]:
+    """The jobs of a batch."""
+    check_batch(requests)
+    uniform = _read_uniform(context, requests)
+    if uniform is not None:
+        return uniform
+    submissions = []
+    for index, request in enumerate(requests):
+        submissions.append(read_submission(context, request, place=f"jobs[{index}]."))
+        if index % PART == PART - 1:
+            yield TURN
+    return submissions
+
+
+def _read_uniform(context: OperationContext, requests: Sequence[Any]) -> UniformSubmissions | None:
+    """Requests that differ in their params alone, as jobs of one kind; None if they do not, or one is refused."""
+    if context.traceparent is not None or current_traceparent() is not None:
+        return None
+    caller = context.caller
+    key = key_of(requests[0], caller) if requests else None
+    if key is None or not all(key_of(request, caller) == key for request in requests):
+        return None
+    try:
+        kind = context.kinds.find(key)
+        if kind is None:
+            shared = {name: value for name, value in requests[0].items() if name != "params"}
+            kind = context.kinds.keep(key, SubmissionKind(read_submission(context, shared)))
+        params = [{} if request.get("params") is None else check_params(request["params"]) for request in requests]
+        for own in params:
+            check_call(context, kind.submission.type, own)
+    except HoldbeatError:
+        return None
+    return UniformSubmissions(kind, params)
 
 
 def read_submission(context: OperationContext, request: Any, *, place: str = "") -> Submission:
@@ -75,11 +116,16 @@ def read_submission(context: OperationContext, request: Any, *, place: str = "")
 
 
 def read_submissions(context: OperationContext, requests: Any) -> list[Submission]:
-    """The jobs of a batch or a group."""
+    """The jobs of a group."""
+    check_batch(requests)
+    return [read_submission(context, request, place=f"jobs[{index}].") for index, request in enumerate(requests)]
+
+
+def check_batch(requests: Any) -> None:
+    """Refuses what is no list of jobs, or more than one transaction may hold."""
     if not isinstance(requests, list | tuple):
         raise Invalid("jobs must be a list of jobs.", code="invalid_body", field="jobs")
     check_count(requests)
-    return [read_submission(context, request, place=f"jobs[{index}].") for index, request in enumerate(requests)]
 
 
 def check_count(jobs: Sequence[Any]) -> None:
@@ -90,10 +136,10 @@ def check_count(jobs: Sequence[Any]) -> None:
 
 def submit_step(context: OperationContext, submissions: Sequence[Submission]) -> Step:
     """Stores jobs on behalf of the caller: all or none."""
-    is_guarded = not context.is_admin and any(
-        submission.template is not None or submission.type == SHELL for submission in submissions
-    )
-    if context.strict_policy is not None and any(submission.template is not None for submission in submissions):
+    items = list(distinct_items(submissions))
+    has_template = any(submission.template is not None for submission in items)
+    is_guarded = not context.is_admin and (has_template or any(submission.type == SHELL for submission in items))
+    if context.strict_policy is not None and has_template:
         is_guarded = True
     return Step(_guarded_submit, (context, submissions)) if is_guarded else Step(submit, (submissions,))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from holdbeat.api.request import ApiRequest
+from holdbeat.api.request import HEADERS, ApiRequest
 from holdbeat.api.routes import CURSOR, ID_OR_NAME, IF_MATCH, LIMIT, TEXT, Parameter, Routes
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupStatus
@@ -82,9 +82,9 @@ _FILTERS = (
 
 def with_header_key(request: ApiRequest, fields: dict[str, Any]) -> dict[str, Any]:
     """The body with the key of the header `Idempotency-Key`; one that differs from the field is refused."""
-    keys = request.request.headers.getlist("idempotency-key")
-    if not keys:
+    if b"idempotency-key" not in request.request.scope[HEADERS]:
         return fields
+    keys = request.request.headers.getlist("idempotency-key")
     if len(keys) > 1:
         raise Invalid(
             "The header Idempotency-Key is sent more than once; send it once.",

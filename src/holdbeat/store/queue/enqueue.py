@@ -18,6 +18,7 @@ from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, PREEMPTS, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.domain.uniform_batch import PreparedKind, UniformJobs, distinct_items
+from holdbeat.domain.views import job_json, uniform_job_json
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.columns import copier, row_writer
@@ -120,15 +121,34 @@ class Enqueued:
             self._jobs = [_job(request, stored) for request, stored in zip(self._requests, self._stored, strict=True)]
         return self._jobs
 
+    def __len__(self) -> int:
+        return len(self._stored if self._jobs is None else self._jobs)
+
     def job_at(self, number: int) -> Job:
         """One of the Jobs."""
-        return _job(self._requests[number], self._stored[number])
+        return self._jobs[number] if self._jobs is not None else _job(self._requests[number], self._stored[number])
 
     def handed_out(self) -> Sequence[Job | NewlyStored]:
         """One for each Job, for whoever may never look at most of them."""
         if self._jobs is not None:
             return self._jobs
         return [NewlyStored(self, number, stored[0]) for number, stored in enumerate(self._stored)]
+
+    def jobs_json(self, first: int = 0, last: int | None = None) -> list[dict[str, Any]]:
+        """The JSON of these of the Jobs. Those of a uniform batch need not be made for it."""
+        requests = self._requests
+        numbers = range(len(self))[first:last]
+        if self._jobs is not None or not isinstance(requests, UniformJobs):
+            return [job_json(self.job_at(number)) for number in numbers]
+        kind = requests.kind
+        if kind.json is None:
+            kind.json = job_json(self.job_at(0))
+        items = []
+        for number in numbers:
+            job_id, position, created_at, _ = self._stored[number]
+            params, title = requests.params[number], requests.titles[number]
+            items.append(uniform_job_json(kind.json, job_id, params, title, position, created_at))
+        return items
 
     @property
     def any_new(self) -> bool:

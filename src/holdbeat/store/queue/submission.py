@@ -104,7 +104,8 @@ class Preparation:
         titles = [job_title(type_.name, values, title=title, pattern=pattern, schema=schema) for values in params]
         with submit_span(batch) as trace:
             kind = batch.kind.prepared
-            if kind is None or trace is not None or kind.type_announced_at != type_.announced_at:
+            version = type_.name, type_.announced_at
+            if kind is None or trace is not None or (kind.model.type, kind.type_announced_at) != version:
                 try:
                     model = merged(submission, type_.name, [defaults], self._tx.now)
                 except HoldbeatError:
