@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from holdbeat import App
 
 app = App()
@@ -10,4 +12,5 @@ print("printed while it is imported")
 
 @app.on_startup
 def load() -> None:
+    logging.getLogger("shop.models").info("looking for the model")
     raise OSError("no such model")

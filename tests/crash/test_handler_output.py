@@ -91,6 +91,7 @@ def test_a_startup_that_fails_ends_the_worker_with_a_sentence(sqlite_ground: Fie
     assert worker.exit_code() == 1
     sentence = "The startup function load failed, so this worker does not start: OSError: no such model"
     assert sentence in worker.output()
+    assert "looking for the model" in worker.output()
     assert "Traceback" not in worker.output()
     if log_format == "json":
         lines = [json.loads(line) for line in worker.output().splitlines()]

@@ -11,6 +11,7 @@ import pytest
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.worker import Worker, WorkerKind
+from holdbeat.store.durable.questions import Asked, ask_question
 from holdbeat.store.running.workers import register_worker, stop_worker
 from tests.api.serving import Served
 from tests.conformance.acts import claim_some, enqueue_all
@@ -52,3 +53,18 @@ def test_a_worker_is_shown_however_many_came_and_went_after_it(idle: Served) -> 
     page = idle.client.get("/ui/workers").text
     assert f'id="worker-{idle.supervisor.worker.id}"' in page
     assert page.count('id="gone-') == 20 and "the newest 20" in page
+
+
+@pytest.mark.rule("FND-01")
+def test_a_page_that_shows_some_children_or_questions_says_so(idle: Served) -> None:
+    (parent,) = enqueue_all(idle.store, [NewJob("crowd")])
+    enqueue_all(idle.store, [NewJob("crowd", parent_id=parent.id)] * 50)
+    assert "submitted by its handler</small>" in idle.client.get(f"/ui/jobs/{parent.id}").text
+    enqueue_all(idle.store, [NewJob("crowd", parent_id=parent.id)])
+    assert "submitted by its handler, the newest 50" in idle.client.get(f"/ui/jobs/{parent.id}").text
+    (claim,) = claim_some(idle.store, 1, worker=idle.supervisor.worker.id, types=["crowd"])
+    lease = claim.lease
+    for number in range(12):
+        asked = Asked(lease.id, lease.worker_id, lease.fence, parent.id, parent.id, f"q{number}", "Which?")
+        idle.store.write_sync(ask_question, asked)
+    assert "the oldest 10 of 12" in words_of(idle, "/")

@@ -19,7 +19,7 @@ REMEDIES = {
     "store_corrupt": "Restore the last backup: holdbeat restore BACKUP --force.",
     "store_deleted": "Put the file back, or restore the last backup: holdbeat restore BACKUP.",
     "store_emptied": "Restore the last backup: holdbeat restore BACKUP.",
-    "store_read_only": "Make the file and its folder writable for this user.",
+    "store_read_only": "Make the file and its folder writable for this user; of a database, name one that writes.",
     "store_down": "Start the database, and check the address in --store.",
     "newer_schema": "Use a Holdbeat that is at least as new as the one that wrote this store.",
     "foreign_file": "Name another file with --store.",

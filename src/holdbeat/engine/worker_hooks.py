@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.engine.service import Service
+from holdbeat.handlers.current_run import in_hook
 from holdbeat.handlers.threads import in_own_thread
 from holdbeat.store.adapter import PersistenceAdapter
 
@@ -62,10 +63,14 @@ class WorkerHooks(Service):
 
 async def _call(hook: Hook) -> None:
     """Awaits an async function in the event loop; calls a plain one in a thread, for it may load for long."""
-    if inspect.iscoroutinefunction(hook):
-        await hook()
-    else:
-        await in_own_thread(hook, name="holdbeat-hook")
+    token = in_hook.set(True)
+    try:
+        if inspect.iscoroutinefunction(hook):
+            await hook()
+        else:
+            await in_own_thread(hook, name="holdbeat-hook")
+    finally:
+        in_hook.reset(token)
 
 
 def _name(hook: Hook) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from holdbeat.handlers.context import Context
 
 current_run: ContextVar[Context | None] = ContextVar("holdbeat_run", default=None)
+in_hook: ContextVar[bool] = ContextVar("holdbeat_hook", default=False)
+"""Whether the current code is a startup or shutdown function of an App."""
 
 log = logging.getLogger("holdbeat.run")
 

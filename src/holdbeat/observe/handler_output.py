@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
-from holdbeat.handlers.current_run import current_run, log_output, record_text
+from holdbeat.handlers.current_run import current_run, in_hook, log_output, record_text
 
 _lock = threading.Lock()
 _installed = 0
@@ -56,8 +56,12 @@ def _install(is_own_process: bool) -> Callable[[], None]:
 
     def record_of_run(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make_record(*args, **kwargs)
+        if f"{record.name}.".startswith("holdbeat."):
+            return record
         run = current_run.get()
-        if run is not None and not f"{record.name}.".startswith("holdbeat."):
+        if run is None and in_hook.get():
+            record.holdbeat_run = None  # of no run, and wanted in the log of the process all the same
+        if run is not None:
             # Names of our own: a caller's `extra` may have any other, and must not find it taken.
             record.holdbeat_run = run.run_id
             record.holdbeat_job = run.job.id if run.job is not None else None

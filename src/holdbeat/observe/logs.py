@@ -109,8 +109,9 @@ def configure(level: str = "info", format: str = "text", stream: TextIO | None =
 def configure_process(level: str = "info", format: str = "text", stream: TextIO | None = None) -> None:
     """`configure` for a process of Holdbeat's own, where the log is also that of handlers and libraries.
 
-    Their records are written in the same format: all of a run, and warnings of anybody. A program that has set up its
-    own handlers keeps them. With the format json nothing else reaches the stream: what is printed becomes a record.
+    Their records are written in the same format: all of a run and of a startup or shutdown function, and warnings of
+    anybody. A program that has set up its own handlers keeps them. With the format json nothing else reaches the
+    stream: what is printed becomes a record.
     """
     ours = configure(level, format, stream or sys.__stderr__)
     assert isinstance(ours, QueuedHandler)

@@ -90,6 +90,7 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
     template = find_template(tx, job.template_id) if job.template_id else None
     status = job.status
     view = job_json(job)
+    children = list_jobs(tx, {"parent_id": job.chain_id}, limit=CHILDREN_SHOWN)
     events = [event_json(logged.event) for logged in events_of_job(tx, job.id, 200)]
     return {
         "title": view["title"],
@@ -101,7 +102,8 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "more": [reason for reason in explanation["reasons"][1:] if reason["detail"] not in explanation["summary"]],
         "steps": step_bars(list_steps(tx, job.chain_id)),
         "questions": [question_json(question) for question in open_questions(tx, job.chain_id)],
-        "children": [job_json(child) for child in _children(tx, job)],
+        "children": [job_json(child) for child in children.items],
+        "are_children_cut": children.next_cursor is not None,
         "graph": drawn_graph(graph_of(tx, job.id, DRAWN_MAX)),
         "artifacts": list_artifacts(tx, job.run.id) if job.run else [],
         "events": sentences(tx, events, own_job_id=job.id),
@@ -115,10 +117,6 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         or (status is JobStatus.CANCELLED and (job.run is None or job.run.status is not None)),
         "again": _again(view) if status is JobStatus.COMPLETED else None,
     }
-
-
-def _children(tx: Transaction, job: Job) -> list[Job]:
-    return list_jobs(tx, {"parent_id": job.chain_id}, limit=CHILDREN_SHOWN).items
 
 
 def _again(job: dict[str, Any]) -> dict[str, Any] | None:

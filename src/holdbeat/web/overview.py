@@ -80,6 +80,7 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
     ended = {outcome: sum(minute.ended.get(outcome, 0) for minute in minutes) for outcome in charts.OUTCOMES}
     oldest = [resource["oldest_wait_s"] for resource in resources if resource["oldest_wait_s"] is not None]
     workers = live_workers(tx)
+    questions = open_questions(tx)
     held = leases_held(tx)
     used_by = {worker.id: sum(n for (holder, _), n in held.items() if holder == worker.id) for worker in workers}
     for resource in resources:
@@ -93,7 +94,8 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         failure["title"] = titles.get(failure["job_id"]) or failure["type"]
     return {
         "line": line,
-        "questions": [question_json(question) for question in open_questions(tx)[:QUESTIONS_SHOWN]],
+        "questions": [question_json(question) for question in questions[:QUESTIONS_SHOWN]],
+        "questions_open": len(questions),
         "in_line": in_line,
         "resources": [resource for resource in resources if not _is_idle(resource)],
         "idle": [resource for resource in resources if _is_idle(resource)],

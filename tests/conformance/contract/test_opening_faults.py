@@ -73,7 +73,7 @@ def test_a_read_that_took_too_long_spoils_no_read_after_it(store: PersistenceAda
 
 
 READ_ONLY = """
-import os, resource, sys
+import errno, os, resource, sys
 from holdbeat.domain.errors import StoreRefused
 from holdbeat.store.queue.enqueue import enqueue
 from tests.conformance.acts import enqueue_one, open_at
@@ -85,6 +85,15 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
 if sys.argv[2] == "read-only":
     stat = os.statvfs(".")
     os.statvfs = lambda path: os.statvfs_result((*stat[:8], stat.f_flag | os.ST_RDONLY, *stat[9:]))
+if sys.argv[2] == "emergency_ro":
+    really_open = os.open
+
+    def refuse(path, flags, *args, **kwargs):
+        if flags & (os.O_CREAT | os.O_TMPFILE):
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        return really_open(path, flags, *args, **kwargs)
+
+    os.open = refuse
 for _ in range(2):
     try:
         enqueue_one(store)
@@ -98,7 +107,11 @@ store.close()
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("why", "answers"),
-    [("read-only", ["StoreRefused store_read_only"] * 2), ("other", ["StoreDown disk_failed"] * 2)],
+    [
+        ("read-only", ["StoreRefused store_read_only"] * 2),
+        ("emergency_ro", ["StoreRefused store_read_only"] * 2),
+        ("other", ["StoreDown disk_failed"] * 2),
+    ],
 )
 def test_a_file_system_that_becomes_read_only_stops_the_store_and_other_faults_do_not(
     store_url: str, why: str, answers: list[str]

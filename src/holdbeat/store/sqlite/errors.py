@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import apsw
@@ -39,11 +40,18 @@ def log_lost(path: str, how: str) -> StoreRefused:
 
 
 def is_read_only(path: str) -> bool:
-    """Whether the file system has become read-only, as many do after an error of their disk."""
+    """Whether the file system has become read-only, as many do after an error of their disk.
+
+    Linux may refuse every write (ext4: `emergency_ro`) and still show the file system as writable: so one is tried.
+    """
+    folder = Path(path).parent
     try:
-        return bool(os.statvfs(Path(path).parent).f_flag & os.ST_RDONLY)
-    except OSError:
-        return False
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            return True
+        with tempfile.TemporaryFile(dir=folder):
+            return False
+    except OSError as error:
+        return error.errno == errno.EROFS
 
 
 def file_system_read_only(path: str) -> StoreRefused:
