@@ -12,7 +12,7 @@ import click
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.options import JSON, ListingGroup, example, printing, reaching, reaching_or_creating
 from holdbeat.cli.output import Columns, at, items_table, print_json, show_list
-from holdbeat.domain.duration import duration_s
+from holdbeat.domain.bounds import duration_s
 
 
 @click.group(cls=ListingGroup, epilog=example("holdbeat keys create --name dashboard --scope read"))

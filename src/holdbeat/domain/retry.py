@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy
+from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy, UniqueWhile
 from holdbeat.domain.run import COUNTED_KINDS, NEVER_RETRIED_KINDS, ErrorKind
-from holdbeat.domain.unique import UniqueWhile
 from holdbeat.domain.waits import Wait, earliest
 
 

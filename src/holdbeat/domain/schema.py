@@ -21,10 +21,10 @@ from typing import Any
 from uuid import UUID
 
 from holdbeat.domain.address import check_form
-from holdbeat.domain.duration import duration_s
+from holdbeat.domain.bounds import duration_s
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.headers import check_headers
 from holdbeat.domain.params import dumps
+from holdbeat.domain.redaction import check_headers
 
 Schema = dict[str, Any]
 _MAX_STEPS = 250

@@ -17,8 +17,8 @@ from holdbeat import __version__
 from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, StoreRefused
 from holdbeat.domain.lease import Claim
+from holdbeat.domain.redaction import without_secrets
 from holdbeat.domain.run import ErrorKind, Outcome
-from holdbeat.domain.secret_text import without_secrets
 from holdbeat.domain.worker import WorkerKind
 from holdbeat.engine.cancel_watch import CancelWatch
 from holdbeat.engine.clock_watch import ClockWatchService

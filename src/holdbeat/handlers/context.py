@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from holdbeat.domain.bounds import Duration, duration_s
 from holdbeat.domain.clock import Clock, SystemClock
-from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job
 from holdbeat.domain.params import dumps, storable_text

@@ -15,8 +15,16 @@ from holdbeat.domain.address import OutboundPolicy, check_url
 from holdbeat.domain.bounds import check_number
 from holdbeat.domain.endpoint import METHODS
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.headers import HEADER_NAME, HEADER_VALUE, MAX_HEADER_LENGTH, MAX_HEADERS, check_headers
-from holdbeat.domain.redaction import REDACTED, sent_secrets, without_echoes
+from holdbeat.domain.redaction import (
+    HEADER_NAME,
+    HEADER_VALUE,
+    MAX_HEADER_LENGTH,
+    MAX_HEADERS,
+    REDACTED,
+    check_headers,
+    sent_secrets,
+    without_echoes,
+)
 from holdbeat.handlers.outbound import Answer, Outbound, OutboundFailure
 
 DEFAULT_TIMEOUT_S: Final = 30.0

@@ -8,8 +8,7 @@ from typing import Any
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import dumps
-from holdbeat.domain.question import check_question
-from holdbeat.domain.waits import Wait, WaitKind
+from holdbeat.domain.waits import Wait, WaitKind, check_question
 from holdbeat.handlers.step_calls import StepState
 
 QUESTION = "$ask:"

@@ -10,9 +10,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.bounds import check_instant
+from holdbeat.domain.bounds import Duration, check_instant
 from holdbeat.domain.clock import from_iso
-from holdbeat.domain.duration import Duration
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.waits import Wait, WaitKind, check_signal_name, wait_s
 from holdbeat.handlers.step_calls import StepState

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.events import Event
-from holdbeat.domain.secret_text import without_secrets
+from holdbeat.domain.redaction import without_secrets
 from holdbeat.domain.views import delivery_json, event_json, webhook_json
 from holdbeat.domain.webhook import DeliveryStatus, host_of
 from holdbeat.settings import Settings
