@@ -280,8 +280,7 @@ class _Api:
     """The API and the dashboard, in an event loop of their own."""
 
     def __init__(self, supervisor: Supervisor, metrics: Metrics) -> None:
-        from holdbeat.api.loop_thread import LoopThread
-        from holdbeat.api.server import ApiServer
+        from holdbeat.api.server import ApiServer, LoopThread
         from holdbeat.web.pages import install
 
         self.loop = LoopThread("holdbeat-api")

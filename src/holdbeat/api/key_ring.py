@@ -12,8 +12,7 @@ import hmac
 
 from holdbeat.domain.api_key import ApiKey, hash_of
 from holdbeat.domain.errors import HoldbeatError
-from holdbeat.store.access.api_keys import list_api_keys, touch_api_keys
-from holdbeat.store.access.sessions import list_sessions
+from holdbeat.store.access.api_keys import list_api_keys, list_sessions, touch_api_keys
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction

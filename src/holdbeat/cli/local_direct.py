@@ -19,8 +19,7 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.engine.direct_execution import DirectExecutionHandler
-from holdbeat.operations.direct import run_direct
-from holdbeat.operations.direct_stream import DirectEvent, stream_direct
+from holdbeat.operations.direct import DirectEvent, run_direct, stream_direct
 from holdbeat.operations.operation import OperationContext
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Set
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.lease import LeaseTerms
-from holdbeat.engine.process_usage import ProcessUsage
 from holdbeat.engine.running import Running
+from holdbeat.engine.worker_identity import ProcessUsage
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.store.adapter import PersistenceAdapter

@@ -27,8 +27,7 @@ from holdbeat.store.reads.find_schedules import add_label
 from holdbeat.store.reads.job_filter import Conditions
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
-from holdbeat.store.schedules.in_flight import in_flight
-from holdbeat.store.schedules.occurrences import insert_occurrences, taken
+from holdbeat.store.schedules.occurrences import in_flight, insert_occurrences, taken
 from holdbeat.store.schedules.schedule_rows import insert_schedules, save_schedule
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
