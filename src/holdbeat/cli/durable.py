@@ -54,14 +54,14 @@ def _questions_table(items: list[Any]) -> Any:
         return "No handler asks anything."
     return rows_of(
         items,
-        {
-            "question": "id",
-            "job": "job_id",
-            "title": "title",
-            "asks": lambda each: each["question"][:100],
-            "choices": lambda each: ", ".join(str(choice) for choice in each["choices"] or ()),
-            "asked": at("asked_at"),
-        },
+        (
+            ("question", "id"),
+            ("job", "job_id"),
+            "title",
+            ("asks", lambda each: each["question"][:100]),
+            ("choices", lambda each: ", ".join(str(choice) for choice in each["choices"] or ())),
+            ("asked", at("asked_at")),
+        ),
     )
 
 
