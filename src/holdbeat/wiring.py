@@ -113,10 +113,7 @@ def _announce_built_in(store: PersistenceAdapter, settings: Settings) -> None:
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:
-    """Runs to the end of `main`. Unlike asyncio.run it does not wait for ever for a handler that will not end.
-
-    Such a handler's run has been settled by then, and the end of the process ends it.
-    """
+    """Runs `main` to its end, and does not wait for a handler that will not end: its run has been settled by then."""
     import asyncio
 
     loop = asyncio.new_event_loop()

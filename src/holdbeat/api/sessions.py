@@ -74,10 +74,7 @@ def ended_cookie() -> str:
 
 
 def _cookie_values(header: str) -> list[str]:
-    """What the header says of our cookie, whatever cookies of others stand beside it.
-
-    Other sites of the same domain can set one of the same name, so a browser may send several.
-    """
+    """The values of our cookie: sites of the same domain can set one of the same name, so there may be several."""
     values = []
     for pair in header.split(";"):
         name, _, value = pair.partition("=")

@@ -208,10 +208,7 @@ class Capacity:
     def next_start(
         self, resource: str, type_: str, partition: str | None = "", ahead: Sequence[str] = ()
     ) -> float | None:
-        """When rates and throttles permit the next start, if that lies ahead.
-
-        `ahead` are the partitions of those that start before and are counted by the same limits.
-        """
+        """When rates and throttles permit the next start behind those of the partitions `ahead`, if that lies ahead."""
         latest = self.throttled_until(resource, type_, partition or "") or self._now
         for pool in self._limits.covering(resource, type_):
             if pool.limit.rate is not None and not (partition is None and pool.limit.per_partition):

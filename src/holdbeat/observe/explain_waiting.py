@@ -307,10 +307,7 @@ def _estimate(tx: Transaction, job: Job, blockers: Blockers, busy: list[Holder])
 
 
 def after_the_busy(tx: Transaction, start: datetime, busy: list[Holder]) -> datetime | None:
-    """`start`, or the instant at which the first of these holders will probably have ended, if that is later.
-
-    None if one of them is of a type that never ran: it may be the first to end.
-    """
+    """`start`, or when the first of these holders probably ends, if later; None if one is of a type that never ran."""
     if not busy:
         return start
     means = mean_durations(tx, {holder.type for holder in busy})

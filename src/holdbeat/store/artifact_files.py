@@ -91,10 +91,7 @@ def changed(run_id: str, name: str) -> ArtifactChanged:
 
 
 def make_private(folder: Path) -> None:
-    """Makes the folder of artifacts so that only this user can enter it, whatever the umask; mends one that is open.
-
-    A folder that somebody chose by `artifact_dir` is left as it is if it is there.
-    """
+    """Lets only this user enter the folder of artifacts; a folder that `artifact_dir` names stays as it is."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if folder.name.endswith("-artifacts") and status.st_uid == os.geteuid() and status.st_mode & 0o077:

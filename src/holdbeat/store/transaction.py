@@ -177,10 +177,7 @@ class Transaction(ABC):
         """For each priority, that many fresh positions at its end."""
 
     def expect_positions(self, counts: Mapping[int, int]) -> None:  # noqa: B027
-        """Says how many positions of each priority will probably be needed, so that they can come with something else.
-
-        A wrong guess costs unused positions, nothing else.
-        """
+        """Says how many positions of each priority will probably be needed; a wrong guess only leaves some unused."""
 
     @abstractmethod
     def lock_pools(self, names: Iterable[str]) -> None:

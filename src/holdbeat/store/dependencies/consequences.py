@@ -29,8 +29,7 @@ PARENT_CANCELLED = "parent cancelled"
 
 
 def cancel_descendants(tx: Transaction, chain_ids: Sequence[str], outbox: Outbox) -> list[Job]:
-    """Cancels what the handlers of these chains have made and is unfinished, with all below it. The answer is the jobs
-    that have ended by it."""
+    """Cancels what the handlers of these chains made and is unfinished, with all below it; returns what has ended."""
     pending = descendants_of(tx, chain_ids)
     jobs: list[Job] = []
     while pending:

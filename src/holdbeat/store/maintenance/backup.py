@@ -211,10 +211,7 @@ def _take_place(made: str, target: str, kept: str | None) -> None:
 
 
 def _mark_the_dead(made: str, beside: Path) -> None:
-    """Leaves signs of death of the workers that the copy takes for alive: none of them ever used this file (LEASE-05).
-
-    So recovery takes their leases at once, and nobody waits for the end of leases that nobody can renew.
-    """
+    """Leaves signs of death of the copy's workers, so that recovery takes their leases at once (LEASE-05)."""
     connection = _read_only(made)
     try:
         rows = connection.execute(

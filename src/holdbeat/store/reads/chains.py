@@ -74,8 +74,7 @@ def original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[s
 
 
 def failures_in_chain(tx: Transaction, job_id: str, kinds: Sequence[str], most: int) -> int:
-    """How many runs failed in one of these ways, from this job back to the original, manual retries included; at most
-    `most` are counted."""
+    """How many runs failed in one of these ways, back to the original, manual retries included; at most `most`."""
     row = tx.one(
         "WITH RECURSIVE chain(id, retry_of) AS ("
         " SELECT id, retry_of FROM jobs WHERE id = :id"

@@ -97,10 +97,7 @@ _FAILED_SINCE = (
 
 
 def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[FailedJob]:
-    """Jobs made after an instant that failed permanently and that nobody has tried again, the newest first.
-
-    The calls of endpoints are left out: a failing endpoint is one trouble, not as many as it had calls.
-    """
+    """Jobs made after an instant that failed for good, not endpoints' calls, and nobody retried, the newest first."""
     rows = tx.rows(
         "SELECT f.id, f.type, f.title, f.finished_at FROM (SELECT id, type, title, finished_at, permanently_failed, "
         f"resource, schedule_id {_FAILED_SINCE} LIMIT :looked_at) AS f "

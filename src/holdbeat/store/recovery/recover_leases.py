@@ -142,10 +142,7 @@ def why_expired(tx: Transaction, row: Sequence[Any], terms: LeaseTerms, dead_wor
 def expire_reservation(
     tx: Transaction, reservation_id: str, terms: LeaseTerms, dead_workers: Collection[str] = ()
 ) -> bool:
-    """Expires a reservation that nobody waits for any more; the queue goes on without it.
-
-    If it is being served, its lease stays until the handler has ended or is recovered itself.
-    """
+    """Expires a reservation that nobody waits for; if it is served, its lease stays until the handler has ended."""
     row = tx.one(
         "SELECT r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at, r.kind FROM direct_reservations r "
         "LEFT JOIN workers w ON w.id = r.owner WHERE r.id = :id AND r.status = 'ACTIVE' "

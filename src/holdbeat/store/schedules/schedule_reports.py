@@ -36,10 +36,7 @@ def list_schedules(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Page[Schedule]:
-    """Schedules, newest first; `endpoint` chooses between them and Endpoints, None lists both.
-
-    With the order `next_run` those that the trigger waits for, the next one first, and no others.
-    """
+    """Schedules, Endpoints or both (None), newest first; by `next_run` only those that the trigger waits for."""
     chosen = refuse_unknown(filters or {}, SCHEDULE_FILTERS)
     order = chosen.get("order", "newest")
     if order not in ORDERS:

@@ -96,10 +96,7 @@ def patch_schedule(
     version: int | None = None,
     endpoint: bool | None = None,
 ) -> Schedule:
-    """Changes the given fields. With a `version` that is not the present one nothing is changed (Stale).
-
-    A secret header that comes back as the redaction mark keeps its value.
-    """
+    """Changes fields, unless `version` is not the present one (Stale). A header that is the redaction mark is kept."""
     fields = _read(tx, changes)
 
     def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
@@ -115,10 +112,7 @@ def patch_schedule(
 
 
 def save_named_schedule(tx: Transaction, name: str, fields: Mapping[str, Any]) -> Schedule:
-    """Makes the schedule of that name, or changes it to what is given: for programs that declare their schedules.
-
-    Declaring once more what is there already changes nothing, not even its version.
-    """
+    """Makes or changes the schedule of that name, for programs that declare theirs; no difference changes nothing."""
     # Processes that declare the same at once wait for each other here, before they look.
     _lock_name(tx, name)
     present = find_schedule(tx, name)

@@ -78,10 +78,7 @@ def take_deliveries(
     per_host: int = PER_HOST,
     except_hosts: Collection[str] = (),
 ) -> list[TakenDelivery]:
-    """Takes deliveries that are due, for `lock_s`; nobody else gets them before that is over.
-
-    At most `per_host` for one host, and the hosts take turns; those in `except_hosts` are left alone.
-    """
+    """Takes due deliveries for `lock_s`, at most `per_host` for a host; hosts take turns, but not `except_hosts`."""
     hosts = [row[0] for row in tx.rows(f"{_HOSTS} SELECT host FROM next WHERE host IS NOT NULL")]
     due = _due(tx, [host for host in hosts if host not in except_hosts], per_host)
     chosen = sorted(due)[:limit]
