@@ -17,9 +17,10 @@ from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Hold
 from holdbeat.domain.occurrence import Occurrence, OccurrenceStatus
+from holdbeat.store.reads.columns import TIME, member_of, row_reader, row_writer
 from holdbeat.store.reads.job_filter import choices, refuse_unknown
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
-from holdbeat.store.transaction import Row, Transaction
+from holdbeat.store.transaction import Transaction
 
 OCCURRENCE_FIELDS = (
     "id", "schedule_id", "due_at", "status", "recorded_at", "job_id", "reason", "count", "late_s",
@@ -31,30 +32,22 @@ DueTime = tuple[str, datetime]
 """A schedule's id and one of its due times."""
 
 
-def occurrence_of(tx: Transaction, row: Row) -> Occurrence:
-    """A row of the OCCURRENCE columns as an Occurrence."""
-    return Occurrence(
-        row[0],
-        row[1],
-        tx.instant(row[2]),
-        OccurrenceStatus(row[3]),
-        tx.instant(row[4]),
-        row[5],
-        row[6],
-        row[7],
-        row[8] or 0.0,
-    )
+occurrence_of = row_reader(
+    Occurrence,
+    OCCURRENCE_FIELDS,
+    {
+        "due_at": TIME,
+        "recorded_at": TIME,
+        "status": member_of(OccurrenceStatus),
+        "late_s": lambda late_s: late_s or 0.0,
+    },
+)
+"""A row of the OCCURRENCE columns as an Occurrence."""
+_row_of = row_writer(OCCURRENCE_FIELDS, (), {"status": lambda status: status.value})
 
 
 def insert_occurrences(tx: Transaction, occurrences: Sequence[Occurrence]) -> None:
-    tx.insert(
-        "occurrences",
-        OCCURRENCE_FIELDS,
-        [
-            (o.id, o.schedule_id, o.due_at, o.status.value, o.recorded_at, o.job_id, o.reason, o.count, o.late_s)
-            for o in occurrences
-        ],
-    )
+    tx.insert("occurrences", OCCURRENCE_FIELDS, [_row_of(occurrence) for occurrence in occurrences])
 
 
 def taken(tx: Transaction, due_times: Sequence[DueTime]) -> set[DueTime]:
