@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import ClassVar
 
 from holdbeat.engine.dispatcher import Dispatcher
@@ -86,7 +85,6 @@ class CancelWatch(Service):
         super().__init__(store, CANCEL_POLL_S)
         self._worker_id = worker_id
         self._dispatcher = dispatcher
-        self.on_look: Callable[[], None] = lambda: None
 
     async def step(self) -> list[str]:
         if not self._dispatcher.running:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from holdbeat.domain.address import OutboundPolicy, check_url
 from holdbeat.domain.bounds import check_number
-from holdbeat.domain.clock import Clock, SystemClock
+from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.endpoint import METHODS, retry_after
 from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.lease import HTTP_RESOURCE
@@ -206,9 +206,9 @@ _KINDS = {"timeout": ErrorKind.TIMEOUT, "rejected": ErrorKind.REJECTED}
 
 
 class HttpHandler:
-    def __init__(self, outbound: Outbound, clock: Clock | None = None) -> None:
+    def __init__(self, outbound: Outbound) -> None:
         self._outbound = outbound
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
 
     async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
         loop = asyncio.get_running_loop()

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdbeat.domain import events
 from holdbeat.domain.clock import EPOCH
 from holdbeat.domain.cron import zone_of
 from holdbeat.domain.errors import Invalid
@@ -187,17 +186,6 @@ def next_schedules(tx: Transaction, limit: int = 6) -> list[Schedule]:
         limit=limit,
     )
     return [schedule for row in rows if (schedule := schedule_of(tx, row)).next_run_at is not None]
-
-
-def stale_results(tx: Transaction, since: datetime) -> int:
-    """How many late results were refused after an instant."""
-    row = tx.one(
-        "SELECT count(*) FROM events WHERE name IN ('lease.stale_result', 'zombie.found') AND name = :name "
-        "AND at > :since",
-        name=events.STALE_RESULT,
-        since=since,
-    )
-    return int(row[0]) if row else 0
 
 
 def first_id(at: datetime) -> str:
