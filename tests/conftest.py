@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure() -> None:
     """Ends the process that watches the runs of this process, as the end of a worker does."""
-    from holdbeat.handlers.run_watcher import watcher
+    from holdbeat.handlers.process_group import watcher
 
     if watcher._process is not None and watcher._process.stdin is not None and watcher._pid == os.getpid():
         watcher._process.stdin.close()

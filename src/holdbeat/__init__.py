@@ -45,7 +45,7 @@ _HOMES = {
     "Policy": "holdbeat.domain.policy",
     "Work": "holdbeat.domain.policy",
     "RateLimited": "holdbeat.handlers.context",
-    "ChildFailed": "holdbeat.handlers.child_calls",
+    "ChildFailed": "holdbeat.handlers.wait_calls",
     "SignalTimeout": "holdbeat.handlers.waits",
     "Skip": "holdbeat.handlers.context",
     "SyncContext": "holdbeat.handlers.context",
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from holdbeat.domain.errors import HoldbeatError
     from holdbeat.domain.job import RetryPolicy
     from holdbeat.domain.policy import Policy, Work
-    from holdbeat.handlers.child_calls import ChildFailed
     from holdbeat.handlers.context import Cancelled, Context, PermanentFailure, RateLimited, Skip, SyncContext
+    from holdbeat.handlers.wait_calls import ChildFailed
     from holdbeat.handlers.waits import SignalTimeout
     from holdbeat.job_handle import JobHandle
 

@@ -20,15 +20,13 @@ from typing import Any, TypeVar
 from holdbeat.actors import by_program, this_program
 from holdbeat.app_store import AppStore
 from holdbeat.client.slot_loan import SlotLoan
-from holdbeat.domain.bounds import check_choice
-from holdbeat.domain.duration import Duration, duration_s
+from holdbeat.domain.bounds import Duration, check_choice, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure, ThenWhen
-from holdbeat.domain.job import Job
+from holdbeat.domain.job import Job, JobTemplate
 from holdbeat.domain.limit import limit_of
 from holdbeat.domain.reservation import ReservationOutcome
 from holdbeat.domain.schedule import Schedule
-from holdbeat.domain.template import JobTemplate
 from holdbeat.engine.supervisor import Supervisor
 from holdbeat.handlers.to_json import as_params
 from holdbeat.job_handle import JobHandle

@@ -15,7 +15,7 @@ from holdbeat.domain.ids import IdSource
 from holdbeat.domain.policy import Policy
 from holdbeat.engine.supervisor import Supervisor, announcement
 from holdbeat.engine.watched_outbound import WatchedOutbound
-from holdbeat.handlers.http_handler import http_job_type
+from holdbeat.handlers.http import http_job_type
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.middleware import attach
 from holdbeat.handlers.shell import shell_job_type

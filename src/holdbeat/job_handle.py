@@ -7,7 +7,7 @@ import contextlib
 import threading
 
 from holdbeat.actors import by_program
-from holdbeat.domain.duration import Duration, duration_s
+from holdbeat.domain.bounds import Duration, duration_s
 from holdbeat.domain.job import Job
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.cancel import cancel_job

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from holdbeat.domain.duration import Duration
+from holdbeat.domain.bounds import Duration
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import RetryPolicy
-from holdbeat.handlers.child_calls import name_function
 from holdbeat.handlers.job_type import JobType
+from holdbeat.handlers.wait_calls import name_function
 from holdbeat.pending_job import refuse_unknown_options
 
 P = ParamSpec("P")

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from holdbeat.actors import this_program
+from holdbeat.domain.bounds import duration_s
 from holdbeat.domain.clock import iso
-from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import JobGroup
 from holdbeat.domain.job import RetryPolicy

@@ -113,10 +113,7 @@ def _announce_built_in(store: PersistenceAdapter, settings: Settings) -> None:
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:
-    """Runs to the end of `main`. Unlike asyncio.run it does not wait for ever for a handler that will not end.
-
-    Such a handler's run has been settled by then, and the end of the process ends it.
-    """
+    """Runs `main` to its end, and does not wait for a handler that will not end: its run has been settled by then."""
     import asyncio
 
     loop = asyncio.new_event_loop()
@@ -280,8 +277,7 @@ class _Api:
     """The API and the dashboard, in an event loop of their own."""
 
     def __init__(self, supervisor: Supervisor, metrics: Metrics) -> None:
-        from holdbeat.api.loop_thread import LoopThread
-        from holdbeat.api.server import ApiServer
+        from holdbeat.api.server import ApiServer, LoopThread
         from holdbeat.web.pages import install
 
         self.loop = LoopThread("holdbeat-api")

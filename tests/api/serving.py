@@ -20,7 +20,7 @@ from holdbeat.engine.schedule_trigger import ScheduleTrigger
 from holdbeat.engine.supervisor import Supervisor
 from holdbeat.engine.webhook_service import WebhookService
 from holdbeat.handlers.context import Context, PermanentFailure, Skip
-from holdbeat.handlers.http_handler import http_job_type
+from holdbeat.handlers.http import http_job_type
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outbound import Outbound
 from holdbeat.handlers.shell import shell_job_type

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdbeat.domain.headers import is_secret_header
-from holdbeat.domain.redaction import REDACTED
+from holdbeat.domain.redaction import REDACTED, is_secret_header
 from tests.api.serving import FAR, Served, problem_of, unique
 
 pytestmark = pytest.mark.rule("SEC-07")

@@ -16,7 +16,7 @@ import pytest
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Conflict
 from holdbeat.store.maintenance import backup as backing_up
-from holdbeat.store.maintenance import restore as restoring
+from holdbeat.store.maintenance import backup as restoring
 from tests.cli.command import Command
 from tests.conformance.acts import change, open_at
 

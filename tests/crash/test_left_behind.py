@@ -13,7 +13,7 @@ import pytest
 
 from holdbeat.domain.job import JobStatus
 from holdbeat.engine.zombie_recovery import ZombieRecovery
-from holdbeat.handlers.run_watcher import RunWatcher
+from holdbeat.handlers.process_group import RunWatcher
 from holdbeat.store.running.claim import Vacancy, claim
 from tests.crash.jobs import NOTE_TIMES
 from tests.crash.processes import Field
@@ -94,7 +94,7 @@ async def test_recovery_kills_the_processes_of_lost_runs_on_this_machine_and_no_
 def test_a_watcher_that_dies_is_replaced_and_told_of_all_runs(tmp_path: Path, is_stopped: bool) -> None:
     program = (
         "import os, sys, time\n"
-        "from holdbeat.handlers.run_watcher import RunWatcher\n"
+        "from holdbeat.handlers.process_group import RunWatcher\n"
         "watcher = RunWatcher()\n"
         "watcher.add('one', int(sys.argv[1]))\n"
         "watcher._process.kill()\n"

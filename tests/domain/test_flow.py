@@ -7,11 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdbeat.domain.affinity import Affinity, AffinityTerms, Followed, preferred_more
-from holdbeat.domain.capacity import Capacity, Place, Usage
+from holdbeat.domain.capacity import Capacity, Interruptible, Place, Throttle, Usage, throttle_of, to_interrupt
 from holdbeat.domain.limit import Limit, Limits
 from holdbeat.domain.policy import Policy, Work
-from holdbeat.domain.preemption import Interruptible, to_interrupt
-from holdbeat.domain.throttle import Throttle, throttle_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIMITS = Limits([Limit("gpu", resource="gpu", slots=4), Limit("all", slots=3)])

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from holdbeat.domain.cron import Dst
 from holdbeat.domain.endpoint import EndpointCall
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import RetryPolicy
+from holdbeat.domain.job import JobTemplate, RetryPolicy
 from holdbeat.domain.schedule import INDEFINITE, CatchUp, Overlap, Schedule, job_for, validate
 from holdbeat.domain.schedule_edit import created, edited
-from holdbeat.domain.template import JobTemplate
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PLAIN: dict[str, Any] = {"name": "nightly", "type": "report", "cron": "0 3 * * *"}

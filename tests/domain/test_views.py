@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
-from holdbeat.domain.headers import SECRET_HEADERS, is_secret_header
 from holdbeat.domain.job import Job, JobStatus, RetryPolicy
-from holdbeat.domain.redaction import REDACTED, redacted_headers
+from holdbeat.domain.redaction import REDACTED, SECRET_HEADERS, is_secret_header, redacted_headers
 from holdbeat.domain.reservation import Reservation, ReservationStatus
 from holdbeat.domain.run import JobRun, Outcome, RunStatus
 from holdbeat.domain.views import group_json, job_json, reservation_json, run_json

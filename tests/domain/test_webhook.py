@@ -14,10 +14,17 @@ from standardwebhooks import Webhook as Verifier
 from standardwebhooks import WebhookVerificationError
 
 from holdbeat.domain import webhook as wh
-from holdbeat.domain.breaker import FAILURES_TO_OPEN, MAX_RECEIVERS, CircuitBreaker
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.webhook import Delivery, DeliveryStatus, Webhook, judge_attempt
+from holdbeat.domain.webhook import (
+    FAILURES_TO_OPEN,
+    MAX_RECEIVERS,
+    CircuitBreaker,
+    Delivery,
+    DeliveryStatus,
+    Webhook,
+    judge_attempt,
+)
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SECRET = wh.new_secret(bytes(range(32)))

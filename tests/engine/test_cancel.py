@@ -12,7 +12,7 @@ import pytest
 
 from holdbeat import App, Context
 from holdbeat.domain.job import JobStatus
-from holdbeat.engine.cancel_watch import CancelWatch
+from holdbeat.engine.watches import CancelWatch
 from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.queue.groups import load_group
 from tests.conformance.acts import open_at

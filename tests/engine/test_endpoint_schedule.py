@@ -12,11 +12,11 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import NotFound
 from holdbeat.domain.run import RunStatus
-from holdbeat.engine.endpoint_test import try_endpoint
 from holdbeat.engine.schedule_trigger import ScheduleTrigger
-from holdbeat.handlers.http_handler import HttpHandler
+from holdbeat.handlers.http import HttpHandler
 from holdbeat.handlers.outbound import Outbound
 from holdbeat.handlers.stop import StopSignal
+from holdbeat.operations.endpoint_test import try_endpoint
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.schedules.endpoints import endpoint_health
 from holdbeat.store.schedules.schedules import clear_hints, pause_schedule, resume_schedule, set_hints

@@ -10,7 +10,7 @@ import pytest
 
 from holdbeat import App, Context
 from holdbeat.domain.job import Job
-from holdbeat.engine.preemption_watch import PreemptionWatch
+from holdbeat.engine.watches import PreemptionWatch
 from holdbeat.job_handle import JobHandle
 from tests.engine.acting import until, value
 

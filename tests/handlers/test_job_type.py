@@ -17,7 +17,7 @@ from uuid import UUID
 import pydantic
 import pytest
 
-from holdbeat.domain.duration import duration_s
+from holdbeat.domain.bounds import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.params import check_json

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdbeat.domain.errors import SettingsError
-from holdbeat.domain.headers import SECRET_HEADERS
 from holdbeat.domain.log_text import one_line
-from holdbeat.domain.secret_text import without_secrets
+from holdbeat.domain.redaction import SECRET_HEADERS, without_secrets
 from holdbeat.observe.logs import JsonFormatter, TextFormatter, configure
 
 NASTY = 'name\n{"level":"critical"}\r\x1b[2J\x00\x7f\x85\u2028\u202e\ud800%s{}\\n'

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from playwright.sync_api import Page, expect
 
-from holdbeat.cli.graph import graph as graph_command
+from holdbeat.cli.durable import graph as graph_command
 from holdbeat.domain.submission import Submission
 from holdbeat.store.jobs.submit import submit
 from holdbeat.web.graph import HEIGHT, WIDTH

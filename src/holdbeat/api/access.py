@@ -21,11 +21,10 @@ from starlette.types import Scope as AsgiScope
 
 from holdbeat.api import legacy
 from holdbeat.api.context import ApiContext
-from holdbeat.api.login_redirect import login_before
 from holdbeat.api.problem import Misdirected, problem, refusal, wrong_method
 from holdbeat.api.request import HEAD_ONLY, HEADERS, path_of
 from holdbeat.api.routes import Serve
-from holdbeat.api.sessions import Session
+from holdbeat.api.sessions import Session, login_before
 from holdbeat.api.stream_access import KEY_ID, SESSION
 from holdbeat.domain.api_key import ApiKey, Scope
 from holdbeat.domain.errors import Forbidden, HoldbeatError, Malformed, StoreRefused, Unauthorized, Unavailable

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,7 +19,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdbeat.api import legacy
 from holdbeat.api.access import AccessMiddleware
 from holdbeat.api.context import ApiContext
-from holdbeat.api.docs_files import SCRIPT, STYLE
 from holdbeat.api.docs_page import docs_html
 from holdbeat.api.gates import gate_proxies
 from holdbeat.api.openapi import openapi_document
@@ -89,11 +89,16 @@ class Api(Starlette):
 
 
 async def _docs_style(request: Request) -> Response:
-    return Response(STYLE, media_type="text/css")
+    return Response(_static_file("docs.css"), media_type="text/css")
 
 
 async def _docs_script(request: Request) -> Response:
-    return Response(SCRIPT, media_type="text/javascript")
+    return Response(_static_file("docs.js"), media_type="text/javascript")
+
+
+@cache
+def _static_file(name: str) -> bytes:
+    return (files("holdbeat.api") / "static" / name).read_bytes()
 
 
 def create_api(context: ApiContext) -> Api:

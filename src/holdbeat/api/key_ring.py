@@ -12,8 +12,7 @@ import hmac
 
 from holdbeat.domain.api_key import ApiKey, hash_of
 from holdbeat.domain.errors import HoldbeatError
-from holdbeat.store.access.api_keys import list_api_keys, touch_api_keys
-from holdbeat.store.access.sessions import list_sessions
+from holdbeat.store.access.api_keys import list_api_keys, list_sessions, touch_api_keys
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -87,10 +86,7 @@ class KeyRing:
         self._read_at = read_at
 
     async def _look_again(self) -> None:
-        """Reads the keys once more for somebody who is not known: theirs may be newer than what was read last.
-
-        SECOND_LOOK_S lie between two readings, whatever strangers ask; those who ask meanwhile share one.
-        """
+        """Reads the keys again for an unknown caller, at most every SECOND_LOOK_S; callers meanwhile share one read."""
         asked_at = self._store.clock.monotonic()
         early_s = self._read_at + SECOND_LOOK_S - asked_at
         if early_s > 0:

@@ -2,6 +2,9 @@
 
 Guards SEC-01 before a socket is bound, and the process against clients that hold a connection and send nothing. The
 signals belong to whoever runs the process: this server stops when it is told to.
+
+It runs in the event loop of a thread of its own: an async handler that blocks its loop must not block `/healthz`, the
+queue or the cancel.
 """
 
 from __future__ import annotations
@@ -9,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
-from typing import Any
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -27,6 +31,35 @@ from holdbeat.domain.errors import SettingsError
 from holdbeat.engine.supervisor import Supervisor
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.store.access.exposed_servers import exposed_servers, forget_proxy, is_behind_proxy, note_server
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine there and returns its result here."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Has something done there soon."""
+        self._loop.call_soon_threadsafe(action)
+
+    def close(self) -> None:
+        """Ends the loop once what it is at is done."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        if not self._thread.is_alive():
+            self._loop.close()
+
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75

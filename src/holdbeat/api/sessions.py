@@ -1,6 +1,8 @@
 """Sessions of the dashboard: a random cookie that stands for a key, without containing it (SEC-02).
 
 The store has the hash of each cookie; a session ends with its row, with its time, or with its key.
+
+The way back from the login leads to a page of this server, whatever the address of the login says.
 """
 
 from __future__ import annotations
@@ -8,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import secrets
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from holdbeat.api.key_ring import KeyRing
 from holdbeat.domain.api_key import ApiKey, hash_of
 from holdbeat.domain.errors import HoldbeatError
-from holdbeat.store.access.sessions import begin_session, end_session
+from holdbeat.store.access.api_keys import begin_session, end_session
 from holdbeat.store.adapter import PersistenceAdapter
 
 COOKIE = "holdbeat_session"
@@ -71,13 +74,28 @@ def ended_cookie() -> str:
 
 
 def _cookie_values(header: str) -> list[str]:
-    """What the header says of our cookie, whatever cookies of others stand beside it.
-
-    Other sites of the same domain can set one of the same name, so a browser may send several.
-    """
+    """The values of our cookie: sites of the same domain can set one of the same name, so there may be several."""
     values = []
     for pair in header.split(";"):
         name, _, value = pair.partition("=")
         if name.strip() == COOKIE:
             values.append(value.strip().strip('"'))
     return values[:MOST_COOKIES]
+
+
+LONGEST = 2000
+HOME = "/"
+
+
+def page_of(target: str) -> str:
+    """The page to lead to: the one that was asked for if it is one of the dashboard, the overview otherwise."""
+    is_plain = len(target) <= LONGEST and target.isascii() and target.isprintable() and "\\" not in target
+    is_page = target.startswith("/ui/") or target == "/docs"
+    return target if is_plain and is_page else HOME
+
+
+def login_before(target: str, *, was_refused: bool = False) -> str:
+    """The address of the login that leads on to a page."""
+    page = page_of(target)
+    query = ({"refused": "1"} if was_refused else {}) | ({} if page == HOME else {"next": page})
+    return f"/login?{urlencode(query)}" if query else "/login"

@@ -272,10 +272,7 @@ async def _idle_worker(url: str) -> tuple[dict[str, float], float, float]:
 
 
 async def _from_another_process(url: str) -> dict[str, float]:
-    """How soon a job that this process submits starts on an idle worker in another one.
-
-    Both go by the machine's monotonic clock.
-    """
+    """How soon a job that this process submits starts on an idle worker in another one, by the monotonic clock."""
     app, _ = bench_app(url)
     app.store.read_sync(lambda tx: None)
     worker = await asyncio.create_subprocess_exec(

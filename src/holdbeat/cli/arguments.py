@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdbeat.domain.bounds import duration_s
 from holdbeat.domain.clock import iso
-from holdbeat.domain.duration import duration_s
 from holdbeat.domain.errors import HoldbeatError, Invalid
 
 if TYPE_CHECKING:

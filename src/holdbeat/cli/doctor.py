@@ -10,7 +10,7 @@ from holdbeat.cli.checks import Check, State, checks_of
 from holdbeat.cli.options import JSON, STORE, example, say_which_store
 from holdbeat.cli.output import print_json, say, shown, table
 from holdbeat.domain.errors import HoldbeatError
-from holdbeat.domain.secret_text import without_secrets
+from holdbeat.domain.redaction import without_secrets
 from holdbeat.domain.store_url import without_password
 
 REMEDY = "Name another store with --store, HOLDBEAT_STORE or holdbeat.toml, or mend this one; then: holdbeat doctor."

@@ -39,15 +39,9 @@ def create(backend: Backend, source: str) -> Any:
     return backend.create_group(json_object(source, what="The group"))
 
 
-_COLUMNS: Columns = {
-    "id": "id",
-    "status": "status",
-    "name": "name",
-    "mode": "mode",
-    "on_failure": "on_failure",
-    "created": at("created_at"),
-    "finished": at("finished_at"),
-}
+_COLUMNS: Columns = (
+    "id", "status", "name", "mode", "on_failure", ("created", at("created_at")), ("finished", at("finished_at")),
+)  # fmt: skip
 
 
 @groups.command("list", epilog=example("holdbeat groups list --status RUNNING --watch"))

@@ -11,18 +11,18 @@ from holdbeat.cli.output import Drawn, Table, at, fields, instant, rows_of, show
 def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
     return rows_of(
         jobs,
-        {
-            "id": "id",
-            "status": "status",
-            "type": "type",
-            "title": _title,
-            "priority": "priority",
-            "resource": "resource",
-            "attempt": "attempt",
-            "created": at("created_at"),
-            "finished": at("finished_at"),
-            "note": _note,
-        },
+        (
+            "id",
+            "status",
+            "type",
+            ("title", _title),
+            "priority",
+            "resource",
+            "attempt",
+            ("created", at("created_at")),
+            ("finished", at("finished_at")),
+            ("note", _note),
+        ),
         leaves=("attempt", "finished", "resource", "priority", "title", "created"),
     )
 

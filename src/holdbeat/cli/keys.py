@@ -12,7 +12,7 @@ import click
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.options import JSON, ListingGroup, example, printing, reaching, reaching_or_creating
 from holdbeat.cli.output import Columns, at, items_table, print_json, show_list
-from holdbeat.domain.duration import duration_s
+from holdbeat.domain.bounds import duration_s
 
 
 @click.group(cls=ListingGroup, epilog=example("holdbeat keys create --name dashboard --scope read"))
@@ -37,16 +37,10 @@ def create(backend: Backend, name: str | None, scope: str, expires: str | None, 
     click.echo("Keep it: it is not shown again. Hand it to clients as HOLDBEAT_KEY or with --key.", err=True)
 
 
-_COLUMNS: Columns = {
-    "id": "id",
-    "name": "name",
-    "prefix": "prefix",
-    "scope": "scope",
-    "created": at("created_at"),
-    "last used": at("last_used_at"),
-    "expires": at("expires_at"),
-    "revoked": at("revoked_at"),
-}
+_COLUMNS: Columns = (
+    "id", "name", "prefix", "scope", ("created", at("created_at")), ("last used", at("last_used_at")),
+    ("expires", at("expires_at")), ("revoked", at("revoked_at")),
+)  # fmt: skip
 
 
 @keys.command("list", epilog=example("holdbeat keys list"))

@@ -118,16 +118,16 @@ def limits_table(items: list[Any]) -> Any:
     """Limits with what they hold now."""
     return rows_of(
         items,
-        {
-            "name": lambda limit: shown(limit["name"]),
-            "covers": _covers,
-            "slots": _slots,
-            "used": "used",
-            "rate": _rate_words,
-            "waiting": "waiting",
-            "next start": _next_start,
-            "by": "origin",
-        },
+        (
+            ("name", lambda limit: shown(limit["name"])),
+            ("covers", _covers),
+            ("slots", _slots),
+            "used",
+            ("rate", _rate_words),
+            "waiting",
+            ("next start", _next_start),
+            ("by", "origin"),
+        ),
     )
 
 

@@ -184,10 +184,7 @@ class LocalBackend:
 
         from holdbeat.cli.local_direct import run_direct_locally
 
-        request = run_direct_locally(
-            self.store, self.settings, self.context, type, dict(params or {}), wait_s, preempt=preempt
-        )
-        return asyncio.run(request)
+        return asyncio.run(run_direct_locally(self, type, dict(params or {}), wait_s, preempt))
 
     def stream_direct(
         self,
@@ -200,7 +197,7 @@ class LocalBackend:
         """The same as a stream of messages: how it waits, what it emits, its result."""
         from holdbeat.cli.local_direct import stream
 
-        yield from stream(self.store, self.settings, self.context, type, dict(params or {}), wait_s, preempt=preempt)
+        yield from stream(self, type, dict(params or {}), wait_s, preempt)
 
     def slot(self, resource: str, *, ttl_s: float = 60, wait_s: float | None = None) -> SlotLoan:
         """A slot of the resource for work of your own, held while a `with` block runs."""

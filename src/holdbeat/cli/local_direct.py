@@ -11,7 +11,7 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdbeat import __version__
 from holdbeat.client.messages import Message
@@ -19,45 +19,32 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.engine.direct_execution import DirectExecutionHandler
-from holdbeat.operations.direct import run_direct
-from holdbeat.operations.direct_stream import DirectEvent, stream_direct
-from holdbeat.operations.operation import OperationContext
+from holdbeat.operations.direct import DirectEvent, run_direct, stream_direct
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.running.workers import beat, register_worker, stop_worker
 
-
-async def run_direct_locally(
-    store: PersistenceAdapter,
-    settings: Settings,
-    context: OperationContext,
-    type_: str,
-    params: dict[str, Any],
-    wait_s: float | None,
-    *,
-    preempt: bool = False,
-) -> dict[str, Any]:
-    """Runs the type in the next free slot of some worker and answers as the API does."""
-    async with _known_owner(store, settings) as handler:
-        return await run_direct(handler, context, type_, params, wait_s, preempt)
+if TYPE_CHECKING:
+    from holdbeat.cli.local import LocalBackend
 
 
-def stream(
-    store: PersistenceAdapter,
-    settings: Settings,
-    context: OperationContext,
-    type_: str,
-    params: dict[str, Any],
-    wait_s: float | None,
-    *,
-    preempt: bool = False,
-) -> Generator[Message, None, None]:
+async def run_direct_locally(backend: LocalBackend, *request: Any) -> dict[str, Any]:
+    """Runs a type in the next free slot of some worker and answers as the API does.
+
+    `request` is what `run_direct` takes: the type, its params, for how long to wait, and whether to preempt.
+    """
+    async with _known_owner(backend.store, backend.settings) as handler:
+        return await run_direct(handler, backend.context, *request)
+
+
+def stream(backend: LocalBackend, *request: Any) -> Generator[Message, None, None]:
     """The same as a stream of what happens."""
+    store = backend.store
 
     async def events() -> AsyncGenerator[DirectEvent, None]:
         async with (
-            _known_owner(store, settings) as handler,
-            contextlib.aclosing(stream_direct(store, handler, context, type_, params, wait_s, preempt)) as messages,
+            _known_owner(store, backend.settings) as handler,
+            contextlib.aclosing(stream_direct(store, handler, backend.context, *request)) as messages,
         ):
             async for message in messages:
                 yield message

@@ -38,7 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "move": ("holdbeat.cli.jobs:move", "Move a QUEUED job within its priority."),
         "signal": ("holdbeat.cli.durable:signal", "Send a signal to a job's chain."),
         "steps": ("holdbeat.cli.durable:steps", "List the steps that a job's chain has kept."),
-        "graph": ("holdbeat.cli.graph:graph", "Print what a job depends on and what depends on it."),
+        "graph": ("holdbeat.cli.durable:graph", "Print what a job depends on and what depends on it."),
         "groups": ("holdbeat.cli.groups:groups", "Groups of jobs, in sequence or in parallel."),
         "templates": ("holdbeat.cli.templates:templates", "Named defaults for jobs."),
         "direct": ("holdbeat.cli.submitting:direct", "Run a job type in the next free slot and print its result."),

@@ -182,7 +182,7 @@ def backup(settings: Any, store: Any, target: str, as_json: bool) -> None:
 def restore(obj: Any, /, backup_path: str, store: str | None, force: bool, as_json: bool) -> None:
     """Verify a BACKUP and make it the store. A store that somebody uses is never overwritten."""
     from holdbeat.domain.clock import SystemClock
-    from holdbeat.store.maintenance.restore import restore as put_back
+    from holdbeat.store.maintenance.backup import restore as put_back
     from holdbeat.store.opening import sqlite_path
 
     settings = obj.settings({"store": store})

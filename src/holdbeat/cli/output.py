@@ -190,16 +190,17 @@ def table(
     return Table(columns, [[shown(value) for value in row] for row in rows], whole, leaves=leaves)
 
 
-Columns = Mapping[str, str | Callable[[Any], Any]]
-"""Under each heading a field of the item, or what a function makes of the item."""
+Columns = Sequence[str | tuple[str, str | Callable[[Any], Any]]]
+"""Headings, each with a field of the item, or what a function makes of the item; a heading alone names its field."""
 
 
 def rows_of(
     items: Iterable[Any], columns: Columns, *, whole: Sequence[str] = ("id",), leaves: Sequence[str] = LEFT_OUT
 ) -> Table:
     """A table with a row for each item."""
-    cells = [itemgetter(source) if isinstance(source, str) else source for source in columns.values()]
-    return table(tuple(columns), [[cell(item) for cell in cells] for item in items], whole=whole, leaves=leaves)
+    headings, sources = zip(*((name, name) if isinstance(name, str) else name for name in columns), strict=True)
+    cells = [itemgetter(source) if isinstance(source, str) else source for source in sources]
+    return table(headings, [[cell(item) for cell in cells] for item in items], whole=whole, leaves=leaves)
 
 
 def items_table(

@@ -47,17 +47,11 @@ def _end(reservation: Mapping[str, Any]) -> list[Any]:
     return [f"{reservation['id']} {reservation['outcome'] or reservation['status']}"]
 
 
-_COLUMNS: Columns = {
-    "id": "id",
-    "status": "status",
-    "title": lambda reservation: shown(reservation["title"]),
-    "resource": "resource",
-    "client": lambda reservation: shown(reservation["client"] or ""),
-    "requested": at("requested_at"),
-    "granted": at("granted_at"),
-    "finished": at("finished_at"),
-    "note": _note,
-}
+_COLUMNS: Columns = (
+    "id", "status", ("title", lambda reservation: shown(reservation["title"])), "resource",
+    ("client", lambda reservation: shown(reservation["client"] or "")), ("requested", at("requested_at")),
+    ("granted", at("granted_at")), ("finished", at("finished_at")), ("note", _note),
+)  # fmt: skip
 
 
 @click.group(

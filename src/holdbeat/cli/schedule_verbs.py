@@ -196,14 +196,10 @@ def _add_trigger_and_explain(group: click.Group, noun: str, kind: Kind) -> None:
         return kind(backend).explain(name)
 
 
-_OCCURRENCE_COLUMNS: Columns = {
-    "due": at("due_at"),
-    "status": "status",
-    "job_id": "job_id",
-    "late": lambda occurrence: span(occurrence["late_s"]),
-    "count": "count",
-    "reason": "reason",
-}
+_OCCURRENCE_COLUMNS: Columns = (
+    ("due", at("due_at")), "status", "job_id", ("late", lambda occurrence: span(occurrence["late_s"])), "count",
+    "reason",
+)  # fmt: skip
 
 
 def _add_occurrences(group: click.Group, noun: str, kind: Kind) -> None:
@@ -263,17 +259,17 @@ def _preview(due_times: Any) -> list[Any]:
 def schedules_table(items: list[Any]) -> Any:
     return rows_of(
         items,
-        {
-            "id": "id",
-            "name": "name",
-            "on": "enabled",
-            "when": lambda schedule: schedule["cron"] or f"every {span(schedule['interval_s'])}",
-            "does": _work,
-            "last run": at("last_run_at"),
-            "next run": at("fires_at"),
-            "failures": lambda schedule: schedule["failure_count"] or "",
-            "note": _note,
-        },
+        (
+            "id",
+            "name",
+            ("on", "enabled"),
+            ("when", lambda schedule: schedule["cron"] or f"every {span(schedule['interval_s'])}"),
+            ("does", _work),
+            ("last run", at("last_run_at")),
+            ("next run", at("fires_at")),
+            ("failures", lambda schedule: schedule["failure_count"] or ""),
+            ("note", _note),
+        ),
         whole=("name",),
         # Every verb takes the name, so the id is what a reader misses least.
         leaves=("failures", "id", "last run", "does", "when"),

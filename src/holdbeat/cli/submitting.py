@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import uuid
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import click
@@ -10,10 +13,10 @@ import click
 from holdbeat.cli.arguments import DURATION, INSTANT, labels, params_of, send_as_meant, without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.completion import job_types
-from holdbeat.cli.direct_output import print_direct, print_stream
 from holdbeat.cli.job_tables import job_fields
+from holdbeat.cli.logs import chunk_text
 from holdbeat.cli.options import JSON, example, reaching
-from holdbeat.cli.output import show, shown
+from holdbeat.cli.output import instant, print_json, say, show, shown, without_controls
 from holdbeat.cli.waiting import ticking, wait_in_sight
 
 
@@ -158,3 +161,36 @@ def direct(
             lambda request: backend.direct(type_, request["params"], wait_s=wait_s, preempt=preempt),
         )
     print_direct(answer, as_json=as_json)
+
+
+def print_direct(answer: Mapping[str, Any], *, as_json: bool) -> None:
+    """The result, for people or for programs."""
+    if as_json:
+        print_json(answer)
+    elif answer["outcome"] == "SKIPPED":
+        say(f"SKIPPED: {shown(answer.get('reason'))}")
+    elif isinstance(answer["result"], str):
+        click.echo(without_controls(answer["result"]) if sys.stdout.isatty() else answer["result"])
+    else:
+        print_json(answer["result"])
+
+
+def print_stream(messages: Generator[Any, None, None], *, as_json: bool) -> None:
+    """Chunks to stdout as they come, news of the wait to stderr; the result only if nothing was emitted."""
+    last = ""
+    for message in messages:
+        if as_json:
+            click.echo(json.dumps({"event": message.event, "data": message.data}, ensure_ascii=False))
+        elif message.event == "chunk":
+            last = chunk_text(message.data["chunk"])
+            click.echo(last, nl=False)
+        elif message.event == "waiting" and sys.stderr.isatty():
+            start = message.data["estimated_start"]
+            when = f", starts about {instant(start)}" if start else ""
+            click.echo(f"waits for a slot as number {message.data['place']}{when}", err=True)
+        elif message.event == "result":
+            if last:
+                click.echo("" if last.endswith("\n") else "\n", nl=False)
+            else:
+                print_direct(message.data, as_json=False)
+        sys.stdout.flush()

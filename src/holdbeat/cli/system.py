@@ -75,16 +75,12 @@ def attention(backend: Backend, seen: str | None, all_seen: bool, watch: float |
     show_list(backend.list_attention, _attention, as_json=as_json, watch=watch)
 
 
-_WORKER_COLUMNS: Columns = {
-    "id": "id",
-    "kind": "kind",
-    "host": "host",
-    "pid": "pid",
-    "slots": "slots",
-    "resources": lambda worker: "all" if worker["resources"] is None else ", ".join(worker["resources"]),
-    "heartbeat": at("heartbeat_at"),
-    "note": lambda worker: "ended" if worker["stopped_at"] else "stopping" if worker["stopping_at"] else "",
-}
+_WORKER_COLUMNS: Columns = (
+    "id", "kind", "host", "pid", "slots",
+    ("resources", lambda worker: "all" if worker["resources"] is None else ", ".join(worker["resources"])),
+    ("heartbeat", at("heartbeat_at")),
+    ("note", lambda worker: "ended" if worker["stopped_at"] else "stopping" if worker["stopping_at"] else ""),
+)  # fmt: skip
 
 
 @click.command(epilog=example("holdbeat workers --all"))
@@ -95,12 +91,10 @@ def workers(backend: Backend, every: bool) -> Any:
     return backend.workers(all=every or None)
 
 
-_TYPE_COLUMNS: Columns = {
-    "name": "name",
-    "aliases": lambda job_type: ", ".join(job_type["aliases"]),
-    "params": lambda job_type: ", ".join(job_type["schema"].get("properties", {})),
-    "description": "description",
-}
+_TYPE_COLUMNS: Columns = (
+    "name", ("aliases", lambda job_type: ", ".join(job_type["aliases"])),
+    ("params", lambda job_type: ", ".join(job_type["schema"].get("properties", {}))), "description",
+)  # fmt: skip
 
 
 @click.command(epilog=example("holdbeat types"))

@@ -58,16 +58,9 @@ def add(backend: Backend, name: str, type_: str, words: tuple[str, ...], **optio
     return send_as_meant(backend, words, request, backend.create_template, field="default_params")
 
 
-_COLUMNS: Columns = {
-    "id": "id",
-    "name": "name",
-    "type": "type",
-    "priority": "priority",
-    "resource": "resource",
-    "version": "version",
-    "archived": at("archived_at"),
-    "description": "description",
-}
+_COLUMNS: Columns = (
+    "id", "name", "type", "priority", "resource", "version", ("archived", at("archived_at")), "description",
+)  # fmt: skip
 
 
 @templates.command("list", epilog=example("holdbeat templates list --archived all"))

@@ -38,13 +38,10 @@ def add(backend: Backend, url: str, events: tuple[str, ...], secret: str | None)
     return backend.create_webhook(url, events=events or None, secret=secret)
 
 
-_WEBHOOK_COLUMNS: Columns = {
-    "id": "id",
-    "url": "url",
-    "events": lambda webhook: ", ".join(webhook["events"]) or "all",
-    "enabled": "enabled",
-    "note": "disabled_reason",
-}
+_WEBHOOK_COLUMNS: Columns = (
+    "id", "url", ("events", lambda webhook: ", ".join(webhook["events"]) or "all"), "enabled",
+    ("note", "disabled_reason"),
+)  # fmt: skip
 
 
 @webhooks.command("list", epilog=example("holdbeat webhooks list"))
@@ -109,15 +106,9 @@ def deliveries() -> None:
     """Webhook messages: pending, delivered or given up."""
 
 
-_DELIVERY_COLUMNS: Columns = {
-    "id": "id",
-    "status": "status",
-    "event": "event",
-    "url": "url",
-    "attempts": "attempts",
-    "next attempt": at("next_attempt_at"),
-    "last error": "last_error",
-}
+_DELIVERY_COLUMNS: Columns = (
+    "id", "status", "event", "url", "attempts", ("next attempt", at("next_attempt_at")), ("last error", "last_error"),
+)  # fmt: skip
 
 
 @deliveries.command("list", epilog=example("holdbeat deliveries list --job JOB"))

@@ -2,17 +2,41 @@
 
 Guards CON-002 and CAP-01: used slots are a pure function of the live leases, so there is no counter to leak. What a
 rate has left follows from one instant that is kept for each limit and partition (LIM-05).
+
+A throttle holds for one limit and one partition (LIM-06). A limit that covers everything, or a resource that stands for
+no real thing (`default`, `http`), holds back only jobs of the type that was throttled.
+
+Preemption interrupts only work that agreed to it, only for work of a higher priority that asked for it, and only as
+much as is needed (LIM-13). What has run for the shortest time loses least.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
-from holdbeat.domain.limit import Limits, Pool
+from holdbeat.domain.limit import Limit, Limits, Pool
 from holdbeat.domain.rate import Rate, due_after, next_start, permitted
-from holdbeat.domain.throttle import Throttle, throttle_of
+
+_NO_REAL_THING = ("default", "http")
+
+
+class Throttle(NamedTuple):
+    """Where nothing starts: the key of a limit's pool, the type that it concerns or empty for all, the partition."""
+
+    key: str
+    type: str
+    partition: str
+
+
+def throttle_of(key: str, limit: Limit, type_: str, partition: str = "") -> Throttle:
+    """Where a limit holds back other work when a job of this type and partition was throttled."""
+    resource = key.removeprefix(f"{limit.name}/") if limit.resource == "*" else limit.resource
+    is_whole = limit.type is None and (resource is None or resource in _NO_REAL_THING)
+    return Throttle(key, type_ if is_whole else "", partition)
 
 
 class Usage(NamedTuple):
@@ -184,10 +208,7 @@ class Capacity:
     def next_start(
         self, resource: str, type_: str, partition: str | None = "", ahead: Sequence[str] = ()
     ) -> float | None:
-        """When rates and throttles permit the next start, if that lies ahead.
-
-        `ahead` are the partitions of those that start before and are counted by the same limits.
-        """
+        """When rates and throttles permit the next start behind those of the partitions `ahead`, if that lies ahead."""
         latest = self.throttled_until(resource, type_, partition or "") or self._now
         for pool in self._limits.covering(resource, type_):
             if pool.limit.rate is not None and not (partition is None and pool.limit.per_partition):
@@ -258,3 +279,36 @@ class Capacity:
     def _spare(self, pool: Pool, partition: str, weight: int) -> int:
         """What would be left if such work started."""
         return (pool.limit.slots or 0) - self.used(pool, partition) - needed(pool, weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Interruptible:
+    """A run whose type agreed to be interrupted."""
+
+    lease_id: str
+    job_id: str
+    priority: int
+    acquired_at: datetime
+    held: Mapping[Place, int]
+    """The slots that it would give back."""
+
+
+def to_interrupt(
+    lacking: Mapping[Place, int], priority: int | None, running: Iterable[Interruptible]
+) -> list[Interruptible]:
+    """The runs to interrupt so that this many slots become free; none if not all can.
+
+    `priority` is that of the work that preempts; None for a direct request, which goes before every job.
+    """
+    missing = {place: count for place, count in lacking.items() if count > 0}
+    chosen = []
+    order = sorted(running, key=lambda run: (run.priority, -run.acquired_at.timestamp(), run.lease_id))
+    for run in order:
+        if not missing:
+            break
+        is_lower = priority is None or run.priority < priority
+        if is_lower and any(place in missing for place in run.held):
+            chosen.append(run)
+            missing = {place: count - run.held.get(place, 0) for place, count in missing.items()}
+            missing = {place: count for place, count in missing.items() if count > 0}
+    return [] if missing else chosen

@@ -54,10 +54,7 @@ class SystemClock:
 
 
 class OffsetClock:
-    """A clock that follows another machine's wall clock from samples of it.
-
-    Between samples it runs on the local monotonic clock, so a jump of the local wall clock does not reach it.
-    """
+    """Follows another machine's wall clock from samples; between them it runs on the local monotonic clock."""
 
     def __init__(self) -> None:
         self._offset_s: float | None = None

@@ -17,7 +17,7 @@ from holdbeat.domain.address import check_form
 from holdbeat.domain.bounds import check_duration_s, check_whole_number
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.headers import check_headers
+from holdbeat.domain.redaction import check_headers
 from holdbeat.domain.run import LONGEST_RETRY_AFTER_S, RunStatus
 from holdbeat.domain.webhook import parse_retry_after
 

@@ -6,7 +6,7 @@ Guards the states: they change in one direction only, and nothing ever goes back
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -14,6 +14,36 @@ from holdbeat.domain.dependencies import Edge, Upstream
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.run import JobRun
 from holdbeat.domain.steps import OpenStep
+
+
+class UniqueWhile(StrEnum):
+    """How long a Job has its key."""
+
+    QUEUED = "queued"
+    """Until it starts."""
+    UNFINISHED = "unfinished"
+    """Until its chain has ended."""
+
+
+class OnDuplicate(StrEnum):
+    """What a submission does if a Job has its key already."""
+
+    RETURN = "return"
+    REFUSE = "refuse"
+    REPLACE = "replace"
+    PUSH_BACK = "push_back"
+
+
+def pushed_back(
+    created_at: datetime, not_before: datetime | None, wanted: datetime, longest: timedelta | None
+) -> datetime:
+    """The new start of a Job that is pushed back: never earlier than before, and not beyond `longest` in all."""
+    start = wanted if not_before is None else max(not_before, wanted)
+    if longest is None:
+        return start
+    last = created_at + longest
+    return min(start, max(last, not_before or created_at))
+
 
 SHELL = "shell"
 """The job type that runs a command; only an admin may make such jobs."""
@@ -279,3 +309,23 @@ class NewJob:
     weight: int = 1
     affinity: str = ""
     preemption: int = 0
+
+
+@dataclass(slots=True)
+class JobTemplate:
+    id: str
+    name: str
+    type: str
+    default_params: dict[str, Any] = field(default_factory=dict)
+    priority: int | None = None
+    resource: str | None = None
+    retry_policy: dict[str, Any] | None = None
+    """The members that it sets; the others come from the job type."""
+    timeout_s: float | None = None
+    cancel_grace_s: float | None = None
+    webhook_url: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    description: str | None = None
+    archived_at: datetime | None = None
+    version: int = 1
+    created_at: datetime | None = None

@@ -108,10 +108,7 @@ def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes:
 
 
 def _plain_size(value: dict[Any, Any]) -> int | None:
-    """If all is well with the members, as most params are (ASCII texts and numbers): how long they are at the most.
-
-    None says nothing.
-    """
+    """If the members are ASCII texts and numbers, as most are: how long they are at the most; None says nothing."""
     if len(value) > 64:
         return None
     letters = 0

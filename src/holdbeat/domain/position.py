@@ -13,10 +13,7 @@ POSITION_MAX = 2**62
 
 
 def between(before: int | None, after: int | None) -> int | None:
-    """A position strictly between two neighbours; None if the gap is used up.
-
-    `before` is None at the top of the priority, `after` is None at the bottom.
-    """
+    """A position strictly between two neighbours, None at the top or the bottom; None if the gap is used up."""
     if before is None and after is None:
         return GAP
     if before is None:

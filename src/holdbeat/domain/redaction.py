@@ -1,21 +1,96 @@
-"""Secret headers: what is shown in their place, and when a stored value may be kept (SEC-07).
+"""Headers that a call may carry, and secrets: what is shown in their place, and when a value may be kept (SEC-07).
 
 Guards a stored secret against those who may change where it is sent: its value is kept only for the scheme, host and
-port that it was stored for.
+port that it was stored for. Log lines are searched once more for secrets that come along in somebody else's text.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.headers import is_secret_header
 
 if TYPE_CHECKING:
     from holdbeat.domain.schedule import Schedule
+
+MAX_HEADERS: Final = 100
+MAX_HEADER_LENGTH: Final = 8192
+HEADER_NAME: Final = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}$"
+HEADER_VALUE: Final = r"^([!-~]([\t -~]*[!-~])?)?$"
+_OWN: Final = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+SECRET_HEADERS: Final = frozenset(
+    {
+        "authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth-token",
+        "apikey", "x-access-token", "x-amz-security-token", "x-csrf-token", "x-goog-api-key", "x-functions-key",
+        "ocp-apim-subscription-key", "private-token", "x-vault-token", "x-secret", "x-session-id", "x-signature",
+        "dpop", "x-hub-signature-256",
+    }
+)  # fmt: skip
+"""Names that are looked for in logs; `is_secret_header` knows more."""
+_SECRET_WORDS: Final = frozenset(
+    {
+        "auth", "authentication", "authorization", "bearer", "cookie", "credential", "credentials", "jwt", "session",
+        "sessionid", "signature",
+    }
+)  # fmt: skip
+_SECRET_PART: Final = re.compile(r"token|secret|passw|api[-_.]?key|access[-_.]?key|subscription[-_.]?key|(^|[-_.])key$")
+_NO_SECRET: Final = frozenset({"idempotency-key", "sec-websocket-key"})
+
+
+def is_secret_header(name: str) -> bool:
+    """Whether the value of this header is hidden: by its name it is a credential."""
+    lower = name.lower()
+    if lower in SECRET_HEADERS:
+        return True
+    if lower in _NO_SECRET:
+        return False
+    return not _SECRET_WORDS.isdisjoint(re.split(r"[-_.]", lower)) or _SECRET_PART.search(lower) is not None
+
+
+def check_headers(headers: Any) -> dict[str, str]:
+    """Refuses headers that could not be sent, when they are written down and again when they are used."""
+    if headers is None:
+        return {}
+    if not isinstance(headers, Mapping):
+        raise _refusal("headers must be an object of names and values.")
+    if len(headers) > MAX_HEADERS:
+        raise _refusal(f"At most {MAX_HEADERS} headers can be sent.")
+    seen: set[str] = set()
+    for name, value in headers.items():
+        if not isinstance(name, str) or not re.fullmatch(HEADER_NAME, name):
+            raise _refusal(f"{str(name)[:256]!r} is not a name for a header.")
+        lower = name.lower()
+        if lower in _OWN or lower.startswith("proxy-"):
+            raise _refusal(f"The header {name} is set by Holdbeat itself; leave it out.")
+        if lower in seen:
+            raise _refusal(f"The header {name} is given twice.")
+        seen.add(lower)
+        # The value may be a secret, so the sentence does not repeat it.
+        if not isinstance(value, str) or len(value) > MAX_HEADER_LENGTH or not re.fullmatch(HEADER_VALUE, value):
+            raise _refusal(f"The header {name} must be one line of printable ASCII text.")
+    return dict(headers)
+
+
+def _refusal(detail: str) -> Invalid:
+    return Invalid(detail, code="invalid_headers", field="headers")
+
 
 REDACTED = "[redacted]"
 SHORTEST_SECRET = 6
@@ -149,3 +224,61 @@ def _origin(call: Mapping[str, Any]) -> tuple[str, str, int] | None:
     except (ValueError, KeyError):
         return None
     return parts.scheme, (parts.hostname or "").rstrip("."), port
+
+
+_NAMES = "|".join(sorted(re.escape(name) for name in SECRET_HEADERS))
+_PATTERNS = (
+    # Credentials in an address: the user may be shown, the password not.
+    (re.compile(r"(?P<kept>\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@'\"]*:)[^\s'\"]+(?=@)"), r"\g<kept>" + REDACTED),
+    # password=… of a connection string or a query.
+    (
+        re.compile(
+            r"(?i)(?P<kept>\b(?:password|passwd|pwd|secret|access_token|api_key)\s*=\s*)(?:'[^']*'|[^\s&'\",;]+)"
+        ),
+        r"\g<kept>" + REDACTED,
+    ),
+    # Headers, as text or as a printed mapping, up to the end of the quoted value or of the line.
+    (
+        re.compile(rf"(?i)(?P<kept>\b(?:{_NAMES})['\"]?\s*[:=]\s*)(?:b?'[^']*'|b?\"[^\"]*\"|[^\r\n'\",}}\]]+)"),
+        r"\g<kept>" + REDACTED,
+    ),
+    (re.compile(r"(?i)(?P<kept>\b(?:bearer|basic)\s+)[a-z0-9._~+/=-]{6,}"), r"\g<kept>" + REDACTED),
+    # Our own API keys and webhook secrets; the part of a key that tells it apart may stay.
+    (re.compile(r"(?P<kept>\bhb_[A-Za-z0-9_-]{6})[A-Za-z0-9_-]{10,}"), r"\g<kept>" + REDACTED),
+    (re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]{8,}"), f"whsec_{REDACTED}"),
+)
+
+
+def may_have_secrets(text: str) -> bool:
+    """Most texts have nothing of the kind; plain looks for a few letters tell so much faster than the patterns."""
+    low = text.lower()
+    return (
+        "auth" in low  # the headers that carry credentials, apart from cookies and keys
+        or "cookie" in low
+        or "api-key" in low
+        or "api_key" in low
+        or "access_token" in low
+        or "secret" in low
+        or "pass" in low
+        or "pwd" in low
+        or "bearer" in low
+        or "basic" in low
+        or "token" in low
+        or "apikey" in low
+        or "-key" in low
+        or "session" in low
+        or "signature" in low
+        or "dpop" in low
+        or "hb_" in low
+        or "whsec_" in low
+        or ("@" in low and "://" in low)
+    )
+
+
+def without_secrets(text: str) -> str:
+    """The text with everything that looks like a secret replaced by the mark."""
+    if not may_have_secrets(text):
+        return text
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    return text

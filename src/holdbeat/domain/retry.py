@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy
+from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy, UniqueWhile
 from holdbeat.domain.run import COUNTED_KINDS, NEVER_RETRIED_KINDS, ErrorKind
-from holdbeat.domain.unique import UniqueWhile
 from holdbeat.domain.waits import Wait, earliest
 
 
@@ -27,10 +26,7 @@ class RetryVerdict:
 
 
 def delay_s(policy: RetryPolicy, retry_number: int, *, spread: float = 0.0) -> float:
-    """The wait before retry number n = 0, 1, 2 …: base × 2^n, spread by up to `jitter`, and never above the cap.
-
-    The spread stays below the cap, so that many retries do not start together there.
-    """
+    """The wait before retry n = 0, 1, 2 …: base × 2^n, spread by up to `jitter` below the cap, and never above it."""
     exponent = min(retry_number, 64)
     delay = min(policy.base_delay_s * 2.0**exponent, policy.max_delay_s / (1 + policy.jitter))
     return min(delay * (1 + policy.jitter * spread), policy.max_delay_s)

@@ -17,8 +17,7 @@ from holdbeat.domain.bounds import YEAR_S, check_duration_s, check_instant, chec
 from holdbeat.domain.cron import Cron, Dst, zone_of
 from holdbeat.domain.endpoint import HTTP_RESOURCE, HTTP_TYPE, EndpointCall, validate_call
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import RetryPolicy
-from holdbeat.domain.template import JobTemplate
+from holdbeat.domain.job import JobTemplate, RetryPolicy
 
 INDEFINITE = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 """`paused_until` of a pause that lasts until somebody resumes: the last instant that can be stored."""

@@ -175,10 +175,7 @@ def edited(schedule: Schedule, changes: Mapping[str, Any]) -> Schedule:
 
 
 def _read(fields: Mapping[str, Any], is_endpoint: bool, timezone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits the fields into the schedule's own and those of the HTTP call, each in its proper form.
-
-    Instants without an offset are wall time in the schedule's own `timezone`.
-    """
+    """Splits fields into the schedule's own and the call's. Instants without an offset are in its own `timezone`."""
     own: dict[str, Any] = {}
     call: dict[str, Any] = {}
     for name, value in fields.items():

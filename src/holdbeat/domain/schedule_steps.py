@@ -246,11 +246,7 @@ def with_hint(
     reason: str | None = None,
     in_flight: bool = False,
 ) -> Steered:
-    """Sets the interval hint, the one-shot hint, or both, each with its own expiry; the other one stays.
-
-    A one-shot time that has just passed means now; one that passed so long ago that it would have expired is
-    refused.
-    """
+    """Sets one hint or both, each with its own expiry. A one-shot time that has just passed means now."""
     _require_adaptive(schedule, "hints")
     if interval_s is None and next_run_at is None:
         raise Invalid("A hint needs interval_s, next_run_at, or both.", code="empty_hint", field="interval_s")
@@ -310,11 +306,7 @@ def _require_adaptive(schedule: Schedule, what: str) -> None:
 def paused(
     schedule: Schedule, until: datetime | str | None, reason: str | None, now: datetime, *, in_flight: bool = False
 ) -> Steered:
-    """Holds everything until an instant, or until somebody resumes (None).
-
-    The due times of a plain schedule go on and are recorded as skipped; an adaptive one is planned behind the
-    pause.
-    """
+    """Holds everything until an instant, or until somebody resumes (None); an adaptive one is planned behind that."""
     if reason is not None:
         check_line(reason, "reason", LONGEST_REASON, shortest=0)
     end = INDEFINITE if until is None or until == INDEFINITE else instant_in(schedule.timezone, until, "until")

@@ -35,10 +35,11 @@ from holdbeat.domain.job import (
     PREEMPTS,
     Hold,
     NewJob,
+    OnDuplicate,
     RetryPolicy,
+    UniqueWhile,
 )
 from holdbeat.domain.params import check_json, check_labels, check_text, request_hash
-from holdbeat.domain.unique import OnDuplicate, UniqueWhile
 
 LONGEST_GIVEN_TITLE = 500
 LONGEST_NAME = 200

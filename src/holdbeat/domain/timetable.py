@@ -223,10 +223,7 @@ def preview(schedule: Schedule, after: datetime, n: int) -> list[Fire]:
 
 
 def clock_change(fires: Sequence[Fire]) -> tuple[datetime, datetime] | None:
-    """When the clocks of a preview's zone change next after its first due time, as they show it before and after.
-
-    None for a zone whose clocks stay as they are for the next thirteen months.
-    """
+    """When the zone's clocks change next after the first due time, before and after; None if not in thirteen months."""
     if not fires:
         return None
     zone, before = fires[0].local.tzinfo, fires[0].at

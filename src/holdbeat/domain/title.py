@@ -11,8 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.redaction import REDACTED
-from holdbeat.domain.secret_text import without_secrets
+from holdbeat.domain.redaction import REDACTED, without_secrets
 
 LONGEST_TITLE = 120
 _LONGEST_VALUE = 60

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from holdbeat.domain.dependencies import Edge
     from holdbeat.domain.events import Event
     from holdbeat.domain.group import JobGroup
-    from holdbeat.domain.job import Job
+    from holdbeat.domain.job import Job, JobTemplate
     from holdbeat.domain.occurrence import Occurrence
-    from holdbeat.domain.question import Question
     from holdbeat.domain.reservation import Reservation
     from holdbeat.domain.run import JobRun
     from holdbeat.domain.schedule import Schedule
-    from holdbeat.domain.template import JobTemplate
+    from holdbeat.domain.waits import Question
     from holdbeat.domain.webhook import Delivery, Webhook
     from holdbeat.domain.worker import Worker
 

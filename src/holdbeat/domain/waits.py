@@ -1,4 +1,6 @@
-"""Waits: what the next job of a chain waits for, so that its handler can go on without having held a slot."""
+"""Waits: what the next job of a chain waits for, so that its handler can go on without having held a slot; and the
+questions that a handler asks people.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from holdbeat.domain.bounds import YEAR_S, check_duration_s
+from holdbeat.domain.bounds import YEAR_S, Duration, check_duration_s, duration_s
 from holdbeat.domain.clock import from_iso, iso
-from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.params import check_json
+from holdbeat.domain.params import check_json, check_text
+from holdbeat.domain.schema import Schema, validate
 
 MAX_PAYLOAD_BYTES = 262_144
 LONGEST_WAIT_S = 10 * YEAR_S
@@ -106,3 +108,52 @@ def check_signal_name(name: str) -> str:
 
 def check_payload(payload: Any) -> None:
     check_json(payload, field="payload", max_bytes=MAX_PAYLOAD_BYTES)
+
+
+LONGEST_QUESTION = 5000
+MOST_CHOICES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something that a handler waits for a person to answer."""
+
+    id: str
+    root_id: str
+    """The first job of the chain whose handler asks."""
+    question: str
+    choices: list[Any] | None
+    schema: Schema | None
+    asked_at: datetime
+    answer: Any = None
+    answered_by: str | None = None
+    answered_at: datetime | None = None
+    title: str = ""
+    """Of the job."""
+
+
+def check_question(question: Any, choices: Any, schema: Any) -> None:
+    """Refuses a question that could not be shown or answered."""
+    # It may have several lines.
+    lines = question.replace("\n", " ") if isinstance(question, str) else question
+    check_text(lines, "question", LONGEST_QUESTION)
+    if choices is not None and (not isinstance(choices, Sequence) or isinstance(choices, str) or not choices):
+        raise Invalid("choices must be a list with at least one answer.", code="invalid_question", field="choices")
+    if choices is not None and len(choices) > MOST_CHOICES:
+        raise Invalid(f"choices may hold at most {MOST_CHOICES}.", code="invalid_question", field="choices")
+    if schema is not None and not isinstance(schema, dict):
+        raise Invalid("schema must be a JSON Schema, which is an object.", code="invalid_question", field="schema")
+    check_json([choices, schema], field="question", max_bytes=MAX_PAYLOAD_BYTES)
+
+
+def check_answer(question: Question, answer: Any) -> None:
+    """Refuses an answer that is none of the choices, or does not fit the schema."""
+    check_json(answer, field="answer", max_bytes=MAX_PAYLOAD_BYTES)
+    if question.choices is not None and answer not in question.choices:
+        raise Invalid(
+            f"The answer must be one of: {', '.join(str(choice) for choice in question.choices)}.",
+            code="invalid_answer",
+            field="answer",
+        )
+    if question.schema is not None:
+        validate(question.schema, answer, field="answer")

@@ -60,11 +60,9 @@ class ClockWatch:
         *,
         machine: Clock | None = None,
         on_jump: Callable[[ClockJump], None] = lambda jump: None,
-        on_skew: Callable[[float], None] = lambda skew_s: None,
     ) -> None:
         self._store = store
         self.on_jump = on_jump
-        self.on_skew = on_skew
         self.skew_s = 0.0
         self._remote = store.clock if isinstance(store.clock, OffsetClock) else None
         self._machine: Clock = machine or (SystemClock() if self._remote is not None else store.clock)
@@ -108,7 +106,6 @@ class ClockWatch:
 
     def _skew(self, remote: OffsetClock) -> list[ClockJump]:
         self.skew_s = round((remote.now() - self._machine.now()).total_seconds(), 3)
-        self.on_skew(self.skew_s)
         was_skewed, self._is_skewed = self._is_skewed, abs(self.skew_s) > TOLERANCE_S
         return [ClockJump("skew", self.skew_s)] if self._is_skewed and not was_skewed else []
 
@@ -119,9 +116,9 @@ class ClockWatchService(Service):
     name: ClassVar[str] = "clock-watch"
     watches_clock: ClassVar[bool] = True
 
-    def __init__(self, store: PersistenceAdapter, *, watch: ClockWatch | None = None) -> None:
+    def __init__(self, store: PersistenceAdapter) -> None:
         super().__init__(store, POLL_S)
-        self._watch = watch or ClockWatch(store)
+        self._watch = ClockWatch(store)
 
     async def step(self) -> list[ClockJump]:
         return await self._watch.look(self.worker)

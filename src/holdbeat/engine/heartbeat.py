@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Set
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.lease import LeaseTerms
-from holdbeat.engine.process_usage import ProcessUsage
 from holdbeat.engine.running import Running
+from holdbeat.engine.worker_identity import ProcessUsage
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.store.adapter import PersistenceAdapter
@@ -183,10 +183,7 @@ class Heartbeat:
             reached = self.step()
 
     def _rest(self, pause_s: float) -> bool:
-        """Waits for the next beat; not so long if the wall clock jumps, since others judge our leases by it (LEASE-06).
-
-        Returns whether it was told to stop.
-        """
+        """Waits for the next beat, less if the wall clock jumps (LEASE-06); returns whether it was told to stop."""
         until = self._clock.monotonic() + pause_s
         apart = self._apart()
         while (left_s := until - self._clock.monotonic()) > 0:

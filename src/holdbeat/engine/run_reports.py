@@ -95,8 +95,7 @@ class RunReports:
         return not self._logs and not self._progress and self.open_steps.is_empty
 
     async def flush(self, *, ended: Lease | None = None) -> int:
-        """Writes what was collected, of a run that has ended all; what could not be written is kept for the next
-        time."""
+        """Writes what was collected, of a run that has ended all; the rest is kept for the next time."""
         async with self._writing:
             logs, reported = self._take_collected()
             steps = self.open_steps.take(self.store.clock.now(), ended=ended)

@@ -48,11 +48,10 @@ class ScheduleTrigger(Service):
         *,
         horizon_s: float = 10.0,
         batch: int = 500,
-        watch: ClockWatch | None = None,
         on_fired: Callable[[Firing], None] = lambda firing: None,
     ) -> None:
         super().__init__(store, POLL_S)
-        self.watch = watch or ClockWatch(store)
+        self.watch = ClockWatch(store)
         self.on_fired = on_fired
         """Told of every transaction that looked at schedules: for lag, fires and double-fire refusals."""
         self._horizon_s = horizon_s

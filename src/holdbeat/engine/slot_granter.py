@@ -17,10 +17,7 @@ POLL_S = 0.5
 
 
 class SlotGranter:
-    """Gives free slots to reservations that need no worker, while somebody in this process waits for one.
-
-    A worker that frees a slot hands it on itself; this is for slots that become free otherwise, or where no worker is.
-    """
+    """Gives free slots to reservations that need no worker, while somebody here waits and no worker hands one on."""
 
     def __init__(self, store: PersistenceAdapter) -> None:
         self._store = store

@@ -17,24 +17,21 @@ from holdbeat import __version__
 from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, StoreRefused
 from holdbeat.domain.lease import Claim
+from holdbeat.domain.redaction import without_secrets
 from holdbeat.domain.run import ErrorKind, Outcome
-from holdbeat.domain.secret_text import without_secrets
 from holdbeat.domain.worker import WorkerKind
-from holdbeat.engine.cancel_watch import CancelWatch
 from holdbeat.engine.clock_watch import ClockWatchService
 from holdbeat.engine.direct_execution import DirectExecutionHandler
 from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.heartbeat import Heartbeat
 from holdbeat.engine.open_reader_watch import OpenReaderWatch
-from holdbeat.engine.preemption_watch import PreemptionWatch
 from holdbeat.engine.report_flush import ReportFlush
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.engine.running import settlement_of
-from holdbeat.engine.schema_watch import SchemaWatch
 from holdbeat.engine.service import Service
-from holdbeat.engine.starvation_watch import StarvationWatch
+from holdbeat.engine.watches import CancelWatch, PreemptionWatch, SchemaWatch, StarvationWatch
 from holdbeat.engine.worker_identity import this_worker
 from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.handler import make_handler

@@ -15,9 +15,15 @@ import secrets
 from collections import Counter
 from typing import ClassVar, Self
 
-from holdbeat.domain.breaker import CircuitBreaker
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.webhook import ATTEMPT_DEADLINE_S, DeliveryStatus, encode_payload, judge_attempt, signed_headers
+from holdbeat.domain.webhook import (
+    ATTEMPT_DEADLINE_S,
+    CircuitBreaker,
+    DeliveryStatus,
+    encode_payload,
+    judge_attempt,
+    signed_headers,
+)
 from holdbeat.engine.service import Service
 from holdbeat.engine.watched_outbound import WatchedOutbound
 from holdbeat.handlers.outbound import Outbound, OutboundFailure

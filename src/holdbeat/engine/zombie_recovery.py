@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import ClassVar
@@ -46,18 +45,10 @@ THOROUGH_S = 300.0
 class ZombieRecovery(Service):
     name: ClassVar[str] = "zombie-recovery"
 
-    def __init__(
-        self,
-        store: PersistenceAdapter,
-        terms: LeaseTerms,
-        recover_s: float,
-        *,
-        on_recovered: Callable[[int], None] = lambda count: None,
-    ) -> None:
+    def __init__(self, store: PersistenceAdapter, terms: LeaseTerms, recover_s: float) -> None:
         super().__init__(store, min(recover_s, DEATH_WATCH_S))
         self._terms = terms
         self._recover_s = recover_s
-        self._on_recovered = on_recovered
         self._looked_at: float | None = None
         self._thorough_at: float | None = None
         self._late: dict[str, tuple[datetime, float]] = {}
@@ -172,5 +163,4 @@ class ZombieRecovery(Service):
             self.store.withdraw_alive(worker_id)
         if repaired:
             log.warning("recovery repaired %d", repaired)
-            self._on_recovered(repaired)
         return repaired

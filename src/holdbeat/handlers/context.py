@@ -15,18 +15,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from holdbeat.domain.bounds import Duration, duration_s
 from holdbeat.domain.clock import Clock, SystemClock
-from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job
 from holdbeat.domain.params import dumps, storable_text
-from holdbeat.handlers.child_calls import ChildCalls, PlainChildCalls
-from holdbeat.handlers.question_calls import PlainQuestionCalls, QuestionCalls
 from holdbeat.handlers.step_calls import PlainStepCalls, StepCalls
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.handlers.to_json import as_params
 from holdbeat.handlers.upstreams import NO_UPSTREAMS, Upstreams
-from holdbeat.handlers.wait_calls import PlainWaitCalls, WaitCalls
+from holdbeat.handlers.wait_calls import (
+    ChildCalls,
+    PlainChildCalls,
+    PlainQuestionCalls,
+    PlainWaitCalls,
+    QuestionCalls,
+    WaitCalls,
+)
 
 if TYPE_CHECKING:
     from holdbeat.handlers.artifact_writes import ArtifactWrite, ArtifactWrites

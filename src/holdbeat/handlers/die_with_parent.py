@@ -11,10 +11,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Has the kernel kill this process when `parent` dies; ends it at once if that already happened.
-
-    A worker killed with SIGKILL cannot clean up, and work that goes on without a lease is what leases forbid.
-    """
+    """Has the kernel kill this process when `parent` dies: without a lease nothing may go on. Ends it if it is dead."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -22,10 +19,7 @@ def die_with(parent: int) -> None:
 
 
 def continue_when_parent_dies() -> None:
-    """Has the kernel send SIGCONT when the parent dies, should this process be stopped then.
-
-    Whoever stops a worker and its children and kills only the worker would leave it stopped for ever.
-    """
+    """Has the kernel send SIGCONT when the parent dies: a process stopped with it would stay stopped for ever."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 

@@ -6,6 +6,8 @@ the address that it names was never asked for; a target that may not be called i
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +15,27 @@ from typing import Any, Final, Literal
 
 from holdbeat.domain.address import OutboundPolicy, check_url
 from holdbeat.domain.bounds import check_number
-from holdbeat.domain.endpoint import METHODS
-from holdbeat.domain.errors import Invalid
-from holdbeat.domain.headers import HEADER_NAME, HEADER_VALUE, MAX_HEADER_LENGTH, MAX_HEADERS, check_headers
-from holdbeat.domain.redaction import REDACTED, sent_secrets, without_echoes
+from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.endpoint import METHODS, retry_after
+from holdbeat.domain.errors import HoldbeatError, Invalid
+from holdbeat.domain.lease import HTTP_RESOURCE
+from holdbeat.domain.params import storable_text
+from holdbeat.domain.redaction import (
+    HEADER_NAME,
+    HEADER_VALUE,
+    MAX_HEADER_LENGTH,
+    MAX_HEADERS,
+    REDACTED,
+    check_headers,
+    sent_secrets,
+    without_echoes,
+)
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.handlers.context import Context
+from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outbound import Answer, Outbound, OutboundFailure
+from holdbeat.handlers.outcome import MAX_ERROR_LENGTH
+from holdbeat.handlers.stop import StopSignal
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_TIMEOUT_S: Final = 1800.0
@@ -182,3 +200,58 @@ def _encoded(body: Any) -> tuple[bytes | None, str | None]:
         return body.encode("utf-8", "replace"), "text/plain; charset=utf-8"
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "replace"), "application/json"
+
+
+_KINDS = {"timeout": ErrorKind.TIMEOUT, "rejected": ErrorKind.REJECTED}
+
+
+class HttpHandler:
+    def __init__(self, outbound: Outbound) -> None:
+        self._outbound = outbound
+        self._clock = SystemClock()
+
+    async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
+        loop = asyncio.get_running_loop()
+        call = asyncio.ensure_future(self._call(params))
+
+        def told() -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(call.cancel)
+
+        unsubscribe = stop.subscribe(told)
+        try:
+            return stop.verdict(await call)
+        except asyncio.CancelledError:
+            if not stop.is_set:
+                call.cancel()
+                raise
+            return stop.verdict(Outcome.failed(ErrorKind.ERROR, "the call was broken off."))
+        finally:
+            unsubscribe()
+
+    async def _call(self, params: Mapping[str, Any]) -> Outcome:
+        try:
+            return Outcome.completed(await call_http(self._outbound, params))
+        except HttpFailure as failure:
+            text, now = storable_text(str(failure), MAX_ERROR_LENGTH), self._clock.now()
+            until = retry_after(failure.result, now)
+            if until is not None:
+                return Outcome.throttled(text, (until - now).total_seconds(), result=failure.result)
+            return Outcome.failed(_KINDS.get(failure.kind, ErrorKind.ERROR), text, result=failure.result)
+        except HoldbeatError as error:
+            return Outcome.failed(ErrorKind.REJECTED, storable_text(str(error), MAX_ERROR_LENGTH))
+        except Exception as error:
+            return Outcome.failed(ErrorKind.ERROR, storable_text(f"{type(error).__name__}: {error}", MAX_ERROR_LENGTH))
+
+
+def http_job_type(outbound: Outbound) -> JobType:
+    return JobType(
+        name="http",
+        function=None,
+        schema=HTTP_PARAMS_SCHEMA,
+        is_async=True,
+        resource=HTTP_RESOURCE,
+        partition="url",
+        description="Calls a URL; success is a 2xx answer.",
+        handler=HttpHandler(outbound),
+    )

@@ -16,8 +16,7 @@ from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdbeat.domain.bounds import check_whole_number
-from holdbeat.domain.duration import duration_s
+from holdbeat.domain.bounds import check_whole_number, duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S, DEFAULT_RESOURCE, HEAVIEST, RetryPolicy
 from holdbeat.domain.params import check_json, check_labels, storable_text

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, Required, Union, get_args, get_origin
 from uuid import UUID
 
-from holdbeat.domain.duration import duration_s
+from holdbeat.domain.bounds import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.schema import Schema, matches
 

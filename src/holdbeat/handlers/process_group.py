@@ -6,26 +6,154 @@ still carries the run's mark is dead, and its output was read to the end without
 The same is done by others if the worker itself dies: by the watcher at once, and by recovery on the same machine
 before it gives the slot away. A descendant that both left the session and cleared its environment escapes them all:
 finding it would need a cgroup.
+
+The watcher (`watcher_child.py`) is one process for all runs of a worker, started with the first that has a process. It
+guards DEC-001 after a SIGKILL: the kernel ends a run's own process with the worker, but not what that process started.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import itertools
+import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
 from holdbeat.handlers.marked_processes import RUN_MARK, kill_marked, marked
 from holdbeat.handlers.output import Output
-from holdbeat.handlers.run_watcher import watcher
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.handlers.threads import in_own_thread
-from holdbeat.handlers.timers import Timer, Timers, monotonic
+
+log = logging.getLogger("holdbeat.engine")
+
+_HERE = Path(__file__).resolve().parent
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class RunWatcher:
+    """Tells the watcher which process groups belong to which runs. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: dict[str, int] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pid = os.getpid()
+
+    def add(self, run_id: str, group: int) -> None:
+        with self._lock:
+            if self._pid != os.getpid():  # a fork: the watcher is the parent's
+                self._pid, self._process, self._groups = os.getpid(), None, {}
+            self._groups[run_id] = group
+            if not self._send(f"+{run_id} {group}\n"):
+                self._start()
+
+    def remove(self, run_id: str) -> None:
+        with self._lock:
+            if self._groups.pop(run_id, None) is not None and self._pid == os.getpid():
+                self._send(f"-{run_id}\n")
+
+    def _send(self, line: str) -> bool:
+        if self._process is None or self._process.stdin is None or self._process.poll() is not None:
+            return False
+        try:
+            self._process.stdin.write(line.encode())
+        except OSError:
+            return False
+        return True
+
+    def _start(self) -> None:
+        """Starts a watcher, or another one in place of one that died, and tells it of all runs."""
+        # It inherits the blocked signals: those that a service manager sends to all must not end it before the worker.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_HERE / "watcher_child.py"), str(_HERE), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={},
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            log.warning("no watcher for the processes of runs could be started: %s", error)
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for run_id, group in self._groups.items():
+            self._send(f"+{run_id} {group}\n")
+
+
+watcher = RunWatcher()
+
+
+monotonic = SystemClock().monotonic
+
+
+class Timer:
+    """One call to come. `at` is on the monotonic clock."""
+
+    def __init__(self, at: float, callback: Callable[[], None]) -> None:
+        self.at = at
+        self.callback = callback
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Timers:
+    """Calls in the order of their times. The thread starts with the first call and ends when none is left."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._calls: list[tuple[float, int, Timer]] = []
+        self._numbers = itertools.count()
+        self._is_running = False
+
+    def call_at(self, at: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer(at, callback)
+        with self._changed:
+            heapq.heappush(self._calls, (at, next(self._numbers), timer))
+            if not self._is_running:
+                threading.Thread(target=self._run, name="holdbeat-timers", daemon=True).start()
+                self._is_running = True
+            self._changed.notify()
+        return timer
+
+    def _run(self) -> None:
+        while (timer := self._next()) is not None:
+            try:
+                timer.callback()
+            except Exception:
+                logging.getLogger(__name__).exception("A timed call failed.")
+
+    def _next(self) -> Timer | None:
+        """Waits until the next call is due; None, and the end of the thread, if there is none."""
+        with self._changed:
+            while self._calls:
+                at, _, timer = self._calls[0]
+                if timer.is_cancelled:
+                    heapq.heappop(self._calls)
+                elif (wait_s := at - monotonic()) > 0:
+                    self._changed.wait(wait_s)
+                else:
+                    heapq.heappop(self._calls)
+                    return timer
+            self._is_running = False
+            return None
+
 
 _DRAIN_S = 1.0
 _LEAVE_S = 0.5

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from holdbeat.domain.bounds import Duration
 from holdbeat.domain.clock import Clock
-from holdbeat.domain.duration import Duration
 from holdbeat.domain.job import Job
 from holdbeat.handlers.stop import StopSignal
 

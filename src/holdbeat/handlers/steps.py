@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from holdbeat.domain.bounds import Duration, duration_s
 from holdbeat.domain.clock import Clock, iso
-from holdbeat.domain.duration import Duration, duration_s
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.steps import MAX_STEP_BYTES, RESERVED, check_step_name, numbered
 from holdbeat.domain.waits import Wait

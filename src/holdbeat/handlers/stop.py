@@ -43,10 +43,7 @@ _OBEYED = ("Cancelled", "asyncio.exceptions.CancelledError")
 
 
 class StopSignal:
-    """Set once by whoever wants the handler to end; seen by threads, tasks and processes alike.
-
-    All methods may be called from any thread.
-    """
+    """Set once by whoever wants the handler to end; seen by threads, tasks and processes. Any thread may call it."""
 
     def __init__(self) -> None:
         # Reentrant, because a signal handler may set it while its own thread is in the middle of doing so.

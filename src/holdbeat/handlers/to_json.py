@@ -19,10 +19,7 @@ _PLAIN = frozenset({str, int, float, bool})
 
 
 def simpler(value: Any) -> Any:
-    """One step towards JSON: what an enum, a time, a dataclass, a model, a set stands for.
-
-    What is plain already, or has no plain form, is given back as it is.
-    """
+    """One step towards JSON: what an enum, a time, a dataclass, a model, a set stands for; all else as it is."""
     if value is None or type(value) in (str, int, float, bool, dict, list, tuple):
         return value
     if isinstance(value, Enum):

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdbeat.domain.job import JobStatus
-from holdbeat.observe.explain_ended import chain_reasons, explain_ended
 from holdbeat.observe.explain_reservation import explain_reservation
-from holdbeat.observe.explain_running import explain_running
+from holdbeat.observe.explain_running import chain_reasons, explain_ended, explain_running
 from holdbeat.observe.explain_schedule import explain_schedule
 from holdbeat.observe.explain_waiting import explain_waiting
 from holdbeat.store.reads.jobs import load_job

@@ -9,9 +9,8 @@ from typing import Any
 from holdbeat.domain.redaction import redacted_params
 from holdbeat.domain.reservation import Reservation, ReservationKind, ReservationOutcome, ReservationStatus
 from holdbeat.domain.views import reservation_json
-from holdbeat.observe.explain_limits import rate_limited, resource_full, throttled
+from holdbeat.observe.explain_limits import pool_words, rate_limited, resource_full, throttled
 from holdbeat.observe.explain_waiting import after_the_busy, no_worker, workers_busy
-from holdbeat.observe.slot_holders import pool_words
 from holdbeat.observe.wording import answer, counted, moment, reason, sentence, span
 from holdbeat.store.reads.blockers import Blockers, can_serve
 from holdbeat.store.reads.estimates import estimate_grant

@@ -1,4 +1,7 @@
-"""How a Job that runs is doing: who runs it, how fresh its lease is, what it says of itself, what is wrong."""
+"""How a Job that runs is doing, and how one that has ended came to its end, why, and what followed.
+
+Guards the difference between the job's end and the run's: a cancelled job whose handler has not ended says so.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from typing import Any
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Job, JobStatus
-from holdbeat.observe.wording import answer, listed, moment, reason, span
-from holdbeat.store.reads.steps import last_step
+from holdbeat.domain.run import NEVER_RETRIED_KINDS, ErrorKind
+from holdbeat.observe.wording import answer, listed, moment, reason, sentence, span, standing, wait_words
+from holdbeat.store.reads.chains import chain_of, last_step, manual_retry_of, status_and_delay
+from holdbeat.store.reads.jobs import load_jobs
 from holdbeat.store.transaction import Transaction
 
 
@@ -97,3 +102,181 @@ def _deadline(tx: Transaction, job: Job) -> dict[str, Any]:
         f"Its time was over at {moment(deadline, tx.now)}; its handler was told to end and has not yet.",
         deadline=deadline,
     )
+
+
+_KINDS = {
+    ErrorKind.ERROR: "its handler raised an error",
+    ErrorKind.EXIT: "its process ended with an exit code other than 0",
+    ErrorKind.TIMEOUT: "its time ran out",
+    ErrorKind.CRASH: "its worker process died",
+    ErrorKind.LOST: "its worker fell silent and the lease ran out",
+    ErrorKind.INTERRUPTED: "it was interrupted",
+    ErrorKind.CANCELLED: "it was cancelled",
+    ErrorKind.REJECTED: "it failed permanently",
+    ErrorKind.THROTTLED: "who it called asked to be called later",
+}
+
+
+def explain_ended(tx: Transaction, job: Job) -> dict[str, Any]:
+    """The explanation of a job that is COMPLETED, FAILED, SKIPPED, CANCELLED or CONTINUED."""
+    match job.status:
+        case JobStatus.COMPLETED:
+            reasons = [_completed(tx, job)]
+        case JobStatus.FAILED:
+            reasons = [_failed(tx, job), _what_followed(tx, job), *step_reasons(tx, job)]
+        case JobStatus.SKIPPED:
+            why = (job.run.error if job.run else None) or job.cancel_reason or "no reason was given"
+            detail = f"It was skipped at {_end(tx, job)}: {sentence(why)}"
+            reasons = [reason("skipped", detail, why=why, at=job.finished_at), *_broken_upstreams(job)]
+        case JobStatus.CONTINUED:
+            reasons = [_continued(tx, job)]
+        case _:
+            reasons = _cancelled(tx, job)
+    summary = " ".join(entry["detail"] for entry in reasons)
+    if job.manual_retries:
+        detail = f"It was tried again by hand: {listed(f'job {retry_id}' for retry_id in job.manual_retries)}."
+        reasons.append(reason("manual_retries", detail, job_ids=list(job.manual_retries)))
+    return answer(job.status, summary.replace("It ", f"Job {job.id} ", 1), reasons)
+
+
+def _end(tx: Transaction, job: Job) -> str:
+    return moment(job.finished_at, tx.now) if job.finished_at else "an unknown time"
+
+
+def _took(job: Job) -> str:
+    run = job.run
+    if run is None or run.finished_at is None or run.worker_id is None:
+        return ""
+    return f" after {span((run.finished_at - run.started_at).total_seconds())} on {run.worker_id}"
+
+
+def _continued(tx: Transaction, job: Job) -> dict[str, Any]:
+    """What the handler waited for when it ended this run, and the job in which it goes on."""
+    following = load_jobs(tx, [job.continued_by]) if job.continued_by else []
+    waits = (following[0].waits or []) if following else []
+    is_waiting = bool(following) and following[0].waits_for is not None
+    words = wait_words(tx, waits) if waits else "waits"
+    then = "It goes on" if is_waiting else "The wait is over, and it went on"
+    detail = f"It ended at {_end(tx, job)} because its handler {words}. {then} as job {job.continued_by}."
+    return reason("continued", detail, job_id=job.continued_by, at=job.finished_at, waits=waits)
+
+
+def _completed(tx: Transaction, job: Job) -> dict[str, Any]:
+    return reason(
+        "completed",
+        f"It completed at {_end(tx, job)}{_took(job)}.",
+        at=job.finished_at,
+        worker_id=job.run.worker_id if job.run else None,
+        run_id=job.run.id if job.run else None,
+    )
+
+
+def _failed(tx: Transaction, job: Job) -> dict[str, Any]:
+    run = job.run
+    kind = run.error_kind if run else None
+    why = _KINDS[kind] if kind else "nothing is recorded about the cause"
+    error = f" ({sentence(run.error)[:500].rstrip('.')})" if run and run.error else ""
+    return reason(
+        "failed",
+        f"It failed at {_end(tx, job)}{_took(job)} because {why}{error}.",
+        at=job.finished_at,
+        error_kind=kind,
+        error=run.error if run else None,
+        exit_code=run.exit_code if run else None,
+        run_id=run.id if run else None,
+        worker_id=run.worker_id if run else None,
+    )
+
+
+def _what_followed(tx: Transaction, job: Job) -> dict[str, Any]:
+    if job.retried_by is not None:
+        status, not_before = status_and_delay(tx, job.retried_by) or ("gone", None)
+        when = ""
+        if status == JobStatus.QUEUED and not_before is not None and not_before > tx.now:
+            when = f" and may start at {moment(not_before, tx.now)}"
+        return reason(
+            "retried",
+            f"It {'is' if status in ('QUEUED', 'RUNNING') else 'was'} tried again as job {job.retried_by}, which "
+            f"{standing(status)}{when}.",
+            job_id=job.retried_by,
+            status=status,
+            not_before=not_before,
+        )
+    kind = job.run.error_kind if job.run else None
+    most = job.retry_policy.max_attempts
+    if not job.permanently_failed:
+        return reason("undecided", "Whether it is tried again is not decided yet; recovery will decide it.")
+    if kind in NEVER_RETRIED_KINDS:
+        detail = f"It is not tried again by itself: a failure of the kind {kind} never is."
+    elif most == 0:
+        detail = "It is not tried again by itself: its max_attempts is 0."
+    else:
+        spent = "its only retry is" if most == 1 else f"all {most} retries are"
+        detail = f"It is not tried again by itself: {spent} used up."
+    return reason("permanently_failed", detail, max_attempts=most, error_kind=kind)
+
+
+def _cancelled(tx: Transaction, job: Job) -> list[dict[str, Any]]:
+    at = job.cancel_requested_at or job.finished_at
+    why = job.cancel_reason or "no reason was given"
+    when = moment(at, tx.now) if at else "an unknown time"
+    run = job.run
+    never = " It never ran." if run is None else ""
+    reasons = [
+        reason("cancelled", f"It was cancelled at {when}: {sentence(why)}{never}", at=at, why=why, ran=run is not None)
+    ]
+    reasons += _broken_upstreams(job)
+    if job.lease_expires_at is not None:
+        grace_s = job.cancel_grace_s
+        if grace_s is None or at is None:
+            kill = "it is never killed"
+        else:
+            kill = f"a process is killed at {moment(at + timedelta(seconds=grace_s), tx.now)}, other handlers cannot be"
+        reasons.append(
+            reason(
+                "still_running",
+                f"Its handler has not ended yet on {job.worker_id} and still holds its slot; {kill}.",
+                worker_id=job.worker_id,
+                run_id=run.id if run else None,
+                cancel_grace_s=grace_s,
+            )
+        )
+        reasons += lease_reasons(tx, job)
+    elif run is not None and run.finished_at is not None:
+        detail = f"Its handler ended at {moment(run.finished_at, tx.now)}."
+        reasons.append(reason("run_ended", detail, at=run.finished_at, run_id=run.id))
+    return reasons
+
+
+def _broken_upstreams(job: Job) -> list[dict[str, Any]]:
+    """What did not complete of that which the job waited for, where that ended the job."""
+    if job.cancel_reason is None or not job.cancel_reason.startswith("upstream "):
+        return []
+    broken = [edge for edge in job.after if edge.outcome not in (None, "COMPLETED")]
+    if not broken:
+        return []
+    names = [
+        f"{'group' if edge.is_group else 'job'} {edge.upstream_id}, which {standing(edge.outcome)}" for edge in broken
+    ]
+    ids = [{"group_id" if edge.is_group else "job_id": edge.upstream_id} for edge in broken]
+    return [reason("upstream", f"It depended on {listed(names)}.", upstreams=ids)]
+
+
+def chain_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
+    """The chain that the job belongs to, if it has more than one link, and whose manual retry it is."""
+    reasons = []
+    links = chain_of(tx, job.id)
+    if len(links) > 1:
+        place = next(number for number, link in enumerate(links, 1) if link["job_id"] == job.id)
+        detail = (
+            f"It is job {place} of {len(links)} so far in the chain of job {links[0]['job_id']}; the newest is job "
+            f"{links[-1]['job_id']}, which {standing(links[-1]['status'])}."
+        )
+        reasons.append(reason("chain", detail, jobs=links))
+    if job.parent_id is not None:
+        detached = " It is detached: it goes on if that is cancelled." if job.is_detached else ""
+        reasons.append(reason("parent", f"The handler of job {job.parent_id} made it.{detached}", job_id=job.parent_id))
+    original = manual_retry_of(tx, links[0]["job_id"])
+    if original is not None:
+        reasons.append(reason("manual_retry", f"Somebody retried job {original} with it.", job_id=original))
+    return reasons

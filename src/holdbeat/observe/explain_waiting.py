@@ -15,12 +15,26 @@ from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.worker import Worker
-from holdbeat.observe.explain_limits import passed_by, rate_limited, refused_by_policy, resource_full, throttled
-from holdbeat.observe.slot_holders import holder_json, holder_words, pool_words
-from holdbeat.observe.wait_words import wait_words
-from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason, standing
+from holdbeat.observe.explain_limits import (
+    holder_json,
+    holder_words,
+    passed_by,
+    pool_words,
+    rate_limited,
+    refused_by_policy,
+    resource_full,
+    throttled,
+)
+from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason, standing, wait_words
 from holdbeat.store.queue.pauses import list_pauses
-from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
+from holdbeat.store.reads.blockers import (
+    Blocker,
+    Blockers,
+    Predecessor,
+    can_serve,
+    unfinished_job_of_schedule,
+    unfinished_member,
+)
 from holdbeat.store.reads.estimates import (
     AHEAD_MAX,
     estimate_start,
@@ -30,7 +44,6 @@ from holdbeat.store.reads.estimates import (
 )
 from holdbeat.store.reads.graph import nodes_of
 from holdbeat.store.reads.lease_holders import Holder, holders_of_pool, holders_on_workers
-from holdbeat.store.reads.predecessors import Predecessor, unfinished_job_of_schedule, unfinished_member
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 
@@ -294,10 +307,7 @@ def _estimate(tx: Transaction, job: Job, blockers: Blockers, busy: list[Holder])
 
 
 def after_the_busy(tx: Transaction, start: datetime, busy: list[Holder]) -> datetime | None:
-    """`start`, or the instant at which the first of these holders will probably have ended, if that is later.
-
-    None if one of them is of a type that never ran: it may be the first to end.
-    """
+    """`start`, or when the first of these holders probably ends, if later; None if one is of a type that never ran."""
     if not busy:
         return start
     means = mean_durations(tx, {holder.type for holder in busy})

@@ -19,7 +19,7 @@ from typing import Any, Final, TextIO
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.log_text import one_line
-from holdbeat.domain.secret_text import may_have_secrets, without_secrets
+from holdbeat.domain.redaction import may_have_secrets, without_secrets
 from holdbeat.observe.log_writer import QueuedHandler
 from holdbeat.store.event_lines import Line
 

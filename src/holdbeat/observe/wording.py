@@ -1,16 +1,18 @@
-"""The words of explanations: instants, durations, counts and lists as people read them.
+"""The words of explanations: instants, durations, counts, lists and waits as people read them.
 
 Guards exactness: every instant is written in full, with its distance from now beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.clock import iso
+from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.schedule import INDEFINITE
+from holdbeat.store.reads.questions import read_questions
+from holdbeat.store.transaction import Transaction
 
 NAMED_MAX = 3
 """So many things are named in a sentence; the rest is counted. The fields beside the sentence have them all."""
@@ -104,3 +106,32 @@ def answer(
         "reasons": reasons,
         "estimated_start": None if estimated_start is None else iso(estimated_start),
     }
+
+
+def wait_words(tx: Transaction, waits: Sequence[dict[str, Any]]) -> str:
+    """The predicate of a sentence about a handler, such as `waits for the signal 'approved', without a limit`.
+
+    A handler that waits for several things in parallel goes on at the first of them.
+    """
+    if not waits:
+        return "waits"
+    if len(waits) == 1:
+        return _one(tx, waits[0])
+    return f"waits for the first of {len(waits)}: it {listed(_one(tx, wait) for wait in waits)}"
+
+
+def _one(tx: Transaction, wait: dict[str, Any]) -> str:
+    until = None if wait.get("until") is None else from_iso(wait["until"])
+    match wait.get("kind"):
+        case "sleep" if until is not None:
+            return f"sleeps until {moment(until, tx.now)}"
+        case "signal":
+            limit = "without a limit" if until is None else f"until {moment(until, tx.now)} at the latest"
+            return f"waits for the signal {wait['name']!r}, {limit}"
+        case "child":
+            return f"waits for the end of its child, job {wait['job_id']}"
+        case "question":
+            asked = read_questions(tx, [wait["question_id"]])
+            text = f", {' '.join(asked[0].question.split())!r}" if asked else ""
+            return f"waits for the answer to the question {wait['question_id']}{text}"
+    return "waits"

@@ -17,12 +17,11 @@ MODULES = {
     "submitting": ("submit_job", "submit_jobs"),
     "jobs": (
         "list_jobs", "get_job", "update_job", "cancel_job", "cancel_jobs", "retry_job", "rerun_job",
-        "move_job", "explain_job", "job_events",
+        "move_job", "explain_job", "job_events", "get_queue", "reorder_queue", "pause_queue", "resume_queue",
     ),
     "output": ("get_logs", "get_chunks", "get_reservation_logs", "get_reservation_chunks"),
     "durable": ("list_steps", "send_signal", "get_graph", "list_questions", "answer_question"),
     "runs": ("list_job_runs", "get_job_run", "retry_job_run", "retry_job_runs"),
-    "queue": ("get_queue", "reorder_queue", "pause_queue", "resume_queue"),
     "limits": ("list_limits", "set_limit", "reset_limit"),
     "groups": ("create_group", "list_groups", "get_group", "cancel_group"),
     "templates": ("create_template", "list_templates", "get_template", "update_template", "archive_template"),
@@ -35,8 +34,9 @@ MODULES = {
         "test_webhook", "webhook_secret", "rotate_webhook_secret", "list_deliveries", "get_delivery", "redeliver",
     ),
     "keys": ("list_keys", "create_key", "revoke_key"),
-    "attention": ("list_attention", "mark_attention_seen"),
-    "system": ("stats", "workers", "job_types", "list_events", "search_events"),
+    "system": (
+        "stats", "workers", "job_types", "list_events", "search_events", "list_attention", "mark_attention_seen",
+    ),
 }  # fmt: skip
 """Where each operation lives, so that a command loads one module of them. Those of schedules and endpoints are
 `kinds.METHODS`, and are named `schedules.pause` or `endpoints.pause`."""

@@ -3,10 +3,14 @@ a local command."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.bounds import check_duration_s, check_flag, check_line
+from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid, Unavailable
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
@@ -14,10 +18,17 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.views import slot_json
 from holdbeat.engine.direct_execution import DirectExecutionHandler, DirectResult, WaitedTooLong
 from holdbeat.operations.checks import needs_admin
+from holdbeat.operations.output import LOG_PAGE, chunk_json
 from holdbeat.operations.reservations import check_ttl
+from holdbeat.store.reads.estimates import estimate_grant
+from holdbeat.store.running.reservations import load_reservation, place_in_line
+from holdbeat.store.running.run_output import LogLine, read_logs, read_progress
+from holdbeat.store.topics import Topic
 
 if TYPE_CHECKING:
     from holdbeat.operations.operation import OperationContext
+    from holdbeat.store.adapter import PersistenceAdapter
+    from holdbeat.store.transaction import Transaction
 
 
 class HandlerFailed(HoldbeatError):
@@ -107,4 +118,129 @@ def direct_answer(result: DirectResult) -> dict[str, Any]:
             )
     raise Conflict(
         f"The direct request was cancelled: {reservation.error}.", code="cancelled", reservation_id=reservation.id
+    )
+
+
+LOOK_S = 0.5
+TOPICS = frozenset({Topic.DIRECT, Topic.LOGS, Topic.PROGRESS})
+
+
+@dataclass(frozen=True, slots=True)
+class DirectEvent:
+    """`waiting`, `granted`, `progress`, `chunk`, then `result` or, for an error, `problem`."""
+
+    name: str
+    data: dict[str, Any]
+    sequence: int = 0
+    """Of the last chunk until here."""
+    error: HoldbeatError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    reservation: Reservation
+    place: int | None
+    estimated_start: str | None
+    progress: tuple[float | None, str | None] | None
+    chunks: list[LogLine]
+
+
+async def stream_direct(
+    store: PersistenceAdapter,
+    handler: DirectExecutionHandler,
+    context: OperationContext,
+    type_: str,
+    params: Any = None,
+    wait_s: Any = None,
+    preempt: Any = None,
+) -> AsyncGenerator[DirectEvent, None]:
+    """Runs a direct request, and tells how it goes. What is refused before it is in line is raised.
+
+    If the generator is closed, the request is cancelled.
+    """
+    reserved: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
+    work = asyncio.ensure_future(run_direct(handler, context, type_, params, wait_s, preempt, reserved.set_result))
+    woken = asyncio.Event()
+    unsubscribe = store.on_topics(asyncio.get_running_loop(), set(TOPICS), woken.set)
+    work.add_done_callback(lambda _: woken.set())
+    try:
+        either: set[asyncio.Future[Any]] = {work, reserved}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not reserved.done():
+            await work
+        teller = _Teller(reserved.result().id)
+        while True:
+            woken.clear()
+            is_over = work.done()
+            for event in teller.news(await store.read(_look, teller.reservation_id, teller.sequence)):
+                yield event
+            if teller.has_more:
+                continue
+            if is_over:
+                break
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await woken.wait()
+        try:
+            yield DirectEvent("result", await work, teller.sequence)
+        except HoldbeatError as error:
+            yield DirectEvent("problem", {"code": error.code, "detail": error.detail}, teller.sequence, error)
+    finally:
+        unsubscribe()
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError, HoldbeatError):
+            await work
+
+
+class _Teller:
+    """Remembers what has been told."""
+
+    def __init__(self, reservation_id: str) -> None:
+        self.reservation_id = reservation_id
+        self.sequence = 0
+        self.has_more = False
+        self._waiting: dict[str, Any] | None = None
+        self._is_granted = False
+        self._progress: tuple[float | None, str | None] | None = None
+
+    def news(self, look: _Look) -> list[DirectEvent]:
+        reservation = look.reservation
+        events = []
+        if reservation.waits:
+            waiting = {"place": look.place, "estimated_start": look.estimated_start}
+            if self._waiting is None or waiting["place"] != self._waiting["place"]:
+                self._waiting = waiting
+                events.append(DirectEvent("waiting", {"reservation_id": self.reservation_id, **waiting}))
+        elif reservation.granted_at is not None and not self._is_granted:
+            self._is_granted = True
+            granted = {
+                "reservation_id": self.reservation_id,
+                "granted_at": iso(reservation.granted_at),
+                "worker_id": reservation.worker_id,
+            }
+            events.append(DirectEvent("granted", granted))
+        if look.progress is not None and look.progress != self._progress:
+            self._progress = look.progress
+            events.append(
+                DirectEvent("progress", {"fraction": look.progress[0], "message": look.progress[1]}, self.sequence)
+            )
+        for line in look.chunks:
+            self.sequence = line.sequence
+            events.append(DirectEvent("chunk", chunk_json(line), line.sequence))
+        self.has_more = len(look.chunks) == LOG_PAGE
+        return events
+
+
+def _look(tx: Transaction, reservation_id: str, after: int) -> _Look:
+    reservation = load_reservation(tx, reservation_id)
+    place, start = None, None
+    if reservation.waits:
+        place = (place_in_line(tx, reservation_id) or 0) + 1
+        start = estimate_grant(tx, reservation)
+    return _Look(
+        reservation,
+        place,
+        None if start is None else iso(start),
+        read_progress(tx, reservation_id),
+        read_logs(tx, reservation_id, after, LOG_PAGE, emitted=True),
     )

@@ -9,7 +9,7 @@ from holdbeat.domain.views import form, question_json
 from holdbeat.operations.checks import existing_id, job_id_of
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas import durable as schemas
-from holdbeat.schemas.dependencies import GraphEdge, GraphNode
+from holdbeat.schemas.durable import GraphEdge, GraphNode
 from holdbeat.store.durable import questions, signals, steps
 from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job

@@ -1,4 +1,4 @@
-"""Operations on jobs: list, edit while queued, cancel, retry, move, explain."""
+"""Operations on jobs and their queue: list, edit while queued, cancel, retry, move, explain, pause."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from holdbeat.domain.bounds import check_flag, check_line, check_whole_number
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.redaction import kept_params
-from holdbeat.domain.views import bulk_json, event_json, job_json
+from holdbeat.domain.views import bulk_json, event_json, form, job_json
 from holdbeat.operations.checks import (
     check_call,
     check_object,
     check_reason,
+    check_texts,
     checked_fields,
     guard_shell_retry,
     job_id_of,
@@ -22,13 +23,17 @@ from holdbeat.operations.checks import (
     several,
 )
 from holdbeat.operations.operation import OperationContext, reads, writes
-from holdbeat.store.jobs import bulk, cancel, edit_job, manual_retry, rerun
+from holdbeat.schemas.jobs import Pause
+from holdbeat.store.jobs import bulk, cancel, edit_job, manual_retry
 from holdbeat.store.queue import move
+from holdbeat.store.queue.move import reorder
+from holdbeat.store.queue.pauses import list_pauses, pause, resume
 from holdbeat.store.reads import list_jobs as job_lists
 from holdbeat.store.reads.event_log import events_of_job
 from holdbeat.store.reads.find_jobs import search_jobs
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.pagination import Cursors, Page
+from holdbeat.store.reads.queue_view import queue
 
 if TYPE_CHECKING:
     from holdbeat.store.transaction import Transaction
@@ -148,7 +153,7 @@ def rerun_job(tx: Transaction, context: OperationContext, job_id: str, *, from_s
         raise Invalid("from_step is the name of a step.", code="invalid_text", field="from_step")
     job_id = job_id_of(tx, job_id)
     guard_shell_retry(tx, context, job_id)
-    return job_json(rerun.rerun_job(tx, job_id, from_step))
+    return job_json(manual_retry.rerun_job(tx, job_id, from_step))
 
 
 @writes
@@ -189,3 +194,48 @@ def job_events(
     events = [logged.event for logged in events_of_job(tx, job_id, count + 1, after=last[0] if last else 0)]
     page = events[:count]
     return page_json(Page(page, cursors.write(page[-1].id) if len(events) > count else None), event_json)
+
+
+MOST_REORDERED = 10_000
+
+
+@reads
+def get_queue(
+    tx: Transaction,
+    context: OperationContext,
+    *,
+    resource: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Any:
+    """Read the queue in the order in which jobs will be claimed, with what blocks each job."""
+    page = queue(tx, resource, limit=limit, cursor=cursor)
+    items = [{**job_json(entry.job), "blocked_by": list(entry.blocked_by)} for entry in page.items]
+    return {"items": items, "next_cursor": page.next_cursor, **_pauses_json(tx)}
+
+
+@writes
+def reorder_queue(tx: Transaction, context: OperationContext, job_ids: Sequence[str]) -> Any:
+    """Reorder QUEUED jobs of one priority: they exchange their places among themselves, in the order listed."""
+    jobs = reorder(tx, check_texts(job_ids, "job_ids", "ids of jobs", MOST_REORDERED))
+    return {"items": [job_json(job) for job in jobs]}
+
+
+@writes
+def pause_queue(
+    tx: Transaction, context: OperationContext, resource: str | None = None, *, reason: str | None = None
+) -> Any:
+    """Start no more jobs, of one resource or of all; running jobs go on."""
+    pause(tx, resource, by=context.caller, reason=reason)
+    return _pauses_json(tx)
+
+
+@writes
+def resume_queue(tx: Transaction, context: OperationContext, resource: str | None = None) -> Any:
+    """End a pause: that of one resource, or that of everything."""
+    resume(tx, resource, by=context.caller)
+    return _pauses_json(tx)
+
+
+def _pauses_json(tx: Transaction) -> dict[str, Any]:
+    return {"paused": [form(one, Pause) for one in list_pauses(tx)]}

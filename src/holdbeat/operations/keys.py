@@ -6,8 +6,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.api_key import KEY_BYTES, ApiKey, Scope, new_key
-from holdbeat.domain.bounds import check_choice, check_line
-from holdbeat.domain.duration import duration_s
+from holdbeat.domain.bounds import check_choice, check_line, duration_s
 from holdbeat.domain.views import form
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes

@@ -1,4 +1,4 @@
-"""Operations that read the state of the whole: figures, workers, job types, events."""
+"""Operations that read the state of the whole: figures, workers, job types, events, and what needs attention."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdbeat.domain.attention import AttentionItem
 from holdbeat.domain.bounds import check_instant, check_line
 from holdbeat.domain.views import event_json, form, worker_json
-from holdbeat.operations.checks import check_id_filter, page_json
-from holdbeat.operations.operation import OperationContext, reads
+from holdbeat.operations.checks import check_id_filter, check_texts, page_json
+from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.schemas import system
 from holdbeat.schemas import system as schemas
+from holdbeat.store.attention import mark_seen, read_attention
 from holdbeat.store.queue.job_types import AnnouncedType, list_types
 from holdbeat.store.reads.event_log import read_events
 from holdbeat.store.reads.find_events import EventSearch, find_events
@@ -123,3 +126,20 @@ def place_of(after: str | None) -> str | None:
 
 def _type_json(announced: AnnouncedType) -> dict[str, Any]:
     return form(announced, schemas.JobType)
+
+
+@reads
+def list_attention(tx: Transaction, context: OperationContext) -> Any:
+    """List what a person should look at, with since when and what to do, what is worst first."""
+    return {"items": [item_json(item) for item in read_attention(tx)]}
+
+
+@writes
+def mark_attention_seen(tx: Transaction, context: OperationContext, name: str | None = None) -> Any:
+    """Mark operational events as seen, of one name or all; states stay until they are mended."""
+    mark_seen(tx, None if name is None else check_texts([name], "name", "names", 1)[0])
+    return {"items": [item_json(item) for item in read_attention(tx)]}
+
+
+def item_json(item: AttentionItem) -> dict[str, Any]:
+    return form(item, system.AttentionItem)

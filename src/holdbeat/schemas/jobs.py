@@ -22,8 +22,7 @@ from holdbeat.schemas.base import (
     open_object,
     request,
 )
-from holdbeat.schemas.dependencies import OnUpstream, Upstream, UpstreamRequest
-from holdbeat.schemas.durable import OpenStep
+from holdbeat.schemas.durable import OnUpstream, OpenStep, Upstream, UpstreamRequest
 
 JobStatus = Literal["QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED"]
 TERMINAL: frozenset[str] = frozenset({"COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED"})

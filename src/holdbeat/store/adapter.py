@@ -172,10 +172,7 @@ class PersistenceAdapter(ABC):
         """
 
     def for_thread(self, connection: Any, loop: asyncio.AbstractEventLoop) -> Any:
-        """A caller's connection that only its event loop may use, in a form for `joined` in another thread.
-
-        Any other is handed back as it is.
-        """
+        """A caller's connection in a form for `joined` in another thread, where only its event loop may use it."""
         return connection
 
     def write_joined(

@@ -1,7 +1,8 @@
-"""Artifacts that are files: where they lie, and copies of them that are what was recorded."""
+"""Artifacts that are files: where they lie, and copies that have their name only when they are whole and on disk."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -10,8 +11,56 @@ from pathlib import Path
 
 import apsw
 
-from holdbeat.domain.errors import ArtifactChanged
-from holdbeat.store.whole_files import make_file, sync
+from holdbeat.domain.errors import ArtifactChanged, Conflict
+
+
+def make_file(path: str) -> None:
+    """An empty file that only its owner reads, anew."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def take_name(made: str, target: str) -> None:
+    """Gives a finished file its name, unless somebody has taken it meanwhile; on disk when this returns."""
+    sync(made)
+    try:
+        os.link(made, target)
+    except FileExistsError:
+        raise taken(target) from None
+    except OSError:
+        # A disk without hard links: then the look before must do.
+        if os.path.lexists(target):
+            raise taken(target) from None
+        os.rename(made, target)
+    else:
+        os.unlink(made)
+    sync(os.path.dirname(os.path.abspath(target)))
+
+
+def taken(target: str) -> Conflict:
+    return Conflict(f"{target} exists already. Name a new file for the backup.", code="target_exists")
+
+
+def cannot_write(target: str, error: OSError) -> Conflict:
+    """The refusal of a file that the system does not let us make."""
+    folder = os.path.dirname(os.path.abspath(target))
+    if not os.path.isdir(folder):
+        return Conflict(f"The folder {folder} does not exist. Make it first.", code="target_cannot_open")
+    return Conflict(
+        f"{target} cannot be written ({error.strerror or error}). Choose a folder that this user may write to and that "
+        "has space.",
+        code="target_cannot_open",
+    )
+
+
+def sync(path: str) -> None:
+    """Returns when a file, or the names in a folder, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(slots=True)
@@ -42,10 +91,7 @@ def changed(run_id: str, name: str) -> ArtifactChanged:
 
 
 def make_private(folder: Path) -> None:
-    """Makes the folder of artifacts so that only this user can enter it, whatever the umask; mends one that is open.
-
-    A folder that somebody chose by `artifact_dir` is left as it is if it is there.
-    """
+    """Lets only this user enter the folder of artifacts; a folder that `artifact_dir` names stays as it is."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if folder.name.endswith("-artifacts") and status.st_uid == os.geteuid() and status.st_mode & 0o077:

@@ -1,4 +1,7 @@
-"""New webhook deliveries as rows, and the subscriptions that they are made for."""
+"""New webhook deliveries as rows, and the subscriptions that they are made for.
+
+Those of operational Events are written with every transaction that records one, so that none can be silent (ALR-01).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.params import dumps
-from holdbeat.domain.webhook import host_of
+from holdbeat.domain.webhook import OPERATIONAL_EVENTS, host_of
+from holdbeat.store.event_batches import EVENT_COLUMNS
 from holdbeat.store.topics import Topic
 
 if TYPE_CHECKING:
@@ -61,3 +65,25 @@ def insert_deliveries(tx: Transaction, deliveries: Sequence[NewDelivery]) -> lis
     )
     tx.wake(Topic.DELIVERIES)
     return ids
+
+
+def tell_subscribers(tx: Transaction, noted: Sequence[Row]) -> None:
+    """Writes the deliveries of operational Events that this transaction recorded."""
+    told = [row for row in noted if row[0] in OPERATIONAL_EVENTS]
+    if not told:
+        return
+    subscriptions = subscriptions_of(tx.rows(SUBSCRIPTIONS, yes=True))
+    deliveries = [
+        NewDelivery(row[0], subscription.url, _payload(tx, row), subscription.id, job_id=row[2], group_id=row[5])
+        for subscription in subscriptions
+        for row in told
+        if subscription.takes(row[0])
+    ]
+    insert_deliveries(tx, deliveries)
+
+
+def _payload(tx: Transaction, row: Row) -> str:
+    event = dict(zip(EVENT_COLUMNS, row, strict=True))
+    event["at"] = iso(event["at"])
+    event["data"] = json.loads(event["data"]) if event["data"] else {}
+    return payload_of(tx, row[0], {"event": event})

@@ -19,10 +19,7 @@ def sqlite_path(url: str) -> str | None:
 
 
 def open_store(url: str, terms: StoreTerms, *, clock: Clock | None = None, create: bool = True) -> PersistenceAdapter:
-    """Opens the store that `url` names and brings its schema up to date.
-
-    `sqlite:///relative.db`, `sqlite:////absolute.db`, a plain path, or `postgresql://…`.
-    """
+    """Opens the store of a path, `sqlite:///file.db` or `postgresql://…`, and brings its schema up to date."""
     path = sqlite_path(url)
     if path is not None:
         from holdbeat.store.sqlite.store import SqliteStore

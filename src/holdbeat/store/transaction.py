@@ -9,17 +9,49 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from holdbeat.domain.attention import OpenReader
+from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.params import dumps
 from holdbeat.domain.policy import Policy
+from holdbeat.store.delivery_rows import tell_subscribers
 from holdbeat.store.event_batches import BATCH_COLUMNS, EVENT_COLUMNS, packed
-from holdbeat.store.long_counts import LongCounts
-from holdbeat.store.operational_deliveries import tell_subscribers
 from holdbeat.store.topics import Topic
+
+T = TypeVar("T")
+
+MANY = 5_000
+"""Counts up to here are exact at every look."""
+KEPT_S_PER_ROW = 3e-5
+LONGEST_KEPT_S = 10.0
+
+monotonic = SystemClock().monotonic
+
+
+class LongCounts:
+    """Counts of many rows, kept for a short while: to count a million jobs takes a second, and dashboards ask again."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Any, float]] = {}
+
+    def get(self, key: str, count: Callable[[], tuple[T, int]]) -> T:
+        """What `count` says, which returns its answer and how many rows it counted; or what it said shortly before."""
+        kept = self._kept.get(key)
+        if kept is not None and monotonic() < kept[1]:
+            answer: T = kept[0]
+            return answer
+        answer, rows = count()
+        if rows > MANY:
+            self._kept[key] = (answer, monotonic() + min(LONGEST_KEPT_S, rows * KEPT_S_PER_ROW))
+        else:
+            self._kept.pop(key, None)
+        return answer
+
 
 Row = tuple[Any, ...]
 Dialect = Literal["sqlite", "postgres"]
@@ -145,10 +177,7 @@ class Transaction(ABC):
         """For each priority, that many fresh positions at its end."""
 
     def expect_positions(self, counts: Mapping[int, int]) -> None:  # noqa: B027
-        """Says how many positions of each priority will probably be needed, so that they can come with something else.
-
-        A wrong guess costs unused positions, nothing else.
-        """
+        """Says how many positions of each priority will probably be needed; a wrong guess only leaves some unused."""
 
     @abstractmethod
     def lock_pools(self, names: Iterable[str]) -> None:

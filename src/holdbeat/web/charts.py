@@ -172,10 +172,7 @@ LANES_WIDTH = 1000
 def lanes(
     spans: Sequence[Span], since: datetime, now: datetime, zone: ZoneInfo, *, by_worker: bool = False
 ) -> list[dict[str, Any]]:
-    """Spans as bars in lanes, nothing over anything else: for each resource its parallel work, or each worker's slots.
-
-    The slot of a direct request is not kept once it has ended: it goes to the first lane that was free.
-    """
+    """Spans as bars in lanes of a resource or a worker's slots; an ended direct request goes to the first free lane."""
     groups: dict[str, list[list[Span]]] = {}
     names: dict[str, list[str]] = {}
     # Spans with a slot of their own come first, so that the others find what is left free.

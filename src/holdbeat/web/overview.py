@@ -11,7 +11,7 @@ from holdbeat.domain.attention import AttentionItem
 from holdbeat.domain.timetable import fires_at
 from holdbeat.domain.views import question_json, run_json
 from holdbeat.observe.wording import listed
-from holdbeat.operations.attention import item_json
+from holdbeat.operations.system import item_json
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.attention import read_attention
 from holdbeat.store.queue.job_types import some_type_names

@@ -21,13 +21,13 @@ from starlette.routing import Route
 
 from holdbeat import __version__
 from holdbeat.api.context import ApiContext
-from holdbeat.api.login_redirect import HOME, page_of
 from holdbeat.api.problem import refusal, status_of
+from holdbeat.api.sessions import HOME, page_of
 from holdbeat.api.stream_access import KEY_ID
 from holdbeat.domain import events
 from holdbeat.domain.errors import HoldbeatError, NotFound
 from holdbeat.store.transaction import Transaction
-from holdbeat.web import forms, jobs, limits, overview, queue, schedules, system
+from holdbeat.web import forms, jobs, overview, queue, schedules, system
 from holdbeat.web.rendering import environment
 from holdbeat.web.request import Ask
 
@@ -75,7 +75,7 @@ PAGES = (
     Page("/ui/webhooks/new", "new_webhook.html", "New webhook", "webhooks", forms.read_new_webhook),
     Page("/ui/events", "events.html", "Events", "events", system.read_events),
     Page("/ui/workers", "workers.html", "Workers", "workers", system.read_workers),
-    Page("/ui/limits", "limits.html", "Limits", "limits", limits.read_limits),
+    Page("/ui/limits", "limits.html", "Limits", "limits", system.read_limits),
     Page("/ui/keys", "keys.html", "API keys", "keys", system.read_keys),
     Page("/ui/keys/new", "new_key.html", "New API key", "keys", system.read_new_key),
     Page("/ui/settings", "settings.html", "Settings", "settings", system.read_settings),

@@ -1,26 +1,30 @@
-"""What the pages about the system itself read: workers, events, webhooks, settings in force."""
+"""What the pages about the system itself read: limits, workers, events, webhooks, settings in force."""
 
 from __future__ import annotations
 
 import dataclasses
 import platform
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.events import Event
-from holdbeat.domain.secret_text import without_secrets
+from holdbeat.domain.redaction import without_secrets
 from holdbeat.domain.views import delivery_json, event_json, webhook_json
 from holdbeat.domain.webhook import DeliveryStatus, host_of
 from holdbeat.settings import Settings
 from holdbeat.store.access.api_keys import list_api_keys
+from holdbeat.store.limits.in_force import limits_in_force
+from holdbeat.store.limits.usage import usage
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.event_log import newest_events
 from holdbeat.store.reads.find_events import EventSearch
+from holdbeat.store.reads.limit_figures import affinity_counts, limit_figures
 from holdbeat.store.reads.names import ids_called, job_titles
-from holdbeat.store.reads.needs_attention import leases_held, occupants
+from holdbeat.store.reads.needs_attention import SlotHolder, leases_held, occupants
 from holdbeat.store.reads.workers import all_workers, live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import PENDING_COUNTED, list_deliveries, pending_to
@@ -178,3 +182,44 @@ def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} = {member}" for name, member in value.items())
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+HOLDERS_SHOWN = 5
+PARTITIONS_SHOWN = 6
+
+
+def read_limits(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    limits = limits_in_force(tx)
+    holders: dict[str, list[SlotHolder]] = {}
+    for each in occupants(tx, 1000):
+        for pool in limits.covering(each.resource, each.type):
+            holders.setdefault(pool.limit.name, []).append(each)
+    partitions: dict[str, Counter[str]] = {}
+    for lease in usage(tx):
+        for pool in limits.covering(lease.resource, lease.type):
+            if pool.limit.per_partition or pool.limit.fair:
+                partitions.setdefault(pool.limit.name, Counter())[lease.partition] += lease.amount
+    rows = [
+        {
+            "figures": figures,
+            "limit": figures.limit,
+            "holders": holders.get(figures.limit.name, []),
+            "partitions": partitions.get(figures.limit.name, Counter()).most_common(),
+            "values": _values(figures.limit.as_dict()),
+        }
+        for figures in limit_figures(tx)
+    ]
+    return {
+        "limits": rows,
+        "resources": sorted(limits.resources),
+        "types": [job_type.name for job_type in list_types(tx)],
+        "affinities": affinity_counts(tx),
+        "holders_shown": HOLDERS_SHOWN,
+        "partitions_shown": PARTITIONS_SHOWN,
+    }
+
+
+def _values(limit: dict[str, Any]) -> dict[str, Any]:
+    """What the form for a change begins with."""
+    rate = limit["rate"] or {}
+    return {"slots": limit["slots"], **{f"rate.{name}": value for name, value in rate.items()}}

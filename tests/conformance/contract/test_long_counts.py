@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdbeat.domain.job import NewJob
-from holdbeat.store import long_counts
+from holdbeat.store import transaction
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.queue.enqueue import enqueue
 from holdbeat.store.reads.stats import job_counts, resource_stats
@@ -22,9 +22,9 @@ def test_a_count_of_many_jobs_is_kept_for_a_time_that_grows_with_them(
     store: PersistenceAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(long_counts, "monotonic", lambda: now)
-    monkeypatch.setattr(long_counts, "MANY", 5)
-    monkeypatch.setattr(long_counts, "KEPT_S_PER_ROW", 0.5)
+    monkeypatch.setattr(transaction, "monotonic", lambda: now)
+    monkeypatch.setattr(transaction, "MANY", 5)
+    monkeypatch.setattr(transaction, "KEPT_S_PER_ROW", 0.5)
     store.write_sync(enqueue, [NewJob("noop") for _ in range(6)])
     assert store.read_sync(job_counts)["QUEUED"] == 6
     store.write_sync(enqueue, [NewJob("noop")])
@@ -32,5 +32,5 @@ def test_a_count_of_many_jobs_is_kept_for_a_time_that_grows_with_them(
     assert store.read_sync(job_counts)["QUEUED"] == 6
     now = 1003.1
     assert store.read_sync(job_counts)["QUEUED"] == 7
-    now = 1003.1 + long_counts.LONGEST_KEPT_S
+    now = 1003.1 + transaction.LONGEST_KEPT_S
     assert store.read_sync(job_counts)["QUEUED"] == 7

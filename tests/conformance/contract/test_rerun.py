@@ -15,7 +15,7 @@ from holdbeat.observe.explain import explain_job
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.durable.steps import StepEntry, keep_step, kept_values
-from holdbeat.store.jobs.rerun import rerun_job
+from holdbeat.store.jobs.manual_retry import rerun_job
 from tests.conformance.acts import claim_one, complete, count, enqueue_one, fail, job_of_claim, look
 
 

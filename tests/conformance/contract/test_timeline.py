@@ -17,7 +17,6 @@ from holdbeat.store.reads.needs_attention import (
     failing_schedules,
     next_schedules,
     occupants,
-    stale_results,
     unserved,
 )
 from holdbeat.store.reads.timeline import minutes_since, spans_since
@@ -140,7 +139,6 @@ def test_a_type_without_a_worker_is_told_with_what_waits(store: PersistenceAdapt
 def test_a_store_without_trouble_has_nothing_to_tell(store: PersistenceAdapter, clock: ManualClock) -> None:
     assert store.read_sync(failing_schedules) == []
     assert store.read_sync(next_schedules) == []
-    assert store.read_sync(stale_results, clock.now() - HOUR) == 0
     assert store.read_sync(spans_since, clock.now() - HOUR) == ([], False)
     assert [minute.ended for minute in store.read_sync(minutes_since, clock.now())] == [{}]
 

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import StoreRefused
-from holdbeat.engine.schema_watch import SchemaWatch
+from holdbeat.engine.watches import SchemaWatch
 from holdbeat.store import migrate
 from holdbeat.store.migrate import Migration, migrations
 from holdbeat.store.rare_events import event_counts
@@ -177,8 +177,8 @@ def test_a_running_process_notices_that_a_newer_version_has_upgraded_its_store(o
 def test_a_worker_whose_store_was_upgraded_lets_its_job_finish_and_exits_with_3(tmp_path: Path) -> None:
     command = Command(tmp_path)
     (tmp_path / "waiting.py").write_text(
-        "from pathlib import Path\nimport time\nfrom holdbeat import App\nfrom holdbeat.engine import schema_watch\n"
-        "schema_watch.POLL_S = 0.2\napp = App()\n@app.job\ndef wait() -> str:\n    Path('begun').touch()\n"
+        "from pathlib import Path\nimport time\nfrom holdbeat import App\nfrom holdbeat.engine import watches\n"
+        "watches.POLL_S = 0.2\napp = App()\n@app.job\ndef wait() -> str:\n    Path('begun').touch()\n"
         "    while not Path('go').exists():\n        time.sleep(0.02)\n    return 'finished'\n"
     )
     store = open_at(command.store, clock=SystemClock())

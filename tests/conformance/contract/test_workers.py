@@ -11,7 +11,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import LeaseTerms
-from holdbeat.engine.process_usage import ProcessUsage
+from holdbeat.engine.worker_identity import ProcessUsage
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.reads.workers import all_workers, has_live_worker_for, list_workers, live_workers
 from holdbeat.store.recovery.recover import find_trouble

@@ -17,8 +17,7 @@ from holdbeat.domain.errors import Conflict, StoreRefused
 from holdbeat.domain.job import JobStatus, NewJob
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
-from holdbeat.store.maintenance.backup import backup
-from holdbeat.store.maintenance.restore import restore
+from holdbeat.store.maintenance.backup import backup, restore
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
 from holdbeat.store.sqlite.file import FileIdentity
@@ -103,7 +102,7 @@ def test_a_store_behind_a_link_is_known_to_be_in_use_and_keeps_its_place(tmp_pat
 CRASH = """
 import os, sys
 from datetime import UTC, datetime
-from holdbeat.store.maintenance import restore as restoring
+from holdbeat.store.maintenance import backup as restoring
 step = getattr(os, sys.argv[3])
 def crash(*args):
     if str(args[1]) == sys.argv[2]: os._exit(137)

@@ -19,9 +19,9 @@ from holdbeat.api.routes import CURSOR, LIMIT, Endpoint, Parameter, Routes
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.reservation import ReservationStatus
 from holdbeat.operations import reservations
+from holdbeat.operations.direct import DirectEvent, stream_direct
 from holdbeat.operations.direct import reserve_slot as reserve
 from holdbeat.operations.direct import run_direct as run
-from holdbeat.operations.direct_stream import DirectEvent, stream_direct
 from holdbeat.schemas.base import CancelRequest, Page
 from holdbeat.schemas.jobs import Explanation
 from holdbeat.schemas.system import (

@@ -11,10 +11,18 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupStatus
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import ErrorKind
-from holdbeat.operations import durable, groups, jobs, queue, runs, submitting, templates
+from holdbeat.operations import durable, groups, jobs, runs, submitting, templates
 from holdbeat.schemas.base import CancelRequest, Items, Page
-from holdbeat.schemas.dependencies import JobGraph
-from holdbeat.schemas.durable import AnswerRequest, Question, RerunRequest, RetryRequest, Signal, SignalRequest, Step
+from holdbeat.schemas.durable import (
+    AnswerRequest,
+    JobGraph,
+    Question,
+    RerunRequest,
+    RetryRequest,
+    Signal,
+    SignalRequest,
+    Step,
+)
 from holdbeat.schemas.jobs import (
     BulkCancelRequest,
     BulkResult,
@@ -175,7 +183,7 @@ job_routes.operation(
 # --- the queue ----------------------------------------------------------------------------------------------
 
 queue_routes.operation(
-    "GET", "/api/queue", queue.get_queue, answers={200: QueuePage},
+    "GET", "/api/queue", jobs.get_queue, answers={200: QueuePage},
     parameters=(
         Parameter("resource", "Only jobs on this resource.", {"type": "string", "minLength": 1, "maxLength": 200}),
         LIMIT,
@@ -183,14 +191,14 @@ queue_routes.operation(
     ),
 )  # fmt: skip
 queue_routes.operation(
-    "POST", "/api/queue/reorder", queue.reorder_queue, body=ReorderRequest, answers={200: Items[Job]},
+    "POST", "/api/queue/reorder", jobs.reorder_queue, body=ReorderRequest, answers={200: Items[Job]},
     refuses=(404, 409),
 )  # fmt: skip
 queue_routes.operation(
-    "POST", "/api/queue/pause", queue.pause_queue, body=PauseRequest, body_optional=True, answers={200: PauseList}
+    "POST", "/api/queue/pause", jobs.pause_queue, body=PauseRequest, body_optional=True, answers={200: PauseList}
 )
 queue_routes.operation(
-    "POST", "/api/queue/resume", queue.resume_queue, body=ResumeRequest, body_optional=True, answers={200: PauseList}
+    "POST", "/api/queue/resume", jobs.resume_queue, body=ResumeRequest, body_optional=True, answers={200: PauseList}
 )
 
 # --- job runs -----------------------------------------------------------------------------------------------

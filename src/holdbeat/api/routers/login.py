@@ -6,11 +6,10 @@ from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
 
-from holdbeat.api.login_redirect import HOME, login_before, page_of
 from holdbeat.api.problem import problem
 from holdbeat.api.request import ApiRequest, read_body
 from holdbeat.api.routes import Routes
-from holdbeat.api.sessions import cookie, ended_cookie
+from holdbeat.api.sessions import HOME, cookie, ended_cookie, login_before, page_of
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import loads_strict
 from holdbeat.operations.checks import checked_fields

@@ -9,7 +9,7 @@ from holdbeat.api.request import ApiRequest
 from holdbeat.api.routers.logs import EVENT_STREAM, streamed
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.domain.errors import Invalid
-from holdbeat.operations import attention, system
+from holdbeat.operations import system
 from holdbeat.schemas.base import Items, Page
 from holdbeat.schemas.system import AttentionItem, Event, JobType, SeenRequest, Stats, Worker
 from holdbeat.store.reads.event_log import read_events
@@ -17,9 +17,9 @@ from holdbeat.store.reads.event_log import read_events
 routes = Routes("state")
 
 routes.operation("GET", "/api/stats", system.stats, name="get_stats", answers={200: Stats})
-routes.operation("GET", "/api/attention", attention.list_attention, answers={200: Items[AttentionItem]})
+routes.operation("GET", "/api/attention", system.list_attention, answers={200: Items[AttentionItem]})
 routes.operation(
-    "POST", "/api/attention/seen", attention.mark_attention_seen, body=SeenRequest, body_optional=True,
+    "POST", "/api/attention/seen", system.mark_attention_seen, body=SeenRequest, body_optional=True,
     answers={200: Items[AttentionItem]},
 )  # fmt: skip
 routes.operation(

@@ -10,8 +10,7 @@ from typing import Any
 
 from holdbeat.client.blocking.transport import Transport, if_match, segment, sent
 from holdbeat.schemas.base import Items, Page
-from holdbeat.schemas.dependencies import JobGraph
-from holdbeat.schemas.durable import Question, Signal, Step
+from holdbeat.schemas.durable import JobGraph, Question, Signal, Step
 from holdbeat.schemas.jobs import (
     TERMINAL,
     BulkResult,

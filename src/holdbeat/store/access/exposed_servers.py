@@ -22,10 +22,7 @@ ARRIVAL_S = 60.0
 
 
 def note_server(tx: Transaction, worker_id: str, *, is_exposed: bool, dead: Collection[str] = ()) -> None:
-    """A server has taken its address. One on loopback makes the store forget exposed ones that have ended.
-
-    Nothing else does: what an exposed server accepted may still be in the queue when it is gone.
-    """
+    """A server has taken its address. Only one on loopback makes the store forget exposed ones that have ended."""
     if is_exposed:
         # There must be a row to lock: two servers that arrive together would not see each other.
         meta.put_if_absent(tx, EXPOSED, "{}")

@@ -14,8 +14,7 @@ from typing import Any
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.params import dumps
-from holdbeat.domain.question import Question, check_answer, check_question
-from holdbeat.domain.waits import WaitKind
+from holdbeat.domain.waits import Question, WaitKind, check_answer, check_question
 from holdbeat.store.durable.continuing import open_waiting
 from holdbeat.store.durable.signals import unfinished_jobs
 from holdbeat.store.durable.steps import lease_gone

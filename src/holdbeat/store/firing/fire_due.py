@@ -34,8 +34,7 @@ from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
-from holdbeat.store.schedules.in_flight import InFlight, in_flight
-from holdbeat.store.schedules.occurrences import DueTime, insert_occurrences, taken
+from holdbeat.store.schedules.occurrences import DueTime, InFlight, in_flight, insert_occurrences, taken
 from holdbeat.store.schedules.schedule_rows import TRIED_AGAIN, save_plans, wake_of
 from holdbeat.store.transaction import Row, Transaction
 

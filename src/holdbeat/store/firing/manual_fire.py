@@ -22,8 +22,7 @@ from holdbeat.store.firing.fire_due import replace_unfinished
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.reads.jobs import load_job
-from holdbeat.store.schedules.in_flight import in_flight
-from holdbeat.store.schedules.occurrences import insert_occurrences
+from holdbeat.store.schedules.occurrences import in_flight, insert_occurrences
 from holdbeat.store.schedules.schedule_rows import save_plans
 from holdbeat.store.schedules.schedules import get_schedule
 from holdbeat.store.topics import Topic

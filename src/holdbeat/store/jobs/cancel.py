@@ -55,8 +55,7 @@ def check_reason(reason: str | None) -> None:
 
 
 def cancel_jobs(tx: Transaction, jobs: Sequence[Job], reason: str | None) -> None:
-    """Cancels unfinished jobs, which the caller has locked, with what their handlers have made, and writes what follows
-    for those that do not run."""
+    """Cancels unfinished jobs, which the caller has locked, with their children, and writes what follows."""
     if not jobs:
         return
     # The first job of a chain that has not started has no children.

@@ -236,8 +236,7 @@ def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
 
 
 def apply_consequences(tx: Transaction, jobs: Sequence[Job], outbox: Outbox, *, stopped: Iterable[str] = ()) -> None:
-    """What follows for groups, schedules and dependents from the end of these jobs, and for the children of the chains
-    that were stopped."""
+    """What follows from the end of these jobs for groups, schedules, dependents, and children of stopped chains."""
     awaited = {job.id: job.status for job in jobs if job.is_awaited and job.retried_by is None}
     scheduled = [job for job in jobs if job.schedule_id]
     follow(tx, awaited, {job.group_id for job in jobs}, scheduled, outbox, stopped=stopped)

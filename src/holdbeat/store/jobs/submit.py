@@ -27,10 +27,7 @@ from holdbeat.store.work import Coalesced
 
 
 def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[Enqueued | Exception]:
-    """Prepares and stores batches of submissions; each batch whole or not at all, none because of another.
-
-    Refusals name the job of a batch that they are about. What is stored is what `enqueue` stores.
-    """
+    """Prepares and stores batches, each whole or not at all, none because of another; refusals name the job."""
     preparation = Preparation(tx)
     preparation.expect(batches)
     results: list[Enqueued | Exception] = []

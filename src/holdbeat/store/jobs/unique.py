@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from holdbeat.domain.errors import Conflict, Invalid
-from holdbeat.domain.job import Job, JobStatus, NewJob
-from holdbeat.domain.unique import OnDuplicate, pushed_back
+from holdbeat.domain.job import Job, JobStatus, NewJob, OnDuplicate, pushed_back
 from holdbeat.store.jobs.edit_job import change_job
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
 from holdbeat.store.queue.unique_keys import holders, lock_keys

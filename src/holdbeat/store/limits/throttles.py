@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from holdbeat.domain import events
+from holdbeat.domain.capacity import Throttle, throttle_of
 from holdbeat.domain.clock import iso
-from holdbeat.domain.throttle import Throttle, throttle_of
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.transaction import Transaction
 

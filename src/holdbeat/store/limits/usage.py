@@ -27,10 +27,7 @@ class SlotNumbers:
                 self._taken.setdefault(resource, set()).update(map(int, numbers.split(",")))
 
     def take(self, resource: str, weight: int = 1) -> tuple[int, ...]:
-        """The lowest numbers that nobody holds, as many as it weighs; none if nothing limits the slots of the resource.
-
-        Whoever takes one has locked the limit of the resource, and has seen that a slot is free.
-        """
+        """The lowest free numbers, as many as it weighs; none without a limit. The caller has locked the limit."""
         if resource not in self._free:
             slots = self._limits.own_slots_of(resource)
             taken = self._taken.get(resource, set())

@@ -12,12 +12,11 @@ from typing import Any
 
 from holdbeat.domain.dependencies import check_refs
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
-from holdbeat.domain.job import NewJob
+from holdbeat.domain.job import JobTemplate, NewJob
 from holdbeat.domain.params import check_json
 from holdbeat.domain.redaction import refuse_marks, refuse_other_server
 from holdbeat.domain.schema import matches
 from holdbeat.domain.submission import Layer, Submission, merged
-from holdbeat.domain.template import JobTemplate
 from holdbeat.domain.title import job_title
 from holdbeat.domain.uniform_batch import PreparedKind, UniformJobs, UniformSubmissions, distinct_items
 from holdbeat.store.queue.ageing import PRIORITY_MAX

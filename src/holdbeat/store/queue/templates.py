@@ -13,6 +13,7 @@ from holdbeat.domain import events
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Conflict, Invalid, NotFound, Stale
 from holdbeat.domain.ids import is_id
+from holdbeat.domain.job import JobTemplate
 from holdbeat.domain.params import check_labels, check_text, dumps
 from holdbeat.domain.redaction import refuse_marks
 from holdbeat.domain.submission import (
@@ -25,7 +26,6 @@ from holdbeat.domain.submission import (
     check_timeout,
     check_webhook_url,
 )
-from holdbeat.domain.template import JobTemplate
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.reads.columns import optional, row_writer
 from holdbeat.store.reads.rows import TEMPLATE, TEMPLATE_FIELDS, template_of

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdbeat.domain.job import NewJob
-from holdbeat.domain.unique import UniqueWhile
+from holdbeat.domain.job import NewJob, UniqueWhile
 from holdbeat.store.transaction import Transaction
 
 HELD = "unique_key IS NOT NULL AND (status = 'QUEUED' OR (status = 'RUNNING' AND unique_while = 'unfinished'))"

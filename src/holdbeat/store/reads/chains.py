@@ -74,8 +74,7 @@ def original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[s
 
 
 def failures_in_chain(tx: Transaction, job_id: str, kinds: Sequence[str], most: int) -> int:
-    """How many runs failed in one of these ways, from this job back to the original, manual retries included; at most
-    `most` are counted."""
+    """How many runs failed in one of these ways, back to the original, manual retries included; at most `most`."""
     row = tx.one(
         "WITH RECURSIVE chain(id, retry_of) AS ("
         " SELECT id, retry_of FROM jobs WHERE id = :id"
@@ -132,3 +131,13 @@ def status_and_delay(tx: Transaction, job_id: str) -> tuple[str, datetime | None
     """The status of a job and before when it must not start; None if it is gone."""
     row = tx.one("SELECT status, not_before FROM jobs WHERE id = :id", id=job_id)
     return None if row is None else (row[0], tx.time(row[1]))
+
+
+def last_step(tx: Transaction, root_id: str) -> tuple[str, datetime] | None:
+    """The name of the last step that a chain has kept, and when; None if it has kept none."""
+    row = tx.one(
+        "SELECT name, kept_at FROM steps WHERE root_id = :id AND name NOT LIKE '$%' "
+        "ORDER BY kept_at DESC, started_at DESC, name DESC LIMIT 1",
+        id=root_id,
+    )
+    return None if row is None else (row[0], tx.instant(row[1]))

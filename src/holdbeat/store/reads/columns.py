@@ -58,8 +58,7 @@ def row_reader(
 def row_writer(
     columns: Sequence[str], parameters: Sequence[str], converters: Mapping[str, Converter]
 ) -> Callable[..., Row]:
-    """A function that makes a row of these columns: `parameters` are handed in after the object, and all others are
-    its attributes of the same name."""
+    """Makes a row of these columns: `parameters` are handed in after the object, the others are its attributes."""
     _refuse_strangers(converters, columns)
     _refuse_strangers(parameters, columns)
     attributes = {name: name if name in parameters else f"item_.{name}" for name in columns}
@@ -70,8 +69,7 @@ def row_writer(
 
 
 def copier(kind: type[T], names: Sequence[str], parameters: Sequence[str]) -> Callable[..., T]:
-    """A function that makes a `kind` of an object: `parameters` are handed in after it, and `names` are its attributes
-    of the same name."""
+    """Makes a `kind` of an object: `parameters` are handed in after it, `names` are its attributes."""
     values = {name: f"item_.{name}" for name in names} | {name: name for name in parameters}
     source = f"def copy(item_, {', '.join(parameters)}):\n    return kind({_arguments(kind, values)})\n"
     copy: Callable[..., T] = _compiled(source, "copy", kind=kind)

@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.store.rare_events import event_counts
-from holdbeat.store.reads.affinity import affinity_counts
-from holdbeat.store.reads.limit_figures import LimitFigures, limit_figures
+from holdbeat.store.reads.limit_figures import LimitFigures, affinity_counts, limit_figures
 from holdbeat.store.reads.stats import count_workers, resource_stats
 from holdbeat.store.transaction import Transaction
 

@@ -16,10 +16,7 @@ from holdbeat.store.transaction import Transaction
 
 
 def load_jobs(tx: Transaction, ids: Sequence[str], *, result_bytes: int | None = None) -> list[Job]:
-    """The Jobs with these ids, whole, in the order asked for; unknown ids are left out.
-
-    Results larger than `result_bytes` are left out, too.
-    """
+    """The Jobs with these ids, whole, in that order, without unknown ones and results larger than `result_bytes`."""
     if not ids:
         return []
     jobs = {row[0]: job_of(tx, row) for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=ids)}

@@ -8,10 +8,9 @@ from typing import Any
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupStatus, JobGroup
-from holdbeat.domain.job import Job
+from holdbeat.domain.job import Job, JobTemplate
 from holdbeat.domain.params import check_text
 from holdbeat.domain.run import JobRun
-from holdbeat.domain.template import JobTemplate
 from holdbeat.store.reads.job_filter import (
     LIST_FILTERS,
     Conditions,

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdbeat.domain import events
 from holdbeat.domain.clock import EPOCH
 from holdbeat.domain.cron import zone_of
 from holdbeat.domain.errors import Invalid
@@ -97,10 +96,7 @@ _FAILED_SINCE = (
 
 
 def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[FailedJob]:
-    """Jobs made after an instant that failed permanently and that nobody has tried again, the newest first.
-
-    The calls of endpoints are left out: a failing endpoint is one trouble, not as many as it had calls.
-    """
+    """Jobs made after an instant that failed for good, not endpoints' calls, and nobody retried, the newest first."""
     rows = tx.rows(
         "SELECT f.id, f.type, f.title, f.finished_at FROM (SELECT id, type, title, finished_at, permanently_failed, "
         f"resource, schedule_id {_FAILED_SINCE} LIMIT :looked_at) AS f "
@@ -190,17 +186,6 @@ def next_schedules(tx: Transaction, limit: int = 6) -> list[Schedule]:
         limit=limit,
     )
     return [schedule for row in rows if (schedule := schedule_of(tx, row)).next_run_at is not None]
-
-
-def stale_results(tx: Transaction, since: datetime) -> int:
-    """How many late results were refused after an instant."""
-    row = tx.one(
-        "SELECT count(*) FROM events WHERE name IN ('lease.stale_result', 'zombie.found') AND name = :name "
-        "AND at > :since",
-        name=events.STALE_RESULT,
-        since=since,
-    )
-    return int(row[0]) if row else 0
 
 
 def first_id(at: datetime) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from holdbeat.domain.question import Question
+from holdbeat.domain.waits import Question
 from holdbeat.store.transaction import Row, Transaction
 
 MOST_OPEN = 500

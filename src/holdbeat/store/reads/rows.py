@@ -7,12 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 from holdbeat.domain.group import GroupMode, GroupStatus, JobGroup, OnFailure
-from holdbeat.domain.job import Hold, Job, JobStatus, RetryPolicy
+from holdbeat.domain.job import Hold, Job, JobStatus, JobTemplate, RetryPolicy
 from holdbeat.domain.lease import Lease
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation, ReservationKind, ReservationOutcome, ReservationStatus
 from holdbeat.domain.run import ErrorKind, JobRun, RunStatus
-from holdbeat.domain.template import JobTemplate
 from holdbeat.store.reads.columns import TIME, Converter, member_of, optional, row_reader
 
 JOB_FIELDS = (

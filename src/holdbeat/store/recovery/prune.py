@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.clock import from_iso, iso
@@ -52,6 +53,10 @@ class Pruned:
     def add(self, table: str, count: int) -> None:
         if count:
             self.counts[table] = self.counts.get(table, 0) + count
+
+    def delete(self, tx: Transaction, table: str, sql: str, **params: Any) -> None:
+        """Deletes rows of a table, and counts those that the statement returns."""
+        self.add(table, len(tx.rows(f"DELETE FROM {table} WHERE {sql}", **params)))
 
 
 def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
@@ -129,13 +134,8 @@ def prune_reservations(tx: Transaction, before: datetime, limit: int, gone: Prun
 
 def prune_occurrences(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away Occurrences that were recorded, and were due, before `before`."""
-    rows = tx.rows(
-        "DELETE FROM occurrences WHERE id IN (SELECT id FROM occurrences WHERE recorded_at < :before "
-        "AND due_at < :before ORDER BY recorded_at LIMIT :limit) RETURNING id",
-        before=before,
-        limit=limit,
-    )
-    gone.add("occurrences", len(rows))
+    chosen = "SELECT id FROM occurrences WHERE recorded_at < :before AND due_at < :before ORDER BY recorded_at"
+    gone.delete(tx, "occurrences", f"id IN ({chosen} LIMIT :limit) RETURNING id", before=before, limit=limit)
 
 
 def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
@@ -164,13 +164,9 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned) ->
 
 def prune_workers(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away rows of workers that ended, or were last heard of, before `before`."""
-    rows = tx.rows(
-        "DELETE FROM workers WHERE id IN (SELECT w.id FROM workers w WHERE w.expires_at < :before "
-        "AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = w.id) LIMIT :limit) RETURNING id",
-        before=before,
-        limit=limit,
-    )
-    gone.add("workers", len(rows))
+    idle = "NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = w.id)"
+    chosen = f"SELECT w.id FROM workers w WHERE w.expires_at < :before AND {idle} LIMIT :limit"
+    gone.delete(tx, "workers", f"id IN ({chosen}) RETURNING id", before=before, limit=limit)
 
 
 def _window(
@@ -239,17 +235,7 @@ def _take_output(tx: Transaction, run_ids: Iterable[str], gone: Pruned) -> None:
 
 def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away the instants of rates and throttles that lie behind: without one, as much may start."""
-    rows = tx.rows(
-        "DELETE FROM rates WHERE (key, partition) IN "
-        "(SELECT key, partition FROM rates WHERE due < :before LIMIT :limit) RETURNING key",
-        before=before.timestamp(),
-        limit=limit,
-    )
-    gone.add("rates", len(rows))
-    rows = tx.rows(
-        "DELETE FROM throttles WHERE (key, type, partition) IN "
-        "(SELECT key, type, partition FROM throttles WHERE until < :before LIMIT :limit) RETURNING key",
-        before=before.timestamp(),
-        limit=limit,
-    )
-    gone.add("throttles", len(rows))
+    for table, columns, ends in (("rates", "key, partition", "due"), ("throttles", "key, type, partition", "until")):
+        chosen = f"SELECT {columns} FROM {table} WHERE {ends} < :before LIMIT :limit"
+        past = {"before": before.timestamp(), "limit": limit}
+        gone.delete(tx, table, f"({columns}) IN ({chosen}) RETURNING key", **past)

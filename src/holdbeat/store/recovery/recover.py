@@ -76,18 +76,7 @@ class Trouble:
     dead_workers: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(
-            self.leases
-            or self.borrowed
-            or self.jobs
-            or self.undecided
-            or self.has_expired
-            or self.reservations
-            or self.groups
-            or self.schedules
-            or self.workers
-            or self.silent_workers
-        )
+        return bool(recovery_units(self))
 
 
 def find_trouble(
@@ -107,11 +96,11 @@ def find_trouble(
             "SELECT j.id FROM jobs AS j INDEXED BY jobs_running LEFT JOIN leases l ON l.job_id = j.id "
             "WHERE j.status = 'RUNNING' AND l.id IS NULL ORDER BY j.id",
         )
-        + (_abandoned_cancels(tx) if thorough else []),
+        + (_ids(tx, _ABANDONED_CANCELS) if thorough else []),
         has_expired=has_expired(tx),
         undecided=_ids(tx, f"SELECT id FROM jobs WHERE {_undecided(tx)} ORDER BY id"),
         reservations=_abandoned_reservations(tx, terms, dead),
-        groups=_stuck_groups(tx) if thorough else [],
+        groups=_ids(tx, _STUCK_GROUPS) if thorough else [],
         schedules=orphaned_schedules(tx),
         workers=_ids(
             tx, "SELECT id FROM workers WHERE id IN :dead AND stopped_at IS NULL ORDER BY id", dead=sorted(dead)
@@ -161,6 +150,18 @@ def _has_work(tx: Transaction, worker_id: str) -> bool:
     return left is not None
 
 
+_ABANDONED_CANCELS = (
+    "SELECT j.id FROM jobs j JOIN job_runs r ON r.job_id = j.id LEFT JOIN leases l ON l.job_id = j.id "
+    "WHERE j.status = 'CANCELLED' AND r.status IS NULL AND l.id IS NULL ORDER BY j.id"
+)
+_STUCK_GROUPS = (
+    "SELECT g.id FROM job_groups g WHERE g.status IN ('QUEUED', 'RUNNING') "
+    "AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.group_id = g.id "
+    " AND (j.status = 'RUNNING' OR (j.status = 'QUEUED' AND j.hold <> 2))) "
+    "AND NOT EXISTS (SELECT 1 FROM jobs j JOIN leases l ON l.job_id = j.id WHERE j.group_id = g.id) "
+    "AND EXISTS (SELECT 1 FROM jobs j WHERE j.group_id = g.id) ORDER BY g.id"
+)
+"""Groups in which no member runs, waits in the queue, or is still executed: only a step can move them."""
 _SILENT_WORKERS = "SELECT id FROM workers WHERE stopped_at IS NULL AND expires_at < :limit"
 
 
@@ -207,14 +208,6 @@ def borrowed_slots(tx: Transaction) -> list[BorrowedSlot]:
     return slots
 
 
-def _abandoned_cancels(tx: Transaction) -> list[str]:
-    return _ids(
-        tx,
-        "SELECT j.id FROM jobs j JOIN job_runs r ON r.job_id = j.id LEFT JOIN leases l ON l.job_id = j.id "
-        "WHERE j.status = 'CANCELLED' AND r.status IS NULL AND l.id IS NULL ORDER BY j.id",
-    )
-
-
 def _abandoned_reservations(tx: Transaction, terms: LeaseTerms, dead: frozenset[str]) -> list[str]:
     rows = tx.rows(
         "SELECT r.id, r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at, r.kind "
@@ -223,15 +216,3 @@ def _abandoned_reservations(tx: Transaction, terms: LeaseTerms, dead: frozenset[
         "WHERE r.status = 'ACTIVE' AND (r.kind = 'direct' OR r.granted_at IS NULL) ORDER BY r.id"
     )
     return [row[0] for row in rows if _why_expired(tx, row[1:], terms, dead)]
-
-
-def _stuck_groups(tx: Transaction) -> list[str]:
-    """Groups in which no member runs, waits in the queue, or is still executed: only a step can move them."""
-    return _ids(
-        tx,
-        "SELECT g.id FROM job_groups g WHERE g.status IN ('QUEUED', 'RUNNING') "
-        "AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.group_id = g.id "
-        " AND (j.status = 'RUNNING' OR (j.status = 'QUEUED' AND j.hold <> 2))) "
-        "AND NOT EXISTS (SELECT 1 FROM jobs j JOIN leases l ON l.job_id = j.id WHERE j.group_id = g.id) "
-        "AND EXISTS (SELECT 1 FROM jobs j WHERE j.group_id = g.id) ORDER BY g.id",
-    )

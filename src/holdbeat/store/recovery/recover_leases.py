@@ -43,23 +43,11 @@ def recover_lease(tx: Transaction, lease_id: str, kind: ErrorKind, heartbeat_at:
     if kind is ErrorKind.LOST and not terms.is_lost(lease.expires_at, tx.now):
         return False
     error = _error_text(lease, kind)
-    tx.record(
-        events.ZOMBIE_FOUND,
-        job_id=lease.job_id,
-        run_id=lease.id if lease.job_id else None,
-        worker_id=lease.worker_id,
-        reservation_id=lease.reservation_id,
-        error_kind=kind,
-    )
+    of_run = {"job_id": lease.job_id, "run_id": lease.id if lease.job_id else None, "worker_id": lease.worker_id}
+    tx.record(events.ZOMBIE_FOUND, **of_run, reservation_id=lease.reservation_id, error_kind=kind)
     if kind is ErrorKind.LOST:
-        tx.record(
-            events.LEASE_EXPIRED,
-            job_id=lease.job_id,
-            run_id=lease.id if lease.job_id else None,
-            worker_id=lease.worker_id,
-            expired_at=iso(lease.expires_at),
-            heartbeat_at=iso(lease.heartbeat_at),
-        )
+        expired_at, heartbeat = iso(lease.expires_at), iso(lease.heartbeat_at)
+        tx.record(events.LEASE_EXPIRED, **of_run, expired_at=expired_at, heartbeat_at=heartbeat)
     tx.execute("DELETE FROM leases WHERE id = :id", id=lease.id)
     tx.wake(Topic.SLOTS)
     if lease.reservation_id is not None:
@@ -67,14 +55,7 @@ def recover_lease(tx: Transaction, lease_id: str, kind: ErrorKind, heartbeat_at:
         action = "the reservation was ended; it is not tried again"
     else:
         action = _end_job(tx, lease, kind, error)
-    tx.record(
-        events.RECOVERY_ACTED,
-        job_id=lease.job_id,
-        run_id=lease.id if lease.job_id else None,
-        worker_id=lease.worker_id,
-        reservation_id=lease.reservation_id,
-        action=action,
-    )
+    tx.record(events.RECOVERY_ACTED, **of_run, reservation_id=lease.reservation_id, action=action)
     return True
 
 
@@ -142,10 +123,7 @@ def why_expired(tx: Transaction, row: Sequence[Any], terms: LeaseTerms, dead_wor
 def expire_reservation(
     tx: Transaction, reservation_id: str, terms: LeaseTerms, dead_workers: Collection[str] = ()
 ) -> bool:
-    """Expires a reservation that nobody waits for any more; the queue goes on without it.
-
-    If it is being served, its lease stays until the handler has ended or is recovered itself.
-    """
+    """Expires a reservation that nobody waits for; if it is served, its lease stays until the handler has ended."""
     row = tx.one(
         "SELECT r.owner, r.expires_at, w.id, w.expires_at, w.stopped_at, r.kind FROM direct_reservations r "
         "LEFT JOIN workers w ON w.id = r.owner WHERE r.id = :id AND r.status = 'ACTIVE' "

@@ -13,8 +13,8 @@ from holdbeat.domain.capacity import Capacity
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.limit import Limits
 from holdbeat.domain.reservation import Reservation
-from holdbeat.store.limits.direct_streaks import keep_streaks, queue_turns
 from holdbeat.store.limits.rates import instant_of, keep_rates
+from holdbeat.store.limits.starvation import keep_streaks, queue_turns
 from holdbeat.store.limits.throttles import throttles_in_force
 from holdbeat.store.limits.usage import SlotNumbers
 from holdbeat.store.running.candidates import Choice, Chosen

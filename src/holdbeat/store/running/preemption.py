@@ -7,9 +7,8 @@ priority at the next claim.
 from __future__ import annotations
 
 from holdbeat.domain import events
-from holdbeat.domain.capacity import Capacity, Place
+from holdbeat.domain.capacity import Capacity, Interruptible, Place, to_interrupt
 from holdbeat.domain.job import Job
-from holdbeat.domain.preemption import Interruptible, to_interrupt
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.pausing import wait_for_claims
 from holdbeat.store.reads.blockers import Blocker, Blockers

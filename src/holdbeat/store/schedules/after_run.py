@@ -18,7 +18,7 @@ from holdbeat.domain.schedule import INDEFINITE, Schedule
 from holdbeat.domain.schedule_steps import ChainEnd, after_run, replanned
 from holdbeat.store.queue.groups import open_gates
 from holdbeat.store.reads.schedules import SCHEDULE_FIELDS, schedule_of
-from holdbeat.store.schedules.in_flight import InFlight, in_flight
+from holdbeat.store.schedules.occurrences import InFlight, in_flight
 from holdbeat.store.schedules.schedule_rows import locked_schedules, save_plans, wake_trigger
 from holdbeat.store.transaction import Transaction
 

@@ -2,20 +2,25 @@
 
 Guards TIME-02: UNIQUE (schedule_id, due_at). A due time that has a verdict keeps it, whoever comes later; only what a
 clock that ran ahead passed over without firing is judged again when its time really comes.
+
+Guards GOV-09 and the overlap policies: "in flight" is an unfinished job, or cancelled work whose handler still runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.clock import iso
+from holdbeat.domain.job import Hold
 from holdbeat.domain.occurrence import Occurrence, OccurrenceStatus
+from holdbeat.store.reads.columns import TIME, member_of, row_reader, row_writer
 from holdbeat.store.reads.job_filter import choices, refuse_unknown
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
-from holdbeat.store.transaction import Row, Transaction
+from holdbeat.store.transaction import Transaction
 
 OCCURRENCE_FIELDS = (
     "id", "schedule_id", "due_at", "status", "recorded_at", "job_id", "reason", "count", "late_s",
@@ -27,30 +32,22 @@ DueTime = tuple[str, datetime]
 """A schedule's id and one of its due times."""
 
 
-def occurrence_of(tx: Transaction, row: Row) -> Occurrence:
-    """A row of the OCCURRENCE columns as an Occurrence."""
-    return Occurrence(
-        row[0],
-        row[1],
-        tx.instant(row[2]),
-        OccurrenceStatus(row[3]),
-        tx.instant(row[4]),
-        row[5],
-        row[6],
-        row[7],
-        row[8] or 0.0,
-    )
+occurrence_of = row_reader(
+    Occurrence,
+    OCCURRENCE_FIELDS,
+    {
+        "due_at": TIME,
+        "recorded_at": TIME,
+        "status": member_of(OccurrenceStatus),
+        "late_s": lambda late_s: late_s or 0.0,
+    },
+)
+"""A row of the OCCURRENCE columns as an Occurrence."""
+_row_of = row_writer(OCCURRENCE_FIELDS, (), {"status": lambda status: status.value})
 
 
 def insert_occurrences(tx: Transaction, occurrences: Sequence[Occurrence]) -> None:
-    tx.insert(
-        "occurrences",
-        OCCURRENCE_FIELDS,
-        [
-            (o.id, o.schedule_id, o.due_at, o.status.value, o.recorded_at, o.job_id, o.reason, o.count, o.late_s)
-            for o in occurrences
-        ],
-    )
+    tx.insert("occurrences", OCCURRENCE_FIELDS, [_row_of(occurrence) for occurrence in occurrences])
 
 
 def taken(tx: Transaction, due_times: Sequence[DueTime]) -> set[DueTime]:
@@ -103,3 +100,61 @@ def list_occurrences(
     )
     items = [occurrence_of(tx, row) for row in rows[:count]]
     return Page(items, cursors.write(iso(items[-1].due_at)) if len(rows) > count else None)
+
+
+@dataclass(slots=True)
+class InFlight:
+    """The unfinished jobs of one schedule, each list oldest first."""
+
+    running: list[str] = field(default_factory=list)
+    queued: list[str] = field(default_factory=list)
+    gated: list[str] = field(default_factory=list)
+    """Made, but waiting until the others have ended."""
+    lingering: bool = False
+    """A job of it was cancelled, and its handler has not ended."""
+
+    def __bool__(self) -> bool:
+        return bool(self.running or self.queued or self.gated or self.lingering)
+
+    @property
+    def has_running(self) -> bool:
+        return bool(self.running) or self.lingering
+
+    @property
+    def has_queued(self) -> bool:
+        return bool(self.queued or self.gated)
+
+    @property
+    def unfinished(self) -> list[str]:
+        return [*self.running, *self.queued, *self.gated]
+
+
+def in_flight(tx: Transaction, schedule_ids: Sequence[str]) -> dict[str, InFlight]:
+    """For each of the schedules, which the caller has locked, what is unfinished."""
+    flights = {schedule_id: InFlight() for schedule_id in schedule_ids}
+    if not flights:
+        return flights
+    ids = sorted(flights)
+    unfinished, leased = tx.all_rows(
+        (
+            "SELECT schedule_id, id, status, hold FROM jobs INDEXED BY jobs_in_flight "
+            "WHERE schedule_id IN :ids AND schedule_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING') ORDER BY id",
+            {"ids": ids},
+        ),
+        (
+            "SELECT j.schedule_id FROM leases l JOIN jobs j ON j.id = l.job_id "
+            "WHERE j.schedule_id IN :ids AND j.status NOT IN ('QUEUED', 'RUNNING')",
+            {"ids": ids},
+        ),
+    )
+    for schedule_id, job_id, status, hold in unfinished:
+        flight = flights[schedule_id]
+        if status == "RUNNING":
+            flight.running.append(job_id)
+        elif hold == Hold.OVERLAPPED:
+            flight.gated.append(job_id)
+        else:
+            flight.queued.append(job_id)
+    for (schedule_id,) in leased:
+        flights[schedule_id].lingering = True
+    return flights

@@ -20,8 +20,7 @@ from holdbeat.store.reads.find_schedules import add_label, add_text
 from holdbeat.store.reads.job_filter import Conditions, refuse_unknown
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
-from holdbeat.store.schedules.in_flight import InFlight, in_flight
-from holdbeat.store.schedules.occurrences import list_occurrences
+from holdbeat.store.schedules.occurrences import InFlight, in_flight, list_occurrences
 from holdbeat.store.transaction import Transaction
 
 SCHEDULE_FILTERS = ("enabled", "adaptive", "paused", "type", "template_id", "order", "q", "failing", "label")
@@ -37,10 +36,7 @@ def list_schedules(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Page[Schedule]:
-    """Schedules, newest first; `endpoint` chooses between them and Endpoints, None lists both.
-
-    With the order `next_run` those that the trigger waits for, the next one first, and no others.
-    """
+    """Schedules, Endpoints or both (None), newest first; by `next_run` only those that the trigger waits for."""
     chosen = refuse_unknown(filters or {}, SCHEDULE_FILTERS)
     order = chosen.get("order", "newest")
     if order not in ORDERS:

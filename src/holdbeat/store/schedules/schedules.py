@@ -27,8 +27,7 @@ from holdbeat.store.reads.find_schedules import add_label
 from holdbeat.store.reads.job_filter import Conditions
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
-from holdbeat.store.schedules.in_flight import in_flight
-from holdbeat.store.schedules.occurrences import insert_occurrences, taken
+from holdbeat.store.schedules.occurrences import in_flight, insert_occurrences, taken
 from holdbeat.store.schedules.schedule_rows import insert_schedules, save_schedule
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -97,10 +96,7 @@ def patch_schedule(
     version: int | None = None,
     endpoint: bool | None = None,
 ) -> Schedule:
-    """Changes the given fields. With a `version` that is not the present one nothing is changed (Stale).
-
-    A secret header that comes back as the redaction mark keeps its value.
-    """
+    """Changes fields, unless `version` is not the present one (Stale). A header that is the redaction mark is kept."""
     fields = _read(tx, changes)
 
     def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
@@ -116,10 +112,7 @@ def patch_schedule(
 
 
 def save_named_schedule(tx: Transaction, name: str, fields: Mapping[str, Any]) -> Schedule:
-    """Makes the schedule of that name, or changes it to what is given: for programs that declare their schedules.
-
-    Declaring once more what is there already changes nothing, not even its version.
-    """
+    """Makes or changes the schedule of that name, for programs that declare theirs; no difference changes nothing."""
     # Processes that declare the same at once wait for each other here, before they look.
     _lock_name(tx, name)
     present = find_schedule(tx, name)

@@ -26,6 +26,7 @@ from holdbeat.domain.webhook import (
     signing_secrets,
 )
 from holdbeat.store.delivery_rows import NewDelivery, insert_deliveries, payload_of
+from holdbeat.store.reads.columns import TIME, member_of, row_reader
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -36,6 +37,13 @@ _DELIVERY_FIELDS = (
     "next_attempt_at", "delivered_at", "last_status_code", "last_error", "locked_by", "locked_until",
 )  # fmt: skip
 _DELIVERY = ", ".join(_DELIVERY_FIELDS)
+_TIMES = ("created_at", "next_attempt_at", "delivered_at", "locked_until")
+delivery_of = row_reader(
+    Delivery,
+    _DELIVERY_FIELDS,
+    {"payload": json.loads, "status": member_of(DeliveryStatus), **dict.fromkeys(_TIMES, TIME)},
+)
+"""A row of the delivery columns as a Delivery."""
 PER_HOST = 4
 PENDING_COUNTED = 1000
 FAILED_COUNTED = 1000
@@ -78,10 +86,7 @@ def take_deliveries(
     per_host: int = PER_HOST,
     except_hosts: Collection[str] = (),
 ) -> list[TakenDelivery]:
-    """Takes deliveries that are due, for `lock_s`; nobody else gets them before that is over.
-
-    At most `per_host` for one host, and the hosts take turns; those in `except_hosts` are left alone.
-    """
+    """Takes due deliveries for `lock_s`, at most `per_host` for a host; hosts take turns, but not `except_hosts`."""
     hosts = [row[0] for row in tx.rows(f"{_HOSTS} SELECT host FROM next WHERE host IS NOT NULL")]
     due = _due(tx, [host for host in hosts if host not in except_hosts], per_host)
     chosen = sorted(due)[:limit]
@@ -178,7 +183,8 @@ def redeliver(tx: Transaction, delivery_id: str) -> Delivery:
     if row is None:
         raise _unknown(delivery_id)
     delivery = delivery_of(tx, row)
-    if delivery.status is DeliveryStatus.PENDING and delivery.locked_by and _is_locked(tx, delivery):
+    is_locked = delivery.locked_until is not None and delivery.locked_until > tx.now
+    if delivery.status is DeliveryStatus.PENDING and delivery.locked_by and is_locked:
         raise Conflict(
             f"Delivery {delivery_id} is being sent just now. Look again in a moment.",
             code="delivery_under_way",
@@ -279,10 +285,6 @@ def pending_to(tx: Transaction, hosts: Collection[str]) -> dict[str, int]:
     return {host: int(tx.rows(count, host=host, most=PENDING_COUNTED)[0][0]) for host in hosts}
 
 
-def _is_locked(tx: Transaction, delivery: Delivery) -> bool:
-    return delivery.locked_until is not None and delivery.locked_until > tx.now
-
-
 def _postpone(tx: Transaction, delivery: Delivery, until: datetime) -> None:
     """Puts a delivery off, and all others to its URL: they would take the places of other receivers on its host."""
     tx.execute(
@@ -335,29 +337,6 @@ def _record_failure(tx: Transaction, delivery: Delivery, why: str | None) -> Non
         webhook_id=delivery.webhook_id,
         event=delivery.event,
         error=why,
-    )
-
-
-def delivery_of(tx: Transaction, row: Sequence[Any]) -> Delivery:
-    """A row of the delivery columns as a Delivery."""
-    time = tx.time
-    return Delivery(
-        id=row[0],
-        event=row[1],
-        url=row[2],
-        payload=json.loads(row[3]),
-        created_at=tx.instant(row[4]),
-        webhook_id=row[5],
-        job_id=row[6],
-        group_id=row[7],
-        status=DeliveryStatus(row[8]),
-        attempts=row[9],
-        next_attempt_at=time(row[10]),
-        delivered_at=time(row[11]),
-        last_status_code=row[12],
-        last_error=row[13],
-        locked_by=row[14],
-        locked_until=time(row[15]),
     )
 
 

@@ -14,10 +14,20 @@ from holdbeat.domain.errors import Invalid, NotFound, Stale
 from holdbeat.domain.params import dumps
 from holdbeat.domain.webhook import Webhook, check_events, check_secret, host_of, new_secret, rotated, signing_secrets
 from holdbeat.store import meta
+from holdbeat.store.reads.columns import TIME, row_reader
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 
-_WEBHOOK = "id, url, secret, created_at, events, previous_secret, rotated_at, enabled, disabled_reason, version"
+_WEBHOOK_FIELDS = (
+    "id", "url", "secret", "created_at", "events", "previous_secret", "rotated_at", "enabled", "disabled_reason",
+    "version",
+)  # fmt: skip
+_WEBHOOK = ", ".join(_WEBHOOK_FIELDS)
+_webhook_of = row_reader(
+    Webhook,
+    _WEBHOOK_FIELDS,
+    {"created_at": TIME, "rotated_at": TIME, "enabled": bool, "events": lambda text: tuple(json.loads(text or "[]"))},
+)
 SERVER_SECRET = "webhook_secret"
 _PREVIOUS = "webhook_secret_previous"
 _ROTATED = "webhook_secret_rotated_at"
@@ -182,7 +192,7 @@ def webhooks_by_id(tx: Transaction, ids: Collection[str]) -> dict[str, Webhook]:
     return {row[0]: _webhook_of(tx, row) for row in rows}
 
 
-def _row(tx: Transaction, webhook_id: str, lock: str = "") -> Sequence[Any]:
+def _row(tx: Transaction, webhook_id: str, lock: str = "") -> Row:
     row = tx.one(f"SELECT {_WEBHOOK} FROM webhooks WHERE id = :id {lock}", id=webhook_id)
     if row is None:
         raise NotFound(f"There is no webhook {webhook_id}.", webhook_id=webhook_id)
@@ -221,18 +231,3 @@ def _save(tx: Transaction, webhook: Webhook) -> Webhook:
 def _events_text(events: Sequence[str]) -> str | None:
     """All events are written as none: an empty list would read as a filter that lets nothing pass."""
     return dumps(list(events)) if events else None
-
-
-def _webhook_of(tx: Transaction, row: Sequence[Any]) -> Webhook:
-    return Webhook(
-        id=row[0],
-        url=row[1],
-        secret=row[2],
-        created_at=tx.instant(row[3]),
-        events=tuple(json.loads(row[4])) if row[4] else (),
-        previous_secret=row[5],
-        rotated_at=tx.time(row[6]),
-        enabled=bool(row[7]),
-        disabled_reason=row[8],
-        version=row[9],
-    )
