@@ -15,6 +15,18 @@ export function span(seconds) {
   return parts.slice(0, 2).filter(([count]) => count).map(([count, name]) => `${count} ${name}`).join(" ");
 }
 
+// How far an instant is: no seconds beside minutes, and beyond ten of a unit that alone.
+function far(seconds) {
+  const whole = Math.round(Math.abs(seconds));
+  if (whole < 60) return `${whole} s`;
+  for (const [name, unit, smaller, part] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60]]) {
+    const count = Math.floor(whole / unit);
+    const rest = Math.floor((whole % unit) / part);
+    if (count) return count < 10 && rest ? `${count} ${name} ${rest} ${smaller}` : `${count} ${name}`;
+  }
+  return `${Math.floor(whole / 60)} min`;
+}
+
 function tick() {
   const now = Date.now() + skew;
   for (const time of document.querySelectorAll("time[data-when], time[data-since]")) {
@@ -22,7 +34,7 @@ function tick() {
     let words;
     if (time.dataset.since !== undefined) words = span(Math.max(0, -distance));
     else if (Math.abs(distance) < 1) words = "now";
-    else words = distance > 0 ? `in ${span(distance)}` : `${span(distance)} ago`;
+    else words = distance > 0 ? `in ${far(distance)}` : `${far(distance)} ago`;
     if (time.textContent !== words) time.textContent = words;
   }
 }
