@@ -80,7 +80,7 @@ _PHRASES: dict[str, Callable[[Data], str]] = {
     events.JOB_CANCELLED: lambda data: f"cancelled{_by(data)}{_because(data)}",
     events.RUN_ENDED: _ended,
     events.RUN_OVERDUE: lambda data: f"is overdue{_because(data)}",
-    events.RETRY_CREATED: lambda data: f"created as a retry{_because(data)}",
+    events.RETRY_CREATED: lambda data: f"created as a retry{_by(data) or _because(data)}",
     events.RETRIES_EXHAUSTED: lambda data: f"failed permanently{_because(data)}",
     events.JOB_CONTINUED: lambda data: "continues after a wait",
     events.SIGNAL_SENT: lambda data: f"got the signal {data.get('signal') or ''}{_by({'by': data.get('sent_by')})}",

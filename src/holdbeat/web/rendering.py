@@ -101,15 +101,18 @@ def _span(amount_s: float | None) -> str:
 
 def _distance(amount_s: float) -> str:
     """How far an instant is, as `times.js` has it: no seconds beside minutes, and beyond ten of a unit that alone."""
-    whole = round(abs(amount_s))
-    if whole < 60:
-        return f"{whole} s"
-    for name, unit, smaller, part in (("d", 86_400, "h", 3600), ("h", 3600, "min", 60)):
-        count = whole // unit
-        rest = whole % unit // part
-        if count:
-            return f"{count} {name} {rest} {smaller}" if count < 10 and rest else f"{count} {name}"
-    return f"{whole // 60} min"
+    amount_s = abs(amount_s)
+    if amount_s < 59.5:
+        return f"{int(amount_s + 0.5)} s"
+    minutes = int(amount_s / 60 + 0.5)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 600:
+        return f"{minutes // 60} h {minutes % 60} min".removesuffix(" 0 min")
+    hours = int(minutes / 60 + 0.5)
+    if hours < 24:
+        return f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h".removesuffix(" 0 h") if hours < 240 else f"{int(hours / 24 + 0.5)} d"
 
 
 def _spans(text: str) -> str:

@@ -17,14 +17,15 @@ export function span(seconds) {
 
 // How far an instant is: no seconds beside minutes, and beyond ten of a unit that alone.
 function far(seconds) {
-  const whole = Math.round(Math.abs(seconds));
-  if (whole < 60) return `${whole} s`;
-  for (const [name, unit, smaller, part] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60]]) {
-    const count = Math.floor(whole / unit);
-    const rest = Math.floor((whole % unit) / part);
-    if (count) return count < 10 && rest ? `${count} ${name} ${rest} ${smaller}` : `${count} ${name}`;
-  }
-  return `${Math.floor(whole / 60)} min`;
+  const amount = Math.abs(seconds);
+  const two = (count, name, rest, smaller) => rest ? `${count} ${name} ${rest} ${smaller}` : `${count} ${name}`;
+  if (amount < 59.5) return `${Math.round(amount)} s`;
+  const minutes = Math.round(amount / 60);
+  if (minutes < 60) return `${minutes} min`;
+  if (minutes < 600) return two(Math.floor(minutes / 60), "h", minutes % 60, "min");
+  const hours = Math.round(minutes / 60);
+  if (hours < 24) return `${hours} h`;
+  return hours < 240 ? two(Math.floor(hours / 24), "d", hours % 24, "h") : `${Math.round(hours / 24)} d`;
 }
 
 function tick() {
