@@ -118,6 +118,12 @@ def test_a_schedule_takes_one_line_of_a_list_and_two_on_a_phone(page: Page, serv
         expect(row).to_contain_text("Wednesdays at 11:59")
         box = row.bounding_box()
         assert box is not None and box["height"] <= most, (width, box)
+    long = {"name": unique("page "), "url": f"{served.url}/{'path/' * 20}", "interval_s": 3600, "labels": {"team": "a"}}
+    made(served.client.post("/api/endpoints", json=long))
+    page.set_viewport_size({"width": 1440, "height": 800})
+    page.goto(f"{served.url}/ui/endpoints?q={long['name']}")
+    box = page.locator("#endpoints tbody tr").bounding_box()
+    assert box is not None and box["height"] <= 40, box
 
 
 DISTANCES = {
