@@ -1,7 +1,7 @@
 """A stand-in for a model server that speaks Ollama's protocol, and judges whether two requests overlapped.
 
-It has one model: a second request while one is answered is an overlap. A request whose client has closed its
-connection has ended, also if its handler has not noticed yet.
+It has one model: a second request while one is worked on is an overlap, also if nobody waits for the first one any
+more. Most paths look whether their client is still there, as model servers do; `/deaf` does not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-MODEL_PATHS = ("/api/generate", "/api/chat", "/v1/chat/completions", "/echo", "/hang", "/broken", "/half", "/slow")
+MODEL_PATHS = ("/api/generate", "/api/chat", "/v1/chat/completions", "/echo", "/hang", "/broken", "/half", "/slow",
+               "/deaf")  # fmt: skip
 
 
 class ModelServer(ThreadingHTTPServer):
@@ -25,12 +26,18 @@ class ModelServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.lock = threading.Lock()
-        self.answering: dict[int, socket.socket] = {}
+        self.working: list[socket.socket] = []
+        """The connections of the requests that are worked on."""
         self.most_at_once = 0
+        self.cut = 0
+        """Requests of which the connection was closed while they were answered."""
         self.requests: list[dict[str, Any]] = []
         self.token_s = 0.01
         self.go_on = threading.Event()
-        """`/slow` sends its second half when this is set."""
+        """`/slow` sends its second half, and `/deaf` begins to answer, when this is set."""
+        self.begin = threading.Event()
+        """Requests are worked on when this is set."""
+        self.begin.set()
 
     @property
     def url(self) -> str:
@@ -39,14 +46,17 @@ class ModelServer(ThreadingHTTPServer):
     @contextmanager
     def uses_model(self, connection: socket.socket) -> Iterator[None]:
         with self.lock:
-            self.answering = {one: other for one, other in self.answering.items() if not is_closed(other)}
-            self.answering[id(connection)] = connection
-            self.most_at_once = max(self.most_at_once, len(self.answering))
+            self.working.append(connection)
+            self.most_at_once = max(self.most_at_once, len(self.working))
         try:
+            self.begin.wait()
             yield
+        except OSError:
+            self.cut += 1
+            raise
         finally:
             with self.lock:
-                self.answering.pop(id(connection), None)
+                self.working.remove(connection)
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -88,14 +98,21 @@ class _Handler(BaseHTTPRequestHandler):
             getattr(self, "_" + path.strip("/").replace("/", "_"))(body)
 
     def _body(self) -> bytes:
+        """The whole body; a part of one is refused as every server does."""
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            return self._exactly(int(self.headers.get("Content-Length") or 0))
         parts = []
-        while size := int(self.rfile.readline().strip() or b"0", 16):
-            parts.append(self.rfile.read(size))
+        while size := int(self.rfile.readline().strip() or b"-1", 16):
+            parts.append(self._exactly(size))
             self.rfile.readline()
         self.rfile.readline()
         return b"".join(parts)
+
+    def _exactly(self, size: int) -> bytes:
+        content = self.rfile.read(size) if size >= 0 else b""
+        if len(content) != size:
+            raise ConnectionError("the body is not whole")
+        return content
 
     def _json(self, value: Any, status: int = 200) -> None:
         content = json.dumps(value).encode()
@@ -109,13 +126,13 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def _stream(self, kind: str, lines: list[str]) -> None:
+    def _stream(self, kind: str, lines: list[str], looks: bool = True) -> None:
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for line in lines:
-            if is_closed(self.connection):
+            if looks and is_closed(self.connection):
                 self.close_connection = True
                 return
             self._chunk(line.encode())
@@ -178,6 +195,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"half")
         self.wfile.flush()
         self.close_connection = True
+
+    def _deaf(self, body: bytes) -> None:
+        """Works without a look at the connection, then answers until that fails or the end is reached."""
+        self.server.go_on.wait()
+        self._stream("text/plain", ["word "] * 200, looks=False)
 
     def _slow(self, body: bytes) -> None:
         self.send_response(200)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from holdbeat.web.rendering import environment
 from tests.api.serving import Served, unique
 from tests.web.conftest import Complaints
 from tests.web.things import made
@@ -104,6 +107,53 @@ def test_a_schedule_is_run_and_paused_in_its_row_on_a_phone(page: Page, served: 
     expect(row).to_contain_text("Active")
 
 
+def test_a_schedule_takes_one_line_of_a_list_and_two_on_a_phone(page: Page, served: Served) -> None:
+    name = unique("backup ")
+    body = {"name": name, "cron": "59 11 * * 3", "type": "anything", "labels": {"team": "books"}}
+    made(served.client.post("/api/schedules", json=body))
+    for width, most in ((1440, 40), (390, 72)):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto(f"{served.url}/ui/schedules?q={name}")
+        row = page.locator("#schedules tbody tr")
+        expect(row).to_contain_text("Wednesdays at 11:59")
+        box = row.bounding_box()
+        assert box is not None and box["height"] <= most, (width, box)
+    long = {"name": unique("page "), "url": f"{served.url}/{'path/' * 20}", "interval_s": 3600, "labels": {"team": "a"}}
+    made(served.client.post("/api/endpoints", json=long))
+    page.set_viewport_size({"width": 1440, "height": 800})
+    page.goto(f"{served.url}/ui/endpoints?q={long['name']}")
+    box = page.locator("#endpoints tbody tr").bounding_box()
+    assert box is not None and box["height"] <= 40, box
+
+
+DISTANCES = {
+    40: "in 40 s", 119: "in 2 min", 3540: "in 59 min", 3599: "in 1 h", 7500: "in 2 h 5 min", 71_999: "in 20 h",
+    86_399: "in 1 d", 115_200: "in 1 d 8 h", 1_000_000: "in 12 d", -3720: "1 h 2 min ago", -59: "59 s ago",
+}  # fmt: skip
+
+
+def test_distances_of_time_have_as_few_parts_as_they_need_on_the_page_and_as_they_tick(
+    page: Page, served: Served
+) -> None:
+    now = datetime(2026, 11, 18, 12, tzinfo=UTC)
+    template = environment().from_string("{{ when(at) }}")
+    times = [
+        template.render(at=now + timedelta(seconds=seconds), now=now, zone=ZoneInfo("UTC")) for seconds in DISTANCES
+    ]
+    for html, words in zip(times, DISTANCES.values(), strict=True):
+        assert f">{words}</time>" in html
+    page.goto(f"{served.url}/ui/settings")
+    page.evaluate(
+        """async ([html, now]) => {
+            document.querySelector("main").innerHTML = html.replaceAll(/>[^<]+</g, ">?<");
+            const script = [...document.scripts].find((each) => each.src.includes("app.js"));
+            (await import(script.src.replace("app.js", "times.js"))).updateTimes(now);
+        }""",
+        ["".join(times), now.isoformat()],
+    )
+    assert page.locator("main time").all_text_contents() == list(DISTANCES.values())
+
+
 def test_what_fails_comes_first_among_endpoints_and_has_a_tab_of_its_own(served: Served) -> None:
     good = made(
         served.client.post(
@@ -132,6 +182,11 @@ def test_events_are_sentences_with_names_and_are_found_by_them_on_the_server(ser
     assert f"<b>{title}</b></a> submitted" in page and f"<b>{title}</b></a> completed" in page
     everything = served.client.get("/ui/events", params={"q": job["id"][-12:], "show": "all"}).text
     assert everything.count('<li id="e-') == 3
+    failed = unique("A sad tale ")
+    served.run_job("fail", {"message": "the well is dry"}, title=failed, retry_policy={"max_attempts": 0})
+    page = served.client.get("/ui/events", params={"q": failed}).text
+    assert re.search(f"<b>{failed}</b></a> failed: \\w+: the well is dry", page)
+    assert f"<b>{failed}</b></a> failed permanently: it has no automatic retries" in page
 
 
 @pytest.mark.rule("AUD-01", "FND-01")

@@ -41,10 +41,10 @@ def test_a_paused_schedule_promises_no_run(served: Served, page: Page, kind: str
     what = {"type": "echo"} if kind == "schedules" else {"url": "http://127.0.0.1:9/"}
     made = served.client.post(f"/api/{kind}", json={"name": unique("held"), "interval_s": 72_000, **what}).json()
     page.goto(f"{served.url}/ui/{kind}/{made['id']}")
-    expect(page.locator("#next-run")).to_contain_text("Next run in 19 h 59 min")
+    expect(page.locator("#next-run")).to_contain_text("Next run in 20 h")
     until = {"until": iso(served.store.clock.now() + timedelta(hours=50))} if ends else {}
     served.client.post(f"/api/{kind}/{made['id']}/pause", json=until).raise_for_status()
-    output = "The pause ends in 2 d 1 h; no run before that" if ends else "No run is planned until it is resumed"
+    output = "The pause ends in 2 d 2 h; no run before that" if ends else "No run is planned until it is resumed"
     expect(page.locator("#next-run")).to_contain_text(output)
     expect(page.locator("#next-run")).not_to_contain_text("Next run")
     fires = page.locator("#preview tbody tr")
@@ -55,7 +55,7 @@ def test_a_paused_schedule_promises_no_run(served: Served, page: Page, kind: str
         expect(fires).to_have_count(0)
     page.goto(f"{served.url}/ui/{kind}")
     element = page.locator(f"#s-{made['id']} .next")
-    expect(element).to_have_text("paused; ends in 2 d 1 h" if ends else "when resumed")
+    expect(element).to_have_text("paused; ends in 2 d 2 h" if ends else "when resumed")
     page.goto(served.url)
     expect(page.locator("#next")).not_to_contain_text(made["name"])
 

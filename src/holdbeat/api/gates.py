@@ -1,8 +1,9 @@
 """Gates: requests that are passed on to an upstream while a slot of a resource is held (GATE-01, GATE-02).
 
 Guards CON-002 for programs that know nothing of Holdbeat: the upstream sees no more of their requests at once than the
-resource has slots, together with all jobs on it. A slot is free when the last byte has gone, or the client has. Host,
-key and origin of a request were checked by the access middleware, as of every other.
+resource has slots, together with all jobs on it. A slot is free when the last byte has gone, or the client has; not
+before the connection to the upstream is closed. Host, key and origin of a request were checked by the access
+middleware, as of every other.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class GateProxy:
     def __init__(self, gate: Gate, context: ApiContext) -> None:
         self.gate = gate
         self._context = context
-        self._upstream = Upstream(gate.upstream, gate.timeout_s)
+        self._upstream = Upstream(gate.upstream, gate.timeout_s, gate.settle_s)
 
     def serves(self, path: str) -> bool:
         return path == self.gate.path or path.startswith(self.gate.path + "/")
@@ -139,26 +140,37 @@ class GateProxy:
         return None
 
     async def _relay_in_slot(self, exchange: Exchange, slot: HeldSlot, send: Send) -> None:
-        """Passes the request on; cut off when the slot must be given back."""
+        """Passes the request on; cut off when the client has gone or the slot must be given back.
+
+        Ends only after the connection to the upstream is closed, however often this task is cancelled meanwhile.
+        """
         relaying = asyncio.ensure_future(exchange.relay(send))
         loop = asyncio.get_running_loop()
 
         def cut() -> None:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(relaying.cancel)
+            if not relaying.cancelling():  # a second cancellation would end the wait for the upstream
+                relaying.cancel()
 
-        unsubscribe = slot.stop.subscribe(cut)
-        try:
-            await asyncio.wait({relaying})
-        finally:
-            unsubscribe()
-            relaying.cancel()
-            await asyncio.gather(relaying, return_exceptions=True)
+        def cut_from_thread() -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(cut)
+
+        unsubscribe = slot.stop.subscribe(cut_from_thread)
+        interruption: asyncio.CancelledError | None = None
+        while not relaying.done():
+            try:
+                await asyncio.wait({relaying})
+            except asyncio.CancelledError as cancelled:
+                interruption = cancelled
+                cut()
+        unsubscribe()
+        error = None if relaying.cancelled() else relaying.exception()
+        if interruption is not None:
+            raise interruption
         if relaying.cancelled():
             reason = str(slot.stop.reason)
             slot.end(ReservationOutcome.CANCELLED, f"it was ended: {reason}", reason)
             raise Unavailable(f"This request was ended while it had its slot: {reason}.", code=reason)
-        error = relaying.exception()
         if error is not None:
             slot.end(ReservationOutcome.FAILED, str(error), "upstream")
             raise error

@@ -14,6 +14,7 @@ from holdbeat.domain.errors import Invalid
 
 WAIT_S = 300.0
 TIMEOUT_S = 600.0
+SETTLE_S = 5.0
 MAX_BODY_MB = 64.0
 HOP_BY_HOP = frozenset(
     {
@@ -22,7 +23,7 @@ HOP_BY_HOP = frozenset(
     }
 )  # fmt: skip
 """Headers that are about one connection, and not about what is sent over it."""
-_FIELDS = ("upstream", "resource", "wait_s", "timeout_s", "max_body_mb", "free")
+_FIELDS = ("upstream", "resource", "wait_s", "timeout_s", "settle_s", "max_body_mb", "free")
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -37,6 +38,8 @@ class Gate:
     """How long a request waits for a slot."""
     timeout_s: float = TIMEOUT_S
     """How long the upstream may send nothing."""
+    settle_s: float = SETTLE_S
+    """How long the upstream has to end a request that was cut off."""
     max_body_mb: float = MAX_BODY_MB
     free: tuple[str, ...] = ()
     """Paths behind the gate that need no slot; one that ends with `/*` stands for all below it."""
@@ -65,6 +68,7 @@ def gate_of(path: str, values: Mapping[str, Any]) -> Gate:
         resource,
         _number(path, values, "wait_s", WAIT_S, 0, 86_400),
         _number(path, values, "timeout_s", TIMEOUT_S, 0.1, 86_400),
+        _number(path, values, "settle_s", SETTLE_S, 0, 86_400),
         _number(path, values, "max_body_mb", MAX_BODY_MB, 0, 10_000),
         tuple(free),
     )

@@ -61,7 +61,7 @@ class RetryController:
         if is_preempted:
             return RetryVerdict(True, None, "interrupted for work of a higher priority: tried again, not counted")
         if policy.max_attempts == 0:
-            return RetryVerdict(False, None, "max_attempts is 0")
+            return RetryVerdict(False, None, "it has no automatic retries")
         if kind is ErrorKind.THROTTLED:
             wait = retry_after_s or 0.0
             return RetryVerdict(

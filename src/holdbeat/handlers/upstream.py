@@ -1,20 +1,25 @@
 """One request to the upstream of a gate, streamed both ways.
 
 The address comes from the operator's settings, so it is not judged as the targets of jobs are. Each request has a
-connection of its own: when the block ends, or is cancelled, it is closed, and the upstream sees that nobody listens.
+connection of its own, which is closed when the block has ended. If the block ends before the answer does, the upstream
+may still work on the request: it is told that nobody listens, and has `settle_s` to close the connection on its side.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import httpcore2
 import httpx2
 
 CONNECT_S = 10.0
+READ_BYTES = 65_536
 
 
 class UpstreamFailure(Exception):
@@ -29,12 +34,13 @@ class UpstreamFailure(Exception):
 class Upstream:
     """Where the requests of one gate go."""
 
-    def __init__(self, address: str, timeout_s: float) -> None:
+    def __init__(self, address: str, timeout_s: float, settle_s: float) -> None:
         url = httpx2.URL(address)
         self._prefix = url.raw_path.rstrip(b"/")
         self._url = url
         self.host = url.netloc
         self._timeout_s = timeout_s
+        self._settle_s = settle_s
 
     @contextlib.asynccontextmanager
     async def request(
@@ -44,20 +50,25 @@ class Upstream:
         headers: Sequence[tuple[bytes, bytes]],
         content: AsyncIterator[bytes] | None,
     ) -> AsyncIterator[httpcore2.Response]:
-        """The answer, whose body is read with `chunks`. `target` is path and query behind the upstream's address."""
+        """The answer, whose body the block reads to its end. `target` is path and query behind the upstream's address.
+
+        The connection is closed when this returns or raises. A second cancellation cuts `settle_s` short.
+        """
         url = httpcore2.URL(
             scheme=self._url.raw_scheme, host=self._url.raw_host, port=self._url.port, target=self._prefix + target
         )
         tls = _tls() if self._url.scheme == "https" else None
         timeout = {"connect": CONNECT_S, "read": self._timeout_s, "write": self._timeout_s}
+        network = _Network(self._settle_s)
         with self._failures():
             async with (
-                httpcore2.AsyncHTTPConnection(url.origin, ssl_context=tls) as connection,
+                httpcore2.AsyncHTTPConnection(url.origin, ssl_context=tls, network_backend=network) as connection,
                 connection.stream(
                     method, url, headers=headers, content=content, extensions={"timeout": timeout}
                 ) as response,
             ):
                 yield response
+                network.settle_s = 0.0  # the answer is whole, so the upstream has ended
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
@@ -69,6 +80,60 @@ class Upstream:
             raise UpstreamFailure(f"it sent nothing for {self._timeout_s:g} s", is_late=True) from error
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
             raise UpstreamFailure(f"the connection broke: {error or type(error).__name__}") from error
+
+
+class _Network(httpcore2.AsyncNetworkBackend):
+    """Opens the connection of one request."""
+
+    def __init__(self, settle_s: float) -> None:
+        self._backend = httpcore2.AnyIOBackend()
+        self.settle_s = settle_s
+
+    async def connect_tcp(self, *arguments: Any, **options: Any) -> httpcore2.AsyncNetworkStream:
+        return _Connection(await self._backend.connect_tcp(*arguments, **options), self)
+
+
+class _Connection(httpcore2.AsyncNetworkStream):
+    """A connection that gives its upstream time to end before it is closed."""
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream, network: _Network) -> None:
+        self._stream = stream
+        self._network = network
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return await self._stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._stream.write(buffer, timeout)
+
+    async def start_tls(self, *arguments: Any, **options: Any) -> httpcore2.AsyncNetworkStream:
+        try:
+            return _Connection(await self._stream.start_tls(*arguments, **options), self._network)
+        except BaseException:
+            await self._stream.aclose()
+            raise
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+    async def aclose(self) -> None:
+        settle_s, self._network.settle_s = self._network.settle_s, 0.0
+        try:
+            if settle_s:
+                await self._settle(settle_s)
+        finally:
+            await self._stream.aclose()
+
+    async def _settle(self, settle_s: float) -> None:
+        """Says that nobody listens, and waits until the upstream has closed its side: then it has ended for certain.
+
+        Only our direction is closed: after a full close nothing would tell when the upstream has noticed it.
+        """
+        with contextlib.suppress(TimeoutError, OSError, httpcore2.NetworkError):
+            async with asyncio.timeout(settle_s):
+                self._stream.get_extra_info("socket").shutdown(socket.SHUT_WR)
+                while await self._stream.read(READ_BYTES):
+                    pass
 
 
 @lru_cache(maxsize=1)

@@ -209,7 +209,7 @@ def _what_followed(tx: Transaction, job: Job) -> dict[str, Any]:
     if kind in NEVER_RETRIED_KINDS:
         detail = f"It is not tried again by itself: a failure of the kind {kind} never is."
     elif most == 0:
-        detail = "It is not tried again by itself: its max_attempts is 0."
+        detail = "It is not tried again by itself: it has no automatic retries (max_attempts is 0)."
     else:
         spent = "its only retry is" if most == 1 else f"all {most} retries are"
         detail = f"It is not tried again by itself: {spent} used up."

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 
+from holdbeat.domain import events
 from holdbeat.domain.attention import KEPT_DAYS, AttentionItem, OpenReader, advice_for, detail_of
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.webhook import OPERATIONAL_EVENTS, DeliveryStatus
@@ -40,7 +41,8 @@ _SEEN = "attention.seen."
 
 def read_attention(tx: Transaction) -> list[AttentionItem]:
     readers = (_paused, _open_reader, _unserved, _starved, _operational, _failed, _schedules, _deliveries)
-    return [item for read in readers for item in read(tx)]
+    # Whoever changed a limit meant to, as a rule: what broke comes first.
+    return sorted((item for read in readers for item in read(tx)), key=lambda item: item.kind == events.LIMIT_CHANGED)
 
 
 def mark_seen(tx: Transaction, name: str | None = None) -> int:

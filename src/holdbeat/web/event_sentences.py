@@ -8,9 +8,12 @@ from typing import Any
 from holdbeat.domain import events
 from holdbeat.observe.wording import span
 from holdbeat.store.reads.names import group_names, job_titles, schedule_names
+from holdbeat.store.reads.needs_attention import run_errors
 from holdbeat.store.transaction import Transaction
+from holdbeat.web.rendering import headline
 
 Data = Mapping[str, Any]
+LONGEST_ERROR = 160
 
 ROUTINE = frozenset({events.JOB_CLAIMED, events.JOB_PASSED_BY, events.PLAN_DECIDED, events.RESERVATION_REQUESTED})
 """What happens all the time and says little; hidden unless asked for."""
@@ -44,7 +47,7 @@ def _by(data: Data) -> str:
 
 def _ended(data: Data) -> str:
     status = str(data.get("status") or "ended").lower()
-    kind = f" ({data['error_kind']})" if data.get("error_kind") else ""
+    kind = f" ({data['error_kind']})" if data.get("error_kind") not in (None, "error") else ""
     took = f" after {span(data['duration_s'])}" if isinstance(data.get("duration_s"), int | float) else ""
     return f"{status}{kind}{took}{_because(data)}"
 
@@ -77,7 +80,7 @@ _PHRASES: dict[str, Callable[[Data], str]] = {
     events.JOB_CANCELLED: lambda data: f"cancelled{_by(data)}{_because(data)}",
     events.RUN_ENDED: _ended,
     events.RUN_OVERDUE: lambda data: f"is overdue{_because(data)}",
-    events.RETRY_CREATED: lambda data: f"created as a retry{_because(data)}",
+    events.RETRY_CREATED: lambda data: f"created as a retry{_by(data) or _because(data)}",
     events.RETRIES_EXHAUSTED: lambda data: f"failed permanently{_because(data)}",
     events.JOB_CONTINUED: lambda data: "continues after a wait",
     events.SIGNAL_SENT: lambda data: f"got the signal {data.get('signal') or ''}{_by({'by': data.get('sent_by')})}",
@@ -135,15 +138,25 @@ def phrase(event: Data) -> str:
     return make(event["data"]) if make is not None else str(event["name"])
 
 
+def _is_failure(event: Data) -> bool:
+    return bool(event["name"] == events.RUN_ENDED and event["data"].get("status") == "FAILED")
+
+
+def _error(error: str | None) -> str:
+    line = headline(error or "")
+    return f": {line[:LONGEST_ERROR]}" if line else ""
+
+
 def sentences(tx: Transaction, logged: Sequence[dict[str, Any]], own_job_id: str | None = None) -> list[dict[str, Any]]:
     """Events with `phrase` and the names of what they are about; on its own page a job is not named."""
     titles = job_titles(tx, (event["job_id"] for event in logged))
+    errors = run_errors(tx, [event["job_id"] for event in logged if _is_failure(event)])
     schedules = schedule_names(tx, (event["schedule_id"] for event in logged))
     groups = group_names(tx, (event["group_id"] for event in logged))
     return [
         {
             **event,
-            "phrase": phrase(event),
+            "phrase": phrase(event) + (_error(errors.get(event["job_id"])) if _is_failure(event) else ""),
             "job_title": None if is_own else titles.get(event["job_id"]),
             "schedule_name": None
             if is_own

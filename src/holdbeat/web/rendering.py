@@ -24,6 +24,7 @@ from holdbeat.observe.wording import counted, span
 from holdbeat.web.charts import slot_name
 
 LONGEST_JSON = 200_000
+_SECONDS = re.compile(r"\b([1-9][0-9]{2,}(?:\.[0-9]+)?) s\b")
 _TOLD = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)(?P<distance> \((?:in [^()]{1,20}|[^()]{1,20} ago|now)\))?"
     r"|(?<=the question )(?P<question>[0-9a-f]{8}-[0-9a-f-]{27}, )"
@@ -43,6 +44,7 @@ def environment() -> Environment:
     made.filters |= {
         "span": _span,
         "brief": _brief,
+        "spans": _spans,
         "zip_self": lambda values: [(value, value) for value in values],
         "pretty": _pretty,
         "shell": shlex.quote,
@@ -97,6 +99,27 @@ def _span(amount_s: float | None) -> str:
     return f"{1000 * amount_s:.0f} ms" if 0.0005 <= amount_s < 0.1 else span(amount_s)
 
 
+def _distance(amount_s: float) -> str:
+    """How far an instant is, as `times.js` has it: no seconds beside minutes, and beyond ten of a unit that alone."""
+    amount_s = abs(amount_s)
+    if amount_s < 59.5:
+        return f"{int(amount_s + 0.5)} s"
+    minutes = int(amount_s / 60 + 0.5)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 600:
+        return f"{minutes // 60} h {minutes % 60} min".removesuffix(" 0 min")
+    hours = int(minutes / 60 + 0.5)
+    if hours < 24:
+        return f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h".removesuffix(" 0 h") if hours < 240 else f"{int(hours / 24 + 0.5)} d"
+
+
+def _spans(text: str) -> str:
+    """A sentence with its long numbers of seconds in larger units."""
+    return _SECONDS.sub(lambda match: span(float(match[1])), text)
+
+
 def _brief(amount_s: float) -> str:
     """A duration in one unit, for the end of an axis."""
     if amount_s < 1:
@@ -136,7 +159,7 @@ def when(context: Context, at: datetime | str | None, otherwise: str = "–") ->
     if abs(distance_s) < 1:
         words = "now"
     else:
-        words = f"in {span(round(distance_s))}" if distance_s > 0 else f"{span(round(distance_s))} ago"
+        words = f"in {_distance(distance_s)}" if distance_s > 0 else f"{_distance(distance_s)} ago"
     return Markup('<time datetime="{}" title="{}" data-when>{}</time>').format(
         iso(instant), exact(context, instant), words
     )

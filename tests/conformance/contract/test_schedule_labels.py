@@ -30,7 +30,8 @@ def test_a_label_finds_schedules_written_as_name_and_value_or_as_a_part_of_it(st
     assert names("team=shop") == names("eu") == ["shop 1"]
     assert names("Team=Shop", endpoint=True) == ["shop page"]
     assert names("team=search") == ["team=search is a name"]
-    assert names("team=sho") == []
+    assert names("team=sho") == ["shop 1"]
+    assert names("team=shopping") == names("eam = shop") == []
     make(store, "\u00dcbersicht Z\u00fcrich", interval_s=60, labels={"Stadt": "\u00d6rebro"})
     assert names("\u00dcBERSICHT Z\u00fcrich") == names("Stadt=\u00d6rebro") == ["\u00dcbersicht Z\u00fcrich"]
     labelled = store.read_sync(list_schedules, {"label": "team=shop"}, endpoint=None).items

@@ -91,9 +91,9 @@ def test_ten_thousand_schedules_are_listed_and_counted_along_indexes(store: Pers
     change(store, "ANALYZE")
     for endpoint, index in ((False, "schedules_listed"), (True, "endpoints_listed")):
 
-        def plans(state: str | None, *, endpoint: bool = endpoint) -> list[frozenset[str]]:
+        def plans(state: str | None, *, text: str | None = None, endpoint: bool = endpoint) -> list[frozenset[str]]:
             shown = plans_of(
-                store, find_schedules, endpoint=endpoint, text=None, state=state, order="failing", limit=50, offset=0
+                store, find_schedules, endpoint=endpoint, text=text, state=state, order="failing", limit=50, offset=0
             )
             return [plan.indexes for plan in shown]
 
@@ -103,3 +103,5 @@ def test_ten_thousand_schedules_are_listed_and_counted_along_indexes(store: Pers
         assert index in page
         for state, its_index in (("failing", "schedules_in_need"), ("paused", "schedules_held")):
             assert its_index in plans(state)[4]
+        if store.read_sync(lambda tx: tx.dialect) == "sqlite":
+            assert plans(None, text="team=shop")[0] == {index.replace("listed", "searched")}

@@ -53,8 +53,9 @@ def list_schedules(
     if "failing" in chosen:
         is_failing = "(failure_count > 0 OR trouble IS NOT NULL)"
         conditions.add(is_failing if _flag(chosen["failing"], "failing") else f"NOT {is_failing}")
+    index = ""
     if "q" in chosen:
-        add_text(tx, conditions, check_text(chosen["q"], "q", 200))
+        index = add_text(conditions, check_text(chosen["q"], "q", 200), endpoint=endpoint)
     if "label" in chosen:
         add_label(tx, conditions, check_text(chosen["label"], "label", 500))
     for name in ("type", "template_id"):
@@ -67,10 +68,10 @@ def list_schedules(
     last = cursors.read(cursor, str)
     if last is not None:
         conditions.add("id < :last_id", last_id=last[0])
-    # A text that few contain is found sooner in the order of the table than in that of the index on ids.
+    # A text that few contain is found sooner in any other order than in that of the ids.
     newest = "id || ''" if "q" in chosen else "id"
     rows = tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules WHERE {conditions.where} ORDER BY {newest} DESC LIMIT :count",
+        f"SELECT {SCHEDULE} FROM schedules {index} WHERE {conditions.where} ORDER BY {newest} DESC LIMIT :count",
         count=count + 1,
         **conditions.params,
     )

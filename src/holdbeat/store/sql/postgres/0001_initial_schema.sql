@@ -198,7 +198,7 @@ CREATE TABLE schedules (
     search_text text COLLATE "C" GENERATED ALWAYS AS (lower((
         name || chr(10) || coalesce(type, '') || chr(10) || id || chr(10)
         || coalesce(endpoint ->> 'url', '') || chr(10)
-        || replace(coalesce(labels::text, ''), '": "', '":"')
+        || replace(replace(coalesce(labels::text, ''), '": "', '='), '":"', '=')
     ) COLLATE "C")) STORED,
     enabled boolean NOT NULL DEFAULT true,
     paused_until timestamptz,
