@@ -30,6 +30,7 @@ HINTS = {
     "reservations": "holdbeat direct",
     "workers": "holdbeat worker",
     "keys": "holdbeat keys create",
+    "attention": "Nothing needs your attention.",
 }
 
 

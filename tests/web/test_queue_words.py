@@ -1,4 +1,4 @@
-"""What the queue page says about jobs that wait."""
+"""What pages say about jobs that wait, and about cron."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from holdbeat.domain.waits import WaitKind
 from holdbeat.store.reads.blockers import Blocker
+from holdbeat.web.cron_words import in_words
 from holdbeat.web.queue import REASONS, WAITS
 
 
@@ -19,3 +20,8 @@ def test_the_queue_page_has_words_for_everything_that_blocks_a_job(blocker: Bloc
 @pytest.mark.parametrize("kind", WaitKind)
 def test_the_queue_page_has_words_for_everything_that_a_handler_waits_for(kind: WaitKind) -> None:
     assert WAITS[kind]
+
+
+@pytest.mark.parametrize(("cron", "words"), [("*/1 * * * *", "every minute"), ("*/5 * * * *", "every 5 minutes")])
+def test_one_minute_is_not_said_in_the_plural(cron: str, words: str) -> None:
+    assert in_words(cron) == words

@@ -86,7 +86,10 @@ def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, a
     days = settings.retention_days if older_than_days is None else older_than_days
     if older_than_days is None and not days:
         raise Invalid("retention_days is 0, so everything is kept. Say --older-than-days N.", field="retention_days")
-    confirm(f"Everything that ended more than {days:g} days ago will be taken away for good.", yes=yes)
+    confirm(
+        f"Everything that ended more than {days:g} {'day' if days == 1 else 'days'} ago will be taken away for good.",
+        yes=yes,
+    )
     before = store.clock.now() - timedelta(days=days)
     counts: Counter[str] = Counter()
     with bar("Prune") as told:

@@ -337,6 +337,7 @@ NEXT = {
     "reservations": "No reservations yet. Make one: holdbeat direct TYPE, or holdbeat slot RESOURCE -- COMMAND.",
     "workers": "No worker is alive. Start one: holdbeat serve module:app, or holdbeat worker module:app.",
     "types": "No job types yet. Apps announce theirs when they start: holdbeat serve module:app.",
+    "attention": "Nothing needs your attention.",
     "keys": "No API keys yet. Make one: holdbeat keys create --name NAME --scope write.",
 }
 """What to do about an empty list, by its noun."""

@@ -51,8 +51,6 @@ def resources_table(resources: Mapping[str, Any]) -> Any:
 
 
 def _attention(page: Mapping[str, Any]) -> list[Any]:
-    if not page["items"]:
-        return ["Nothing needs your attention."]
     lines: list[Any] = []
     for item in page["items"]:
         since = f" since {instant(item['since'])}" if item["since"] else ""

@@ -221,7 +221,7 @@ def _summaries(
         Verdict(
             first,
             status,
-            f"{at_least}{count} due times from {iso(first)}: {reason}",
+            f"{at_least}{count} due time{'' if count == 1 else 's'} from {iso(first)}: {reason}",
             count,
             _seconds_after(first, now),
         )

@@ -18,6 +18,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.engine.service import Service
 from holdbeat.handlers.marked_processes import kill_marked
 from holdbeat.handlers.threads import in_own_thread
+from holdbeat.observe.wording import counted
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.expiry import expire_jobs
 from holdbeat.store.postgres.sessions import end_standing_sessions
@@ -130,12 +131,17 @@ class ZombieRecovery(Service):
             log.warning("recovery goes on, though not all processes of %d lost runs could be looked for", len(run_ids))
             return
         if killed:
-            log.warning("recovery killed %d processes that lost runs had left on this machine", killed)
+            log.warning(
+                "recovery killed %s that lost runs had left on this machine",
+                "a process" if killed == 1 else f"{killed} processes",
+            )
 
     async def recover(self, dead: frozenset[str] = frozenset(), *, thorough: bool = True) -> int:
         """Repairs everything that can be found now. Returns how many things were repaired."""
         if standing := await self.store.read(end_standing_sessions):
-            log.warning("recovery ended %d sessions of processes that stand still with their locks", standing)
+            log.warning(
+                "recovery ended %s of processes that stand still with their locks", counted(standing, "session")
+            )
         trouble = await self.store.read(find_trouble, self._terms, dead, thorough=thorough)
         late = await self.store.read(late_reservations, trouble.reservations, dead) if trouble.reservations else set()
         trouble = replace(

@@ -165,7 +165,7 @@ def _within_an_hour(minute: str) -> str | None:
     if minute == "*":
         return "every minute"
     if minute.startswith("*/") and minute[2:].isdigit() and 60 % int(minute[2:] or 1) == 0:
-        return f"every {minute[2:]} minutes"
+        return "every minute" if int(minute[2:]) == 1 else f"every {minute[2:]} minutes"
     return f"hourly at :{int(minute):02d}" if minute.isdigit() else None
 
 
