@@ -6,8 +6,8 @@ import pytest
 
 from holdbeat.domain.waits import WaitKind
 from holdbeat.store.reads.blockers import Blocker
-from holdbeat.web.cron_words import in_words
 from holdbeat.web.queue import REASONS, WAITS
+from holdbeat.web.schedules import in_words
 
 
 @pytest.mark.rule("API-06")
