@@ -38,7 +38,7 @@ from holdbeat.store.postgres.wakeups import PostgresWakeups
 from holdbeat.store.single_insert import SINGLE_INSERT_TOPICS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
-from holdbeat.store.work import Coalesced, Work, reply
+from holdbeat.store.work import Coalesced, CoalescedInsert, Work, reply
 
 log = logging.getLogger("holdbeat.store")
 
@@ -279,7 +279,7 @@ class PostgresStore(PersistenceAdapter):
 
     def _write(self, link: Link, works: list[Work]) -> _Performed:
         connection = link.get()
-        if isinstance(works[0].verb, Coalesced) and works[0].verb.is_one_statement and not connection.is_pooled:
+        if isinstance(works[0].verb, CoalescedInsert) and not connection.is_pooled:
             # One round trip instead of three. A pooled connection gets its settings when a transaction begins.
             with StatementPipeline(connection) as pipeline:
                 single = PostgresTransaction(connection, self.clock.now(), self.terms, self._types, pipeline)
