@@ -8,13 +8,17 @@ import time
 from typing import Any
 
 from benchmarks.timing import Rounds, progress, stopwatch
-from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Claim, Settlement
-from holdbeat.domain.run import Outcome
+from holdbeat.domain.run import Outcome, RunStatus
 from holdbeat.domain.submission import Submission
-from holdbeat.engine.run_keeper import RunKeeper
-from holdbeat.handlers.steps import StepOptions, Steps
+from holdbeat.engine.executor import Executor
+from holdbeat.engine.report_flush import ReportFlush
+from holdbeat.engine.run_reports import RunReports
+from holdbeat.engine.serial_tasks import SerialTasks
+from holdbeat.handlers.context import Context
+from holdbeat.handlers.handler import make_handler
+from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.stop import StopSignal
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.submit import submit
@@ -36,16 +40,15 @@ PAGES_MOST_S = {"sqlite": 3.0, "postgres": 5.0}
 def measure(bench: Any, commits: int, rounds: int) -> dict[str, Any]:
     """All figures of one store."""
 
+    lone_cpu_s: list[float] = []
     shared_cpu_s: list[float] = []
 
     def steps(handlers: int) -> float:
         each = commits * (16 if handlers > 1 else 1) // handlers
         with bench.store() as store:
-            processor = time.process_time()
-            result = asyncio.run(_steps(store, handlers, each))
-            if handlers > 1:
-                shared_cpu_s.append((time.process_time() - processor) / (each * handlers))
-            return result
+            per_s, cpu_s = asyncio.run(_steps(store, handlers, each))
+        (shared_cpu_s if handlers > 1 else lone_cpu_s).append(cpu_s)
+        return per_s
 
     progress(f"{bench.name}: steps of one handler, and of {HANDLERS} at once")
     found = Rounds(
@@ -62,6 +65,7 @@ def measure(bench: Any, commits: int, rounds: int) -> dict[str, Any]:
     return {
         "step_per_s": found.median("steps"),
         "step_commits": found.ratio("single commits", "steps"),
+        "step_cpu_us": round(statistics.median(lone_cpu_s) * 1_000_000),
         "shared_step_per_s": found.median("shared steps"),
         "shared_step_ratio": found.ratio("shared steps", "single commits"),
         "shared_step_cpu_us": round(statistics.median(shared_cpu_s) * 1_000_000),
@@ -82,25 +86,38 @@ def misses(store: str, figures: dict[str, Any]) -> list[str]:
     return slow
 
 
-async def _steps(store: PersistenceAdapter, handlers: int, steps: int) -> float:
-    """Steps per second, each called and kept as a handler's are."""
-    await store.write(enqueue, [NewJob("noop") for _ in range(handlers)])
-    claims = await store.write(claim, Vacancy(WORKER, list(range(handlers)), (), ["noop"]))
-    with stopwatch() as watch:
-        await asyncio.gather(*(_handler(store, taken, steps) for taken in claims))
-    return handlers * steps / watch.elapsed_s
-
-
-async def _handler(store: PersistenceAdapter, taken: Claim, steps: int) -> None:
-    assert taken.job is not None
-    keeper = RunKeeper(store, taken.lease, taken.job, StopSignal())
-    kept = Steps(keeper, SystemClock(), lambda name, started_at: None, is_first=True)
+async def _steps(store: PersistenceAdapter, handlers: int, steps: int) -> tuple[float, float]:
+    """Steps per second, and seconds of the processor here for each: of handlers that call `ctx.step` and run as a
+    worker runs them."""
 
     async def nothing() -> dict[str, int]:
         return {"page": 1}
 
-    for number in range(steps):
-        await kept.run_async(f"page {number}", nothing, StepOptions(), is_async=True)
+    async def handler(ctx: Context) -> None:
+        for number in range(steps):
+            await ctx.step(f"page {number}", nothing)
+
+    types = {"noop": make_handler(JobType.from_function(handler, "noop"))}
+    reports = RunReports(store, None)
+    executor = Executor(types, reports, store.clock)
+    await store.write(enqueue, [NewJob("noop") for _ in range(handlers)])
+    claims = await store.write(claim, Vacancy(WORKER, list(range(handlers)), (), ["noop"]))
+    outcomes: list[Outcome] = []
+
+    async def run(taken: Claim) -> None:
+        outcomes.append(await executor.execute(taken, StopSignal()))
+
+    tasks: SerialTasks[Claim] = SerialTasks(run)
+    flush = ReportFlush(reports)
+    await flush.start()
+    processor = time.process_time()
+    with stopwatch() as watch:
+        tasks.start(claims)
+        await tasks.ended()
+    cpu_s = time.process_time() - processor
+    await flush.stop()
+    assert [outcome.status for outcome in outcomes] == [RunStatus.COMPLETED] * handlers
+    return handlers * steps / watch.elapsed_s, cpu_s / (handlers * steps)
 
 
 def _fans(store: PersistenceAdapter) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from holdbeat import App, JobHandle
 from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.job import Job, JobStatus, RetryPolicy
+from holdbeat.domain.lease import Lease
 from holdbeat.domain.views import job_json
+from holdbeat.engine.run_reports import RunReports
 from holdbeat.observe.explain import explain_job
 from holdbeat.operations.durable import list_steps
 from holdbeat.operations.operation import OperationContext
@@ -75,6 +78,25 @@ async def test_steps_that_end_soon_are_not_announced(store_url: str, tmp_path: P
         job: Job = await handle.wait(20)
     assert job.status is JobStatus.COMPLETED
     assert rows(app.store, "SELECT run_id FROM progress") == []
+    app.close()
+
+
+@pytest.mark.rule("STEP-07")
+async def test_of_many_short_steps_only_the_first_wakes_the_flush(store_url: str) -> None:
+    """Each wake-up costs the event loop as much as the rest of a step."""
+    app = make_app(store_url)
+    reports = RunReports(app.store, None)
+    woken: list[int] = []
+    reports.on_first = lambda: woken.append(1)
+    now = app.store.clock.now()
+    lease = Lease("run", "worker", 0, "default", "task", 1, now, now, now)
+    for number in range(50):
+        reports.note_step(lease, f"page {number}", now)
+        reports.note_step(lease, f"page {number}", None)
+    assert len(woken) == 1
+    assert await reports.flush() == 0 and reports.is_empty, "a run that is in no step is not looked at again"
+    reports.note_step(lease, "long", now - timedelta(seconds=1))
+    assert len(woken) == 2 and not reports.is_empty
     app.close()
 
 

@@ -193,14 +193,16 @@ async def test_a_first_attempt_reads_no_steps_and_a_run_without_steps_asks_nothi
     @app.job(retries=AT_ONCE)
     async def counted(ctx: Context, steps: int) -> int:
         assert ctx.keeper is not None
-        original = ctx.keeper.ask_async
-
-        async def ask(request: dict[str, Any]) -> Any:
-            asked.append(request["do"])
-            return await original(request)
+        keeper = ctx.keeper
 
         class Watched:
-            ask_async = staticmethod(ask)
+            async def ask_async(self, request: dict[str, Any]) -> Any:
+                asked.append(request["do"])
+                return await keeper.ask_async(request)
+
+            async def keep_async(self, *step: Any) -> str | None:
+                asked.append("keep")
+                return await keeper.keep_async(*step)
 
         ctx._keeper = Watched()  # type: ignore[assignment]
         for number in range(steps):

@@ -11,6 +11,7 @@ import pytest
 
 from holdbeat import App, Context, SignalTimeout, SyncContext
 from holdbeat.domain.job import Job, JobStatus
+from holdbeat.store.jobs.edit_job import change_job
 from tests.engine import durable_jobs
 from tests.engine.acting import rows, until, value
 from tests.engine.durable_jobs import lines, note
@@ -59,6 +60,24 @@ async def test_a_handler_sleeps_waits_and_goes_on_with_its_steps_kept(
         ("CONTINUED", "continue", 0),
         ("COMPLETED", "continue", 0),
     ]
+    app.close()
+
+
+@pytest.mark.rule("WAIT-02", "WAIT-01")
+async def test_a_handler_whose_sleep_was_ended_by_hand_goes_on(store_url: str) -> None:
+    app = App(store_url, **FAST)
+
+    @app.job(retries=0)
+    async def sleeper(ctx: Context) -> str:
+        await ctx.sleep("10d")
+        return "awake"
+
+    async with app.running():
+        handle = await app.enqueue(sleeper)
+        await until(lambda: value(app.store, "SELECT count(*) FROM jobs WHERE hold = 1"))
+        await app.store.write(change_job, handle.id, {"not_before": None})
+        assert result(await handle.wait(20)) == "awake"
+    assert value(app.store, "SELECT count(*) FROM jobs") == 2, "it did not sleep again"
     app.close()
 
 

@@ -252,7 +252,10 @@ def explain(backend: Backend, reference: str) -> Any:
 @click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first.")
 @click.option("--params", "source", metavar="JSON|@FILE|-", help="Replace all params, as a JSON object.")
 @click.option(
-    "--not-before", type=INSTANT, metavar="INSTANT|none", help="Not before this instant; none: as soon as possible."
+    "--not-before",
+    type=INSTANT,
+    metavar="INSTANT|none",
+    help="Not before this instant; none: as soon as possible. Moves or ends a sleep.",
 )
 @click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="Replace all labels.")
 @printing(lambda job: [job_fields(job)])

@@ -16,13 +16,16 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def to_millis(instant: datetime) -> datetime:
     """The same instant in UTC, cut to milliseconds."""
-    instant = instant.astimezone(UTC)
+    if instant.tzinfo is not UTC:
+        instant = instant.astimezone(UTC)
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 
 def iso(instant: datetime) -> str:
     """The one written form of an instant: `2026-01-31T09:30:00.000Z`."""
-    return instant.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    if instant.tzinfo is not UTC:
+        instant = instant.astimezone(UTC)
+    return instant.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def from_iso(text: str, zone: tzinfo = UTC) -> datetime:

@@ -44,9 +44,6 @@ def request_hash(obj: Any) -> str:
     return hashlib.sha256(dumps(obj).encode()).hexdigest()
 
 
-# -- checking values ---------------------------------------------------------------------------------------
-
-
 def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes: int | None = MAX_PARAMS_BYTES) -> None:
     """Refuses a value that one of the stores could not keep as it is.
 
@@ -56,6 +53,22 @@ def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes:
         size = _plain_size(value)
         if size is not None and (size <= max_bytes or len(dumps(value).encode()) <= max_bytes):
             return
+    _check_members(value, field, max_depth, max_bytes)
+    if max_bytes is not None and len(dumps(value).encode()) > max_bytes:
+        raise _too_big(field, max_bytes)
+
+
+def checked_text(value: Any, *, field: str, max_bytes: int) -> str:
+    """`check_json` for a value whose written form is needed afterwards: that is made once."""
+    if type(value) is not dict or _plain_size(value) is None:
+        _check_members(value, field, MAX_DEPTH, max_bytes)
+    text = dumps(value)
+    if len(text) * 4 > max_bytes and len(text.encode()) > max_bytes:
+        raise _too_big(field, max_bytes)
+    return text
+
+
+def _check_members(value: Any, field: str, max_depth: int, max_bytes: int | None) -> None:
     pending: list[tuple[Any, str, int]] = [(value, field, 0)]
     seen = 0
     while pending:
@@ -103,8 +116,6 @@ def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes:
                 code="invalid_json",
                 field=place,
             )
-    if max_bytes is not None and len(dumps(value).encode()) > max_bytes:
-        raise _too_big(field, max_bytes)
 
 
 def _plain_size(value: dict[Any, Any]) -> int | None:

@@ -19,6 +19,8 @@ from holdbeat.domain.schema import Schema, validate
 MAX_PAYLOAD_BYTES = 262_144
 LONGEST_WAIT_S = 10 * YEAR_S
 _NAME_MAX = 200
+SLEEP = "$sleep"
+"""The key of a sleep: the first of a run has this one, later ones a number behind it."""
 
 
 def wait_s(duration: Duration, field: str = "duration") -> float:

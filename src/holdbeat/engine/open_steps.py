@@ -24,8 +24,10 @@ MOST_SHOWN = 100
 class _Run:
     lease: Lease
     steps: dict[str, datetime] = field(default_factory=dict)
-    is_stored: bool = False
-    """Whether the store has a row about it."""
+    stored: dict[str, datetime] | None = None
+    """What the store knows of them; None if it has no row about them."""
+    is_due: bool = False
+    """Whether it is to be written whatever the store knows: the last time that failed."""
 
 
 class OpenSteps:
@@ -34,26 +36,30 @@ class OpenSteps:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
-        self._changed: set[str] = set()
-        """The runs of which the store may know too little."""
+        """Runs that were in a step since the last `take`, and those about which the store has a row."""
 
     @property
     def is_empty(self) -> bool:
-        return not self._changed
+        """Whether `take` has nothing to look at. It stays False between the steps of a run, so that not each of them
+        has to wake whoever calls `take`."""
+        return not self._runs
 
-    def note(self, lease: Lease, name: str, started_at: datetime | None) -> None:
-        """A step has begun, or it is over."""
+    def begin(self, lease: Lease, name: str, started_at: datetime) -> bool:
+        """A step has begun. Returns whether `take` had nothing to look at before."""
         with self._lock:
-            run = self._runs.setdefault(lease.id, _Run(lease))
-            if started_at is not None:
-                run.steps[name] = started_at
-            else:
+            is_first = not self._runs
+            run = self._runs.get(lease.id)
+            if run is None:
+                run = self._runs[lease.id] = _Run(lease)
+            run.steps[name] = started_at
+            return is_first
+
+    def end(self, lease: Lease, name: str) -> None:
+        """A step is over."""
+        with self._lock:
+            run = self._runs.get(lease.id)
+            if run is not None:
                 run.steps.pop(name, None)
-            if run.steps or run.is_stored:
-                self._changed.add(lease.id)
-            else:
-                del self._runs[lease.id]
-                self._changed.discard(lease.id)
 
     def has_open(self, lease: Lease) -> bool:
         """Whether a run has an open step. One that has ended has, where it failed in one."""
@@ -64,22 +70,29 @@ class OpenSteps:
         """What is to be written now: of runs that have been in a step for a moment, and of one that has ended."""
         entries = []
         with self._lock:
-            for lease_id in sorted(self._changed):
-                run = self._runs[lease_id]
+            for lease_id, run in sorted(self._runs.items()):
                 is_ended = ended is not None and lease_id == ended.id
-                if not is_ended and not run.is_stored and now - min(run.steps.values()) < SHOWN_AFTER:
-                    continue
-                lease = run.lease
-                steps = [OpenStep(name, at) for name, at in list(run.steps.items())[:MOST_SHOWN]]
-                entries.append(OpenStepsEntry(lease.id, lease.worker_id, lease.fence, steps, now))
-                run.is_stored = True
-                self._changed.discard(lease_id)
+                if not run.steps and run.stored is None:
+                    del self._runs[lease_id]
+                elif run.is_due or self._must_be_told(run, now, is_ended):
+                    lease = run.lease
+                    steps = [OpenStep(name, at) for name, at in list(run.steps.items())[:MOST_SHOWN]]
+                    entries.append(OpenStepsEntry(lease.id, lease.worker_id, lease.fence, steps, now))
+                    run.stored, run.is_due = run.steps.copy(), False
         return entries
+
+    @staticmethod
+    def _must_be_told(run: _Run, now: datetime, is_ended: bool) -> bool:
+        if run.stored is not None:
+            return run.stored != run.steps
+        return is_ended or now - min(run.steps.values()) >= SHOWN_AFTER
 
     def put_back(self, entries: list[OpenStepsEntry]) -> None:
         """What could not be written is to be written again."""
         with self._lock:
-            self._changed |= {entry.lease_id for entry in entries if entry.lease_id in self._runs}
+            for entry in entries:
+                if entry.lease_id in self._runs:
+                    self._runs[entry.lease_id].is_due = True
 
     def forget(self, lease_ids: Iterable[str]) -> None:
         """These runs have ended, or have lost their leases."""
@@ -88,4 +101,3 @@ class OpenSteps:
         with self._lock:
             for lease_id in lease_ids:
                 self._runs.pop(lease_id, None)
-                self._changed.discard(lease_id)

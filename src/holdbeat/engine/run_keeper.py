@@ -6,13 +6,13 @@ Guards LEASE-03 for steps: a run whose lease is gone is told to stop, and its ha
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import from_iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Job
 from holdbeat.domain.lease import Lease
-from holdbeat.domain.params import dumps
 from holdbeat.handlers.context import Cancelled
 from holdbeat.handlers.steps import Request
 from holdbeat.handlers.stop import StopReason, StopSignal
@@ -51,6 +51,25 @@ class RunKeeper:
         except LeaseGone as error:
             raise self._stopped(error) from error
 
+    def keep(self, name: str, value: str, started_at: datetime, duration_s: float) -> str | None:
+        try:
+            kept = self._store.write_sync(keep_step, self._step(name, value, started_at, duration_s))
+        except LeaseGone as error:
+            raise self._stopped(error) from error
+        return None if kept == value else kept
+
+    async def keep_async(self, name: str, value: str, started_at: datetime, duration_s: float) -> str | None:
+        try:
+            kept = await self._store.write(keep_step, self._step(name, value, started_at, duration_s))
+        except LeaseGone as error:
+            raise self._stopped(error) from error
+        return None if kept == value else kept
+
+    def _step(self, name: str, value: str, started_at: datetime, duration_s: float) -> StepEntry:
+        lease = self._lease
+        chain_id = self._job.chain_id
+        return StepEntry(lease.id, lease.worker_id, lease.fence, chain_id, name, value, started_at, duration_s)
+
     def _stopped(self, error: LeaseGone) -> Cancelled:
         self._stop.set(StopReason.LOST)
         return Cancelled(str(error))
@@ -61,12 +80,8 @@ class RunKeeper:
             case "kept":
                 return True, kept_values, self._job.chain_id, _as_it_is
             case "keep":
-                text = dumps(request["value"])
-                lease = self._lease
-                entry = StepEntry(
-                    lease.id, lease.worker_id, lease.fence, self._job.chain_id, request["name"], text,
-                    from_iso(request["started_at"]), float(request["duration_s"]),
-                )  # fmt: skip
+                text = request["value"]
+                entry = self._step(request["name"], text, from_iso(request["started_at"]), request["duration_s"])
                 return False, keep_step, entry, lambda kept: None if kept == text else kept
             case "signal":
                 return True, look_for_signal, self._signal_wait(request), _as_it_is

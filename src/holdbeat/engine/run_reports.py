@@ -85,9 +85,9 @@ class RunReports:
             self.on_first()
 
     def note_step(self, lease: Lease, name: str, started_at: datetime | None) -> None:
-        is_first = self.is_empty
-        self.open_steps.note(lease, name, started_at)
-        if is_first and not self.is_empty:
+        if started_at is None:
+            self.open_steps.end(lease, name)
+        elif self.open_steps.begin(lease, name, started_at):
             self.on_first()
 
     @property

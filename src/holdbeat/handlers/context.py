@@ -126,7 +126,11 @@ def _attempt(report: Callable[[], None]) -> None:
     try:
         report()
     except Exception:
-        logging.getLogger(__name__).exception("A report of a running handler was lost.")
+        _log_lost()
+
+
+def _log_lost() -> None:
+    logging.getLogger(__name__).exception("A report of a running handler was lost.")
 
 
 class Context(StepCalls, WaitCalls, ChildCalls, QuestionCalls):
@@ -233,7 +237,10 @@ class Context(StepCalls, WaitCalls, ChildCalls, QuestionCalls):
 
     def report_step(self, name: str, started_at: datetime | None) -> None:
         """Reports that a step has begun, or that it is over."""
-        _attempt(lambda: self._reports.step(storable_text(name, 220), started_at))
+        try:
+            self._reports.step(name, started_at)
+        except Exception:
+            _log_lost()
 
     def log(self, *parts: object) -> None:
         """Adds a line to the log of the run, as print does."""

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.params import MAX_DEPTH, check_json, storable_text
+from holdbeat.domain.params import MAX_DEPTH, check_json, checked_text, storable_text
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.handlers.context import Context, PermanentFailure, RateLimited, Skip
 from holdbeat.handlers.to_json import simpler
@@ -22,6 +22,8 @@ from holdbeat.handlers.waits import Suspended
 
 MAX_RESULT_BYTES = 10_485_760
 MAX_ERROR_LENGTH = 4000
+_TEXT = frozenset({str})
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def as_json(value: Any, place: str = "result", max_bytes: int = MAX_RESULT_BYTES) -> Any:
@@ -34,11 +36,19 @@ def as_json(value: Any, place: str = "result", max_bytes: int = MAX_RESULT_BYTES
     return converted
 
 
+def as_json_text(value: Any, place: str = "result", max_bytes: int = MAX_RESULT_BYTES) -> tuple[Any, str]:
+    """`as_json`, and the text that the store keeps of it."""
+    converted = _plain(value, place, 0)
+    return converted, checked_text(converted, field=place, max_bytes=max_bytes)
+
+
 def _plain(value: Any, place: str, depth: int) -> Any:
-    if value is None or type(value) in (str, int, float, bool):
+    if type(value) in _PLAIN:
         return value
     if depth > MAX_DEPTH:
         raise Invalid(f"{place[:100]}… is nested deeper than {MAX_DEPTH} levels; flatten it.", code="too_deep")
+    if type(value) is dict and _TEXT.issuperset(map(type, value)) and _PLAIN.issuperset(map(type, value.values())):
+        return value.copy()
     further = simpler(value)
     if further is not value:
         return _plain(further, place, depth + 1)

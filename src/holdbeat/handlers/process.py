@@ -197,8 +197,8 @@ class _Talk:
             case "progress":
                 self._ctx.progress(message["fraction"], message["message"])
             case "step":
-                started_at = message["started_at"]
-                self._ctx.report_step(message["name"], None if started_at is None else from_iso(started_at))
+                name, started_at = storable_text(message["name"], 220), message["started_at"]
+                self._ctx.report_step(name, None if started_at is None else from_iso(started_at))
             case "record":
                 self._ctx.write_log("log", message["text"])
                 log_output(self._ctx, message["name"], message["text"], message["level"])

@@ -182,6 +182,12 @@ def _find(init: dict[str, Any]) -> Callable[..., Any]:
     return function
 
 
+def _keeping(name: str, value: str, started_at: datetime, duration_s: float) -> dict[str, Any]:
+    from holdbeat.domain.clock import iso
+
+    return {"do": "keep", "name": name, "value": value, "started_at": iso(started_at), "duration_s": duration_s}
+
+
 class _Pipe:
     """The child's Reports: JSON lines to the worker."""
 
@@ -267,6 +273,14 @@ class _Pipe:
         from holdbeat.handlers.threads import in_own_thread
 
         return await in_own_thread(lambda: self.ask(request), name="ask")
+
+    def keep(self, name: str, value: str, started_at: datetime, duration_s: float) -> str | None:
+        kept: str | None = self.ask(_keeping(name, value, started_at, duration_s))
+        return kept
+
+    async def keep_async(self, name: str, value: str, started_at: datetime, duration_s: float) -> str | None:
+        kept: str | None = await self.ask_async(_keeping(name, value, started_at, duration_s))
+        return kept
 
     def _next_number(self) -> int:
         self._count += 1

@@ -94,12 +94,8 @@ class StepCalls(StepState):
         The value is on disk before it is returned: a later attempt gets it and does not call. If the function raises,
         nothing is kept; `retries` and `delay` repeat it within this run, `timeout` ends an async one.
         """
-        from holdbeat.handlers.steps import StepOptions, is_async_function
-
         self.checkpoint()
-        options = StepOptions.taken_from(kwargs)
-        is_async = is_async_function(function)
-        return self._steps.run_async(name, lambda: function(*args, **kwargs), options, is_async=is_async)
+        return self._steps.run_async(name, function, args, kwargs)
 
 
 class PlainStepCalls(StepState):
@@ -123,11 +119,8 @@ class PlainStepCalls(StepState):
     def step(self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """As `Context.step`, without await. A plain function cannot be ended by a `timeout`."""
-        from holdbeat.handlers.steps import StepOptions
-
         self.checkpoint()
-        options = StepOptions.taken_from(kwargs)
-        return self._steps.run(name, lambda: function(*args, **kwargs), options, self._pause)
+        return self._steps.run(name, function, args, kwargs, self._pause)
 
     def _pause(self, seconds: float) -> None:
         self._stop.wait(seconds)

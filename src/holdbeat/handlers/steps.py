@@ -10,18 +10,19 @@ import asyncio
 import inspect
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from types import FunctionType
 from typing import Any, Protocol
 
 from holdbeat.domain.bounds import Duration, duration_s
-from holdbeat.domain.clock import Clock, iso
+from holdbeat.domain.clock import Clock
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.steps import MAX_STEP_BYTES, RESERVED, check_step_name, numbered
 from holdbeat.domain.waits import Wait
-from holdbeat.handlers.outcome import as_json
+from holdbeat.handlers.outcome import as_json_text
 from holdbeat.handlers.threads import in_own_thread
 from holdbeat.handlers.waits import Suspended
 
@@ -39,6 +40,12 @@ class Keeper(Protocol):
         """Blocks the calling thread until the store has answered."""
 
     async def ask_async(self, request: Request) -> Any:
+        """The same for an event loop."""
+
+    def keep(self, name: str, value: str, started_at: datetime, duration_s: float) -> str | None:
+        """Keeps the value of a step, as JSON text. Returns the one that is kept if that is another, otherwise None."""
+
+    async def keep_async(self, name: str, value: str, started_at: datetime, duration_s: float) -> str | None:
         """The same for an event loop."""
 
 
@@ -63,6 +70,9 @@ class StepOptions:
             duration_s(delay, field="delay"),
             None if timeout is None else duration_s(timeout, field="timeout"),
         )
+
+
+ONCE = StepOptions()
 
 
 class Steps:
@@ -164,8 +174,19 @@ class Steps:
 
     # --- in a thread or a process -----------------------------------------------------------------------
 
-    def run(self, name: str, call: Callable[[], Any], options: StepOptions, wait: Callable[[float], None]) -> Any:
-        """The kept value, or that of the call once it is kept. `wait` sleeps and raises if the run shall end."""
+    def run(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        wait: Callable[[float], None],
+    ) -> Any:
+        """The kept value, or that of the call once it is kept. `wait` sleeps and raises if the run shall end.
+
+        The options of the step are taken out of `kwargs`.
+        """
+        options = StepOptions.taken_from(kwargs) if kwargs else ONCE
         key = self.begin(check_step_name(name))
         try:
             kept = self.load()
@@ -173,13 +194,19 @@ class Steps:
                 return json.loads(kept[key])
             if options.timeout_s is not None:
                 raise _no_timeout(name)
+            call = partial(function, *args, **kwargs)
             if self._keeper is None:
-                return as_json(self._repeated(call, options, wait), "step", MAX_STEP_BYTES)
-            with self._reported(key) as began:
+                return as_json_text(self._repeated(call, options, wait), "step", MAX_STEP_BYTES)[0]
+            began = self._report_begin(key)
+            try:
                 started = self._clock.monotonic()
-                value = as_json(self._repeated(call, options, wait), "step", MAX_STEP_BYTES)
-                took_s = self._clock.monotonic() - started
-                return self._known(key, value, self._keeper.ask(_keep(key, value, began, took_s)))
+                value, text = as_json_text(self._repeated(call, options, wait), "step", MAX_STEP_BYTES)
+                earlier = self._keeper.keep(key, text, began, self._clock.monotonic() - started)
+            except BaseException:
+                self._failed.add(key)
+                raise
+            self._report(key, None)
+            return value if earlier is None else json.loads(earlier)
         finally:
             self.end(name)
 
@@ -196,53 +223,56 @@ class Steps:
 
     # --- in an event loop -------------------------------------------------------------------------------
 
-    async def run_async(self, name: str, call: Callable[[], Any], options: StepOptions, *, is_async: bool) -> Any:
+    async def run_async(
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """The same for an event loop; a plain function is called in a thread of its own."""
+        options = StepOptions.taken_from(kwargs) if kwargs else ONCE
         key = self.begin(check_step_name(name))
         try:
-            kept = await self.load_async()
+            kept = self._kept if self._kept is not None else await self.load_async()
             if key in kept:
                 return json.loads(kept[key])
+            is_async = is_async_function(function)
             if options.timeout_s is not None and not is_async:
                 raise _no_timeout(name)
-            if self._keeper is None:
-                return as_json(await _repeated_async(name, call, options, is_async), "step", MAX_STEP_BYTES)
-            with self._reported(key) as began:
+            keeper = self._keeper
+            if keeper is not None:
+                began = self._report_begin(key)
+            try:
                 started = self._clock.monotonic()
-                value = as_json(await _repeated_async(name, call, options, is_async), "step", MAX_STEP_BYTES)
-                took_s = self._clock.monotonic() - started
-                return self._known(key, value, await self._keeper.ask_async(_keep(key, value, began, took_s)))
+                if is_async and options is ONCE:
+                    result = await function(*args, **kwargs)
+                else:
+                    result = await _repeated_async(name, partial(function, *args, **kwargs), options, is_async)
+                value, text = as_json_text(result, "step", MAX_STEP_BYTES)
+                if keeper is None:
+                    return value
+                earlier = await keeper.keep_async(key, text, began, self._clock.monotonic() - started)
+            except BaseException:
+                self._failed.add(key)
+                raise
+            self._report(key, None)
+            return value if earlier is None else json.loads(earlier)
         finally:
             self.end(name)
 
-    @contextmanager
-    def _reported(self, key: str) -> Iterator[datetime]:
-        """Reports that a step is open while it is. One that raised stays open until the handler begins another."""
-        with self._lock:
-            failed, self._failed = self._failed, set()
-        for name in failed:
-            self._report(name, None)
+    def _report_begin(self, key: str) -> datetime:
+        """Reports that a step is open. One that raised stays open until the handler begins another."""
+        if self._failed:
+            with self._lock:
+                failed, self._failed = self._failed, set()
+            for name in failed:
+                self._report(name, None)
         began = self._clock.now()
         self._report(key, began)
-        try:
-            yield began
-        except BaseException:
-            with self._lock:
-                self._failed.add(key)
-            raise
-        self._report(key, None)
-
-    def _known(self, key: str, value: Any, earlier: str | None) -> Any:
-        """The value that the store keeps: None stands for the one that was sent."""
-        return value if earlier is None else json.loads(earlier)
-
-
-def _keep(key: str, value: Any, began: datetime, took_s: float) -> Request:
-    return {"do": "keep", "name": key, "value": value, "started_at": iso(began), "duration_s": took_s}
+        return began
 
 
 def is_async_function(function: Callable[..., Any]) -> bool:
     """Whether a call of it must be awaited, as far as can be told without the call."""
+    if type(function) is FunctionType and function.__code__.co_flags & inspect.CO_COROUTINE:
+        return True
     inner = function
     while isinstance(getattr(inner, "func", None), Callable):  # type: ignore[arg-type]
         inner = inner.func  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from holdbeat.domain.bounds import Duration, check_instant
 from holdbeat.domain.clock import from_iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import dumps
-from holdbeat.domain.waits import Wait, WaitKind, check_question, check_signal_name, wait_s
+from holdbeat.domain.waits import SLEEP, Wait, WaitKind, check_question, check_signal_name, wait_s
 from holdbeat.handlers.step_calls import StepState
 from holdbeat.handlers.to_json import as_params
 from holdbeat.handlers.waits import SignalTimeout
@@ -25,7 +25,6 @@ from holdbeat.handlers.waits import SignalTimeout
 if TYPE_CHECKING:
     from holdbeat.handlers.steps import Request
 
-SLEEP = "$sleep"
 SIGNAL = "$signal:"
 
 

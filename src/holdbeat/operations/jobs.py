@@ -91,7 +91,7 @@ def get_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
 
 @writes
 def update_job(tx: Transaction, context: OperationContext, job_id: str, changes: Mapping[str, Any]) -> Any:
-    """Change priority, params, not_before or labels of a job that is still QUEUED."""
+    """Change priority, params, not_before or labels of a job that is still QUEUED; not_before moves or ends a sleep."""
     changes = checked_fields(changes, edit_job.CHANGEABLE)
     job_id = job_id_of(tx, job_id)
     job = load_job(tx, job_id)

@@ -103,21 +103,20 @@ class PersistenceAdapter(ABC):
         return self._answer_of(work, began, "read" if read_only else "write")
 
     async def _answer_of(self, work: Work, began: float, kind: str) -> Any:
-        import asyncio
-
         assert work.waiter is not None
         try:
             return await work.waiter
-        except asyncio.CancelledError:
-            work.given_up = True
-            raise
         finally:
             if self.timer is not None:
                 self.timer(kind, self.clock.monotonic() - began)
 
     async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a verb in a transaction of its own and returns once it is on disk."""
-        return await self.start_write(verb, *args, **kwargs)
+        import asyncio
+
+        work = Work(verb, args, kwargs, asyncio.get_running_loop())
+        result: T = await self._start(work, read_only=False)
+        return result
 
     def start_write(
         self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs

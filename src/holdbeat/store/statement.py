@@ -23,6 +23,7 @@ _ROWS = re.compile(r"rows\(:(\w+);([^)]*)\)\s+AS\s+(\w+)")
 _IN = re.compile(r"\bIN :(\w+)")
 _NAME = re.compile(r"(?<![:\w]):([a-z]\w*)")
 _LOCK = re.compile(r"\bFOR (?:(?:NO KEY )?UPDATE|KEY SHARE)(?: OF \w+)?(?: SKIP LOCKED)?")
+_LOCK_IN_ORDER = re.compile(rf"\bORDER BY [\w.]+ {_LOCK.pattern}")
 _INDEXED = re.compile(r"\bINDEXED BY \w+")
 _JSON_TEXT = re.compile(r"\bjson_text\(([\w.]+), (:\w+)\)")
 
@@ -92,6 +93,28 @@ def for_sqlite(text: str, constants: frozenset[str] = NONE) -> Statement:
     sql = _LOCK.sub("", sql)
     sql = _JSON_TEXT.sub(r"(\1 ->> \2)", sql)
     return Statement(sql, frozenset(lists), tables)
+
+
+@lru_cache(maxsize=64)
+def from_values(text: str, names: tuple[str, ...], count: int) -> tuple[str, int, tuple[int, ...]]:
+    """An INSERT from one table parameter, as SQLite wants it for so many rows: their values are bound one by one, after
+    those of `names`. With it how many columns the table has, and which of them are instants.
+
+    For a few dozen rows it takes a sixth of the time of `json_each`, which parses each row again for each column.
+    """
+    columns: tuple[tuple[str, str], ...] = ()
+
+    def rows(match: re.Match[str]) -> str:
+        nonlocal columns
+        columns = _columns(match[2])
+        chosen = ", ".join(f"column{number} AS {column}" for number, (column, _) in enumerate(columns, 1))
+        numbers = iter(range(len(names) + 1, len(names) + count * len(columns) + 1))
+        tuples = (f"({', '.join(f'?{next(numbers)}' for _ in columns)})" for _ in range(count))
+        return f"(SELECT {chosen} FROM (VALUES {', '.join(tuples)})) AS {match[3]}"
+
+    sql = _LOCK_IN_ORDER.sub("", _ROWS.sub(rows, text))
+    sql = _NAME.sub(lambda match: f"?{names.index(match[1]) + 1}", sql)
+    return sql, len(columns), tuple(index for index, (_, kind) in enumerate(columns) if kind == "time")
 
 
 @lru_cache(maxsize=2048)

@@ -145,6 +145,13 @@ class Transaction(ABC):
         """`insert` for rows of which these columns are known to be one value each, and only the others differ."""
 
     @abstractmethod
+    def insert_from(self, sql: str, entries: Sequence[Row], /, **params: Any) -> int:
+        """Runs `INSERT … SELECT` from the table `rows(:entries; …)`, and returns how many rows it has inserted.
+
+        What it selects has no order but that in which it locks rows.
+        """
+
+    @abstractmethod
     def time(self, value: Any) -> datetime | None:
         """An instant as the engine returned it, as a datetime."""
 

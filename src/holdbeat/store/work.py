@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdbeat.store.single_insert import SingleInsert
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 
 if TYPE_CHECKING:
     # Loaded only where there is an event loop: a command that reads a store need not wait for this import.
@@ -23,8 +23,6 @@ class Coalesced(Generic[A, T]):
 
     `many(tx, batches)` must decide about every batch before it writes, so that a refused batch leaves no trace.
     With `batches_behind`, a call waits for the next transaction instead of starting one beside another of its kind.
-    With `is_one_statement`, all that it writes is one statement, which may be run again after a lost answer: where the
-    engine commits single statements by themselves, no transaction need be opened and closed around it.
     `alone(tx, batch)` says what a single call would store, if that is a single job and nothing has to be read for it.
     """
 
@@ -33,13 +31,11 @@ class Coalesced(Generic[A, T]):
         many: Callable[[Transaction, list[A]], list[T | Exception]],
         *,
         batches_behind: bool = False,
-        is_one_statement: bool = False,
         alone: Callable[[Transaction, A], SingleInsert[T] | None] | None = None,
     ) -> None:
         self.many = many
         self.alone = alone
         self.batches_behind = batches_behind
-        self.is_one_statement = is_one_statement
         self.__doc__ = many.__doc__
         self.__name__ = many.__name__
 
@@ -50,10 +46,37 @@ class Coalesced(Generic[A, T]):
         return result
 
 
+class CoalescedInsert(Coalesced[A, T]):
+    """A Coalesced verb that writes nothing but the rows of one `INSERT` (`Transaction.insert_from`), one for each call.
+
+    The statement may be run again after a lost answer. So where it is the only one, an engine need not open and close a
+    transaction around it. `refused(tx, calls)` answers calls of which not all have inserted their row.
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        row_of: Callable[[A], Row],
+        answer: Callable[[A], T],
+        refused: Callable[[Transaction, list[A]], list[T | Exception]],
+    ) -> None:
+        super().__init__(self._insert, batches_behind=True)
+        self.sql = sql
+        self.row_of = row_of
+        self.answer = answer
+        """The result of a call that has inserted its row."""
+        self._refused = refused
+
+    def _insert(self, tx: Transaction, calls: list[A]) -> list[T | Exception]:
+        if tx.insert_from(self.sql, [self.row_of(call) for call in calls], now=tx.now) == len(calls):
+            return [self.answer(call) for call in calls]
+        return self._refused(tx, calls)
+
+
 class Work:
     """One call of a verb, and its caller: a thread (`future`) or a task of an event loop (`waiter`)."""
 
-    __slots__ = ("args", "future", "given_up", "kwargs", "limit_s", "loop", "verb", "waiter")
+    __slots__ = ("args", "future", "kwargs", "limit_s", "loop", "verb", "waiter")
 
     def __init__(
         self,
@@ -66,7 +89,6 @@ class Work:
         self.args = args
         self.kwargs = kwargs
         self.loop = loop
-        self.given_up = False
         self.limit_s: float | None = None
         """A read of a client is stopped after this long; None for calls of the server itself."""
         self.waiter: asyncio.Future[Any] | None = None
@@ -78,7 +100,9 @@ class Work:
 
     def begin(self) -> bool:
         """Whether the caller still waits; a call whose caller has given up is not executed."""
-        return not self.given_up if self.future is None else self.future.set_running_or_notify_cancel()
+        if self.future is not None:
+            return self.future.set_running_or_notify_cancel()
+        return self.waiter is None or not self.waiter.cancelled()
 
     def run(self, tx: Transaction) -> Any:
         return self.verb(tx, *self.args, **self.kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -102,6 +103,48 @@ def test_steps_of_many_runs_are_kept_at_once_and_a_late_one_refuses_no_other(sto
         f'"{taken.lease.id}"' for index, taken in enumerate(claims) if index != 7
     ]
     assert count(store, "steps") == len(jobs) - 1
+
+
+@pytest.mark.rule("STEP-07", "STEP-03", "LEASE-03")
+def test_steps_that_tasks_keep_at_once_are_answered_each_on_its_own(store: PersistenceAdapter) -> None:
+    """Among them are a late one, one of a name that is kept, two of one name, and one whose caller has gone away."""
+    enqueue_all(store, [NewJob("noop") for _ in range(70)])
+    claims = claim_some(store, 70)
+    complete(store, claims[7])
+    keep(store, claims[8], "crawl", '"earlier"')
+    entries = [entry(taken, "crawl", f'"{number}"') for number, taken in enumerate(claims)]
+    entries += [entry(claims[9], "crawl", '"second"'), entry(claims[10], "gone")]
+
+    async def program() -> list[str | BaseException]:
+        tasks = [asyncio.ensure_future(store.write(keep_step, each)) for each in entries]
+        await asyncio.sleep(0)
+        tasks[-1].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    results = asyncio.run(program())
+    assert isinstance(results[7], LeaseGone) and isinstance(results[-1], asyncio.CancelledError)
+    assert results[8] == '"earlier"'
+    assert results[9] == results[70] and results[9] in ('"9"', '"second"')
+    assert all(results[number] == f'"{number}"' for number in range(70) if number not in (7, 8, 9))
+    for number, taken in enumerate(claims):
+        kept = store.read_sync(kept_values, job_of_claim(taken).chain_id)
+        assert kept.get("crawl") == (None if number == 7 else results[number])
+
+
+@pytest.mark.rule("STEP-04", "STEP-07")
+def test_a_step_that_the_store_cannot_hold_fails_alone(store: PersistenceAdapter) -> None:
+    enqueue_all(store, [NewJob("noop") for _ in range(8)])
+    claims = claim_some(store, 8)
+    calls = [entry(taken, "crawl", f"{number}") for number, taken in enumerate(claims)]
+    calls[3] = calls[3]._replace(duration_s=None)  # type: ignore[arg-type]
+
+    async def program() -> list[str | BaseException]:
+        return await asyncio.gather(*[store.write(keep_step, call) for call in calls], return_exceptions=True)
+
+    results = asyncio.run(program())
+    assert isinstance(results[3], Exception)
+    assert [results[number] for number in range(8) if number != 3] == [str(n) for n in range(8) if n != 3]
+    assert count(store, "steps") == 7
 
 
 @pytest.mark.rule("STEP-05")

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
-from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.clock import ManualClock, iso
 from holdbeat.domain.errors import Conflict, HoldbeatError, NotFound
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
+from holdbeat.domain.params import dumps
 from holdbeat.domain.run import Outcome
 from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import SignalWait, give_up_waiting, look_for_signal, send_signal
 from holdbeat.store.durable.steps import LeaseGone, kept_values
+from holdbeat.store.jobs.edit_job import change_job
 from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.stats import job_counts
@@ -309,6 +311,17 @@ def test_a_job_that_goes_on_in_another_one_cannot_be_retried(store: PersistenceA
     assert count(store, "jobs") == 2
 
 
+@pytest.mark.rule("WAIT-08", "STEP-06")
+def test_a_chain_that_failed_after_a_wait_is_retried_through_any_of_its_jobs(store: PersistenceAdapter) -> None:
+    first = enqueue_one(store, retry_policy=RetryPolicy(max_attempts=0))
+    settle_as(store, claim_one(store), waiting())
+    signal(store, first.id)
+    taken = claim_one(store)
+    fail(store, taken)
+    retry = store.write_sync(retry_job, first.id)
+    assert (retry.retry_of, retry.root_id) == (job_of_claim(taken).id, first.id)
+
+
 @pytest.mark.rule("WAIT-08", "QUE-07")
 def test_a_waiting_chain_is_kept_and_goes_whole_when_it_has_ended(
     store: PersistenceAdapter, clock: ManualClock
@@ -323,3 +336,50 @@ def test_a_waiting_chain_is_kept_and_goes_whole_when_it_has_ended(
     clock.advance(100_000)
     store.write_sync(prune, clock.now())
     assert (count(store, "jobs"), count(store, "signals"), count(store, "steps")) == (0, 0, 0)
+
+
+@pytest.mark.rule("WAIT-02")
+def test_a_sleep_can_be_ended_and_moved_through_any_job_of_its_chain(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    first = enqueue_one(store)
+    settle_as(store, claim_one(store), sleeping(3600))
+    at = clock.now() + timedelta(seconds=60)
+    moved = store.write_sync(change_job, first.id, {"not_before": iso(at)})
+    assert (moved.id, moved.not_before, moved.hold) == (tip(store, first.id).id, at, Hold.DELAYED)
+    assert moved.waits == [{"kind": "sleep", "until": iso(at)}]
+    assert store.read_sync(kept_values, first.id) == {"$sleep": dumps({"until": iso(at)})}
+    assert claim_all(store) == []
+    ended = store.write_sync(change_job, moved.id, {"not_before": None})
+    assert (ended.not_before, ended.hold, ended.waits_for) == (None, Hold.READY, None)
+    assert store.read_sync(kept_values, first.id) == {"$sleep": dumps({"until": iso(clock.now())})}
+    taken = claim_one(store)
+    assert job_of_claim(taken).id == moved.id
+    settle_as(store, taken, sleeping(3600, "$sleep#2"))
+    store.write_sync(change_job, first.id, {"not_before": None})
+    assert len(claim_all(store)) == 1
+    assert store.read_sync(kept_values, first.id).keys() == {"$sleep", "$sleep#2"}
+
+
+@pytest.mark.rule("WAIT-03")
+@pytest.mark.parametrize("timeout_s", [None, 3600.0])
+def test_no_instant_ends_a_wait_for_a_signal(store: PersistenceAdapter, timeout_s: float | None) -> None:
+    first = enqueue_one(store)
+    settle_as(store, claim_one(store), waiting(timeout_s=timeout_s))
+    before = tip(store, first.id)
+    with pytest.raises(Conflict, match="Send it the signal 'go'") as refusal:
+        store.write_sync(change_job, first.id, {"not_before": None})
+    assert refusal.value.code == "not_sleeping"
+    assert tip(store, first.id) == before
+    assert store.write_sync(change_job, first.id, {"priority": 7}).priority == 7, "all else can be changed"
+    signal(store, first.id)
+    assert job_of_claim(claim_one(store)).id == before.id
+
+
+@pytest.mark.rule("WAIT-02", "WAIT-03")
+def test_a_sleep_beside_another_wait_is_not_moved(store: PersistenceAdapter) -> None:
+    first = enqueue_one(store)
+    waits = (*sleeping(3600).waits, *waiting().waits)
+    settle_as(store, claim_one(store), Outcome.continued(waits))
+    with pytest.raises(Conflict, match=r"Wait for the end of its sleep at .*, or send it the signal 'go'"):
+        store.write_sync(change_job, first.id, {"not_before": None})

@@ -41,7 +41,7 @@ async def enqueued(store: PersistenceAdapter, number: int = 0) -> Job:
 async def connect_loop(store: PostgresStore) -> None:
     """The first call goes to a writer, and has the connection for the next ones made."""
     await enqueued(store)
-    await asyncio.to_thread(eventually, lambda: store._single_jobs._loop_link._connection)
+    await asyncio.to_thread(eventually, lambda: store._single_jobs.loop_link._connection)
 
 
 def calls_of_threads(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[object]:
@@ -175,7 +175,7 @@ def test_each_event_loop_after_the_other_uses_the_connection(
 @pytest.mark.rule("CON-003")
 def test_a_closed_store_ends_its_connection(store: PostgresStore) -> None:
     asyncio.run(connect_loop(store))
-    connection = store._single_jobs._loop_link._connection
+    connection = store._single_jobs.loop_link._connection
     assert connection is not None
     store.close()
     eventually(lambda: connection.closed or None)

@@ -179,7 +179,7 @@ def test_a_step_is_kept_by_one_statement_that_commits_itself(postgres_url: str, 
     entry = StepEntry(lease.id, lease.worker_id, lease.fence, chain_id, "one", "1", lease.acquired_at, 0.0)
     store.write_sync(keep_step, entry)
     sent.clear()
-    assert store.write_sync(keep_step, replace(entry, name="two", value="2")) == "2"
+    assert store.write_sync(keep_step, entry._replace(name="two", value="2")) == "2"
     assert len(sent) == 1 and sent[0].startswith("INSERT INTO steps")
     other = open_at(postgres_url)
     assert other.read_sync(kept_values, chain_id) == {"one": "1", "two": "2"}, "nothing is left to commit"

@@ -7,13 +7,16 @@ both lock the job that ends, so either this sees the signal, or the signal sees 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.clock import iso
+from holdbeat.domain.errors import Conflict
 from holdbeat.domain.job import Job
 from holdbeat.domain.params import dumps
 from holdbeat.domain.retry import continuation
-from holdbeat.domain.waits import Wait, WaitKind
+from holdbeat.domain.waits import SLEEP, Wait, WaitKind
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.reads.children import child_standing
 from holdbeat.store.reads.questions import answered
@@ -114,3 +117,46 @@ def open_waiting(tx: Transaction, job_ids: Sequence[str]) -> None:
         now=tx.now,
     )
     tx.wake(Topic.READY)
+
+
+def move_sleep(tx: Transaction, job: Job, until: datetime) -> list[dict[str, Any]]:
+    """Lets the sleep of a chain end at another instant, also for its handler. Returns what the chain waits for then.
+
+    Refused where it waits for anything else: the handler would only wait for that again.
+    """
+    waits = job.waits or []
+    if len(waits) != 1 or waits[0]["kind"] != WaitKind.SLEEP:
+        raise Conflict(
+            f"Job {job.id} does not only sleep, so no instant lets it go on. {_what_ends(job.id, waits)}",
+            code="not_sleeping",
+            job_id=job.id,
+        )
+    kept = dumps({"until": waits[0]["until"]})
+    sleeps = tx.rows(
+        "SELECT name, value FROM steps WHERE root_id = :id AND name LIKE :sleeps", id=job.chain_id, sleeps=f"{SLEEP}%"
+    )
+    text = dumps({"until": iso(until)})
+    tx.execute(
+        "UPDATE steps SET value = :value, size = :size WHERE root_id = :id AND name IN :names",
+        value=text,
+        size=len(text),
+        id=job.chain_id,
+        names=[name for name, value in sleeps if value == kept],
+    )
+    return [{**waits[0], "until": iso(until)}]
+
+
+def _what_ends(job_id: str, waits: Sequence[dict[str, Any]]) -> str:
+    ends = []
+    for wait in waits:
+        match wait["kind"]:
+            case WaitKind.SIGNAL:
+                ends.append(f"send it the signal {wait['name']!r} (`holdbeat signal {job_id} {wait['name']}`)")
+            case WaitKind.QUESTION:
+                ends.append(f"answer its question (`holdbeat answer {wait['question_id']} ANSWER`)")
+            case WaitKind.CHILD:
+                ends.append(f"wait for its child, job {wait['job_id']}, or cancel that")
+            case _:
+                ends.append(f"wait for the end of its sleep at {wait['until']}")
+    sentence = ", or ".join(ends)
+    return f"{sentence[:1].upper()}{sentence[1:]}."

@@ -7,17 +7,16 @@ Steps of handlers that wait at the same time are written by one statement in one
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.steps import Step
-from holdbeat.store.transaction import Transaction
-from holdbeat.store.work import Coalesced
+from holdbeat.store.transaction import Row, Transaction
+from holdbeat.store.work import CoalescedInsert
 
 
-@dataclass(frozen=True, slots=True)
-class StepEntry:
+class StepEntry(NamedTuple):
     """A value to be kept, and the lease under which it was made."""
 
     lease_id: str
@@ -39,48 +38,37 @@ class LeaseGone(Conflict):
 
 _KEEP = (
     "INSERT INTO steps (root_id, name, value, size, started_at, duration_s, run_id, kept_at) "
-    "SELECT e.root_id, e.name, e.value, e.size, e.started_at, e.duration_s, e.run_id, e.kept_at "
+    "SELECT e.root_id, e.name, e.value, e.size, e.started_at, e.duration_s, e.run_id, :now "
     "FROM rows(:entries; root_id text, name text, value json, size int, started_at time, duration_s real, run_id text, "
-    "worker_id text, fence int, kept_at time) AS e "
-    "JOIN (SELECT id, worker_id, fence FROM leases WHERE id IN :leases ORDER BY id FOR KEY SHARE) AS l "
-    "ON l.id = e.run_id AND l.worker_id = e.worker_id AND l.fence = e.fence "
-    "WHERE 1 = 1 ON CONFLICT (root_id, name) DO NOTHING RETURNING root_id, name, run_id"
+    "worker_id text, fence int) AS e "
+    "JOIN leases AS l ON l.id = e.run_id AND l.worker_id = e.worker_id AND l.fence = e.fence "
+    "WHERE 1 = 1 ORDER BY l.id FOR KEY SHARE OF l ON CONFLICT (root_id, name) DO NOTHING"
 )
 """The leases are locked, so that no recovery can take one away between this look and the write."""
 
 
-def _keep_many(tx: Transaction, entries: list[StepEntry]) -> list[str | Exception]:
-    """Keeps the value of each step that has none yet, and answers the value that is kept: its own, or an earlier one.
+def _row_of(entry: StepEntry) -> Row:
+    lease_id, worker_id, fence, root_id, name, value, started_at, duration_s = entry
+    size = len(value) if value.isascii() else len(value.encode())
+    return root_id, name, value, size, started_at, duration_s, lease_id, worker_id, fence
 
-    An entry whose lease is gone is refused with LeaseGone.
-    """
-    now = tx.now
-    rows = [
-        (
-            entry.root_id, entry.name, entry.value, len(entry.value.encode()), entry.started_at, entry.duration_s,
-            entry.lease_id, entry.worker_id, entry.fence, now,
-        )
-        for entry in entries
-    ]  # fmt: skip
-    leases = sorted({entry.lease_id for entry in entries})
-    kept = {tuple(row) for row in tx.rows(_KEEP, entries=rows, leases=leases)}
-    others = [entry for entry in entries if (entry.root_id, entry.name, entry.lease_id) not in kept]
-    if not others:
-        return [entry.value for entry in entries]
-    earlier = _earlier(tx, others)
-    held = _held(tx, others)
+
+def _refused(tx: Transaction, entries: list[StepEntry]) -> list[str | Exception]:
+    """The value that is kept of each step, or LeaseGone."""
+    kept, held = _kept(tx, entries), _held(tx, entries)
     results: list[str | Exception] = []
     for entry in entries:
-        if (entry.root_id, entry.name, entry.lease_id) in kept:
-            results.append(entry.value)
-        elif (entry.lease_id, entry.worker_id, entry.fence) not in held:
-            results.append(lease_gone(entry.name))
-        else:
-            results.append(earlier[entry.root_id, entry.name])
+        value = kept.get((entry.root_id, entry.name))
+        is_held = (entry.lease_id, entry.worker_id, entry.fence) in held
+        results.append(value if is_held and value is not None else lease_gone(entry.name))
     return results
 
 
-keep_step: Coalesced[StepEntry, str] = Coalesced(_keep_many, is_one_statement=True)
+keep_step: CoalescedInsert[StepEntry, str] = CoalescedInsert(_KEEP, _row_of, lambda entry: entry.value, _refused)
+"""Keeps the value of a step that has none yet, and answers the value that is kept: its own, or an earlier one.
+
+An entry whose lease is gone is refused with LeaseGone.
+"""
 
 
 def lease_gone(name: str) -> LeaseGone:
@@ -124,7 +112,7 @@ def drop_steps(tx: Transaction, root_id: str, from_step: str | None = None) -> N
     tx.execute("DELETE FROM steps WHERE root_id = :id AND name IN :names", id=root_id, names=names)
 
 
-def _earlier(tx: Transaction, entries: list[StepEntry]) -> dict[tuple[str, str], str]:
+def _kept(tx: Transaction, entries: list[StepEntry]) -> dict[tuple[str, str], str]:
     rows = tx.rows(
         "SELECT s.root_id, s.name, s.value FROM steps s JOIN rows(:keys; root_id text, name text) AS k "
         "ON s.root_id = k.root_id AND s.name = k.name",

@@ -16,13 +16,15 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, Invalid, NotFound
 from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.params import check_json, check_labels, dumps
+from holdbeat.store.durable.continuing import move_sleep
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.queue.labels import replace_labels
+from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.topics import Topic
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 
 CHANGEABLE = ("priority", "params", "not_before", "labels")
 
@@ -31,7 +33,8 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
     """Writes the changed fields of a QUEUED job and returns it; any other job is a Conflict (`not_queued`).
 
     Another priority puts the job at its end. Params replace the old ones whole and must fit the type's schema.
-    `not_before` (None: at once) delays or frees the job; a closed gate stays closed.
+    `not_before` (None: at once) delays or frees the job; a closed gate stays closed. A chain that sleeps is awake then.
+    A job that is CONTINUED stands for the one in which its chain goes on.
     """
     for name in changes:
         if name not in CHANGEABLE:
@@ -40,10 +43,12 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
                 code="unknown_field",
                 field=name,
             )
-    row = tx.one(f"SELECT {JOB}, effective_priority, ages_at FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
-    if row is None:
-        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+    row = _locked(tx, job_id)
     job = job_of(tx, row[:-2])
+    if job.status is JobStatus.CONTINUED:
+        job_id = tip_of(tx, job_id)
+        row = _locked(tx, job_id)
+        job = job_of(tx, row[:-2])
     if job.status is not JobStatus.QUEUED:
         raise Conflict(
             f"Job {job_id} is {job.status}; only a QUEUED job can be changed. Submit a new one instead.",
@@ -76,6 +81,13 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
         )
         tx.wake(Topic.READY, Topic.DELAYED)
     return load_job(tx, job_id)
+
+
+def _locked(tx: Transaction, job_id: str) -> Row:
+    row = tx.one(f"SELECT {JOB}, effective_priority, ages_at FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
+    if row is None:
+        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+    return row
 
 
 def _differences(before: Job, after: Job) -> dict[str, list[Any]]:
@@ -111,6 +123,8 @@ def _change_turn(
         text = changes["not_before"]
         not_before = None if text is None else check_instant(text, "not_before")
         written["not_before"] = not_before
+        if job.waits_for is not None:
+            written["waits"] = dumps(move_sleep(tx, job, not_before or tx.now))
         if hold in (Hold.READY, Hold.DELAYED):
             hold = Hold.DELAYED if not_before is not None and not_before > tx.now else Hold.READY
             written["hold"] = int(hold)

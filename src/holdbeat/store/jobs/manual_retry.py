@@ -29,12 +29,14 @@ def retry_job(tx: Transaction, job_id: str, *, is_fresh: bool = False, from_step
     without delay, outside the group.
 
     It keeps the chain's steps, unless it shall begin afresh, or again at a step: then that one and those kept after it
-    are dropped (STEP-06).
+    are dropped (STEP-06). A job that is CONTINUED stands for the newest one of its chain.
     """
     row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
     if row is None:
         raise NotFound(f"There is no job {job_id}.", job_id=job_id)
     job = job_of(tx, row)
+    if job.status is JobStatus.CONTINUED:
+        return retry_job(tx, tip_of(tx, job_id), is_fresh=is_fresh, from_step=from_step)
     # Read after the lock: a settle that was under way has ended by now.
     run = tx.one("SELECT status FROM job_runs WHERE job_id = :id", id=job_id)
     _refuse_unless_ended(job, run is not None, RunStatus(run[0]) if run and run[0] else None)
@@ -116,14 +118,8 @@ def _wait_for_upstreams(tx: Transaction, requests: Sequence[NewJob]) -> None:
 def _refuse_unless_ended(job: Job, ran: bool, outcome: RunStatus | None) -> None:
     if job.status is JobStatus.COMPLETED or outcome is RunStatus.COMPLETED:
         raise Conflict(
-            f"Job {job.id} was COMPLETED; there is nothing to retry. Submit a new job to do it once more.",
+            f"Job {job.id} was COMPLETED; there is nothing to retry. To do it once more, rerun it (`holdbeat rerun`).",
             code="already_completed",
-            job_id=job.id,
-        )
-    if job.status is JobStatus.CONTINUED:
-        raise Conflict(
-            f"Job {job.id} goes on in job {job.continued_by}; retry that one once it has ended.",
-            code="not_finished",
             job_id=job.id,
         )
     if not job.status.is_terminal or (ran and outcome is None):

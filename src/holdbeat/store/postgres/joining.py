@@ -1,13 +1,17 @@
-"""Which connections of a program Holdbeat can write to inside of the program's own transaction."""
+"""Which connections of a program Holdbeat can write to in its own transaction, and new connections for programs."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 
-from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.errors import HoldbeatError, StoreDown
 from holdbeat.store.postgres.awaited import AwaitedConnection
+from holdbeat.store.postgres.sessions import APPLICATION
+from holdbeat.store.transaction import Row
 
 
 def check_joinable(connection: Any) -> None:
@@ -33,3 +37,16 @@ def check_joinable(connection: Any) -> None:
             "once. Enqueue inside `with connection.transaction():`, in Django inside `transaction.atomic()`.",
             code="no_transaction",
         )
+
+
+@contextlib.contextmanager
+def callers_connection(url: str) -> Iterator[psycopg.Connection[Row]]:
+    """A connection with an open transaction, committed at the end of the block unless it raised."""
+    try:
+        connection = psycopg.connect(url, connect_timeout=5, application_name=APPLICATION, prepare_threshold=None)
+    except psycopg.OperationalError as error:
+        raise StoreDown(
+            f"The database cannot be reached ({error}). Check that the server runs, and try again."
+        ) from error
+    with connection:
+        yield connection

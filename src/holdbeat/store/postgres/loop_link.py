@@ -9,13 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from typing import Any, TypeVar
 
 import psycopg
 
+from holdbeat.domain.clock import Clock
 from holdbeat.store.postgres.database import StoreConnection, connect
 from holdbeat.store.postgres.pipeline import Answer, Params, StatementPipeline
+from holdbeat.store.postgres.transaction import INSERTED, bound
 from holdbeat.store.postgres.wakeups import CHANNEL, NOTIFY_BEHIND
 from holdbeat.store.transaction import Row
+from holdbeat.store.work import CoalescedInsert
+
+A = TypeVar("A")
 
 
 class LoopLink:
@@ -68,6 +74,21 @@ class LoopLink:
         if end.error is not None:
             raise end.error
         return answer.fetchone()
+
+    async def insert(self, verb: CoalescedInsert[A, Any], call: A, clock: Clock) -> float | None:
+        """Inserts the row of a call, and says how many seconds that took; None if it did not, or nobody knows: a writer
+        runs the call then, and says why."""
+        if self.reserve() is None:
+            return None
+        try:
+            began = clock.monotonic()
+            params = {"entries": [verb.row_of(call)], "now": clock.now()}
+            row = await self.execute(*bound(f"{verb.sql}{INSERTED}", params))
+            return None if row is None else clock.monotonic() - began
+        except psycopg.Error:
+            return None
+        finally:
+            self.release()
 
     def _connect(self) -> None:
         connection = None

@@ -111,8 +111,8 @@ class SingleJobs:
         self._wakeups = wakeups
         self._is_own_clock = is_own_clock
         """Whether jobs get the database's time."""
-        self._loop_link = LoopLink(url)
-        self.close = self._loop_link.close
+        self.loop_link = LoopLink(url)
+        self.close = self.loop_link.close
 
     def write(self, link: Link, verb: Callable[..., Any], batch: Any) -> StoredSingleJob | None:
         """Stores a single job; None for whatever is none, and if the type has changed."""
@@ -125,7 +125,7 @@ class SingleJobs:
 
     async def write_in_loop(self, verb: Callable[..., Any], batch: Any) -> StoredSingleJob | None:
         """`write` in the event loop of the caller; None also if another one is under way there."""
-        connection = self._loop_link.reserve() if getattr(verb, "alone", None) is not None else None
+        connection = self.loop_link.reserve() if getattr(verb, "alone", None) is not None else None
         if connection is None:
             return None
         try:
@@ -135,7 +135,7 @@ class SingleJobs:
             asked = self._clock.monotonic()
             notice = self._wakeups.send_yourself(SINGLE_INSERT_TOPICS)
             try:
-                row = await self._loop_link.execute(statement.text, statement.values, notice)
+                row = await self.loop_link.execute(statement.text, statement.values, notice)
             except ANSWERED:
                 return None  # nothing is stored; a writer tries again, and says why if it cannot
             except LOST:
@@ -144,7 +144,7 @@ class SingleJobs:
                 None if row is None else StoredSingleJob(statement.insert, row, asked, is_notified=notice is not None)
             )
         finally:
-            self._loop_link.release()
+            self.loop_link.release()
 
     def _execute_again(self, statement: SingleJobStatement) -> Row:
         link = Link(self._url)

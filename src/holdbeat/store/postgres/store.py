@@ -28,17 +28,16 @@ from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTr
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
 from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, UNPREPARED, translated
-from holdbeat.store.postgres.joining import check_joinable
+from holdbeat.store.postgres.joining import callers_connection, check_joinable
 from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.pipeline import StatementPipeline
-from holdbeat.store.postgres.sessions import APPLICATION
 from holdbeat.store.postgres.single_jobs import SingleJobs, StoredSingleJob
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.postgres.wakeups import PostgresWakeups
 from holdbeat.store.single_insert import SINGLE_INSERT_TOPICS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
-from holdbeat.store.work import Coalesced, Work, reply
+from holdbeat.store.work import Coalesced, CoalescedInsert, Work, reply
 
 log = logging.getLogger("holdbeat.store")
 
@@ -158,15 +157,7 @@ class PostgresStore(PersistenceAdapter):
     def connection(self) -> Iterator[psycopg.Connection[Row]]:
         if self._refused is not None or self._closed:
             raise self._refused or StoreDown("The store has been closed.", code="store_closed")
-        try:
-            connection = psycopg.connect(
-                self.url, connect_timeout=5, application_name=APPLICATION, prepare_threshold=None
-            )
-        except psycopg.OperationalError as error:
-            raise StoreDown(
-                f"The database cannot be reached ({error}). Check that the server runs, and try again."
-            ) from error
-        with connection:
+        with callers_connection(self.url) as connection:
             yield connection
 
     def listen(self, listener: Listener) -> Callable[[], None]:
@@ -279,7 +270,7 @@ class PostgresStore(PersistenceAdapter):
 
     def _write(self, link: Link, works: list[Work]) -> _Performed:
         connection = link.get()
-        if isinstance(works[0].verb, Coalesced) and works[0].verb.is_one_statement and not connection.is_pooled:
+        if isinstance(works[0].verb, CoalescedInsert) and not connection.is_pooled:
             # One round trip instead of three. A pooled connection gets its settings when a transaction begins.
             with StatementPipeline(connection) as pipeline:
                 single = PostgresTransaction(connection, self.clock.now(), self.terms, self._types, pipeline)
@@ -288,8 +279,7 @@ class PostgresStore(PersistenceAdapter):
             stored = self._single_jobs.write(link, works[0].verb, works[0].args[0] if works[0].args else None)
             if stored is not None:
                 return self._single_job_stored(stored)
-        commit_sent = False
-        xid = ""
+        commit_sent, xid = False, ""
         results: list[Any] = []
         tx: PostgresTransaction | None = None
         try:
@@ -336,8 +326,9 @@ class PostgresStore(PersistenceAdapter):
         return [stored.result], SINGLE_INSERT_TOPICS, [stored.event]
 
     async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Stores a single job in the event loop of its caller, unless others wait whose transaction it can share. All
-        other calls go to the writers' threads, too."""
+        """Stores single jobs and rows in the event loop of their caller, unless they have a transaction to share."""
+        if isinstance(verb, CoalescedInsert):
+            return await self._insert(verb, args[0])
         stored = None
         if self._refused is None and not self._closed and not self._writing.any_waiting:
             try:
@@ -354,6 +345,15 @@ class PostgresStore(PersistenceAdapter):
         if self.timer is not None:
             self.timer("write", self.clock.monotonic() - stored.asked)
         return results[0]  # type: ignore[no-any-return]
+
+    async def _insert(self, verb: CoalescedInsert[Any, T], call: Any) -> T:
+        if self._refused is None and not self._closed and not self._writing.were_shared(verb):
+            took_s = await self._single_jobs.loop_link.insert(verb, call, self.clock)
+            if took_s is not None:
+                if self.timer is not None:
+                    self.timer("write", took_s)
+                return verb.answer(call)
+        return await super().write(verb, call)
 
     def _sample_clock(self, database_clock: datetime, asked: float) -> None:
         """Takes note of the time that the database gave to a question asked at that instant."""

@@ -73,6 +73,34 @@ def _insertion(table: str, names: tuple[str, ...], types: tuple[str, ...]) -> st
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join([f'%s::{type_}' for type_ in types])})"
 
 
+def bound(text: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A statement as PostgreSQL wants it, with its values as the driver takes them."""
+    statement = for_postgres(text)
+    constants: dict[str, Any] = {}
+    for name, columns in statement.tables.items():
+        rows = params.pop(name)
+        if len(rows) == 1:
+            constants |= {f"{name}__{column}": value for (column, _), value in zip(columns, rows[0], strict=True)}
+            continue
+        fixed, varied = columns_of(name, columns, rows)
+        constants |= fixed
+        params.update((column, array(values)) for column, values in varied.items())
+    for name in statement.lists:
+        if len(params[name]) == 1:
+            (constants[name],) = params[name]
+    if constants:
+        params.update(constants)
+        statement = for_postgres(text, frozenset(constants))
+    for name, value in params.items():
+        if isinstance(value, Enum):
+            params[name] = value.value
+        elif isinstance(value, tuple | set | frozenset | list):
+            params[name] = array(list(value)) if name in statement.lists else [plain(item) for item in value]
+    return statement.sql, params
+
+
+INSERTED = " RETURNING 1"
+"""Makes an INSERT answer one row for each that it has inserted."""
 OPENING = "SELECT clock_timestamp(), pg_current_xact_id()::text"
 """The first question of every transaction that writes."""
 
@@ -118,28 +146,8 @@ class PostgresTransaction(Transaction):
                 self._drawn = self._draw_positions(self._expected)
 
     def _run(self, text: str, params: dict[str, Any]) -> Sent:
-        statement = for_postgres(text)
-        constants: dict[str, Any] = {}
-        for name, columns in statement.tables.items():
-            rows = params.pop(name)
-            if len(rows) == 1:
-                constants |= {f"{name}__{column}": value for (column, _), value in zip(columns, rows[0], strict=True)}
-                continue
-            fixed, varied = columns_of(name, columns, rows)
-            constants |= fixed
-            params.update((column, array(values)) for column, values in varied.items())
-        for name in statement.lists:
-            if len(params[name]) == 1:
-                (constants[name],) = params[name]
-        if constants:
-            params.update(constants)
-            statement = for_postgres(text, frozenset(constants))
-        for name, value in params.items():
-            if isinstance(value, Enum):
-                params[name] = value.value
-            elif isinstance(value, tuple | set | frozenset | list):
-                params[name] = array(list(value)) if name in statement.lists else [plain(item) for item in value]
-        return self._execute(statement.sql, params or None)
+        sql, values = bound(text, params)
+        return self._execute(sql, values or None)
 
     def _execute(self, sql: str, params: dict[str, Any] | list[Any] | None) -> Sent:
         self._open()
@@ -176,6 +184,9 @@ class PostgresTransaction(Transaction):
 
     def execute(self, sql: str, /, **params: Any) -> None:
         self._run(sql, params)
+
+    def insert_from(self, sql: str, entries: Sequence[Row], /, **params: Any) -> int:
+        return len(self.rows(f"{sql}{INSERTED}", entries=entries, **params))
 
     def insert_columns(self, table: str, shared: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:
         types = self._types[table]

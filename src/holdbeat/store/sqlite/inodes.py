@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 
 Inode = tuple[int, int]
@@ -21,6 +22,9 @@ _READ = Struct("=32xQ96xII").unpack_from
 """The inode's number and the device's two from a struct statx; its layout is the same on all machines."""
 
 
+_device = lru_cache(maxsize=64)(os.makedev)
+
+
 def _by_stat(path: str) -> Inode:
     status = os.stat(path)
     return status.st_dev, status.st_ino
@@ -31,13 +35,15 @@ def _by_statx() -> Callable[[str], Inode]:
     statx = ctypes.CDLL(None, use_errno=True).statx
     statx.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, _ANSWER)
 
+    encoded = lru_cache(maxsize=64)(os.fsencode)
+
     def ask(path: str) -> Inode:
         answer = _ANSWER()
-        if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_INO, answer):
+        if statx(_AT_FDCWD, encoded(path), 0, _STATX_INO, answer):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), path)
         number, major, minor = _READ(answer)
-        return os.makedev(major, minor), number
+        return _device(major, minor), number
 
     return ask
 

@@ -34,7 +34,7 @@ from holdbeat.store.sqlite.read_limit import read_limit
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import StoreTerms, Transaction
-from holdbeat.store.work import Work, reply
+from holdbeat.store.work import CoalescedInsert, Work, reply
 
 SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
@@ -298,11 +298,14 @@ class SqliteStore(PersistenceAdapter):
                 writer = self._file.writer
                 if writer.in_transaction:
                     writer.execute("ROLLBACK")  # a second Ctrl-C came while the first was answered
-                writer.execute("BEGIN IMMEDIATE")
-                now = self.clock.now()
-                batch = Batch(writer, self.path, self._transaction, now, is_alone=len(works) == 1)
+                is_alone = len(works) == 1
+                commits_itself = is_alone and isinstance(works[0].verb, CoalescedInsert)
+                if not commits_itself:
+                    writer.execute("BEGIN IMMEDIATE")
+                batch = Batch(writer, self.path, self._transaction, self.clock.now(), is_alone=is_alone)
                 batch.run(works)
-                writer.execute("COMMIT")
+                if not commits_itself:
+                    writer.execute("COMMIT")
         except Exception as error:
             self._give_up(works, error)
             return

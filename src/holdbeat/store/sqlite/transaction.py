@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import apsw
@@ -14,7 +15,7 @@ from holdbeat.domain.attention import OpenReader
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.position import GAP
 from holdbeat.store.sqlite import log_growth
-from holdbeat.store.statement import columns_of, for_sqlite
+from holdbeat.store.statement import columns_of, for_sqlite, from_values
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
 
 _instant = lru_cache(maxsize=8192)(from_iso)
@@ -105,6 +106,21 @@ class SqliteTransaction(Transaction):
                 text = _insertion(table, tuple(fixed), names, size)
                 self.connection.execute(text, (*fixed.values(), *values[done * width : (done + size) * width]))
                 done += size
+
+    def insert_from(self, sql: str, entries: Sequence[Row], /, **params: Any) -> int:
+        names, shared = tuple(params), [bound(value) for value in params.values()]
+        inserted = done = 0
+        for size in _CHUNKS:
+            while len(entries) - done >= size:
+                text, width, instants = from_values(sql, names, size)
+                values = shared + list(chain.from_iterable(entries[done : done + size]))
+                for column in instants:
+                    first = len(shared) + column
+                    values[first::width] = map(_written, values[first::width])
+                self.connection.execute(text, values)
+                inserted += self.connection.changes()
+                done += size
+        return inserted
 
     def _insert_one(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> None:
         """A single row has no columns to compare; looking at them as columns took a fifth of a single enqueue."""

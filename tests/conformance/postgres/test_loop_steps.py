@@ -1,0 +1,93 @@
+"""A step that is alone: one statement of its event loop keeps it once, under its lease, whatever the line does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from holdbeat.domain.lease import Claim
+from holdbeat.store.durable.steps import LeaseGone, StepEntry, keep_step, kept_values
+from holdbeat.store.postgres.store import PostgresStore
+from tests.conformance.acts import claim_one, complete, enqueue_one, job_of_claim, open_at
+from tests.conformance.fault_proxy import Cut, FaultProxy
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+CUTS: list[Cut] = ["before the commit arrives", "after the commit is done"]
+
+
+@pytest.fixture
+def store(proxy: FaultProxy) -> Iterator[PostgresStore]:
+    opened = open_at(proxy.url)
+    assert isinstance(opened, PostgresStore)
+    yield opened
+    opened.close()
+
+
+def entry(taken: Claim, name: str, value: str) -> StepEntry:
+    lease, chain_id = taken.lease, job_of_claim(taken).chain_id
+    return StepEntry(lease.id, lease.worker_id, lease.fence, chain_id, name, value, lease.acquired_at, 0.25)
+
+
+async def connect_loop(store: PostgresStore, taken: Claim, name: str = "first") -> None:
+    """The first step goes to a writer, and has the connection for the next ones made."""
+    await store.write(keep_step, entry(taken, name, "0"))
+    await asyncio.to_thread(eventually, lambda: _is_connected(store) or None)
+
+
+def _is_connected(store: PostgresStore) -> bool:
+    connection = store._single_jobs.loop_link._connection
+    return connection is not None and not connection.closed
+
+
+@pytest.mark.rule("STEP-01", "STEP-03", "LEASE-03")
+def test_it_is_committed_without_a_thread_and_refused_without_a_lease(
+    store: PostgresStore, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue_one(store)
+    taken = claim_one(store)
+    other = open_at(store_url)
+    chain_id = job_of_claim(taken).chain_id
+
+    async def program() -> None:
+        await connect_loop(store, taken)
+        with monkeypatch.context() as patch:
+            patch.setattr(store._writing, "put", lambda work: pytest.fail("a thread was asked"))
+            assert await store.write(keep_step, entry(taken, "crawl", "1")) == "1"
+        assert other.read_sync(kept_values, chain_id) == {"first": "0", "crawl": "1"}
+        assert await store.write(keep_step, entry(taken, "crawl", "2")) == "1"
+        complete(other, taken)
+        for name in ("crawl", "late"):
+            with pytest.raises(LeaseGone):
+                await store.write(keep_step, entry(taken, name, "3"))
+
+    asyncio.run(program())
+    assert other.read_sync(kept_values, chain_id) == {"first": "0", "crawl": "1"}
+    other.close()
+
+
+@pytest.mark.rule("STEP-01", "STEP-03")
+@pytest.mark.parametrize("cut", CUTS)
+def test_one_whose_answer_is_lost_is_kept_once(
+    store: PostgresStore, store_url: str, proxy: FaultProxy, cut: Cut
+) -> None:
+    enqueue_one(store)
+    taken = claim_one(store)
+
+    async def program() -> list[str]:
+        values = []
+        for number in range(3):
+            await connect_loop(store, taken, f"first {number}")
+            proxy.arm(cut, b"the value" if cut == "before the commit arrives" else b"INSERT 0 1\0")
+            values.append(await store.write(keep_step, entry(taken, f"crawl {number}", f'"the value {number}"')))
+        return values
+
+    values = asyncio.run(program())
+    assert proxy.cuts == 3
+    assert values == [f'"the value {number}"' for number in range(3)]
+    other = open_at(store_url)
+    kept = other.read_sync(kept_values, job_of_claim(taken).chain_id)
+    assert [kept[f"crawl {number}"] for number in range(3)] == values
+    other.close()
