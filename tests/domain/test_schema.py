@@ -47,7 +47,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"words": None}, "params.words", "must be an integer, not null"),
     ({"words": 0}, "params.words", "must be at least 1"),
     ({"words": 1001}, "params.words", "must be at most 1000"),
-    ({"words": 1, "wrods": 2}, "params.wrods", "is not known; did you mean words"),
+    ({"words": 1, "wrods": 2}, "params.wrods", "is not known (did you mean words?)"),
     ({"words": 1, "title": ""}, "params.title", "must have at least 1 characters"),
     ({"words": 1, "title": "long title"}, "params.title", "must have at most 5 characters"),
     ({"words": 1, "tone": "wet"}, "params.tone", "must be one of 'dry', 'warm', 1"),

@@ -257,7 +257,7 @@ class _Validation:
                 if self._is_quiet:
                     return place, "has an unknown member"
                 close = near_matches(name, rules, limit=1)
-                hint = f"; did you mean {close[0]}" if close else f"; known are {', '.join(rules) or 'none'}"
+                hint = f" (did you mean {close[0]}?)" if close else f"; known are {', '.join(rules) or 'none'}"
                 return self._inside(place, f".{name}"), f"is not known{hint}"
             else:
                 complaint = self.complaint(others, member, self._inside(place, f".{name}"), steps + 1)
