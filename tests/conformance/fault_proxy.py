@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 Cut = Literal["before the commit arrives", "after the commit is done"]
+CUTS: tuple[Cut, ...] = get_args(Cut)
 
 
 class FaultProxy:

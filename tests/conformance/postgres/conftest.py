@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdbeat.store.postgres.store import PostgresStore
+from tests.conformance.acts import open_at
 from tests.conformance.fault_proxy import FaultProxy
 
 
@@ -15,3 +17,12 @@ def proxy(store_url: str) -> Iterator[FaultProxy]:
     made = FaultProxy(store_url)
     yield made
     made.close()
+
+
+@pytest.fixture
+def far_store(proxy: FaultProxy) -> Iterator[PostgresStore]:
+    """The test's database as a store behind that line."""
+    opened = open_at(proxy.url)
+    assert isinstance(opened, PostgresStore)
+    yield opened
+    opened.close()

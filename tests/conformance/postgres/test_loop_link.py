@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,21 +16,17 @@ from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.work import Work
 from tests.conformance.acts import count, open_at, rows
-from tests.conformance.fault_proxy import Cut, FaultProxy
+from tests.conformance.fault_proxy import CUTS, Cut, FaultProxy
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-CUTS: list[Cut] = ["before the commit arrives", "after the commit is done"]
 
 
 @pytest.fixture
-def store(proxy: FaultProxy) -> Iterator[PostgresStore]:
-    opened = open_at(proxy.url)
-    assert isinstance(opened, PostgresStore)
-    opened.write_sync(announce, [AnnouncedType("a")])
-    opened.write_sync(submit, [Submission(type="a")])
-    yield opened
-    opened.close()
+def store(far_store: PostgresStore) -> PostgresStore:
+    far_store.write_sync(announce, [AnnouncedType("a")])
+    far_store.write_sync(submit, [Submission(type="a")])
+    return far_store
 
 
 async def enqueued(store: PersistenceAdapter, number: int = 0) -> Job:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,19 +10,15 @@ from holdbeat.domain.lease import Claim
 from holdbeat.store.durable.steps import LeaseGone, StepEntry, keep_step, kept_values
 from holdbeat.store.postgres.store import PostgresStore
 from tests.conformance.acts import claim_one, complete, enqueue_one, job_of_claim, open_at
-from tests.conformance.fault_proxy import Cut, FaultProxy
+from tests.conformance.fault_proxy import CUTS, Cut, FaultProxy
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-CUTS: list[Cut] = ["before the commit arrives", "after the commit is done"]
 
 
 @pytest.fixture
-def store(proxy: FaultProxy) -> Iterator[PostgresStore]:
-    opened = open_at(proxy.url)
-    assert isinstance(opened, PostgresStore)
-    yield opened
-    opened.close()
+def store(far_store: PostgresStore) -> PostgresStore:
+    return far_store
 
 
 def entry(taken: Claim, name: str, value: str) -> StepEntry:

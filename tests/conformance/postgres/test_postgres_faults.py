@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import psycopg
@@ -42,20 +42,11 @@ from tests.conformance.acts import (
     open_at,
     rows,
 )
-from tests.conformance.fault_proxy import Cut, FaultProxy
+from tests.conformance.fault_proxy import CUTS, Cut, FaultProxy
 from tests.conformance.races import HeldOpen, in_background, together
 from tests.postgres import PostgresServer
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-CUTS: list[Cut] = ["before the commit arrives", "after the commit is done"]
-
-
-@pytest.fixture
-def far_store(proxy: FaultProxy) -> Iterator[PersistenceAdapter]:
-    """A store at the other end of a line that can be cut."""
-    store = open_at(proxy.url)
-    yield store
-    store.close()
 
 
 @pytest.mark.rule("QUE-01", "DEC-008")
