@@ -1,6 +1,6 @@
 """`holdbeat demo`: everything at once, alive within seconds, gone without a trace.
 
-Guards the stranger's patience and disk: the store is a temporary file, the endpoint's page is served by this process
+Leaves nothing behind: the store is a temporary file, the endpoint's page is served by this process
 itself, nothing leaves the machine, and the end removes all of it. What is shown is real work of a real engine; only
 the work itself is sleep.
 """

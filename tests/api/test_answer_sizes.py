@@ -95,7 +95,7 @@ def test_webhooks_get_a_link_to_a_large_result_and_store_no_copy_of_it(serve: Se
 
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_server, "READ_PATIENCE_S", 0.5)
+    monkeypatch.setattr(api_server, "READ_TIMEOUT_S", 0.5)
     server = serve()
     job = server.run_job("anything", {"text": "x" * 200_000})
     place = urlsplit(server.url)

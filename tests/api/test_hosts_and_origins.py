@@ -128,7 +128,7 @@ def test_a_fault_of_the_server_shows_an_id_and_nothing_else(serve: Serve, caplog
 
 @pytest.mark.rule("SEC-06")
 def test_a_client_that_sends_nothing_or_drips_is_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdbeat.api.server.REQUEST_PATIENCE_S", 0.5)
+    monkeypatch.setattr("holdbeat.api.server.REQUEST_TIMEOUT_S", 0.5)
     head = b"POST /api/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     starts = (
         b"",

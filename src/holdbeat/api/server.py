@@ -63,9 +63,9 @@ class LoopThread:
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
-REQUEST_PATIENCE_S = 20.0
+REQUEST_TIMEOUT_S = 20.0
 """How long a client may take to send a request, once it has begun to or has just connected."""
-READ_PATIENCE_S = 20.0
+READ_TIMEOUT_S = 20.0
 """How long a client may take nothing of an answer that waits for it."""
 GRACEFUL_S = 10
 MAX_HEAD_BYTES = 65_536
@@ -106,7 +106,7 @@ class OneWrite:
         return getattr(self._transport, name)
 
 
-class PatientlyTimed(HttpToolsProtocol):
+class TimedProtocol(HttpToolsProtocol):
     """Cuts a connection whose request does not arrive in time: silent clients, slow ones, dripping bodies (I13)."""
 
     _alarm: asyncio.TimerHandle | None = None
@@ -185,7 +185,7 @@ class PatientlyTimed(HttpToolsProtocol):
     def _watch_reader(self) -> None:
         """Looks later whether the client has taken any of the answer in the meantime."""
         self._unsent = self.transport.get_write_buffer_size()
-        self._write_alarm = self.loop.call_later(READ_PATIENCE_S, self._check_reader)
+        self._write_alarm = self.loop.call_later(READ_TIMEOUT_S, self._check_reader)
 
     def _check_reader(self) -> None:
         if self.transport.get_write_buffer_size() >= self._unsent:
@@ -214,7 +214,7 @@ class PatientlyTimed(HttpToolsProtocol):
     def _arm(self) -> None:
         """Starts the clock. What trickles in does not start it again."""
         if self._alarm is None:
-            self._alarm = self.loop.call_later(REQUEST_PATIENCE_S, self._too_slow)
+            self._alarm = self.loop.call_later(REQUEST_TIMEOUT_S, self._too_slow)
 
     def _disarm(self) -> None:
         if self._alarm is not None:
@@ -239,7 +239,7 @@ def http_config(app: ASGIApp) -> uvicorn.Config:
     """The settings with which every application is served."""
     return uvicorn.Config(
         app,
-        http=PatientlyTimed,
+        http=TimedProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

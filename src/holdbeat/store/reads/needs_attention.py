@@ -1,6 +1,7 @@
 """What a person should look at now: who holds the slots, what failed for good, what nobody can run.
 
-Guards the reader's patience: only live leases, partial indexes of rare rows, and the newest part of long ones are read.
+Keeps reads short beside millions of jobs: only live leases, partial indexes of rare rows, and the newest part of long
+ones are read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The state of the whole store in numbers.
 
-Guards the reader's patience: every figure comes from an index that holds little more than what is counted.
+Keeps reads short beside millions of jobs: every figure comes from an index that holds little more than what is counted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ran when: runs of a stretch of time, throughput by the minute, and how long work waited.
 
-Guards the reader's patience: every question goes through `job_runs_finished` by type, or through the few live leases,
+Keeps reads short: every query goes through `job_runs_finished` by type, or through the few live leases,
 so a long history behind the window costs nothing.
 """
 
