@@ -24,14 +24,7 @@ from holdbeat.handlers.step_calls import PlainStepCalls, StepCalls
 from holdbeat.handlers.stop import StopReason, StopSignal
 from holdbeat.handlers.to_json import as_params
 from holdbeat.handlers.upstreams import NO_UPSTREAMS, Upstreams
-from holdbeat.handlers.wait_calls import (
-    ChildCalls,
-    PlainChildCalls,
-    PlainQuestionCalls,
-    PlainWaitCalls,
-    QuestionCalls,
-    WaitCalls,
-)
+from holdbeat.handlers.wait_calls import PlainWaitCalls, WaitCalls
 
 if TYPE_CHECKING:
     from holdbeat.handlers.artifact_writes import ArtifactWrite, ArtifactWrites
@@ -133,7 +126,7 @@ def _log_lost() -> None:
     logging.getLogger(__name__).exception("A report of a running handler was lost.")
 
 
-class Context(StepCalls, WaitCalls, ChildCalls, QuestionCalls):
+class Context(StepCalls, WaitCalls):
     """One run as its handler sees it. Every thread of the handler may use it."""
 
     def __init__(
@@ -354,5 +347,5 @@ class Context(StepCalls, WaitCalls, ChildCalls, QuestionCalls):
         return None if self._artifact_writes is None else await self._artifact_writes.finish()
 
 
-class SyncContext(PlainStepCalls, PlainWaitCalls, PlainChildCalls, PlainQuestionCalls, Context):  # type: ignore[misc]
+class SyncContext(PlainStepCalls, PlainWaitCalls, Context):  # type: ignore[misc]
     """The Context of a handler that is no coroutine: what is awaited elsewhere is a plain call here."""
