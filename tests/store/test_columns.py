@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdbeat.store.reads.columns import TIME, copier, member_of, optional, row_reader, row_writer
+from holdbeat.store.reads.columns import copier, optional, row_reader, row_writer
 
 
 class Colour(StrEnum):
@@ -24,6 +24,8 @@ class Thing:
     made_at: datetime | None = None
     note: str = "none"
     is_old: bool = False
+    parts: dict[str, int] | None = None
+    names: tuple[str, ...] = ()
 
 
 class Engine:
@@ -34,16 +36,23 @@ class Engine:
 
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
-READ_AS: dict[str, Any] = {"colour": optional(member_of(Colour)), "made_at": TIME, "is_old": bool}
 
 
 def read(columns: tuple[str, ...], row: tuple[Any, ...]) -> Thing:
-    return row_reader(Thing, columns, READ_AS)(Engine(), row)  # type: ignore[arg-type]
+    return row_reader(Thing, columns)(Engine(), row)  # type: ignore[arg-type]
 
 
 def test_a_row_is_read_by_names_whatever_the_order_of_the_columns() -> None:
     columns = ("made_at", "is_old", "id", "colour")
     assert read(columns, (AT.isoformat(), 1, "a", "red")) == Thing("a", None, Colour.RED, AT, "none", True)
+
+
+def test_a_column_is_converted_as_the_type_of_its_field_says_or_as_the_reader_was_told() -> None:
+    assert read(("id", "parts", "names"), ("a", ' {"b": 1}', '["c", "d"]')) == Thing(
+        "a", parts={"b": 1}, names=("c", "d")
+    )
+    told = row_reader(Thing, ("id", "names"), {"names": lambda text: tuple(text.split(","))})
+    assert told(Engine(), ("a", "c,d")) == Thing("a", names=("c", "d"))  # type: ignore[arg-type]
 
 
 def test_a_null_stays_none_and_columns_after_the_named_ones_are_left_out() -> None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.api_key import SHOWN, ApiKey, Scope, hash_of
 from holdbeat.domain.errors import NotFound
 from holdbeat.store import meta
+from holdbeat.store.reads.columns import field_names, row_reader
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
-_KEY = "id, name, prefix, hash, scope, created_at, last_used_at, revoked_at, expires_at"
+_KEY_FIELDS = field_names(ApiKey)
+_KEY = ", ".join(_KEY_FIELDS)
+_key_of = row_reader(ApiKey, _KEY_FIELDS)
 USE_NOTED_S = 60.0
 """How exactly the last use of a key is known; noting every use would be a write for every request."""
 
@@ -70,20 +72,6 @@ def touch_api_keys(tx: Transaction, key_ids: Sequence[str]) -> None:
         ids=key_ids,
         now=tx.now,
         noted=tx.now - timedelta(seconds=USE_NOTED_S),
-    )
-
-
-def _key_of(tx: Transaction, row: Sequence[Any]) -> ApiKey:
-    return ApiKey(
-        id=row[0],
-        name=row[1],
-        prefix=row[2],
-        hash=row[3],
-        scope=Scope(row[4]),
-        created_at=tx.instant(row[5]),
-        last_used_at=tx.time(row[6]),
-        revoked_at=tx.time(row[7]),
-        expires_at=tx.time(row[8]),
     )
 
 

@@ -6,8 +6,10 @@ and a loop over their names would cost as much as all else that it does in Pytho
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -31,19 +33,36 @@ TIME = _Time()
 Converter = Callable[[Any], Any] | optional | _Time
 
 
-def member_of(members: type[Enum]) -> Callable[[Any], Any]:
-    """The converter for a column that holds the value of a member."""
-    return {member.value: member for member in members}.__getitem__
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+
+
+def _parsed(text: str) -> Any:
+    if text == "{}":
+        return {}
+    try:
+        # What we wrote begins with its first brace, so the decoder's look for blanks can be left out.
+        return _scan(text, 0)[0]
+    except StopIteration:
+        return json.loads(text)
+
+
+def field_names(kind: Any, before: str | None = None) -> tuple[str, ...]:
+    """The columns of the table of a dataclass: its fields; all of them, or those before one."""
+    names = tuple(field.name for field in fields(kind))
+    return names if before is None else names[: names.index(before)]
 
 
 def row_reader(
-    kind: type[T], columns: Sequence[str], converters: Mapping[str, Converter]
+    kind: type[T], columns: Sequence[str], converters: Mapping[str, Converter] | None = None
 ) -> Callable[[Transaction, Row], T]:
     """A function that makes a `kind`, a dataclass, of a row that begins with these columns.
 
-    Columns are fields of the same name. A column without a converter is taken as it is.
+    Columns are fields of the same name, and are converted as the type of the field says, or as `converters` do.
     """
+    converters = converters or {}
     _refuse_strangers(converters, columns)
+    typed = {field.name: _by_type(kind, field) for field in fields(kind) if field.name in columns}  # type: ignore[arg-type]
+    converters = {name: converter for name, converter in typed.items() if converter is not None} | dict(converters)
     values = {name: _converted(f"{name}_", name, converters.get(name)) for name in columns}
     source = (
         "def read(tx, row):\n"
@@ -74,6 +93,30 @@ def copier(kind: type[T], names: Sequence[str], parameters: Sequence[str]) -> Ca
     source = f"def copy(item_, {', '.join(parameters)}):\n    return kind({_arguments(kind, values)})\n"
     copy: Callable[..., T] = _compiled(source, "copy", kind=kind)
     return copy
+
+
+def _by_type(kind: Any, field: Field[Any]) -> Converter | None:
+    """How a column is read into a field of this type; None if it is taken as it is."""
+    name, _, is_optional = str(field.type).partition(" | ")
+    convert: Callable[[Any], Any]
+    members = vars(sys.modules[kind.__module__]).get(name)
+    if name == "datetime":
+        return TIME
+    if name == "bool":
+        convert = bool
+    elif name.startswith(("dict[", "list[")):
+        convert = _parsed
+    elif name.startswith("tuple["):
+        convert = _parsed_tuple
+    elif isinstance(members, type) and issubclass(members, Enum):
+        convert = {member.value: member for member in members}.__getitem__
+    else:
+        return None
+    return optional(convert) if is_optional else convert
+
+
+def _parsed_tuple(text: str) -> tuple[Any, ...]:
+    return tuple(_parsed(text))
 
 
 def _converted(value: str, name: str, converter: Converter | None) -> str:

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from holdbeat.domain.clock import from_iso, iso
-from holdbeat.domain.worker import Worker, WorkerKind
-from holdbeat.store.reads.columns import TIME, member_of, optional, row_reader
+from holdbeat.domain.worker import Worker
+from holdbeat.store.reads.columns import field_names, row_reader
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.transaction import Transaction
 
-WORKER_FIELDS = (
-    "id", "kind", "host", "pid", "slots", "http_slots", "types", "resources", "version", "started_at", "heartbeat_at",
-    "expires_at", "stopping_at", "stopped_at", "memory_bytes", "cpu_share",
-)  # fmt: skip
+WORKER_FIELDS = field_names(Worker)
 _WORKER = ", ".join(WORKER_FIELDS)
-
-
-_worker_of = row_reader(
-    Worker,
-    WORKER_FIELDS,
-    {
-        "kind": member_of(WorkerKind),
-        "types": lambda text: tuple(json.loads(text)),
-        "resources": optional(lambda text: tuple(json.loads(text))),
-        "started_at": TIME,
-        "heartbeat_at": TIME,
-        "expires_at": TIME,
-        "stopping_at": TIME,
-        "stopped_at": TIME,
-    },
-)
+_worker_of = row_reader(Worker, WORKER_FIELDS)
 
 
 def alive(tx: Transaction) -> tuple[str, dict[str, Any]]:

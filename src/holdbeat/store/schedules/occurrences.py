@@ -17,31 +17,19 @@ from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Hold
 from holdbeat.domain.occurrence import Occurrence, OccurrenceStatus
-from holdbeat.store.reads.columns import TIME, member_of, row_reader, row_writer
+from holdbeat.store.reads.columns import field_names, row_reader, row_writer
 from holdbeat.store.reads.job_filter import choices, refuse_unknown
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.transaction import Transaction
 
-OCCURRENCE_FIELDS = (
-    "id", "schedule_id", "due_at", "status", "recorded_at", "job_id", "reason", "count", "late_s",
-)  # fmt: skip
+OCCURRENCE_FIELDS = field_names(Occurrence)
 OCCURRENCE = ", ".join(OCCURRENCE_FIELDS)
 _FINAL = (OccurrenceStatus.FIRED, OccurrenceStatus.MANUAL)
 
 DueTime = tuple[str, datetime]
 """A schedule's id and one of its due times."""
 
-
-occurrence_of = row_reader(
-    Occurrence,
-    OCCURRENCE_FIELDS,
-    {
-        "due_at": TIME,
-        "recorded_at": TIME,
-        "status": member_of(OccurrenceStatus),
-        "late_s": lambda late_s: late_s or 0.0,
-    },
-)
+occurrence_of = row_reader(Occurrence, OCCURRENCE_FIELDS, {"late_s": lambda late_s: late_s or 0.0})
 """A row of the OCCURRENCE columns as an Occurrence."""
 _row_of = row_writer(OCCURRENCE_FIELDS, (), {"status": lambda status: status.value})
 

@@ -6,7 +6,6 @@ took it. Each host gets a few places in a batch and no more: a slow receiver wit
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,23 +25,15 @@ from holdbeat.domain.webhook import (
     signing_secrets,
 )
 from holdbeat.store.delivery_rows import NewDelivery, insert_deliveries, payload_of
-from holdbeat.store.reads.columns import TIME, member_of, row_reader
+from holdbeat.store.reads.columns import field_names, row_reader
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.subscriptions import disable_webhook, load_webhook, server_secret, webhooks_by_id
 
-_DELIVERY_FIELDS = (
-    "id", "event", "url", "payload", "created_at", "webhook_id", "job_id", "group_id", "status", "attempts",
-    "next_attempt_at", "delivered_at", "last_status_code", "last_error", "locked_by", "locked_until",
-)  # fmt: skip
+_DELIVERY_FIELDS = field_names(Delivery)
 _DELIVERY = ", ".join(_DELIVERY_FIELDS)
-_TIMES = ("created_at", "next_attempt_at", "delivered_at", "locked_until")
-delivery_of = row_reader(
-    Delivery,
-    _DELIVERY_FIELDS,
-    {"payload": json.loads, "status": member_of(DeliveryStatus), **dict.fromkeys(_TIMES, TIME)},
-)
+delivery_of = row_reader(Delivery, _DELIVERY_FIELDS)
 """A row of the delivery columns as a Delivery."""
 PER_HOST = 4
 PENDING_COUNTED = 1000
