@@ -83,6 +83,16 @@ class Stale(HoldbeatError):
     default_code = "stale_version"
 
 
+def refuse_stale(what: str, present: int, version: int | None, **ids: str) -> None:
+    """Refuses a change that was made for another version of a thing than the present one."""
+    if version is not None and version != present:
+        raise Stale(
+            f"{what} has changed since you read it: it is at version {present}, not {version}. Read it again and "
+            "repeat your change.",
+            **ids,
+        )
+
+
 class Unavailable(HoldbeatError):
     default_code = "unavailable"
 

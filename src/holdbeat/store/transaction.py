@@ -137,6 +137,12 @@ class Transaction(ABC):
                 varied[name] = values
         self.insert_columns(table, shared, varied)
 
+    def update(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> None:
+        """Writes a row whole; its first column says which."""
+        changes = ", ".join(f"{name} = :{name}" for name in columns[1:])
+        values = dict(zip(columns, row, strict=True))
+        self.execute(f"UPDATE {table} SET {changes} WHERE {columns[0]} = :{columns[0]}", **values)
+
     @abstractmethod
     def _insert_one(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> None: ...
 

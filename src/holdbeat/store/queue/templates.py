@@ -11,7 +11,7 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.bounds import check_line
-from holdbeat.domain.errors import Conflict, Invalid, NotFound, Stale
+from holdbeat.domain.errors import Conflict, Invalid, NotFound, refuse_stale
 from holdbeat.domain.ids import is_id
 from holdbeat.domain.job import JobTemplate
 from holdbeat.domain.params import check_labels, check_text, dumps
@@ -63,15 +63,7 @@ _NULLABLE: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
-_row = row_writer(
-    TEMPLATE_FIELDS,
-    (),
-    {
-        "default_params": dumps,
-        "retry_policy": optional(dumps),
-        "labels": dumps,
-    },
-)
+_row = row_writer(TEMPLATE_FIELDS, (), {"default_params": dumps, "retry_policy": optional(dumps), "labels": dumps})
 
 
 def create_template(tx: Transaction, fields: Mapping[str, Any]) -> JobTemplate:
@@ -110,12 +102,7 @@ def patch_template(
 ) -> JobTemplate:
     """Changes the given fields. With a `version` that is not the present one nothing is changed (Stale)."""
     template = _locked(tx, reference)
-    if version is not None and version != template.version:
-        raise Stale(
-            f"Template {template.name} has changed since you read it: it is at version {template.version}, not "
-            f"{version}. Read it again and repeat your change.",
-            template_id=template.id,
-        )
+    refuse_stale(f"Template {template.name}", template.version, version, template_id=template.id)
     if template.archived_at is not None:
         raise Conflict(
             f"Template {template.name} is archived and changes no more.",
@@ -127,18 +114,7 @@ def patch_template(
     if template.name != old_name:
         _refuse_taken_name(tx, template)
     template.version += 1
-    tx.execute(
-        "UPDATE job_templates SET name = :name, type = :type, default_params = :default_params, "
-        "priority = :priority, resource = :resource, retry_policy = :retry_policy, timeout_s = :timeout_s, "
-        "cancel_grace_s = :cancel_grace_s, webhook_url = :webhook_url, labels = :labels, description = :description, "
-        "version = :version "
-        "WHERE id = :id",
-        **{
-            name: value
-            for name, value in zip(TEMPLATE_FIELDS, _row(template), strict=True)
-            if name not in ("archived_at", "created_at")
-        },
-    )
+    tx.update("job_templates", TEMPLATE_FIELDS, _row(template))
     return template
 
 
@@ -163,19 +139,10 @@ def archive_template(tx: Transaction, reference: str, *, version: int | None = N
     template = _locked(tx, reference)
     if template.archived_at is not None:
         return template
-    if version is not None and version != template.version:
-        raise Stale(
-            f"Template {template.name} is at version {template.version}, not {version}. Read it again first.",
-            template_id=template.id,
-        )
+    refuse_stale(f"Template {template.name}", template.version, version, template_id=template.id)
     template.archived_at = tx.now
     template.version += 1
-    tx.execute(
-        "UPDATE job_templates SET archived_at = :now, version = :version WHERE id = :id",
-        now=tx.now,
-        version=template.version,
-        id=template.id,
-    )
+    tx.update("job_templates", TEMPLATE_FIELDS, _row(template))
     tx.record(events.TEMPLATE_ARCHIVED, template_id=template.id, template_name=template.name)
     for (schedule_id,) in tx.rows(
         "UPDATE schedules SET enabled = :no, next_run_at = NULL, replan_at = NULL, wake_at = NULL, trouble = NULL, "

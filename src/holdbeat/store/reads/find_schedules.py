@@ -13,7 +13,8 @@ from datetime import datetime
 
 from holdbeat.domain.schedule import Schedule
 from holdbeat.store.reads.find_jobs import like
-from holdbeat.store.reads.job_filter import Conditions, label_parts
+from holdbeat.store.reads.job_filter import label_parts
+from holdbeat.store.reads.pagination import Conditions
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.transaction import Transaction
 

@@ -6,7 +6,6 @@ Guards API-02: a filter that is not known is refused, never ignored; and no text
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -16,6 +15,7 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.old_words import status_hint
 from holdbeat.domain.params import check_text
 from holdbeat.domain.run import ErrorKind
+from holdbeat.store.reads.pagination import Conditions
 from holdbeat.store.transaction import Transaction
 
 LIST_FILTERS = (
@@ -27,22 +27,6 @@ _SAME = ("type", "resource", "schedule_id", "group_id", "template_id", "parent_i
 _OUTCOMES = (JobStatus.FAILED, JobStatus.SKIPPED, JobStatus.CANCELLED)
 _IDS_MAX = 10_000
 PRIORITY_MAX = 100
-
-
-@dataclass(slots=True)
-class Conditions:
-    """A WHERE clause under construction. Columns are written with the prefix `j.`."""
-
-    parts: list[str] = field(default_factory=list)
-    params: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, part: str, **params: Any) -> None:
-        self.parts.append(part)
-        self.params |= params
-
-    @property
-    def where(self) -> str:
-        return " AND ".join(self.parts) if self.parts else "1 = 1"
 
 
 def refuse_unknown(filters: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from holdbeat.domain.params import check_text
 from holdbeat.domain.run import JobRun
 from holdbeat.store.reads.job_filter import (
     LIST_FILTERS,
-    Conditions,
     choices,
     error_kinds,
     job_conditions,
@@ -21,19 +20,19 @@ from holdbeat.store.reads.job_filter import (
     refuse_unknown,
 )
 from holdbeat.store.reads.jobs import complete
-from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_page
 from holdbeat.store.reads.rows import (
-    GROUP_FIELDS,
+    GROUP,
     JOB_OF_J,
     LISTED_RESULT_BYTES,
-    TEMPLATE_FIELDS,
+    TEMPLATE,
     group_of,
     job_of,
     short_run_columns,
     short_run_of,
     template_of,
 )
-from holdbeat.store.transaction import Row, Transaction
+from holdbeat.store.transaction import Transaction
 
 RUN_FILTERS = ("status", "job_id", "type", "error_kind")
 GROUP_FILTERS = ("status", "name")
@@ -74,7 +73,19 @@ def list_jobs(
         conditions.add("j.retried_by IS NULL")
     source = _LABELLED[tx.dialect] if is_labelled else f"jobs AS j {_pinned(tx, conditions)}"
     key = "l.job_id" if is_labelled else "j.id"
-    rows, following = _page(tx, "jobs", chosen, JOB_OF_J, source, key, conditions, limit, cursor, order)
+    is_newest_first = order == "newest"
+    rows, following = read_page(
+        tx,
+        Cursors("jobs", chosen if is_newest_first else {**chosen, "order": order}),
+        JOB_OF_J,
+        source,
+        conditions,
+        limit,
+        cursor,
+        key=key,
+        is_newest_first=is_newest_first,
+        most_chars=PAGE_CHARS,
+    )
     jobs = [job_of(tx, row) for row in rows]
     complete(tx, jobs, result_bytes=LISTED_RESULT_BYTES)
     return Page(jobs, following)
@@ -97,7 +108,10 @@ def list_runs(
             "r.error_kind IN :kinds AND r.status IN ('FAILED', 'SKIPPED')", kinds=error_kinds(chosen["error_kind"])
         )
     columns = f"{short_run_columns(tx.dialect, 'r.', LISTED_RESULT_BYTES)}, r.type"
-    rows, following = _page(tx, "job_runs", chosen, columns, "job_runs AS r", "r.id", conditions, limit, cursor)
+    cursors = Cursors("job_runs", chosen)
+    rows, following = read_page(
+        tx, cursors, columns, "job_runs AS r", conditions, limit, cursor, key="r.id", most_chars=PAGE_CHARS
+    )
     return Page([ListedRun(short_run_of(tx, row), row[-1]) for row in rows], following)
 
 
@@ -108,11 +122,11 @@ def list_groups(
     chosen = refuse_unknown(filters or {}, GROUP_FILTERS)
     conditions = Conditions()
     if "status" in chosen:
-        conditions.add("g.status IN :status", status=choices(chosen["status"], "status", GroupStatus))
+        conditions.add("status IN :status", status=choices(chosen["status"], "status", GroupStatus))
     if "name" in chosen:
-        conditions.add("g.name = :name", name=check_text(chosen["name"], "name", 500))
-    columns = ", ".join(f"g.{name}" for name in GROUP_FIELDS)
-    rows, following = _page(tx, "job_groups", chosen, columns, "job_groups AS g", "g.id", conditions, limit, cursor)
+        conditions.add("name = :name", name=check_text(chosen["name"], "name", 500))
+    cursors = Cursors("job_groups", chosen)
+    rows, following = read_page(tx, cursors, GROUP, "job_groups", conditions, limit, cursor, most_chars=PAGE_CHARS)
     return Page([group_of(tx, row) for row in rows], following)
 
 
@@ -123,58 +137,17 @@ def list_templates(
     chosen = refuse_unknown(filters or {}, TEMPLATE_FILTERS)
     conditions = Conditions()
     if "type" in chosen:
-        conditions.add("t.type = :type", type=check_text(chosen["type"], "type", 500))
+        conditions.add("type = :type", type=check_text(chosen["type"], "type", 500))
     archived = chosen.get("archived", False)
     if archived not in (True, False, "all"):
         raise Invalid("archived must be true, false or all.", code="invalid_filter", field="archived")
     if archived != "all":
-        conditions.add(f"t.archived_at IS {'NOT ' if archived else ''}NULL")
-    columns = ", ".join(f"t.{name}" for name in TEMPLATE_FIELDS)
-    rows, following = _page(
-        tx, "job_templates", chosen, columns, "job_templates AS t", "t.id", conditions, limit, cursor
+        conditions.add(f"archived_at IS {'NOT ' if archived else ''}NULL")
+    cursors = Cursors("job_templates", chosen)
+    rows, following = read_page(
+        tx, cursors, TEMPLATE, "job_templates", conditions, limit, cursor, most_chars=PAGE_CHARS
     )
     return Page([template_of(tx, row) for row in rows], following)
-
-
-def _page(
-    tx: Transaction,
-    kind: str,
-    filters: Mapping[str, Any],
-    columns: str,
-    source: str,
-    key: str,
-    conditions: Conditions,
-    limit: int | None,
-    cursor: str | None,
-    order: str = "newest",
-) -> tuple[list[Row], str | None]:
-    """One page by id: ids sort by creation and never change. The first column must be the id."""
-    count = check_limit(limit)
-    is_newest_first = order == "newest"
-    cursors = Cursors(kind, filters if is_newest_first else {**filters, "order": order})
-    last = cursors.read(cursor, str)
-    if last is not None:
-        conditions.add(f"{key} {'<' if is_newest_first else '>'} :last_id", last_id=last[0])
-    rows = tx.rows(
-        f"SELECT {columns} FROM {source} WHERE {conditions.where} "
-        f"ORDER BY {key} {'DESC' if is_newest_first else 'ASC'} LIMIT :count",
-        count=count + 1,
-        **conditions.params,
-    )
-    fitting = _fitting(rows[:count])
-    if len(rows) <= fitting:
-        return rows, None
-    return rows[:fitting], cursors.write(rows[fitting - 1][0])
-
-
-def _fitting(rows: list[Row]) -> int:
-    """How many of these rows go into one page: at least one, and no more than fit into PAGE_CHARS."""
-    chars = 0
-    for number, row in enumerate(rows):
-        chars += sum(len(value) for value in row if isinstance(value, str))
-        if chars > PAGE_CHARS and number:
-            return number
-    return len(rows)
 
 
 def _run_status(conditions: Conditions, statuses: list[str]) -> None:

@@ -11,12 +11,13 @@ import binascii
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import dumps
+from holdbeat.store.transaction import Row, Transaction
 
 T = TypeVar("T")
 LIMIT = 50
@@ -28,6 +29,22 @@ _LONGEST_CURSOR = 1000
 class Page(Generic[T]):
     items: list[T]
     next_cursor: str | None = None
+
+
+@dataclass(slots=True)
+class Conditions:
+    """A WHERE clause under construction."""
+
+    parts: list[str] = field(default_factory=list)
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, part: str, **params: Any) -> None:
+        self.parts.append(part)
+        self.params |= params
+
+    @property
+    def where(self) -> str:
+        return " AND ".join(self.parts) if self.parts else "1 = 1"
 
 
 def check_limit(limit: Any) -> int:
@@ -67,6 +84,49 @@ class Cursors:
         if len(key) != len(kinds) or not all(type(part) is kind for part, kind in zip(key, kinds, strict=True)):
             raise _refused("has been changed or cut off")
         return key
+
+
+def read_page(
+    tx: Transaction,
+    cursors: Cursors,
+    columns: str,
+    source: str,
+    conditions: Conditions,
+    limit: int | None,
+    cursor: str | None,
+    *,
+    key: str = "id",
+    is_newest_first: bool = True,
+    most_chars: int | None = None,
+) -> tuple[list[Row], str | None]:
+    """The rows of one page by id, and the next cursor: ids sort by creation and never change.
+
+    The first column must be the id. A page of large rows ends early, at `most_chars`; its cursor leads to the others.
+    """
+    count = check_limit(limit)
+    last = cursors.read(cursor, str)
+    if last is not None:
+        conditions.add(f"{key} {'<' if is_newest_first else '>'} :last_id", last_id=last[0])
+    rows = tx.rows(
+        f"SELECT {columns} FROM {source} WHERE {conditions.where} "
+        f"ORDER BY {key} {'DESC' if is_newest_first else 'ASC'} LIMIT :count",
+        count=count + 1,
+        **conditions.params,
+    )
+    fitting = min(count, len(rows)) if most_chars is None else _fitting(rows[:count], most_chars)
+    if len(rows) <= fitting:
+        return rows, None
+    return rows[:fitting], cursors.write(rows[fitting - 1][0])
+
+
+def _fitting(rows: list[Row], most_chars: int) -> int:
+    """How many of these rows go into one page: at least one, and no more than fit into `most_chars`."""
+    chars = 0
+    for number, row in enumerate(rows):
+        chars += sum(len(value) for value in row if isinstance(value, str))
+        if chars > most_chars and number:
+            return number
+    return len(rows)
 
 
 def _refused(what: str) -> Invalid:

@@ -17,8 +17,8 @@ from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, Sc
 from holdbeat.domain.schedule_preview import preview_of_saved
 from holdbeat.domain.timetable import fires_at, preview_of
 from holdbeat.store.reads.find_schedules import add_label, add_text
-from holdbeat.store.reads.job_filter import Conditions, refuse_unknown
-from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.reads.job_filter import refuse_unknown
+from holdbeat.store.reads.pagination import Conditions, Cursors, Page, check_limit
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.occurrences import InFlight, in_flight, list_occurrences
 from holdbeat.store.transaction import Transaction

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import Conflict, Invalid, NotFound, Stale
+from holdbeat.domain.errors import Conflict, Invalid, NotFound, refuse_stale
 from holdbeat.domain.ids import is_id
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.params import check_labels
@@ -24,7 +24,7 @@ from holdbeat.domain.submission import Submission, check_params, check_resource,
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.reads.find_schedules import add_label
-from holdbeat.store.reads.job_filter import Conditions
+from holdbeat.store.reads.pagination import Conditions
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.occurrences import in_flight, insert_occurrences, taken
@@ -128,7 +128,7 @@ def delete_schedule(
 ) -> None:
     """Removes the schedule. Its jobs stay as they are (INV-005), and so does the record of its due times."""
     schedule = get_schedule(tx, reference, endpoint=endpoint, locked=True)
-    _refuse_stale(schedule, version)
+    refuse_stale(f"Schedule {schedule.name}", schedule.version, version, schedule_id=schedule.id)
     tx.execute("DELETE FROM schedules WHERE id = :id", id=schedule.id)
     tx.record(events.SCHEDULE_CHANGED, schedule_id=schedule.id, change="deleted", schedule_name=schedule.name)
     tx.wake(Topic.SCHEDULES)
@@ -275,7 +275,7 @@ def _steer(
 ) -> Schedule:
     """Takes one step under the schedule's lock, and writes the schedule, its plan and the due times it decided."""
     before = get_schedule(tx, reference, endpoint=endpoint, locked=True)
-    _refuse_stale(before, version)
+    refuse_stale(f"Schedule {before.name}", before.version, version, schedule_id=before.id)
     is_in_flight = before.adaptive or change in ("changed", "enabled")
     flight = in_flight(tx, [before.id])[before.id] if is_in_flight else None
     steered = step(before, tx.now, bool(flight))
@@ -357,13 +357,4 @@ def _refuse_taken_name(tx: Transaction, schedule: Schedule) -> None:
             code="name_taken",
             field="name",
             schedule_id=holder[0],
-        )
-
-
-def _refuse_stale(schedule: Schedule, version: int | None) -> None:
-    if version is not None and version != schedule.version:
-        raise Stale(
-            f"Schedule {schedule.name} has changed since you read it: it is at version {schedule.version}, not "
-            f"{version}. Read it again and repeat your change.",
-            schedule_id=schedule.id,
         )

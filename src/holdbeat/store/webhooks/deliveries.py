@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
@@ -26,7 +25,7 @@ from holdbeat.domain.webhook import (
 )
 from holdbeat.store.delivery_rows import NewDelivery, insert_deliveries, payload_of
 from holdbeat.store.reads.columns import field_names, row_reader
-from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_page
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.subscriptions import disable_webhook, load_webhook, server_secret, webhooks_by_id
@@ -245,27 +244,17 @@ def list_deliveries(
     cursor: str | None = None,
 ) -> Page[Delivery]:
     """Deliveries, the newest first."""
-    count = check_limit(limit)
     cursors = Cursors("deliveries", {"job_id": job_id, "webhook_id": webhook_id, "status": status})
-    where = ["1 = 1"]
-    params: dict[str, Any] = {"limit": count + 1}
+    conditions = Conditions()
     if job_id is not None:
-        where.append("job_id = :job_id")
-        params["job_id"] = job_id
+        conditions.add("job_id = :job_id", job_id=job_id)
     if webhook_id is not None:
-        where.append("webhook_id = :webhook_id")
-        params["webhook_id"] = webhook_id
+        conditions.add("webhook_id = :webhook_id", webhook_id=webhook_id)
     if status is not None:
         # Written out, so that the indexes of pending and failed ones are seen to fit.
-        where.append(f"status = '{DeliveryStatus(status).value}'")
-    if (last := cursors.read(cursor, str)) is not None:
-        where.append("id < :last")
-        params["last"] = last[0]
-    rows = tx.rows(
-        f"SELECT {_DELIVERY} FROM deliveries WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT :limit", **params
-    )
-    items = [delivery_of(tx, row) for row in rows[:count]]
-    return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
+        conditions.add(f"status = '{DeliveryStatus(status).value}'")
+    rows, following = read_page(tx, cursors, _DELIVERY, "deliveries", conditions, limit, cursor)
+    return Page([delivery_of(tx, row) for row in rows], following)
 
 
 def pending_to(tx: Transaction, hosts: Collection[str]) -> dict[str, int]:

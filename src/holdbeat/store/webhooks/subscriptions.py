@@ -10,24 +10,19 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import from_iso, iso
-from holdbeat.domain.errors import Invalid, NotFound, Stale
+from holdbeat.domain.errors import Invalid, NotFound, refuse_stale
 from holdbeat.domain.params import dumps
 from holdbeat.domain.webhook import Webhook, check_events, check_secret, host_of, new_secret, rotated, signing_secrets
 from holdbeat.store import meta
-from holdbeat.store.reads.columns import TIME, row_reader
-from holdbeat.store.reads.pagination import Cursors, Page, check_limit
+from holdbeat.store.reads.columns import field_names, row_reader, row_writer
+from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_page
 from holdbeat.store.transaction import Row, Transaction
 
-_WEBHOOK_FIELDS = (
-    "id", "url", "secret", "created_at", "events", "previous_secret", "rotated_at", "enabled", "disabled_reason",
-    "version",
-)  # fmt: skip
+_WEBHOOK_FIELDS = field_names(Webhook)
 _WEBHOOK = ", ".join(_WEBHOOK_FIELDS)
-_webhook_of = row_reader(
-    Webhook,
-    _WEBHOOK_FIELDS,
-    {"created_at": TIME, "rotated_at": TIME, "enabled": bool, "events": lambda text: tuple(json.loads(text or "[]"))},
-)
+_webhook_of = row_reader(Webhook, _WEBHOOK_FIELDS, {"events": lambda text: tuple(json.loads(text or "[]"))})
+# All events are written as none: an empty list would read as a filter that lets nothing pass.
+_row_of = row_writer(_WEBHOOK_FIELDS, (), {"events": lambda events: dumps(list(events)) if events else None})
 SERVER_SECRET = "webhook_secret"
 _PREVIOUS = "webhook_secret_previous"
 _ROTATED = "webhook_secret_rotated_at"
@@ -43,11 +38,7 @@ def create_webhook(tx: Transaction, url: str, events: Sequence[str] = (), secret
         tx.now,
         check_events(events),
     )
-    tx.insert(
-        "webhooks",
-        ("id", "url", "secret", "created_at", "events"),
-        [(webhook.id, url, webhook.secret, tx.now, _events_text(webhook.events))],
-    )
+    tx.insert("webhooks", _WEBHOOK_FIELDS, [_row_of(webhook)])
     return webhook
 
 
@@ -58,15 +49,8 @@ def load_webhook(tx: Transaction, webhook_id: str) -> Webhook:
 
 def list_webhooks(tx: Transaction, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
     """Subscriptions, the newest first."""
-    count = check_limit(limit)
-    cursors = Cursors("webhooks")
-    params: dict[str, Any] = {"limit": count + 1}
-    where = "1 = 1"
-    if (last := cursors.read(cursor, str)) is not None:
-        where, params["last"] = "id < :last", last[0]
-    rows = tx.rows(f"SELECT {_WEBHOOK} FROM webhooks WHERE {where} ORDER BY id DESC LIMIT :limit", **params)
-    items = [_webhook_of(tx, row) for row in rows[:count]]
-    return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
+    rows, following = read_page(tx, Cursors("webhooks"), _WEBHOOK, "webhooks", Conditions(), limit, cursor)
+    return Page([_webhook_of(tx, row) for row in rows], following)
 
 
 def patch_webhook(tx: Transaction, webhook_id: str, changes: Mapping[str, Any], version: int | None = None) -> Webhook:
@@ -201,33 +185,11 @@ def _row(tx: Transaction, webhook_id: str, lock: str = "") -> Row:
 
 def _locked(tx: Transaction, webhook_id: str, version: int | None) -> Webhook:
     webhook = _webhook_of(tx, _row(tx, webhook_id, "FOR UPDATE"))
-    if version is not None and version != webhook.version:
-        raise Stale(
-            f"The webhook {webhook_id} was changed in the meantime: it is at version {webhook.version}, not {version}. "
-            "Read it again, then repeat the change.",
-            webhook_id=webhook_id,
-        )
+    refuse_stale(f"Webhook {webhook_id}", webhook.version, version, webhook_id=webhook_id)
     return webhook
 
 
 def _save(tx: Transaction, webhook: Webhook) -> Webhook:
     webhook.version += 1
-    tx.execute(
-        "UPDATE webhooks SET url = :url, events = :events, secret = :secret, previous_secret = :previous, "
-        "rotated_at = :rotated_at, enabled = :enabled, disabled_reason = :reason, version = :version WHERE id = :id",
-        id=webhook.id,
-        url=webhook.url,
-        events=_events_text(webhook.events),
-        secret=webhook.secret,
-        previous=webhook.previous_secret,
-        rotated_at=webhook.rotated_at,
-        enabled=webhook.enabled,
-        reason=webhook.disabled_reason,
-        version=webhook.version,
-    )
+    tx.update("webhooks", _WEBHOOK_FIELDS, _row_of(webhook))
     return webhook
-
-
-def _events_text(events: Sequence[str]) -> str | None:
-    """All events are written as none: an empty list would read as a filter that lets nothing pass."""
-    return dumps(list(events)) if events else None
