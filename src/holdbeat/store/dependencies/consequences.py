@@ -19,8 +19,7 @@ from holdbeat.store.queue.groups import open_gates, step_groups
 from holdbeat.store.queue.unstarted import EndedJob, cancel_unstarted, skip_unstarted
 from holdbeat.store.reads.chains import roots_of
 from holdbeat.store.reads.children import descendants_of
-from holdbeat.store.reads.jobs import load_jobs
-from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.reads.jobs import load_jobs, locked_unfinished
 from holdbeat.store.schedules.after_run import after_chains
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -30,14 +29,7 @@ PARENT_CANCELLED = "parent cancelled"
 
 def cancel_descendants(tx: Transaction, chain_ids: Sequence[str], outbox: Outbox) -> list[Job]:
     """Cancels what the handlers of these chains made and is unfinished, with all below it; returns what has ended."""
-    pending = descendants_of(tx, chain_ids)
-    jobs: list[Job] = []
-    while pending:
-        rows = tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=pending)
-        locked = [job_of(tx, row) for row in rows]
-        jobs += [job for job in locked if not job.status.is_terminal]
-        # One that failed while this waited for its lock has left its place to its retry.
-        pending = [job.retried_by for job in locked if job.retried_by is not None]
+    jobs = locked_unfinished(tx, descendants_of(tx, chain_ids))
     return mark_cancelled(tx, jobs, PARENT_CANCELLED, outbox)
 
 

@@ -31,7 +31,7 @@ from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
 from holdbeat.store.jobs.cancel import cancel_jobs
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.submission import Preparation
-from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.reads.jobs import locked_jobs
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.occurrences import DueTime, InFlight, in_flight, insert_occurrences, taken
@@ -309,6 +309,5 @@ def _skipped(verdict: Verdict, reason: str | None) -> Verdict:
 
 def replace_unfinished(tx: Transaction, flight: InFlight, reason: str) -> None:
     """Cancels what is unfinished of one schedule."""
-    rows = tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=flight.unfinished)
-    jobs = [job_of(tx, row) for row in rows]
+    jobs = locked_jobs(tx, flight.unfinished)
     cancel_jobs(tx, [job for job in jobs if job.status in (JobStatus.QUEUED, JobStatus.RUNNING)], reason)

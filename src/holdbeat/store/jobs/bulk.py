@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import Job, JobStatus
+from holdbeat.domain.job import JobStatus
 from holdbeat.store.jobs.cancel import cancel_jobs, check_reason
 from holdbeat.store.jobs.end_runs import lock_groups_and_schedules
 from holdbeat.store.jobs.manual_retry import retry_jobs, with_free_keys
@@ -22,7 +22,8 @@ from holdbeat.store.reads.job_filter import (
     one_or_several,
     refuse_unknown,
 )
-from holdbeat.store.reads.rows import JOB, JOB_OF_J, job_of
+from holdbeat.store.reads.jobs import locked_unfinished
+from holdbeat.store.reads.rows import JOB_OF_J, job_of
 from holdbeat.store.transaction import Transaction
 
 
@@ -55,16 +56,7 @@ def cancel_where(
     if dry_run or not ids:
         return BulkResult(len(ids), 0, ids)
     lock_groups_and_schedules(tx, (row[1] for row in candidates), (row[2] for row in candidates))
-    jobs: list[Job] = []
-    pending = ids
-    while pending:
-        locked = [
-            job_of(tx, row)
-            for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=pending)
-        ]
-        jobs += [job for job in locked if not job.status.is_terminal]
-        # One that failed while we waited for its lock has left its place to its retry.
-        pending = [job.retried_by for job in locked if job.retried_by is not None]
+    jobs = locked_unfinished(tx, ids)
     cancel_jobs(tx, jobs, reason)
     return BulkResult(len(ids), len(jobs), [job.id for job in jobs])
 

@@ -14,7 +14,7 @@ from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.jobs.end_runs import apply_consequences, lock_groups_and_schedules
 from holdbeat.store.queue.cancelled import mark_cancelled
 from holdbeat.store.reads.chains import tip_of
-from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.reads.jobs import load_job, locked_jobs
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -34,7 +34,7 @@ def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:
     assert ids is not None
     lock_groups_and_schedules(tx, [ids[0]], [ids[1]])
     while True:
-        tip = job_of(tx, tx.rows(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=tip_id)[0])
+        (tip,) = locked_jobs(tx, [tip_id])
         if tip.retried_by is None:
             break
         tip_id = tip.retried_by

@@ -13,14 +13,14 @@ from typing import Any
 from holdbeat.domain import events
 from holdbeat.domain.bounds import check_instant, check_whole_number
 from holdbeat.domain.clock import iso
-from holdbeat.domain.errors import Conflict, Invalid, NotFound
+from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.params import check_json, check_labels, dumps
 from holdbeat.store.durable.continuing import move_sleep
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.queue.labels import replace_labels
-from holdbeat.store.reads.chains import tip_of
+from holdbeat.store.reads.chains import no_job, tip_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.topics import Topic
@@ -86,7 +86,7 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
 def _locked(tx: Transaction, job_id: str) -> Row:
     row = tx.one(f"SELECT {JOB}, effective_priority, ages_at FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
     if row is None:
-        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+        raise no_job(job_id)
     return row
 
 

@@ -18,9 +18,8 @@ from holdbeat.domain.run import RunStatus
 from holdbeat.store.durable.steps import drop_steps
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.unique_keys import holders, lock_keys
-from holdbeat.store.reads.chains import original_params, tip_of
-from holdbeat.store.reads.jobs import load_job
-from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.reads.chains import no_job, original_params, tip_of
+from holdbeat.store.reads.jobs import load_job, locked_job, locked_jobs
 from holdbeat.store.transaction import Transaction
 
 
@@ -31,10 +30,9 @@ def retry_job(tx: Transaction, job_id: str, *, is_fresh: bool = False, from_step
     It keeps the chain's steps, unless it shall begin afresh, or again at a step: then that one and those kept after it
     are dropped (STEP-06). A job that is CONTINUED stands for the newest one of its chain.
     """
-    row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
-    if row is None:
-        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
-    job = job_of(tx, row)
+    job = locked_job(tx, job_id)
+    if job is None:
+        raise no_job(job_id)
     if job.status is JobStatus.CONTINUED:
         return retry_job(tx, tip_of(tx, job_id), is_fresh=is_fresh, from_step=from_step)
     # Read after the lock: a settle that was under way has ended by now.
@@ -42,12 +40,7 @@ def retry_job(tx: Transaction, job_id: str, *, is_fresh: bool = False, from_step
     _refuse_unless_ended(job, run is not None, RunStatus(run[0]) if run and run[0] else None)
     if is_fresh or from_step is not None:
         drop_steps(tx, job.chain_id, from_step)
-    if not with_free_keys(tx, [job]):
-        raise Conflict(
-            f"Another job has the unique key {job.unique_key!r} of job {job_id}. Wait for its end, or cancel it.",
-            code="duplicate",
-            job_id=job_id,
-        )
+    _refuse_taken_key(tx, job, job_id)
     return load_job(tx, retry_jobs(tx, [job])[0].id)
 
 
@@ -65,6 +58,15 @@ def with_free_keys(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
         if job.unique_key is not None:
             taken.add(job.unique_key)
     return free
+
+
+def _refuse_taken_key(tx: Transaction, job: Job, named: str) -> None:
+    if not with_free_keys(tx, [job]):
+        raise Conflict(
+            f"Another job has the unique key {job.unique_key!r} of job {named}. Wait for its end, or cancel it.",
+            code="duplicate",
+            job_id=job.id,
+        )
 
 
 def is_own_shell_job(tx: Transaction, job_id: str) -> bool:
@@ -130,9 +132,7 @@ def _refuse_unless_ended(job: Job, ran: bool, outcome: RunStatus | None) -> None
 def rerun_job(tx: Transaction, job_id: str, from_step: str | None = None) -> Job:
     """A new chain from the snapshot of one that has ended, however it did: with copies of the steps that were kept
     before `from_step`, or without any. The old chain stays as it is."""
-    row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=tip_of(tx, job_id))
-    assert row is not None
-    job = job_of(tx, row)
+    (job,) = locked_jobs(tx, [tip_of(tx, job_id)])
     open_run = tx.one("SELECT id FROM job_runs WHERE job_id = :id AND status IS NULL", id=job.id)
     if not job.status.is_terminal or open_run is not None:
         raise Conflict(
@@ -140,12 +140,7 @@ def rerun_job(tx: Transaction, job_id: str, from_step: str | None = None) -> Job
             code="not_finished",
             job_id=job.id,
         )
-    if not with_free_keys(tx, [job]):
-        raise Conflict(
-            f"Another job has the unique key {job.unique_key!r} of job {job_id}. Wait for its end, or cancel it.",
-            code="duplicate",
-            job_id=job.id,
-        )
+    _refuse_taken_key(tx, job, job_id)
     names = _before(tx, job.chain_id, from_step) if from_step is not None else []
     request = manual_retry(job)
     request.root_id = None

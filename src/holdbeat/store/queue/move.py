@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import Conflict, Invalid, NotFound
+from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.position import POSITION_MAX, between, permuted, renumbered
 from holdbeat.store import meta
-from holdbeat.store.reads.jobs import load_job, load_jobs
+from holdbeat.store.reads.chains import no_job
+from holdbeat.store.reads.jobs import load_job, load_jobs, locked_jobs
 from holdbeat.store.reads.queue_view import renumbering_key
-from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -50,7 +50,7 @@ def move_job(
         raise Invalid("Say where to: give exactly one of before, after and to.", code="bad_move", field="to")
     row = tx.one("SELECT priority FROM jobs WHERE id = :id", id=job_id)
     if row is None:
-        raise _missing(job_id)
+        raise no_job(job_id)
     tx.lock_pools([f"order:{row[0]}"])
     job = _locked(tx, [job_id])[0]
     if job.priority != row[0]:
@@ -250,13 +250,10 @@ def _write(tx: Transaction, positions: dict[str, int]) -> None:
 
 def _locked(tx: Transaction, job_ids: Sequence[str]) -> list[Job]:
     """These jobs in the order asked for, locked; all of them QUEUED."""
-    jobs = {
-        row[0]: job_of(tx, row)
-        for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=job_ids)
-    }
+    jobs = {job.id: job for job in locked_jobs(tx, job_ids)}
     for job_id in job_ids:
         if job_id not in jobs:
-            raise _missing(job_id)
+            raise no_job(job_id)
         if jobs[job_id].status is not JobStatus.QUEUED:
             raise Conflict(
                 f"Job {job_id} is {jobs[job_id].status}; only QUEUED jobs have a place to move.",
@@ -272,10 +269,6 @@ def _key(job: Job) -> Key:
 
 def _key_of(tx: Transaction, row: Sequence[Any]) -> Key:
     return row[0], tx.time(row[1]), row[2]
-
-
-def _missing(job_id: str) -> NotFound:
-    return NotFound(f"There is no job {job_id}.", job_id=job_id)
 
 
 def _refuse_other_priority(job: Job, reference: Job) -> NoReturn:

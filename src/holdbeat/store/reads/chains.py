@@ -20,8 +20,12 @@ def tip_of(tx: Transaction, job_id: str) -> str:
     """The id of the newest job in the chain of a job."""
     tips = tips_of(tx, [job_id])
     if not tips:
-        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+        raise no_job(job_id)
     return tips[0]
+
+
+def no_job(job_id: str) -> NotFound:
+    return NotFound(f"There is no job {job_id}.", job_id=job_id)
 
 
 def tips_of(tx: Transaction, job_ids: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from holdbeat.domain.errors import NotFound
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.run import JobRun
 from holdbeat.domain.steps import OpenStep
+from holdbeat.store.reads.chains import no_job
 from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of, short_run_columns, short_run_of
 from holdbeat.store.reads.upstreams import edges_of
 from holdbeat.store.transaction import Transaction
@@ -28,8 +29,31 @@ def load_job(tx: Transaction, job_id: str) -> Job:
     """One Job, whole."""
     jobs = load_jobs(tx, [job_id])
     if not jobs:
-        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+        raise no_job(job_id)
     return jobs[0]
+
+
+def locked_jobs(tx: Transaction, ids: Sequence[str]) -> list[Job]:
+    """The rows of these Jobs, locked in the order in which everyone locks them."""
+    rows = tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=ids)
+    return [job_of(tx, row) for row in rows]
+
+
+def locked_job(tx: Transaction, job_id: str) -> Job | None:
+    """The row of one Job, locked; None if it is gone."""
+    row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
+    return None if row is None else job_of(tx, row)
+
+
+def locked_unfinished(tx: Transaction, ids: Sequence[str]) -> list[Job]:
+    """Of these Jobs those that are unfinished, locked."""
+    unfinished: list[Job] = []
+    while ids:
+        locked = locked_jobs(tx, ids)
+        unfinished += [job for job in locked if not job.status.is_terminal]
+        # One that failed while we waited for its lock has left its place to its retry.
+        ids = [job.retried_by for job in locked if job.retried_by is not None]
+    return unfinished
 
 
 def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None = None) -> None:

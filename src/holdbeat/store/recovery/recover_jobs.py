@@ -22,7 +22,8 @@ from holdbeat.store.jobs.end_runs import (
     end_runs,
     lock_groups_and_schedules,
 )
-from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of
+from holdbeat.store.reads.jobs import locked_job
+from holdbeat.store.reads.rows import RUN, run_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -149,8 +150,7 @@ def _locked(tx: Transaction, job_id: str) -> Job | None:
     if ids is None:
         return None
     lock_groups_and_schedules(tx, [ids[0]], [ids[1]])
-    row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
-    return None if row is None else job_of(tx, row)
+    return locked_job(tx, job_id)
 
 
 def _is_leased(tx: Transaction, job_id: str) -> bool:

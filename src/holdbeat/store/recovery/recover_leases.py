@@ -17,7 +17,8 @@ from holdbeat.domain.lease import Lease, LeaseTerms
 from holdbeat.domain.reservation import ReservationKind
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.jobs.end_runs import lock_groups_and_schedules
-from holdbeat.store.reads.rows import JOB, LEASE, job_of, lease_of
+from holdbeat.store.reads.jobs import locked_job
+from holdbeat.store.reads.rows import LEASE, lease_of
 from holdbeat.store.recovery.recover_jobs import close_execution
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -65,10 +66,9 @@ def _error_text(lease: Lease, kind: ErrorKind) -> str:
 
 
 def _end_job(tx: Transaction, lease: Lease, kind: ErrorKind, error: str) -> str:
-    row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=lease.job_id)
-    if row is None:
+    job = locked_job(tx, lease.job_id or "")
+    if job is None:
         return "the lease of a job that does not exist was removed"
-    job = job_of(tx, row)
     if job.status is JobStatus.QUEUED:
         return "the lease of a job that is QUEUED was removed"
     return close_execution(tx, job, kind, error, lease.worker_id)
