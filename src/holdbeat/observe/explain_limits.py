@@ -14,7 +14,7 @@ from holdbeat.observe.wording import listed, moment, reason, span
 from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.estimates import fullest_pool
-from holdbeat.store.reads.lease_holders import Holder, holders_of_pool
+from holdbeat.store.reads.lease_holders import SlotHolder, holders_of_pool
 from holdbeat.store.reads.limit_figures import last_passed_by
 from holdbeat.store.transaction import Transaction
 
@@ -130,7 +130,7 @@ def passed_by(tx: Transaction, job: Job) -> list[Reason]:
     ]
 
 
-def holder_words(holder: Holder, now: datetime) -> str:
+def holder_words(holder: SlotHolder, now: datetime) -> str:
     lasted = span((now - holder.since).total_seconds())
     if holder.slot is None:
         who = f" by {holder.client}" if holder.client else ""
@@ -141,7 +141,7 @@ def holder_words(holder: Holder, now: datetime) -> str:
     return f"{what} ({holder.type} on {holder.worker_id} for {lasted}{how})"
 
 
-def holder_json(holder: Holder) -> dict[str, Any]:
+def holder_json(holder: SlotHolder) -> dict[str, Any]:
     return {
         "job_id": holder.job_id,
         "reservation_id": holder.reservation_id,

@@ -12,9 +12,9 @@ from holdbeat.domain.views import reservation_json
 from holdbeat.observe.explain_limits import pool_words, rate_limited, resource_full, throttled
 from holdbeat.observe.explain_waiting import after_the_busy, no_worker, workers_busy
 from holdbeat.observe.wording import answer, counted, moment, reason, sentence, span
-from holdbeat.store.reads.blockers import Blockers, can_serve
+from holdbeat.store.reads.blockers import Blockers
 from holdbeat.store.reads.estimates import estimate_grant
-from holdbeat.store.reads.lease_holders import Holder, holders_of_pool
+from holdbeat.store.reads.lease_holders import SlotHolder, holders_of_pool
 from holdbeat.store.running.reservations import (
     lease_of_reservation,
     list_reservations,
@@ -75,14 +75,16 @@ def _with_estimates(tx: Transaction, reservations: Sequence[Reservation]) -> lis
     return answers
 
 
-def _busy(tx: Transaction, reservation: Reservation, blockers: Blockers) -> tuple[list[dict[str, Any]], list[Holder]]:
+def _busy(
+    tx: Transaction, reservation: Reservation, blockers: Blockers
+) -> tuple[list[dict[str, Any]], list[SlotHolder]]:
     """What keeps the workers that could serve it busy, as reasons and as work; nothing where there is no worker."""
-    if any(can_serve(worker, reservation.resource, reservation.type) for worker in blockers.workers):
+    if any(worker.can_serve(reservation.resource, reservation.type) for worker in blockers.workers):
         return workers_busy(tx, reservation, blockers.workers)
     return [], []
 
 
-def _estimate(tx: Transaction, reservation: Reservation, blockers: Blockers, busy: list[Holder]) -> datetime | None:
+def _estimate(tx: Transaction, reservation: Reservation, blockers: Blockers, busy: list[SlotHolder]) -> datetime | None:
     start = estimate_grant(tx, reservation, blockers)
     return start if start is None else after_the_busy(tx, start, busy)
 
@@ -90,7 +92,7 @@ def _estimate(tx: Transaction, reservation: Reservation, blockers: Blockers, bus
 def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
     blockers = Blockers(tx)
     reasons = []
-    busy: list[Holder] = []
+    busy: list[SlotHolder] = []
     if reservation.expires_at <= tx.now:
         detail = f"It ran out at {moment(reservation.expires_at, tx.now)}: nobody waits for it, recovery will end it."
         reasons.append(reason("expired", detail, expires_at=reservation.expires_at, owner=reservation.owner))
@@ -103,7 +105,7 @@ def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
         reasons += rate_limited(tx, reservation)
     if not reservation.is_direct:
         pass  # nobody but its holder works in its slot
-    elif any(can_serve(worker, reservation.resource, reservation.type) for worker in blockers.workers):
+    elif any(worker.can_serve(reservation.resource, reservation.type) for worker in blockers.workers):
         why, busy = _busy(tx, reservation, blockers)
         if not reasons or not set(busy) <= set(holders_of_pool(tx, reservation)):
             reasons += why

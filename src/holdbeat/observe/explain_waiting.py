@@ -31,7 +31,6 @@ from holdbeat.store.reads.blockers import (
     Blocker,
     Blockers,
     Predecessor,
-    can_serve,
     unfinished_job_of_schedule,
     unfinished_member,
 )
@@ -43,7 +42,7 @@ from holdbeat.store.reads.estimates import (
     waiting_requests,
 )
 from holdbeat.store.reads.graph import nodes_of
-from holdbeat.store.reads.lease_holders import Holder, holders_of_pool, holders_on_workers
+from holdbeat.store.reads.lease_holders import SlotHolder, holders_of_pool, holders_on_workers
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 
@@ -61,7 +60,7 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
     blocked_by = blockers.of(job)
     for blocker in blocked_by:
         reasons += _EXPLAINED[blocker](tx, job)
-    busy: list[Holder] = []
+    busy: list[SlotHolder] = []
     if Blocker.NO_WORKER not in blocked_by:
         why, busy = workers_busy(tx, job, blockers.workers)
         # The same holders fill the resource and the workers: that is one reason, not two.
@@ -240,9 +239,11 @@ def no_worker(tx: Transaction, work: Job | Reservation) -> list[Reason]:
     ]
 
 
-def workers_busy(tx: Transaction, work: Job | Reservation, workers: list[Worker]) -> tuple[list[Reason], list[Holder]]:
+def workers_busy(
+    tx: Transaction, work: Job | Reservation, workers: list[Worker]
+) -> tuple[list[Reason], list[SlotHolder]]:
     """Whether every worker that could run it has no free slot, and what holds its slots."""
-    able = [worker for worker in workers if can_serve(worker, work.resource, work.type)]
+    able = [worker for worker in workers if worker.can_serve(work.resource, work.type)]
     is_http = work.resource == HTTP_RESOURCE
     held = [
         holder
@@ -300,13 +301,13 @@ _EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {
 }
 
 
-def _estimate(tx: Transaction, job: Job, blockers: Blockers, busy: list[Holder]) -> datetime | None:
+def _estimate(tx: Transaction, job: Job, blockers: Blockers, busy: list[SlotHolder]) -> datetime | None:
     """The line's estimate, and not before the first of the busy workers is free."""
     start = estimate_start(tx, job, blockers)
     return start if start is None else after_the_busy(tx, start, busy)
 
 
-def after_the_busy(tx: Transaction, start: datetime, busy: list[Holder]) -> datetime | None:
+def after_the_busy(tx: Transaction, start: datetime, busy: list[SlotHolder]) -> datetime | None:
     """`start`, or when the first of these holders probably ends, if later; None if one is of a type that never ran."""
     if not busy:
         return start

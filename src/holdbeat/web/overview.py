@@ -17,8 +17,9 @@ from holdbeat.store.attention import read_attention
 from holdbeat.store.queue.job_types import some_type_names
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.jobs import has_jobs, load_jobs
+from holdbeat.store.reads.lease_holders import leases_held, occupants
 from holdbeat.store.reads.list_jobs import list_runs
-from holdbeat.store.reads.needs_attention import leases_held, next_schedules, occupants
+from holdbeat.store.reads.needs_attention import next_schedules
 from holdbeat.store.reads.questions import open_questions
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, Span, minutes_since, spans_since

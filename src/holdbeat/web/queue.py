@@ -15,7 +15,7 @@ from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.estimates import mean_durations
-from holdbeat.store.reads.needs_attention import SlotHolder, leases_held, occupants
+from holdbeat.store.reads.lease_holders import SlotHolder, leases_held, occupants
 from holdbeat.store.reads.queue_view import QueueEntry, queue
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.workers import live_workers

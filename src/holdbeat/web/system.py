@@ -22,9 +22,9 @@ from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.event_log import newest_events
 from holdbeat.store.reads.find_events import EventSearch
+from holdbeat.store.reads.lease_holders import SlotHolder, leases_held, occupants
 from holdbeat.store.reads.limit_figures import affinity_counts, limit_figures
 from holdbeat.store.reads.names import ids_called, job_titles
-from holdbeat.store.reads.needs_attention import SlotHolder, leases_held, occupants
 from holdbeat.store.reads.workers import all_workers, live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import PENDING_COUNTED, list_deliveries, pending_to

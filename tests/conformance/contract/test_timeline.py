@@ -12,11 +12,11 @@ from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.reads.event_log import newest_events
+from holdbeat.store.reads.lease_holders import occupants
 from holdbeat.store.reads.needs_attention import (
     failed_for_good,
     failing_schedules,
     next_schedules,
-    occupants,
     unserved,
 )
 from holdbeat.store.reads.timeline import minutes_since, spans_since

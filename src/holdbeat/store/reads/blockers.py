@@ -39,11 +39,6 @@ class Blocker(StrEnum):
     WORKERS_BUSY = "workers_busy"
 
 
-def can_serve(worker: Worker, resource: str, type_: str) -> bool:
-    """Whether such a job could ever run there."""
-    return worker.can_serve(resource, type_)
-
-
 def policy_work(job: Job) -> Work:
     """A job as a Policy sees it."""
     return Work(job.type, job.resource, job.partition, job.weight, job.priority, job.affinity)
@@ -101,7 +96,7 @@ class Blockers:
         blocked_by = self.of(job)
         if blocked_by:
             return blocked_by
-        able = [worker for worker in self.workers if can_serve(worker, job.resource, job.type)]
+        able = [worker for worker in self.workers if worker.can_serve(job.resource, job.type)]
         busy = not any(self._has_free_slot(worker, job.resource) for worker in able)
         return (Blocker.WORKERS_BUSY,) if busy else ()
 
@@ -131,7 +126,7 @@ class Blockers:
             blocked_by.append(Blocker.RESERVATION_WAITING)
         elif self._view is not None and not self._view.permits(policy_work(job)):
             blocked_by.append(Blocker.POLICY)
-        if not any(can_serve(worker, job.resource, job.type) for worker in self.workers):
+        if not any(worker.can_serve(job.resource, job.type) for worker in self.workers):
             blocked_by.append(Blocker.NO_WORKER)
         return tuple(blocked_by)
 

@@ -19,7 +19,7 @@ from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.limits.turns import fair_pool, turn_of
 from holdbeat.store.limits.usage import usage
-from holdbeat.store.reads.blockers import Blocker, Blockers, can_serve
+from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.rows import RESERVATION, reservation_of
 from holdbeat.store.transaction import Row, Transaction
 
@@ -83,7 +83,7 @@ def estimate_grant(tx: Transaction, reservation: Reservation, blockers: Blockers
     """When a waiting direct request will probably get its slot: behind those that came before it, ahead of all jobs."""
     state = blockers or Blockers(tx)
     if reservation.is_direct and not any(
-        can_serve(worker, reservation.resource, reservation.type) for worker in state.workers
+        worker.can_serve(reservation.resource, reservation.type) for worker in state.workers
     ):
         return None
     line = waiting_requests(tx, reservation)
@@ -161,7 +161,7 @@ def _slots(pool: Pool | None, work: Job | Reservation, state: Blockers, *, heavi
     if isinstance(work, Reservation) and not work.is_direct:
         return UNLIMITED if limit is None else limit
     lane = "http_slots" if work.resource == HTTP_RESOURCE else "slots"
-    offered = sum(int(getattr(worker, lane)) for worker in state.workers if can_serve(worker, work.resource, work.type))
+    offered = sum(int(getattr(worker, lane)) for worker in state.workers if worker.can_serve(work.resource, work.type))
     if limit is None:
         return offered
     return min(limit, offered) if heaviest == 1 else limit

@@ -1,6 +1,6 @@
-"""What a person should look at now: who holds the slots, what failed for good, what nobody can run.
+"""What a person should look at now: what failed for good, what nobody can run.
 
-Keeps reads short beside millions of jobs: only live leases, partial indexes of rare rows, and the newest part of long
+Keeps reads short beside millions of jobs: only partial indexes of rare rows, and the newest part of long
 ones are read.
 """
 
@@ -15,7 +15,7 @@ from holdbeat.domain.cron import zone_of
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.schedule import Schedule
-from holdbeat.store.reads.blockers import Blockers, can_serve
+from holdbeat.store.reads.blockers import Blockers
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.reads.stats import ready_jobs
 from holdbeat.store.transaction import Transaction
@@ -25,61 +25,12 @@ LOOKED_AT = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class SlotHolder:
-    """Who holds a slot, and how far it is."""
-
-    job_id: str | None
-    """None for a direct request."""
-    type: str
-    resource: str
-    worker_id: str | None
-    """None for a program that borrowed the slot."""
-    slot: int | None
-    since: datetime
-    fraction: float | None
-    message: str | None
-    is_cancelled: bool
-    """Its job was cancelled, or its client is gone, but the handler has not ended."""
-    title: str
-    """The title of its job or reservation."""
-    reservation_id: str | None = None
-    client: str | None = None
-    weight: int = 1
-    """The slots of its resource that it holds."""
-
-
-@dataclass(frozen=True, slots=True)
 class Unserved:
     """A job type with waiting jobs that no live worker can run."""
 
     type: str
     resource: str
     waiting: int
-
-
-def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
-    """The live leases, by resource, the longest holder first."""
-    rows = tx.rows(
-        "SELECT l.job_id, l.type, l.resource, l.worker_id, l.slot, l.acquired_at, p.fraction, p.message, j.status, "
-        "d.status, coalesce(j.title, d.title), l.reservation_id, d.client, l.weight "
-        "FROM leases l LEFT JOIN progress p ON p.run_id = l.id LEFT JOIN jobs j ON j.id = l.job_id "
-        "LEFT JOIN direct_reservations d ON d.id = l.reservation_id ORDER BY l.resource, l.acquired_at, l.id LIMIT :n",
-        n=limit,
-    )
-    return [
-        SlotHolder(
-            row[0], row[1], row[2], row[3], row[4], tx.instant(row[5]), row[6], row[7],
-            row[8] == "CANCELLED" or row[9] in ("RELEASED", "EXPIRED"), row[10] or row[1],
-            row[11], row[12], row[13],
-        )
-        for row in rows
-    ]  # fmt: skip
-
-
-def leases_held(tx: Transaction) -> dict[tuple[str | None, str], int]:
-    """How many leases each worker (None for slots that are borrowed) has on each resource."""
-    rows = tx.rows("SELECT worker_id, resource, count(*) FROM leases GROUP BY worker_id, resource")
-    return {(worker_id, resource): int(count) for worker_id, resource, count in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +82,7 @@ def unserved(tx: Transaction) -> list[Unserved]:
     return [
         Unserved(type_, resource, int(amount))
         for resource, type_, amount in ready_jobs(tx)
-        if not any(can_serve(worker, resource, type_) for worker in workers)
+        if not any(worker.can_serve(resource, type_) for worker in workers)
     ]
 
 
