@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 
 from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy, UniqueWhile
@@ -81,42 +81,20 @@ class RetryController:
         )
 
 
+_LEFT_OUT = {"idempotency_key", "hold", "waits", "after", "expires_at"}
+_CARRIED = {field.name for field in fields(Job)} & {field.name for field in fields(NewJob)} - _LEFT_OUT
+"""The fields that a retry takes over from its original."""
+
+
 def automatic_retry(job: Job, not_before: datetime | None) -> NewJob:
-    """The Job that tries `job` again: it stands where its original stood (RET-02)."""
-    return NewJob(
-        type=job.type,
-        params=job.params,
-        priority=job.priority,
-        position=job.position,
-        resource=job.resource,
-        retry_policy=job.retry_policy,
-        timeout_s=job.timeout_s,
-        cancel_grace_s=job.cancel_grace_s,
-        not_before=not_before,
-        webhook_url=job.webhook_url,
-        labels=job.labels,
-        template_id=job.template_id,
-        schedule_id=job.schedule_id,
-        scheduled_for=job.scheduled_for,
-        group_id=job.group_id,
-        sequence=job.sequence,
-        retry_of=job.id,
-        retry_kind="auto",
-        attempt=job.attempt + 1,
-        trace=job.trace,
-        partition=job.partition,
-        title=job.title,
-        weight=job.weight,
-        affinity=job.affinity,
-        preemption=job.preemption,
-        root_id=job.chain_id,
-        on_upstream=job.on_upstream,
-        is_awaited=job.is_awaited,
-        unique_key=job.unique_key,
-        unique_while=job.unique_while,
-        parent_id=job.parent_id,
-        is_detached=job.is_detached,
-    )
+    """The Job that tries `job` again: it takes the position of its original (RET-02)."""
+    retry = NewJob(**{name: getattr(job, name) for name in _CARRIED})
+    retry.not_before = not_before
+    retry.retry_of = job.id
+    retry.retry_kind = "auto"
+    retry.attempt = job.attempt + 1
+    retry.root_id = job.chain_id
+    return retry
 
 
 def continuation(job: Job, waits: Sequence[Wait], now: datetime, *, is_over: bool) -> NewJob:

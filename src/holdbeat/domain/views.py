@@ -9,6 +9,7 @@ Secrets never pass through here: what must not be shown is replaced by the redac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -220,65 +221,34 @@ def event_json(event: Event) -> dict[str, Any]:
     }
 
 
-def _timing_json(schedule: Schedule) -> dict[str, Any]:
-    """What schedules and endpoints have in common: when they run, and why then."""
+def _timing(schedule: Schedule) -> dict[str, Any]:
+    """The fields of schedules and endpoints about when they run that are computed."""
     from holdbeat.domain.schedule import INDEFINITE
     from holdbeat.domain.timetable import fires_at, next_run
 
     decision = schedule.last_decision
-    return form(
-        schedule,
-        schedules.Timing,
-        paused_indefinitely=schedule.paused_until == INDEFINITE,
-        next_run_at=_time(next_run(schedule)),
-        fires_at=_time(fires_at(schedule)),
-        last_decision={name: value for name, value in decision.items() if name != "memory"} if decision else None,
-    )
+    return {
+        "paused_indefinitely": schedule.paused_until == INDEFINITE,
+        "next_run_at": _time(next_run(schedule)),
+        "fires_at": _time(fires_at(schedule)),
+        "last_decision": {name: value for name, value in decision.items() if name != "memory"} if decision else None,
+    }
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:
-    return {
-        "id": schedule.id,
-        "name": schedule.name,
-        "enabled": schedule.enabled,
-        "template_id": schedule.template_id,
-        "type": schedule.type,
-        # Whatever the type, or the template's: headers that look like secrets are not shown.
-        "params": None if schedule.params is None else redacted_params("http", schedule.params),
-        "priority": schedule.priority,
-        "resource": schedule.resource,
-        "retry_policy": schedule.retry_policy,
-        "timeout_s": schedule.timeout_s,
-        "cancel_grace_s": schedule.cancel_grace_s,
-        "webhook_url": schedule.webhook_url,
-        "labels": schedule.labels,
-        **_timing_json(schedule),
-    }
+    # Headers that look like secrets are not shown, whatever the type of the schedule or of its template.
+    params = None if schedule.params is None else redacted_params("http", schedule.params)
+    return form(schedule, schedules.Schedule, params=params, **_timing(schedule))
 
 
 def endpoint_json(schedule: Schedule) -> dict[str, Any]:
     from holdbeat.domain.endpoint import HTTP_RESOURCE
 
-    call = schedule.endpoint
-    if call is None:
+    if schedule.endpoint is None:
         raise ValueError("only a schedule with an HTTP call is an endpoint")
-    return {
-        "id": schedule.id,
-        "name": schedule.name,
-        "enabled": schedule.enabled,
-        "url": call.url,
-        "method": call.method,
-        "headers": redacted_headers(call.headers),
-        "body": call.body,
-        "timeout_s": call.timeout_s,
-        "max_execution_s": call.max_execution_s,
-        "max_response_kb": call.max_response_kb,
-        "resource": HTTP_RESOURCE,
-        "priority": schedule.priority,
-        "webhook_url": schedule.webhook_url,
-        "labels": schedule.labels,
-        **_timing_json(schedule),
-    }
+    call = asdict(schedule.endpoint)
+    call["headers"] = redacted_headers(schedule.endpoint.headers)
+    return form(schedule, schedules.Endpoint, resource=HTTP_RESOURCE, **call, **_timing(schedule))
 
 
 def preview_json(fires: Sequence[Fire]) -> dict[str, Any]:

@@ -191,7 +191,28 @@ class _Scheduled(TypedDict):
     labels: Labels | None
 
 
-class Timing(TypedDict):
+class _ScheduledJob(_Scheduled):
+    template_id: Id | None
+    type: str | None
+    params: JsonObject | None
+    resource: str | None
+    retry_policy: RetryPolicyPart | None
+    timeout_s: float | None
+    cancel_grace_s: float | None
+
+
+class _ScheduledCall(_Scheduled):
+    url: str
+    method: str
+    headers: dict[str, str]
+    body: Any
+    timeout_s: float
+    max_execution_s: float
+    max_response_kb: int
+    resource: str
+
+
+class _Timing(TypedDict):
     """When schedules and endpoints run, and why then."""
 
     cron: str | None
@@ -228,25 +249,12 @@ class Timing(TypedDict):
     created_at: Instant
 
 
-class Schedule(_Scheduled, Timing):
-    template_id: Id | None
-    type: str | None
-    params: JsonObject | None
-    resource: str | None
-    retry_policy: RetryPolicyPart | None
-    timeout_s: float | None
-    cancel_grace_s: float | None
+class Schedule(_ScheduledJob, _Timing):
+    pass
 
 
-class Endpoint(_Scheduled, Timing):
-    url: str
-    method: str
-    headers: dict[str, str]
-    body: Any
-    timeout_s: float
-    max_execution_s: float
-    max_response_kb: int
-    resource: str
+class Endpoint(_ScheduledCall, _Timing):
+    pass
 
 
 class Occurrence(TypedDict):
