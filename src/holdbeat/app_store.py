@@ -63,7 +63,7 @@ class AppStore(AppHooks, JobTypeRegistry):
         own = list({id(job_type): job_type for job_type in self._types.values()}.values())
         built_in = [http_job_type(outbound)]
         if self.settings.allow_shell:
-            built_in.append(shell_job_type(allowed=True))
+            built_in.append(shell_job_type())
         return own + built_in
 
     def _types_changed(self, added: JobType) -> None:

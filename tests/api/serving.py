@@ -139,7 +139,7 @@ def job_types() -> list[JobType]:
         JobType.from_function(stepped),
         JobType.from_function(echo, "story"),
         http_job_type(outbound),
-        shell_job_type(allowed=True),
+        shell_job_type(),
     ]
 
 

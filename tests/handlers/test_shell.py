@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdbeat.app import App
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.run import ErrorKind, RunStatus
 from holdbeat.handlers.context import TRUNCATED
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.asyncio
 
 
 def shell(**options: Any) -> Stage:
-    return Stage(shell_job_type(allowed=True), **options)
+    return Stage(shell_job_type(), **options)
 
 
 @pytest.mark.rule("EXE-01")
@@ -72,7 +73,7 @@ WRONG_FORMS: list[dict[str, Any]] = [
 
 @pytest.mark.rule("SEC-05")
 async def test_a_string_is_a_command_only_with_shell_true() -> None:
-    job_type = shell_job_type(allowed=True)
+    job_type = shell_job_type()
     for refused in WRONG_FORMS:
         with pytest.raises(Invalid):
             job_type.check(refused)
@@ -83,11 +84,14 @@ async def test_a_string_is_a_command_only_with_shell_true() -> None:
 
 
 @pytest.mark.rule("SEC-05")
-async def test_shell_jobs_are_rejected_unless_the_operator_turned_them_on(tmp_path: Path) -> None:
-    outcome = await Stage(shell_job_type(allowed=False)).run(argv=["touch", str(tmp_path / "ran")])
-    assert (outcome.status, outcome.error_kind) == (RunStatus.FAILED, ErrorKind.REJECTED)
-    assert "allow_shell" in (outcome.error or "")
-    assert os.listdir(tmp_path) == []
+async def test_shell_jobs_are_refused_unless_the_operator_turned_them_on(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shell.db"
+    with closing(App(url)) as off:
+        with pytest.raises(Invalid, match="shell"):
+            off.enqueue_sync("shell", argv=["true"])
+        assert "shell" not in {job_type.name for job_type in off.job_types}
+    with closing(App(url, allow_shell=True)) as on:
+        assert on.enqueue_sync("shell", argv=["true"]).job.type == "shell"
 
 
 @pytest.mark.rule("EXE-01")

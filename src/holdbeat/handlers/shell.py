@@ -56,28 +56,19 @@ _HERE = Path(__file__).resolve().parent
 _LAUNCH = (sys.executable, "-I", "-S", str(_HERE / "shell_child.py"), str(_HERE))
 
 
-def shell_job_type(*, allowed: bool, cancel_grace_s: float | None = 10.0) -> JobType:
-    """The built-in type `shell`. Without `allowed` its jobs are rejected when they come to run."""
+def shell_job_type() -> JobType:
+    """The built-in type `shell`. An App has it only if its operator set `allow_shell`."""
     return JobType(
         name=SHELL,
         function=None,
         schema=SHELL_SCHEMA,
-        cancel_grace_s=cancel_grace_s,
         description="Runs a command on the worker's machine.",
-        handler=ShellHandler(allowed=allowed),
+        handler=ShellHandler(),
     )
 
 
 class ShellHandler:
-    def __init__(self, *, allowed: bool) -> None:
-        self._allowed = allowed
-
     async def run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
-        if not self._allowed:
-            return Outcome.failed(
-                ErrorKind.REJECTED,
-                "Shell jobs are turned off on this worker; its operator can set allow_shell = true.",
-            )
         early = stopped_before_start(stop)
         if early is not None:
             return early
