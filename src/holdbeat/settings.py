@@ -152,7 +152,7 @@ class Settings:
 
     def with_flags(self, flags: Mapping[str, Any]) -> Settings:
         """The same settings with some of them replaced by flags, checked alike."""
-        return self._with(flags, _flag)._checked_together()
+        return self._with(flags, lambda name: f"--{name.replace('_', '-')}")._checked_together()
 
     def _with(self, changes: Mapping[str, Any], origin: Callable[[str], str]) -> Settings:
         chosen = {name: value for name, value in changes.items() if value is not None}
@@ -191,10 +191,6 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "retention_days": (0, 36_500),
     "suspend_s": (0, 3600),
 }
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _with_preset(chosen: Mapping[str, Any], origin: Callable[[str], str]) -> dict[str, Any]:

@@ -36,13 +36,13 @@ def _refuse(name: str) -> Any:
     raise ValueError(name)
 
 
-def pairs(words: Sequence[str], *, what: str = "params") -> dict[str, Any]:
+def pairs(words: Sequence[str]) -> dict[str, Any]:
     """`key=value` words as an object with typed values."""
     values: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"{word!r} is not understood. Write {what} as key=value, e.g. words=500.")
+            raise click.UsageError(f"{word!r} is not understood. Write params as key=value, e.g. words=500.")
         if name in values:
             raise click.UsageError(f"{name} is given twice. Give it once.")
         values[name] = typed(value)

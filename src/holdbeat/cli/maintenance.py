@@ -29,7 +29,7 @@ _REPAIRS = {
 
 @click.command(epilog=example("holdbeat recover", "holdbeat recover --json"))
 @JSON
-@on_store()
+@on_store
 def recover(settings: Any, store: Any, as_json: bool) -> None:
     """Look once for work whose worker is gone, let it end in order, and print what was repaired.
 
@@ -73,7 +73,7 @@ def recover(settings: Any, store: Any, as_json: bool) -> None:
 @click.option("--older-than-days", type=click.FloatRange(min=0), help="Default: the setting retention_days.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JSON
-@on_store()
+@on_store
 def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, as_json: bool) -> None:
     """Delete old records: ended chains, groups, runs, logs, artifacts, deliveries, events.
 
@@ -151,7 +151,7 @@ def migrate(obj: Any, /, store: str | None, check: bool, as_json: bool) -> None:
 @click.command(epilog=example("holdbeat backup /var/backups/holdbeat-monday.db"))
 @click.argument("target", type=click.Path(dir_okay=False))
 @JSON
-@on_store()
+@on_store
 def backup(settings: Any, store: Any, target: str, as_json: bool) -> None:
     """Copy a SQLite store to a new file TARGET while it is in use, and verify the copy.
 

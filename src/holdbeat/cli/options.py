@@ -129,19 +129,16 @@ def say_which_store(settings: Any, store: str | None) -> None:
         )
 
 
-def on_store(*, create: bool = False) -> Callable[[Function], Function]:
+def on_store(function: Function) -> Function:
     """Gives the function the settings and the opened store: for verbs that no server offers."""
 
-    def decorated(function: Function) -> Function:
-        def opened(obj: Any, /, store: str | None, **options: Any) -> Any:
-            settings = obj.settings({"store": store})
-            say_which_store(settings, store)
-            connected = obj.open_store(settings, create=create)
-            try:
-                return function(settings, connected, **options)
-            finally:
-                connected.close()
+    def opened(obj: Any, /, store: str | None, **options: Any) -> Any:
+        settings = obj.settings({"store": store})
+        say_which_store(settings, store)
+        connected = obj.open_store(settings)
+        try:
+            return function(settings, connected, **options)
+        finally:
+            connected.close()
 
-        return STORE(_in_the_place_of(function, click.pass_obj(opened)))
-
-    return decorated
+    return STORE(_in_the_place_of(function, click.pass_obj(opened)))

@@ -56,7 +56,7 @@ class Followed:
 def followed(before: Mapping[str, Affinity], claims: Iterable[Claim]) -> Followed:
     """What a worker ran last after it has started these."""
     after = Followed(before)
-    after.start((claim.lease.resource, claim.job.affinity) for claim in claims if claim.job is not None)
+    after.start((claim.lease.resource, claim.work.affinity) for claim in claims if claim.work.affinity)
     return after
 
 

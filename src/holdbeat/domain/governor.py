@@ -151,7 +151,8 @@ def unplannable(inputs: PlanInputs, trouble: str, now: datetime) -> Plan:
 def _candidates(inputs: PlanInputs, now: datetime) -> tuple[list[_Candidate], dict[str, datetime]]:
     """All candidates, none in the past, and the expiry of each live hint."""
     schedule = inputs.schedule
-    anchor = _anchor(inputs, now)
+    # Intervals begin at the last start, or before the first run at the creation.
+    anchor = min(inputs.last_start or schedule.created_at, now)
     candidates: list[_Candidate] = []
     if schedule.cron is not None:
         slot = _next_slot(inputs, anchor)
@@ -177,11 +178,6 @@ def _candidates(inputs: PlanInputs, now: datetime) -> tuple[list[_Candidate], di
         )
         hints[HINT_NEXT_RUN] = expires_at
     return candidates, hints
-
-
-def _anchor(inputs: PlanInputs, now: datetime) -> datetime:
-    """Where intervals begin: at the last start; before the first run, at the creation."""
-    return min(inputs.last_start or inputs.schedule.created_at, now)
 
 
 def _next_slot(inputs: PlanInputs, anchor: datetime) -> datetime | None:

@@ -58,7 +58,7 @@ def check_json(value: Any, *, field: str, max_depth: int = MAX_DEPTH, max_bytes:
         raise _too_big(field, max_bytes)
 
 
-def checked_text(value: Any, *, field: str, max_bytes: int) -> str:
+def checked_text(value: Any, field: str, max_bytes: int) -> str:
     """`check_json` for a value whose written form is needed afterwards: that is made once."""
     if type(value) is not dict or _plain_size(value) is None:
         _check_members(value, field, MAX_DEPTH, max_bytes)
@@ -290,7 +290,7 @@ def _opens(text: str) -> int:
     return text.count("{") + text.count("[")
 
 
-def loads_strict(body: bytes | str, *, field: str = "body") -> Any:
+def loads_strict(body: bytes | str) -> Any:
     """Reads a JSON text from outside.
 
     Raises Malformed if it is not JSON, Invalid if it is JSON that cannot be kept: duplicate keys, NaN,
@@ -314,7 +314,7 @@ def loads_strict(body: bytes | str, *, field: str = "body") -> Any:
     except RecursionError:
         if not _is_well_formed(text):
             raise Malformed("The body is not valid JSON: it opens more than it closes, or worse.") from None
-        raise _too_deep(field, MAX_DEPTH) from None
+        raise _too_deep("body", MAX_DEPTH) from None
     except ValueError:
         # Python refuses to read an integer of thousands of digits; read on to learn whether the rest is JSON.
         try:
@@ -322,10 +322,10 @@ def loads_strict(body: bytes | str, *, field: str = "body") -> Any:
         except json.JSONDecodeError as error:
             raise _malformed(error) from None
         except RecursionError:
-            raise _too_deep(field, MAX_DEPTH) from None
+            raise _too_deep("body", MAX_DEPTH) from None
     if reader.complaint is not None:
         raise reader.complaint
-    check_json(value, field=field, max_depth=MAX_DEPTH + ENVELOPE_DEPTH, max_bytes=None)
+    check_json(value, field="body", max_depth=MAX_DEPTH + ENVELOPE_DEPTH, max_bytes=None)
     return value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 
 class ReservationStatus(StrEnum):
@@ -68,6 +68,8 @@ class Reservation:
     """For how long a slot without a handler is held without being extended."""
     number: int | None = None
     """That of its slot within the resource, from 0; None where nothing limits the slots of the resource."""
+    affinity: ClassVar[str] = ""
+    """Only jobs have one."""
 
     @property
     def is_direct(self) -> bool:

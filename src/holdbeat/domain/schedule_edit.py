@@ -69,10 +69,6 @@ def _labels(value: Any, field: str) -> dict[str, str]:
     return labels
 
 
-def _method(value: Any, field: str) -> str:
-    return _text(value, field).upper()
-
-
 _NULLABLE: dict[str, Reader] = {
     "template_id": lambda value, field: check_line(value, field, LONGEST_NAME),
     "type": lambda value, field: check_line(value, field, LONGEST_NAME),
@@ -104,7 +100,7 @@ _REQUIRED: dict[str, Reader] = {
 }
 _CALL: dict[str, Reader] = {
     "url": _text,
-    "method": _method,
+    "method": lambda value, field: _text(value, field).upper(),
     "headers": _labels,
     "body": lambda value, field: deepcopy(value),
     "timeout_s": lambda value, field: check_duration_s(value, field, 0.1, LONGEST_EXECUTION_S),

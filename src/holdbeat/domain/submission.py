@@ -125,14 +125,6 @@ def _type(value: Any, field: str = "type") -> str:
     return check_line(value, field, LONGEST_NAME)
 
 
-def _key(value: Any, field: str = "idempotency_key") -> str:
-    return check_text(value, field, LONGEST_KEY)
-
-
-def _delay(value: Any, field: str = "delay_s") -> float:
-    return check_duration_s(value, field, 0, LONGEST_DELAY_S)
-
-
 def _title(value: Any, field: str = "title") -> str:
     """Any text: line breaks and control characters are taken out when the job is made."""
     if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_GIVEN_TITLE:
@@ -149,10 +141,10 @@ _READERS: dict[str, Any] = {
     "priority": check_priority,
     "resource": check_resource,
     "not_before": check_instant,
-    "delay_s": _delay,
+    "delay_s": lambda value, field: check_duration_s(value, field, 0, LONGEST_DELAY_S),
     "timeout_s": check_timeout,
     "retry_policy": check_retry_policy,
-    "idempotency_key": _key,
+    "idempotency_key": lambda value, field: check_text(value, field, LONGEST_KEY),
     "webhook_url": check_webhook_url,
     "labels": lambda value, field: check_labels(value),
     "partition": lambda value, field: check_line(value, field, LONGEST_NAME),

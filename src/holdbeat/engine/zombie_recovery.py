@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import ClassVar
 
+from holdbeat.domain.clock import Clock
 from holdbeat.domain.errors import StoreRefused, Unavailable
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
@@ -24,7 +25,7 @@ from holdbeat.store.jobs.expiry import expire_jobs
 from holdbeat.store.postgres.sessions import end_standing_sessions
 from holdbeat.store.recovery.recover import (
     BorrowedSlot,
-    SilentLease,
+    Trouble,
     borrowed_slots,
     end_silent_worker,
     find_trouble,
@@ -43,6 +44,23 @@ THOROUGH_S = 300.0
 """How often states are looked for that only a hand can have written."""
 
 
+class _SeenFor:
+    """For how long each of some things has been seen unchanged, on the monotonic clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[str, tuple[object, float]] = {}
+
+    def look(self, marks: Mapping[str, object]) -> dict[str, float]:
+        """`marks` are the things that are there now, by id, each with what tells that it has changed."""
+        now = self._clock.monotonic()
+        before = self._seen
+        self._seen = {
+            id_: before[id_] if id_ in before and before[id_][0] == mark else (mark, now) for id_, mark in marks.items()
+        }
+        return {id_: now - since for id_, (_, since) in self._seen.items()}
+
+
 class ZombieRecovery(Service):
     name: ClassVar[str] = "zombie-recovery"
 
@@ -52,12 +70,10 @@ class ZombieRecovery(Service):
         self._recover_s = recover_s
         self._looked_at: float | None = None
         self._thorough_at: float | None = None
-        self._late: dict[str, tuple[datetime, float]] = {}
-        """Leases seen late: their last heartbeat, and since when on the monotonic clock."""
-        self._late_reservations: dict[str, float] = {}
-        self._unextended: dict[str, tuple[datetime, float]] = {}
-        """Borrowed slots: when each was extended last, and since when we have seen it so."""
-        self._silent_workers: dict[str, float] = {}
+        self._late_leases = _SeenFor(store.clock)
+        self._late_reservations = _SeenFor(store.clock)
+        self._borrowed = _SeenFor(store.clock)
+        self._silent_workers = _SeenFor(store.clock)
 
     async def step(self) -> int:
         """A full look if it is time for one, or if somebody has died; else nothing."""
@@ -72,55 +88,29 @@ class ZombieRecovery(Service):
             self._thorough_at = now
         return repaired
 
-    def _silent_for_long(self, leases: list[SilentLease]) -> list[SilentLease]:
-        """Leaves out leases that may be late only because the wall clock jumped, ours or the database's (LEASE-06).
+    def _late_for_long(self, trouble: Trouble, borrowed: list[BorrowedSlot], late: set[str]) -> Trouble:
+        """Leaves out what may be late only because the wall clock jumped, ours or the database's (LEASE-06).
 
-        A worker that lives beats within `heartbeat_s`, whatever the wall clock says. So a lease counts as lost once
-        it was seen late, unchanged, for that long on the monotonic clock.
+        A worker that lives beats and extends its reservations within `heartbeat_s`, whatever the wall clock says. So
+        its work counts as lost once it was seen late, unchanged, for that long on the monotonic clock. A borrowed slot
+        may have a shorter time of its own.
         """
-        now = self.store.clock.monotonic()
-        lost = {lease.lease_id: lease for lease in leases if lease.kind is ErrorKind.LOST}
-        seen, self._late = self._late, {}
-        for lease_id, lease in lost.items():
-            before = seen.get(lease_id)
-            is_same = before is not None and before[0] == lease.heartbeat_at
-            self._late[lease_id] = before if before is not None and is_same else (lease.heartbeat_at, now)
-        return [
-            lease
-            for lease in leases
-            if lease.lease_id not in lost or now - self._late[lease.lease_id][1] >= self._terms.heartbeat_s
-        ]
-
-    def _unextended_for_long(self, borrowed: list[BorrowedSlot]) -> list[BorrowedSlot]:
-        """The same for borrowed slots: late by the wall clock, and seen unchanged for their whole time on ours."""
-        now = self.store.clock.monotonic()
-        seen, self._unextended = self._unextended, {}
-        lost = []
-        for slot in borrowed:
-            extended_at, since = seen.get(slot.reservation_id, (None, now))
-            since = since if extended_at == slot.extended_at else now
-            self._unextended[slot.reservation_id] = (slot.extended_at, since)
-            if slot.is_late and now - since >= min(slot.ttl_s, self._terms.heartbeat_s):
-                lost.append(slot)
-        return lost
-
-    def _late_for_long(self, reservations: list[str], late: set[str]) -> list[str]:
-        """The same for direct requests whose owner has not ended: it extends them within that time if it lives."""
-        now = self.store.clock.monotonic()
-        self._late_reservations = {one: self._late_reservations.get(one, now) for one in late}
-        return [
-            one
-            for one in reservations
-            if one not in late or now - self._late_reservations[one] >= self._terms.heartbeat_s
-        ]
-
-    def _workers_silent_for_long(self, workers: list[str]) -> list[str]:
-        """The same for workers without leases."""
-        now = self.store.clock.monotonic()
-        self._silent_workers = {worker_id: self._silent_workers.get(worker_id, now) for worker_id in workers}
-        return [
-            worker_id for worker_id, since in self._silent_workers.items() if now - since >= self._terms.heartbeat_s
-        ]
+        enough_s = self._terms.heartbeat_s
+        leases = self._late_leases.look(
+            {lease.lease_id: lease.heartbeat_at for lease in trouble.leases if lease.kind is ErrorKind.LOST}
+        )
+        slots = self._borrowed.look({slot.reservation_id: slot.extended_at for slot in borrowed})
+        reservations = self._late_reservations.look(dict.fromkeys(late))
+        workers = self._silent_workers.look(dict.fromkeys(trouble.silent_workers))
+        return replace(
+            trouble,
+            leases=[lease for lease in trouble.leases if leases.get(lease.lease_id, enough_s) >= enough_s],
+            borrowed=[
+                slot for slot in borrowed if slot.is_late and slots[slot.reservation_id] >= min(slot.ttl_s, enough_s)
+            ],
+            reservations=[one for one in trouble.reservations if reservations.get(one, enough_s) >= enough_s],
+            silent_workers=[worker_id for worker_id, seen_s in workers.items() if seen_s >= enough_s],
+        )
 
     async def _kill_processes(self, run_ids: list[str]) -> None:
         """Ends what runs have left on this machine, before others may have their slots."""
@@ -144,13 +134,7 @@ class ZombieRecovery(Service):
             )
         trouble = await self.store.read(find_trouble, self._terms, dead, thorough=thorough)
         late = await self.store.read(late_reservations, trouble.reservations, dead) if trouble.reservations else set()
-        trouble = replace(
-            trouble,
-            leases=self._silent_for_long(trouble.leases),
-            borrowed=self._unextended_for_long(await self.store.read(borrowed_slots)),
-            reservations=self._late_for_long(trouble.reservations, late),
-            silent_workers=self._workers_silent_for_long(trouble.silent_workers),
-        )
+        trouble = self._late_for_long(trouble, await self.store.read(borrowed_slots), late)
         if trouble.leases:
             await self._kill_processes([lease.lease_id for lease in trouble.leases])
         repaired = 0

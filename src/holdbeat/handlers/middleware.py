@@ -10,9 +10,8 @@ import asyncio
 import contextlib
 import inspect
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from types import TracebackType
 from typing import Any
 
 from holdbeat.handlers.context import Context
@@ -60,35 +59,31 @@ def call_plain(middleware: Sequence[Middleware], ctx: Context, call: Callable[[]
         for make in middleware:
             manager = make(ctx)
             if isinstance(manager, AbstractAsyncContextManager):
-                stack.enter_context(_InOwnLoop(manager))
+                stack.enter_context(_in_own_loop(manager))
             else:
                 stack.enter_context(manager)
         return call()
     return None
 
 
-class _InOwnLoop:
+@contextlib.contextmanager
+def _in_own_loop(manager: AbstractAsyncContextManager[Any]) -> Iterator[None]:
     """An async context manager for code without an event loop."""
 
-    def __init__(self, manager: AbstractAsyncContextManager[Any]) -> None:
-        self._manager = manager
-        self._runner = asyncio.Runner()
+    async def enter() -> None:
+        await manager.__aenter__()
 
-    def __enter__(self) -> None:
-        async def enter() -> None:
-            await self._manager.__aenter__()
+    async def leave(error: BaseException | None) -> bool | None:
+        if error is None:
+            return await manager.__aexit__(None, None, None)
+        return await manager.__aexit__(type(error), error, error.__traceback__)
 
+    with asyncio.Runner() as runner:
+        runner.run(enter())
         try:
-            self._runner.run(enter())
-        except BaseException:
-            self._runner.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        async def leave() -> bool | None:
-            return await self._manager.__aexit__(kind, error, trace)
-
-        with self._runner:
-            return self._runner.run(leave())
+            yield
+        except BaseException as error:
+            if not runner.run(leave(error)):
+                raise
+        else:
+            runner.run(leave(None))

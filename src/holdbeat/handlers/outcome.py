@@ -26,20 +26,20 @@ _TEXT = frozenset({str})
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-def as_json(value: Any, place: str = "result", max_bytes: int = MAX_RESULT_BYTES) -> Any:
+def as_json(value: Any) -> Any:
     """A value of a handler as JSON: dataclasses, models, enums, times, sets and tuples are converted.
 
     Raises Invalid for what has no plain form, bytes above all: those belong into an artifact.
     """
-    converted = _plain(value, place, 0)
-    check_json(converted, field=place, max_bytes=max_bytes)
+    converted = _plain(value, "result", 0)
+    check_json(converted, field="result", max_bytes=MAX_RESULT_BYTES)
     return converted
 
 
 def as_json_text(value: Any, place: str = "result", max_bytes: int = MAX_RESULT_BYTES) -> tuple[Any, str]:
     """`as_json`, and the text that the store keeps of it."""
     converted = _plain(value, place, 0)
-    return converted, checked_text(converted, field=place, max_bytes=max_bytes)
+    return converted, checked_text(converted, place, max_bytes)
 
 
 def _plain(value: Any, place: str, depth: int) -> Any:

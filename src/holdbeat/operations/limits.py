@@ -28,7 +28,7 @@ def list_limits(tx: Transaction, context: OperationContext) -> Any:
 def set_limit(tx: Transaction, context: OperationContext, name: str, changes: Mapping[str, Any]) -> Any:
     """Set fields of a limit, or make a new one. It goes before what settings declare, at once and on all workers."""
     limit_changes.set_limit(tx, name, checked_fields(changes, FIELDS), by=context.caller)
-    return _named(tx, name)
+    return next(_limit_json(figures) for figures in limit_figures(tx) if figures.limit.name == name)
 
 
 @writes
@@ -36,10 +36,6 @@ def reset_limit(tx: Transaction, context: OperationContext, name: str) -> Any:
     """Take back what was set: what settings declare holds again. A limit that nothing declares is removed."""
     limit_changes.reset_limit(tx, name, by=context.caller)
     return {"items": [_limit_json(figures) for figures in limit_figures(tx) if figures.limit.name == name]}
-
-
-def _named(tx: Transaction, name: str) -> dict[str, Any]:
-    return next(_limit_json(figures) for figures in limit_figures(tx) if figures.limit.name == name)
 
 
 def _limit_json(figures: LimitFigures) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas import system
 from holdbeat.schemas import system as schemas
 from holdbeat.store.attention import mark_seen, read_attention
-from holdbeat.store.queue.job_types import AnnouncedType, list_types
+from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.reads.event_log import read_events
 from holdbeat.store.reads.find_events import EventSearch, find_events
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
@@ -57,7 +57,8 @@ def job_types(tx: Transaction, context: OperationContext, *, limit: int | None =
     types = sorted(list_types(tx), key=lambda announced: announced.name)
     left = [announced for announced in types if last is None or announced.name > last[0]]
     page = left[:count]
-    return page_json(Page(page, cursors.write(page[-1].name) if len(left) > count else None), _type_json)
+    following = cursors.write(page[-1].name) if len(left) > count else None
+    return page_json(Page(page, following), lambda announced: form(announced, schemas.JobType))
 
 
 @reads
@@ -122,10 +123,6 @@ def search_events(
 def place_of(after: str | None) -> str | None:
     """Where to start reading, as the event log takes it."""
     return None if after == BEGINNING else after
-
-
-def _type_json(announced: AnnouncedType) -> dict[str, Any]:
-    return form(announced, schemas.JobType)
 
 
 @reads

@@ -15,17 +15,12 @@ from holdbeat.domain.webhook import OPERATIONAL_EVENTS
 from holdbeat.store import meta
 from holdbeat.store.transaction import Transaction
 
-HOT_EVENTS = frozenset(
-    {
-        "job.queued", "job.claimed", "run.ended", "job.continued", "retry.created", "schedule.fired",
-        "schedule.planned", "reservation.requested", "reservation.granted", "reservation.released",
-    }
+HOT_EVENTS = (
+    "job.queued", "job.claimed", "run.ended", "job.continued", "retry.created", "schedule.fired",
+    "schedule.planned", "reservation.requested", "reservation.granted", "reservation.released",
 )  # fmt: skip
 """Events that every job, schedule or direct request has."""
-RARE = (
-    "name NOT IN ('job.queued', 'job.claimed', 'run.ended', 'job.continued', 'retry.created', 'schedule.fired', "
-    "'schedule.planned', 'reservation.requested', 'reservation.granted', 'reservation.released')"
-)
+RARE = f"name NOT IN ({', '.join(map(repr, HOT_EVENTS))})"
 """The condition of the index, in its words: planners compare the texts."""
 COUNTED = "events.count."
 """How many Events of a name were pruned, under this key and the name in `meta`."""

@@ -17,6 +17,7 @@ from holdbeat.store.reads.find_schedules import PastRun
 from holdbeat.store.reads.timeline import Minute, Span
 
 WIDTH, HEIGHT = 600, 120
+RUN_TIMES_HEIGHT = 80
 OUTCOMES = ("COMPLETED", "SKIPPED", "FAILED")
 
 
@@ -80,13 +81,13 @@ def waits(minutes: Sequence[Minute], zone: ZoneInfo) -> dict[str, Any]:
     }
 
 
-def from_first_data(minutes: Sequence[Minute], fewest: int = 15) -> Sequence[Minute]:
+def from_first_data(minutes: Sequence[Minute]) -> Sequence[Minute]:
     """The minutes from the first one with data on, but not fewer than a quarter of an hour."""
     first = next((number for number, minute in enumerate(minutes) if minute.ended), len(minutes))
-    return minutes[min(first, max(0, len(minutes) - fewest)) :]
+    return minutes[min(first, max(0, len(minutes) - 15)) :]
 
 
-def run_times(runs: Sequence[PastRun], zone: ZoneInfo, height: int = 80) -> dict[str, Any]:
+def run_times(runs: Sequence[PastRun], zone: ZoneInfo) -> dict[str, Any]:
     """A bar for each of the last runs, the newest at the right edge: how long it took, and how it ended."""
     ended = [run for run in runs if run.started_at is not None and run.finished_at is not None]
     took = [(run.finished_at - run.started_at).total_seconds() for run in ended if run.finished_at and run.started_at]
@@ -95,10 +96,10 @@ def run_times(runs: Sequence[PastRun], zone: ZoneInfo, height: int = 80) -> dict
     first = WIDTH - step * len(ended)
     bars = []
     for number, (run, took_s) in enumerate(zip(ended, took, strict=True)):
-        tall = max(2.0, took_s / top * height)
+        tall = max(2.0, took_s / top * RUN_TIMES_HEIGHT)
         at = f"{run.finished_at.astimezone(zone):%H:%M:%S}" if run.finished_at else ""
         title = f"{at}: {run.status.lower()} after {duration(took_s)}"
-        x, y = round(first + number * step + 1, 2), round(height - tall, 2)
+        x, y = round(first + number * step + 1, 2), round(RUN_TIMES_HEIGHT - tall, 2)
         bars.append(Bar(x, y, round(step - 2, 2), round(tall, 2), run.status, title))
     return {"bars": bars, "top": top}
 

@@ -76,7 +76,7 @@ def read_events(tx: Transaction, ask: Ask) -> dict[str, Any]:
     text, actor, period = ask.text("q"), ask.text("actor"), ask.text("period")
     hours = PERIODS_H.get(period or "")
     search = EventSearch(text, actor=actor, since=tx.now - timedelta(hours=hours) if hours else None)
-    named = dict.fromkeys((id_ for id_ in ids_called(tx, text) if id_) if text else (), "")
+    named = ids_called(tx, text) if text else set()
     before = _number(ask.text("before"))
     chosen: list[dict[str, Any]] = []
     looked_at = 0

@@ -119,7 +119,12 @@ def end_runs(
     if ends.continued:
         continue_chains(tx, ends.continued)
     scheduled = [ending.job for ending in endings if ending.job is not None and ending.schedule_id]
-    awaited = {ending.job_id: _end_of(ending) for ending in endings if ending.is_awaited and _ends_chain(ending)}
+    # Without a retry or a continuation the chain has ended.
+    awaited = {
+        ending.job_id: JobStatus.COMPLETED if ending.job is None else ending.job.status
+        for ending in endings
+        if ending.is_awaited and (ending.job is None or ending.job.retried_by is None)
+    }
     follow(tx, awaited, {ending.group_id for ending in endings}, scheduled, outbox)
     outbox.write()
     tx.wake(Topic.SLOTS)
@@ -174,15 +179,6 @@ def _ends_of(tx: Transaction, endings: Sequence[Ending], outbox: Outbox) -> _End
             data = dumps({"status": status} | ({"error_kind": error_kind} if error_kind else {}))
         record((events.RUN_ENDED, now, job_id, run_id, ending.worker_id, ending.group_id, ending.schedule_id, data))
     return ends
-
-
-def _ends_chain(ending: Ending) -> bool:
-    """Whether no retry and no continuation follows."""
-    return ending.job is None or ending.job.retried_by is None
-
-
-def _end_of(ending: Ending) -> JobStatus:
-    return JobStatus.COMPLETED if ending.job is None else ending.job.status
 
 
 def decide_failures(tx: Transaction, failed: Sequence[Failure], outbox: Outbox) -> None:

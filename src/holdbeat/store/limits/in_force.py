@@ -60,13 +60,8 @@ def rows_of(tx: Transaction, origin: Origin) -> dict[str, Row]:
 def limit_of_row(row: Row) -> Limit:
     """A row of COLUMNS as a Limit."""
     rate = None if row[6] is None else Rate(int(row[6]), float(row[7]), int(row[8] or 0))
-    return Limit(
-        row[0], row[3], row[4], row[5], rate, bool(row[9]), bool(row[10]), _weights(row[13]), Origin(row[1]), row[14]
-    )
-
-
-def _weights(text: str | None) -> dict[str, int] | None:
-    return json.loads(text) if text else None
+    weights = json.loads(row[13]) if row[13] else None
+    return Limit(row[0], row[3], row[4], row[5], rate, bool(row[9]), bool(row[10]), weights, Origin(row[1]), row[14])
 
 
 def row_of(limit: Limit, source: str, at: Any, by: str | None) -> Row:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -304,8 +304,9 @@ def _compare(origin: apsw.Connection, goal: psycopg.Connection[Any], table: Tabl
     """Reads both sides in the order of their keys; the first row that differs ends the move."""
     digest = hashlib.sha256()
     count = 0
+    in_order = f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {', '.join(table.key)}"
     with contextlib.closing(_rows_of_target(goal, table)) as copies:
-        for row in _rows_of_source(origin, table):
+        for row in origin.execute(in_order):
             original = _plain(artifacts.moved(table.name, table.columns, row))
             copy = next(copies, None)
             if copy != original:
@@ -316,10 +317,6 @@ def _compare(origin: apsw.Connection, goal: psycopg.Connection[Any], table: Tabl
         if extra is not None:
             raise _difference(table, None, extra)
     return MovedTable(table.name, count, digest.hexdigest())
-
-
-def _rows_of_source(origin: apsw.Connection, table: Table) -> Iterator[tuple[Any, ...]]:
-    yield from origin.execute(f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {', '.join(table.key)}")
 
 
 def _rows_of_target(goal: psycopg.Connection[Any], table: Table) -> Generator[list[Any]]:

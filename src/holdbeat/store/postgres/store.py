@@ -183,11 +183,8 @@ class PostgresStore(PersistenceAdapter):
 
     @property
     def is_pooled(self) -> bool:
-        link = Link(self.url)
-        try:
+        with contextlib.closing(Link(self.url)) as link:
             return link.get().is_pooled
-        finally:
-            link.close()
 
     def after_fork_in_child(self) -> None:
         """Leaves the connections alone: they are the parent's, and the driver ends none that it did not make."""
@@ -199,10 +196,8 @@ class PostgresStore(PersistenceAdapter):
         if self._closed:
             return
         self._closed = True
-        self._writing.close()
-        self._reading.close()
-        self._reading_for_clients.close()
-        self._beating.close()
+        for calls in (self._writing, self._reading, self._reading_for_clients, self._beating):
+            calls.close()
         for thread in self._threads:
             thread.join()
         with self._waiting_caller:
@@ -357,11 +352,8 @@ class PostgresStore(PersistenceAdapter):
 
     def _sample_clock(self, database_clock: datetime, asked: float) -> None:
         """Takes note of the time that the database gave to a question asked at that instant."""
-        if not self._own_clock:
-            return
-        assert isinstance(self.clock, OffsetClock)
         answered = self.clock.monotonic()
-        if answered - asked < SAMPLE_WITHIN_S:
+        if self._own_clock and isinstance(self.clock, OffsetClock) and answered - asked < SAMPLE_WITHIN_S:
             self.clock.sample(database_clock, asked=asked, answered=answered)
 
     def _lost_commit_timeout_s(self) -> float:

@@ -48,7 +48,7 @@ def read_events(
     place = ("", 0)
     if tx.dialect == "sqlite":
         if after is not None:
-            place = ("", _sqlite_cursor(after))
+            place = ("", _number(after, after))
             where.append("id > :id")
             params["id"] = place[1]
     else:
@@ -226,10 +226,6 @@ def _floor(tx: Transaction) -> str:
 
 def _cursor(xid: str, event_id: int) -> str:
     return f"{xid}-{event_id}" if xid else str(event_id)
-
-
-def _sqlite_cursor(text: str) -> int:
-    return _number(text, text)
 
 
 def _postgres_cursor(tx: Transaction, text: str) -> tuple[str, int]:

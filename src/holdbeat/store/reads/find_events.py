@@ -6,7 +6,7 @@ its cursor goes on where it ended, so that a long search is made of short reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from holdbeat.domain.events import Event
 from holdbeat.store.rare_events import HOT_EVENTS
 from holdbeat.store.reads.event_log import events_of_job, newest_events, newest_rare_events
-from holdbeat.store.reads.find_jobs import find_jobs, like
+from holdbeat.store.reads.names import ids_called
 from holdbeat.store.transaction import Transaction
 
 LOOKED_AT = 20_000
@@ -34,8 +34,8 @@ class EventSearch:
     since: datetime | None = None
     until: datetime | None = None
 
-    def fits(self, event: Event, named: Mapping[str, str]) -> bool:
-        """`named` has the titles and names of the jobs and schedules that the text finds, by id."""
+    def fits(self, event: Event, named: Set[str | None]) -> bool:
+        """`named` has the ids of the jobs and schedules whose titles or names the text finds."""
         return (
             (self.names is None or event.name in self.names)
             and (self.actor is None or self.actor.lower() in _actor(event))
@@ -47,10 +47,10 @@ class EventSearch:
             and (self.text is None or self._has_text(event, named))
         )
 
-    def _has_text(self, event: Event, named: Mapping[str, str]) -> bool:
+    def _has_text(self, event: Event, named: Set[str | None]) -> bool:
         text = (self.text or "").lower()
         ids = (event.job_id, event.run_id, event.worker_id, event.group_id, event.schedule_id)
-        if event.job_id in named or event.schedule_id in named:
+        if not named.isdisjoint({event.job_id, event.schedule_id} - {None}):
             return True
         words = [event.name, *(part for part in ids if part), *_texts(event.data)]
         return any(text in word.lower() for word in words)
@@ -63,10 +63,10 @@ def find_events(
     if search.job_id is not None:
         every = [logged.event for logged in reversed(events_of_job(tx, search.job_id, LOOKED_AT))]
         events = [event for event in every if before is None or (event.id or 0) < before]
-        fitting = [event for event in events if search.fits(event, {})]
+        fitting = [event for event in events if search.fits(event, set())]
         return fitting[:limit], fitting[limit - 1].id if len(fitting) > limit else None
-    named = _named(tx, search.text) if search.text else {}
-    rare = sorted(set(search.names)) if search.names and HOT_EVENTS.isdisjoint(search.names) else None
+    named = ids_called(tx, search.text) if search.text else set()
+    rare = sorted(set(search.names)) if search.names and set(HOT_EVENTS).isdisjoint(search.names) else None
     found: list[Event] = []
     looked_at = 0
     while looked_at < LOOKED_AT:
@@ -83,13 +83,6 @@ def find_events(
             return found, None
         looked_at += len(page)
     return found, before
-
-
-def _named(tx: Transaction, text: str) -> dict[str, str]:
-    """Jobs and schedules that are called so."""
-    names = {job.id: job.title for job in find_jobs(tx, text)}
-    rows = tx.rows("SELECT id, name FROM schedules WHERE lower(name) LIKE :like ESCAPE '!' LIMIT 500", like=like(text))
-    return names | {row[0]: row[1] for row in rows}
 
 
 def _actor(event: Event) -> str:

@@ -119,7 +119,8 @@ def _span(tx: Transaction, row: Row) -> Span:
 def minutes_since(tx: Transaction, since: datetime) -> list[Minute]:
     """Every minute from `since` (cut to its minute) to the one that is now, with what ended in it."""
     first = since.replace(second=0, microsecond=0)
-    minutes = {first + MINUTE * number: Minute(first + MINUTE * number) for number in range(_minutes(first, tx.now))}
+    starts = (first + MINUTE * number for number in range(int((tx.now - first) // MINUTE) + 1))
+    minutes = {start: Minute(start) for start in starts}
     types = ended_types(tx)
     if not types:
         return list(minutes.values())
@@ -144,10 +145,6 @@ def minutes_since(tx: Transaction, since: datetime) -> list[Minute]:
             could_run_at = max(tx.instant(created_at), tx.time(not_before) or tx.instant(created_at))
             minute.waits_s.append(max(0.0, (tx.instant(started_at) - could_run_at).total_seconds()))
     return list(minutes.values())
-
-
-def _minutes(first: datetime, now: datetime) -> int:
-    return max(0, int((now - first) // MINUTE) + 1)
 
 
 def _minute(tx: Transaction, value: Any) -> datetime:

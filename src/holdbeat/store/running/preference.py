@@ -80,7 +80,7 @@ def tell_preferred(tx: Transaction, vacancy: Vacancy, preferred: Sequence[Prefer
 
 def count_switches(tx: Transaction, vacancy: Vacancy, claims: Sequence[Claim]) -> None:
     """Counts how often workers went on with an affinity, and how often they changed it."""
-    if not any(claim.job.affinity for claim in claims if claim.job is not None):
+    if not any(claim.work.affinity for claim in claims):
         return
     after = followed(vacancy.affinities, claims)
     resources = sorted({*after.kept, *after.switches})

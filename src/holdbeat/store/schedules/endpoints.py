@@ -7,15 +7,15 @@ never counts.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from holdbeat.domain.clock import EPOCH
-from holdbeat.domain.endpoint import HEALTH_WINDOWS, EndedRun, health
+from holdbeat.domain.endpoint import HEALTH_WINDOWS, health
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.schedule import Schedule, job_for
+from holdbeat.store.reads.needs_attention import first_id
 from holdbeat.store.schedules.schedules import get_schedule
-from holdbeat.store.transaction import Row, Transaction
+from holdbeat.store.transaction import Transaction
 
 _LONGEST_WAIT = timedelta(days=1)
 """Jobs that waited longer than this for their run are not looked for in a window."""
@@ -44,7 +44,7 @@ def endpoint_health(tx: Transaction, reference: str) -> dict[str, Any]:
     rows = tx.rows(
         f"SELECT {columns} FROM {source} AND j.id >= :first AND r.finished_at > :since",
         id=endpoint.id,
-        first=_first_id(since - _LONGEST_WAIT),
+        first=first_id(since - _LONGEST_WAIT),
         since=since,
     )
     if not rows:
@@ -52,15 +52,5 @@ def endpoint_health(tx: Transaction, reference: str) -> dict[str, Any]:
     return {
         "endpoint_id": endpoint.id,
         "failure_count": endpoint.failure_count,
-        **health([_ended(tx, row) for row in rows if row[1] not in _NEITHER], tx.now),
+        **health([(row[0], tx.instant(row[2]), tx.time(row[3])) for row in rows if row[1] not in _NEITHER], tx.now),
     }
-
-
-def _ended(tx: Transaction, row: Row) -> EndedRun:
-    return row[0], tx.instant(row[2]), tx.time(row[3])
-
-
-def _first_id(at: datetime) -> str:
-    """An id that sorts before all that were made from that moment on."""
-    digits = f"{max(0, int((at - EPOCH).total_seconds() * 1000)):012x}"
-    return f"{digits[:8]}-{digits[8:]}"
