@@ -261,6 +261,9 @@ def with_hint(
         changes |= dict(zip(INTERVAL_HINT_FIELDS, (interval_s, expires_at, reason), strict=True))
     if next_run_at is not None:
         at = _one_shot_time(schedule, next_run_at, now)
+        if in_flight:
+            # A run that started in this very millisecond was not caused by the hint, and must not use it up.
+            at = max(at, now + MILLISECOND)
         expires_at = now + lives if lives is not None else at + timedelta(seconds=ONE_SHOT_HINT_LIVES_S)
         if expires_at < at:
             raise Invalid(
