@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg.errors import IdleInTransactionSessionTimeout, TransactionTimeout, UniqueViolation
 
+from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import StoreDown, StoreRefused
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Claim
@@ -301,6 +302,26 @@ def test_claims_of_different_pools_do_not_wait_for_each_other_but_those_of_one_p
             waiting.result(0.3)
         assert len(slow.commit()) == 1
     assert waiting.result(20) == []
+
+
+@pytest.mark.rule("OPS-06", "DEC-008")
+def test_a_unit_that_loses_its_connection_late_is_still_tried_again(open_store: OpenStore, clock: ManualClock) -> None:
+    """As one whose process was stopped in the middle of it, while the server restarted."""
+    store = open_store()
+    backends: list[int] = []
+
+    def slow(tx: Transaction) -> int:
+        ((backend,),) = tx.rows("SELECT pg_backend_pid()")
+        if not backends:
+            backends.append(backend)
+            clock.advance(store.reconnect_s + 1)
+            with psycopg.connect(open_store.url, autocommit=True) as connection:
+                connection.execute("SELECT pg_terminate_backend(%s)", [backend])
+            tx.rows("SELECT 1")
+        return int(backend)
+
+    assert store.write_sync(slow) not in backends
+    assert len(backends) == 1
 
 
 @pytest.mark.rule("OPS-03")

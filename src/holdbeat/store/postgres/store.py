@@ -239,7 +239,7 @@ class PostgresStore(PersistenceAdapter):
     def _with_retries(self, perform: Callable[[], Any], link: Link) -> Any:
         """Runs a unit again after lost races and lost connections, within bounds."""
         races = 0
-        began = self.clock.monotonic()
+        lost_at: float | None = None  # not when the unit began: it may have stood still for longer than that
         pause_s = 0.05
         while True:
             try:
@@ -258,7 +258,9 @@ class PostgresStore(PersistenceAdapter):
                 if isinstance(error, pg.QueryCanceled | pg.DiskFull):
                     raise
                 link.drop()
-                if self._closed or self.clock.monotonic() + pause_s > began + self.reconnect_s:
+                now = self.clock.monotonic()
+                lost_at = now if lost_at is None else lost_at
+                if self._closed or now + pause_s > lost_at + self.reconnect_s:
                     raise
                 time.sleep(random.uniform(pause_s / 2, pause_s))
                 pause_s = min(pause_s * 2, 1.0)
