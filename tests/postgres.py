@@ -189,6 +189,13 @@ class PostgresServer:
         self.stop(mode)
         self.start()
 
+    def become_standby(self) -> None:
+        """Restarts the server as a standby, which only reads; `SELECT pg_promote()` makes it write again."""
+        self.stop("fast")
+        assert self._home is not None
+        (self._home / "data" / "standby.signal").touch()
+        self.start()
+
     def close(self) -> None:
         """Ends the server and removes all that it wrote."""
         if self._external:

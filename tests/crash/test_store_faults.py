@@ -84,6 +84,18 @@ def test_a_store_that_is_not_ours_or_not_whole_is_refused_at_the_start(sqlite_gr
     ground.start("serve")
 
 
+@pytest.mark.rule("OPS-03")
+def test_a_database_that_becomes_a_standby_stops_the_server_loudly(tmp_path: Path) -> None:
+    with PostgresServer() as server, field(server.url(), tmp_path) as ground:
+        process = ground.start("serve", heartbeat_s=0.5, lease_s=60)
+        eventually(lambda: "serving on" in process.output(), details=process.output)
+        ground.app.close()
+        server.become_standby()
+        assert process.exit_code() == 3
+        assert "The database only reads" in process.output()
+        assert "Traceback" not in process.output()
+
+
 @pytest.mark.rule("DEC-008", "OPS-06", "DEC-001")
 @pytest.mark.timeout(600)
 def test_nothing_acknowledged_is_lost_when_postgres_crashes_under_load(

@@ -14,7 +14,10 @@ _SESSION_ENDED = (pg.IdleInTransactionSessionTimeout, pg.TransactionTimeout)
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, *_SESSION_ENDED)
 """The connection is lost, or must be taken for lost."""
 
-OUTAGES = (*LOST, StoreDown)
+READ_ONLY = pg.ReadOnlySqlTransaction
+"""The server only reads: it is a standby, or was told so. It may be promoted, or another one be found, in a moment."""
+
+OUTAGES = (*LOST, READ_ONLY, StoreDown)
 
 RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
 """The unit lost a race of locks and can be run again."""
@@ -43,7 +46,12 @@ def translated(error: Exception) -> Exception:
         case pg.DiskFull():
             return StoreDown(f"The database's disk is full; nothing was stored ({error}).", code="disk_full")
         case pg.ReadOnlySqlTransaction():
-            return StoreDown(f"The database only reads just now; nothing was stored ({error}).", code="read_only")
+            return StoreRefused(
+                f"The database only reads ({error}), and did not change back in time. Nothing more is written. Look "
+                "whether it has become a standby or default_transaction_read_only is on, name the one that writes "
+                "with --store, then start again.",
+                code="store_read_only",
+            )
         case pg.QueryCanceled():
             return StoreBusy(
                 f"The database did not finish this within its statement timeout; nothing was stored ({error}). "

@@ -13,9 +13,13 @@ from psycopg import errors as pg
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.errors import StoreDown
 from holdbeat.store.postgres.database import Link, StoreConnection
+from holdbeat.store.postgres.errors import READ_ONLY
 from holdbeat.store.transaction import Row
 
 T = TypeVar("T")
+
+_STATUS = "SELECT CASE WHEN pg_is_in_recovery() THEN 'in progress' ELSE pg_xact_status(%s::xid8) END"
+"""A standby may not have read of the transaction yet."""
 
 
 def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, timeout_s: Callable[[], float]) -> bool:
@@ -23,7 +27,7 @@ def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, ti
 
     def ask(connection: StoreConnection) -> bool | None:
         try:
-            row = connection.execute("SELECT pg_xact_status(%s::xid8)", [xid]).fetchone()
+            row = connection.execute(_STATUS, [xid]).fetchone()
         except pg.InvalidParameterValue:
             # "In the future": the server crashed before it had written anything of this transaction.
             return False
@@ -44,18 +48,21 @@ def until_answered(
     pause_s = 0.05
     began = clock.monotonic()
     while True:
+        failure: Exception | None = None
         try:
             answer = ask(link.get())
             if answer is not None:
                 return answer
-        except psycopg.OperationalError as error:
-            link.drop()
-            if clock.monotonic() > began + timeout_s():
-                raise StoreDown(
-                    f"The database went away while it stored this and did not come back ({error}). It is not "
-                    "known whether it was stored: look before you try again, or use an idempotency key.",
-                    code="commit_unknown",
-                ) from error
+        except (psycopg.OperationalError, READ_ONLY) as error:
+            failure = error
+        # Also without an answer: the next connection may lead to a server that has one.
+        link.drop()
+        if clock.monotonic() > began + timeout_s():
+            raise StoreDown(
+                f"The database went away while it stored this and did not come back ({failure or 'a standby answers'})."
+                " It is not known whether it was stored: look before you try again, or use an idempotency key.",
+                code="commit_unknown",
+            ) from failure
         time.sleep(random.uniform(pause_s / 2, pause_s))
         pause_s = min(pause_s * 2, 1.0)
 

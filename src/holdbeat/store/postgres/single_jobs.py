@@ -18,7 +18,7 @@ from psycopg import errors as pg
 
 from holdbeat.domain.clock import Clock, to_millis
 from holdbeat.store.postgres.database import Link, StoreConnection
-from holdbeat.store.postgres.errors import LOST, RACES
+from holdbeat.store.postgres.errors import LOST, RACES, READ_ONLY
 from holdbeat.store.postgres.loop_link import LoopLink
 from holdbeat.store.postgres.lost_commit import until_answered
 from holdbeat.store.postgres.pipeline import StatementPipeline
@@ -28,7 +28,7 @@ from holdbeat.store.single_insert import SINGLE_INSERT_TOPICS, SingleInsert
 from holdbeat.store.transaction import Row, StoreTerms
 from holdbeat.store.work import Coalesced
 
-ANSWERED = (*RACES, pg.QueryCanceled, pg.DiskFull)
+ANSWERED = (*RACES, READ_ONLY, pg.QueryCanceled, pg.DiskFull)
 """The server has said that it stored nothing."""
 
 

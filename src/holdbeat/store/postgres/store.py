@@ -27,7 +27,7 @@ from holdbeat.store.forks import forked
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
-from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, UNPREPARED, translated
+from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, READ_ONLY, UNPREPARED, translated
 from holdbeat.store.postgres.joining import callers_connection, check_joinable
 from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.pipeline import StatementPipeline
@@ -52,7 +52,7 @@ RACES_MAX = 12
 SAMPLE_WITHIN_S = 0.05
 """An answer that took longer says too little about the database's clock: it may have waited for a lock."""
 RECONNECT_WITHIN_S = 8.0
-"""How long a unit waits for the database to come back before its caller gets an error."""
+"""How long a unit waits for the database to come back, or to write again, before its caller gets an error."""
 
 _Performed = tuple[list[Any], frozenset[str], list[Row]]
 """Results, wake-ups, and the Events that were committed."""
@@ -254,7 +254,7 @@ class PostgresStore(PersistenceAdapter):
                 if races > RACES_MAX:
                     raise
                 link.drop()
-            except LOST as error:
+            except (*LOST, READ_ONLY) as error:
                 if isinstance(error, pg.QueryCanceled | pg.DiskFull):
                     raise
                 link.drop()
@@ -388,7 +388,7 @@ class PostgresStore(PersistenceAdapter):
 
     def _translated(self, error: Exception) -> Exception:
         answer = translated(error)
-        if isinstance(answer, StoreRefused) and answer.code == "store_replaced":
+        if isinstance(answer, StoreRefused) and (answer.code == "store_replaced" or isinstance(error, READ_ONLY)):
             self._refused = answer
             self.tell(frozenset({Topic.REFUSED}))
         return answer
