@@ -46,6 +46,12 @@ def postgres(tmp_path: Path, postgres_url: str) -> Command:
     return command
 
 
+@pytest.fixture(params=["holdbeat", "postgres"])
+def on_either_store(request: pytest.FixtureRequest) -> Command:
+    command: Command = request.getfixturevalue(request.param)
+    return command
+
+
 class Server:
     """`holdbeat serve work:app` in a process of its own."""
 

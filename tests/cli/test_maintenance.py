@@ -259,7 +259,9 @@ def test_doctor_looks_at_postgresql_and_hides_its_password(postgres: Command) ->
     assert "pg_restore" in postgres("restore", "x.db", code=1).err
 
 
-def test_recover_repairs_what_a_killed_worker_left_and_prints_it(holdbeat: Command) -> None:
+@pytest.mark.rule("LEASE-05", "REC-01")
+def test_recover_repairs_what_a_killed_worker_left_and_prints_it(on_either_store: Command) -> None:
+    holdbeat = on_either_store
     job_id = holdbeat.submit("slow")
     worker = holdbeat.start("worker", "work:app", "--log-level", "warning", stdin=subprocess.DEVNULL)
     follower = holdbeat.start("logs", job_id, "-f")
@@ -278,7 +280,8 @@ def test_recover_repairs_what_a_killed_worker_left_and_prints_it(holdbeat: Comma
 
 
 @pytest.mark.rule("LEASE-05", "DIR-06", "API-06")
-def test_a_killed_worker_is_no_worker_to_any_verb_though_nobody_has_buried_it(holdbeat: Command) -> None:
+def test_a_killed_worker_is_no_worker_to_any_verb_though_nobody_has_buried_it(on_either_store: Command) -> None:
+    holdbeat = on_either_store
     first = holdbeat.submit("slow")
     worker = holdbeat.start("worker", "work:app", "--log-level", "warning", stdin=subprocess.DEVNULL)
     follower = holdbeat.start("logs", first, "-f")

@@ -171,8 +171,5 @@ class InlineStore(PersistenceAdapter):
     def withdraw_alive(self, worker_id: str) -> None:
         self.database.announced.pop(worker_id, None)
 
-    def is_known_dead(self, worker_id: str) -> bool:
-        return self.database.kernel_tells and worker_id in self.database.known_dead()
-
     def known_dead(self) -> frozenset[str]:
         return self.database.known_dead() if self.database.kernel_tells else frozenset()

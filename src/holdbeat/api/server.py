@@ -30,7 +30,7 @@ from holdbeat.api.sessions import Sessions
 from holdbeat.domain.errors import SettingsError
 from holdbeat.engine.supervisor import Supervisor
 from holdbeat.engine.watched_outbound import WatchedOutbound
-from holdbeat.store.access.exposed_servers import exposed_servers, forget_proxy, is_behind_proxy, note_server
+from holdbeat.store.access.exposed_servers import forget_proxy, is_behind_proxy, note_server
 
 T = TypeVar("T")
 
@@ -308,12 +308,11 @@ class ApiServer:
         is_exposed = settings.is_exposed or (settings.exposed == "auto" and await store.read(is_behind_proxy))
         if is_exposed:
             self.context.refuse_local()
-        others = await store.read(exposed_servers)
         await store.write(
             note_server,
             self.context.supervisor.worker.id,
             is_exposed=is_exposed,
-            dead=[worker_id for worker_id in others if store.is_known_dead(worker_id)],
+            dead=await store.find_dead(),
         )
 
     async def start(self) -> None:

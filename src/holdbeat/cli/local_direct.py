@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any
 
 from holdbeat import __version__
 from holdbeat.client.messages import Message
 from holdbeat.domain.errors import HoldbeatError
-from holdbeat.domain.ids import IdSource
-from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.engine.direct_execution import DirectExecutionHandler
+from holdbeat.engine.worker_identity import this_worker
 from holdbeat.operations.direct import DirectEvent, run_direct, stream_direct
 from holdbeat.settings import Settings
 from holdbeat.store.adapter import PersistenceAdapter
@@ -67,9 +64,8 @@ async def _next(events: AsyncGenerator[DirectEvent, None]) -> DirectEvent | None
 @contextlib.asynccontextmanager
 async def _known_owner(store: PersistenceAdapter, settings: Settings) -> AsyncIterator[DirectExecutionHandler]:
     """Makes direct requests as a process that the store knows while the block runs."""
-    owner = IdSource().new(store.clock.now())
-    terms = settings.lease_terms
-    me = Worker(owner, WorkerKind.CLI, socket.gethostname(), os.getpid(), slots=0, version=__version__)
+    me = this_worker("cli", slots=0, http_slots=0, types=(), resources=None, version=__version__)
+    owner, terms = me.id, settings.lease_terms
     store.announce_alive(owner)
     try:
         await store.write(register_worker, me, terms)

@@ -50,6 +50,9 @@ class Worker:
     stopped_at: datetime | None = None
     memory_bytes: int | None = None
     cpu_share: float | None = None
+    machine: str | None = None
+    """What its process shares with others that can tell whether it lives; None if nobody can."""
+    process_started: int | None = None
 
     def can_serve(self, resource: str, type_: str) -> bool:
         """Whether such work could ever run there."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdbeat.domain.worker import Usage, Worker, WorkerKind
+from holdbeat.store.process_identity import this_process
 
 _STATM = Path("/proc/self/statm")
 
@@ -46,6 +47,7 @@ def this_worker(
 ) -> Worker:
     """This process as a worker, under a fresh id."""
     host = socket.gethostname()
+    process = this_process()
     readable = "".join(c if c.isalnum() or c in "-." else "-" for c in host)[:40]
     return Worker(
         id=f"{readable}-{os.getpid()}-{secrets.token_hex(3)}",
@@ -58,4 +60,6 @@ def this_worker(
         resources=None if resources is None else tuple(resources),
         version=version,
         memory_bytes=memory_bytes(),
+        machine=process.machine if process else None,
+        process_started=process.started if process else None,
     )

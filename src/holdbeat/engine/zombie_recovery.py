@@ -37,7 +37,7 @@ from holdbeat.store.running.reservations import late_reservations
 log = logging.getLogger("holdbeat.engine")
 
 DEATH_WATCH_S = 1.0
-"""How often the kernel is asked for dead workers, where it can tell."""
+"""How often the kernel is asked for dead workers of this machine."""
 KILL_WITHIN_S = 2.0
 """How long recovery looks for processes of lost runs before it gives their slots away all the same."""
 THOROUGH_S = 300.0
@@ -78,7 +78,7 @@ class ZombieRecovery(Service):
     async def step(self) -> int:
         """A full look if it is time for one, or if somebody has died; else nothing."""
         now = self.store.clock.monotonic()
-        dead = self.store.known_dead()
+        dead = await self.store.find_dead()
         if not dead and self._looked_at is not None and now - self._looked_at < self._recover_s:
             return 0
         self._looked_at = now

@@ -264,17 +264,11 @@ class PersistenceAdapter(ABC):
     def close(self) -> None:
         """Ends all threads and connections after the work at hand."""
 
-    @abstractmethod
-    def announce_alive(self, worker_id: str) -> None:
-        """Begins to show that this worker's process lives, where the engine can tell (LEASE-05)."""
+    def announce_alive(self, worker_id: str) -> None:  # noqa: B027
+        """Begins to show that this worker's process lives, where its row alone does not (LEASE-05)."""
 
-    @abstractmethod
-    def withdraw_alive(self, worker_id: str) -> None:
+    def withdraw_alive(self, worker_id: str) -> None:  # noqa: B027
         """Ends what `announce_alive` began."""
-
-    @abstractmethod
-    def is_known_dead(self, worker_id: str) -> bool:
-        """Whether the worker's process is certainly gone. False means only that nobody can tell."""
 
     def log_bytes(self) -> int | None:
         """The size of the store's write-ahead log, where it has one of its own."""
@@ -282,4 +276,8 @@ class PersistenceAdapter(ABC):
 
     @abstractmethod
     def known_dead(self) -> frozenset[str]:
-        """All workers that announced themselves, did not withdraw, and whose processes are certainly gone."""
+        """All workers that did not end in order and whose processes are certainly gone. Of others nobody can tell."""
+
+    async def find_dead(self) -> frozenset[str]:
+        """`known_dead` in an event loop, which must not wait for a database."""
+        return self.known_dead()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -9,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.clock import ManualClock, iso
 from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure
 from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.recovery.recover import Trouble, find_trouble, recovery_units
 from holdbeat.store.recovery.recover_leases import recover_lease
 from holdbeat.store.running.settle import Settled
@@ -194,8 +196,9 @@ def test_settle_and_recovery_at_the_same_time_end_each_run_once(
 
 
 @pytest.mark.rule("LEASE-05", "REC-01")
-def test_a_killed_process_is_known_dead_at_once_where_the_kernel_can_tell(
-    store: PersistenceAdapter, engine: str, store_url: str, clock: ManualClock
+@pytest.mark.parametrize("is_reaped", [True, False], ids=["reaped", "still a zombie"])
+def test_a_killed_process_is_known_dead_at_once_on_its_machine(
+    store: PersistenceAdapter, store_url: str, is_reaped: bool
 ) -> None:
     job = enqueue_one(store)
     worker = subprocess.Popen(
@@ -207,24 +210,26 @@ def test_a_killed_process_is_known_dead_at_once_where_the_kernel_can_tell(
     try:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "working\n"
-        assert not store.is_known_dead("doomed")
+        assert store.known_dead() == frozenset()
         assert recover(store, dead=store.known_dead()) == 0
         assert look(store, job.id).status is JobStatus.RUNNING
+        worker.kill()
+        if is_reaped:
+            worker.wait()
+        else:
+            os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        assert store.known_dead() == {"doomed"}
+        assert store.read_sync(live_workers) == []
+        assert recover(store, dead=store.known_dead()) >= 1
     finally:
         worker.kill()
         worker.communicate()
-    if engine == "sqlite":
-        assert store.is_known_dead("doomed")
-        expected = ErrorKind.CRASH
-    else:
-        assert recover(store, dead=store.known_dead()) == 0
-        clock.advance(LONG_SILENCE_S)
-        expected = ErrorKind.LOST
-    assert recover(store, dead=store.known_dead()) >= 1
     after = look(store, job.id)
     assert after.run is not None
-    assert after.run.error_kind is expected
-    assert after.run.error is not None and "doomed" in after.run.error
+    assert after.run.error_kind is ErrorKind.CRASH
+    heartbeat = iso(ManualClock().now())
+    assert after.run.error == f"Crash recovery: the worker doomed died; its last heartbeat was at {heartbeat}"
+    assert recover(store, dead=store.known_dead()) == 0, "it is noted as stopped"
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------

@@ -322,7 +322,7 @@ def test_without_its_folder_nobody_is_known_dead_and_that_is_said_once(
     store = opened(path)
     store.announce_alive("before")
     shutil.rmtree(f"{path}-run")
-    assert [store.known_dead(), store.known_dead(), store.is_known_dead("before")] == [frozenset(), frozenset(), False]
+    assert [store.known_dead(), store.known_dead()] == [frozenset(), frozenset()]
     assert caplog.text.count("was deleted while it was in use") == 1
     store.announce_alive("after")
     enqueue_one(store)

@@ -58,11 +58,6 @@ def is_exposed(tx: Transaction) -> bool:
     return bool(_read(tx))
 
 
-def exposed_servers(tx: Transaction) -> list[str]:
-    """The servers that are known to be reached from other machines, those that have ended included."""
-    return sorted(_read(tx))
-
-
 def _read(tx: Transaction, *, lock: bool = False) -> dict[str, str]:
     text = meta.get(tx, EXPOSED, lock=lock)
     servers: dict[str, str] = json.loads(text) if text is not None else {}

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
@@ -27,6 +28,7 @@ from holdbeat.store.forks import forked
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
+from holdbeat.store.postgres.dead_workers import dead_workers
 from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, READ_ONLY, UNPREPARED, translated
 from holdbeat.store.postgres.joining import callers_connection, check_joinable
 from holdbeat.store.postgres.lost_commit import was_committed
@@ -164,17 +166,11 @@ class PostgresStore(PersistenceAdapter):
         self._wakeups.listen()
         return super().listen(listener)
 
-    def announce_alive(self, worker_id: str) -> None:
-        """Nothing to show: on PostgreSQL the lease decides."""
-
-    def withdraw_alive(self, worker_id: str) -> None:
-        """Nothing to withdraw."""
-
-    def is_known_dead(self, worker_id: str) -> bool:
-        return False
-
     def known_dead(self) -> frozenset[str]:
-        return frozenset()
+        return self.read_sync(dead_workers)
+
+    async def find_dead(self) -> frozenset[str]:
+        return await self.read(dead_workers)
 
     @property
     def refused(self) -> HoldbeatError | None:
@@ -370,8 +366,9 @@ class PostgresStore(PersistenceAdapter):
                     connection.begin(pipeline, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
                     if work.limit_s is not None:
                         pipeline.send(f"SET LOCAL statement_timeout = {int(work.limit_s * 1000)}")
-                    now = self.clock.now()
-                    results.append(work.run(PostgresTransaction(connection, now, self.terms, self._types, pipeline)))
+                    tx = PostgresTransaction(connection, self.clock.now(), self.terms, self._types, pipeline)
+                    tx.known_dead = partial(dead_workers, tx)
+                    results.append(work.run(tx))
                     pipeline.send("COMMIT")
             except HoldbeatError as error:
                 link.roll_back()

@@ -36,12 +36,12 @@ def register_worker(tx: Transaction, worker: Worker, terms: LeaseTerms) -> Worke
     tx.execute("DELETE FROM workers WHERE id = :id", id=worker.id)
     tx.insert(
         "workers",
-        (*WORKER_FIELDS[:12], "memory_bytes"),
+        (*WORKER_FIELDS[:12], "memory_bytes", "machine", "process_started"),
         [
             (
                 known.id, known.kind, known.host, known.pid, known.slots, known.http_slots, dumps(list(known.types)),
                 None if known.resources is None else dumps(list(known.resources)), known.version, known.started_at,
-                known.heartbeat_at, known.expires_at, known.memory_bytes,
+                known.heartbeat_at, known.expires_at, known.memory_bytes, known.machine, known.process_started,
             )
         ],
     )  # fmt: skip

@@ -177,9 +177,6 @@ class SqliteStore(PersistenceAdapter):
         if self._worker_locks is not None:
             self._worker_locks.withdraw(worker_id)
 
-    def is_known_dead(self, worker_id: str) -> bool:
-        return self._worker_locks is not None and self._worker_locks.is_known_dead(worker_id)
-
     def known_dead(self) -> frozenset[str]:
         return self._worker_locks.known_dead() if self._worker_locks is not None else frozenset()
 

@@ -363,7 +363,9 @@ CREATE TABLE workers (
     stopping_at timestamptz,
     stopped_at timestamptz,
     memory_bytes bigint,
-    cpu_share double precision
+    cpu_share double precision,
+    machine text COLLATE "C",
+    process_started bigint
 );
 CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
 

@@ -433,7 +433,9 @@ CREATE TABLE workers (
     stopping_at TEXT,
     stopped_at TEXT,
     memory_bytes INTEGER,
-    cpu_share REAL
+    cpu_share REAL,
+    machine TEXT,
+    process_started INTEGER
 );
 CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
 
