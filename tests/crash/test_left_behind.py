@@ -90,6 +90,25 @@ async def test_recovery_kills_the_processes_of_lost_runs_on_this_machine_and_no_
 
 
 @pytest.mark.rule("REC-06")
+def test_the_recover_command_kills_the_processes_of_lost_runs_too(ground: Field) -> None:
+    ground.app.enqueue_sync("work", diary=ground.diary)
+    (held,) = ground.store.write_sync(claim, Vacancy("gone", [0], types=["work"]))
+    sleeper = subprocess.Popen(["sleep", "60"], env={"HOLDBEAT_RUN_ID": held.lease.id}, start_new_session=True)
+    try:
+        ground.store.write_sync(
+            lambda tx: tx.execute("UPDATE leases SET expires_at = acquired_at, heartbeat_at = acquired_at")
+        )
+        environment = {**os.environ, "HOLDBEAT_GRACE_S": "0"}
+        subprocess.run(
+            [sys.executable, "-m", "holdbeat", "recover", "--store", ground.url], env=environment, check=True
+        )
+        assert sleeper.wait(5) == -signal.SIGKILL
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+@pytest.mark.rule("REC-06")
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["", "and stopped with its worker"])
 def test_a_watcher_that_dies_is_replaced_and_told_of_all_runs(tmp_path: Path, is_stopped: bool) -> None:
     program = (

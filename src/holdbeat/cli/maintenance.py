@@ -35,10 +35,12 @@ def recover(settings: Any, store: Any, as_json: bool) -> None:
 
     Every serve and worker process does this by itself, all the time; this is for a store that none of them uses.
     """
+    from holdbeat.handlers.marked_processes import kill_marked
     from holdbeat.store.recovery.recover import find_trouble, recovery_units
 
     dead = store.known_dead()
     trouble = store.read_sync(find_trouble, settings.lease_terms, dead)
+    kill_marked([lease.lease_id for lease in trouble.leases])
     repaired = []
     failed = []
     for verb, arguments in recovery_units(trouble):
