@@ -148,6 +148,19 @@ def test_a_folder_that_is_not_ours_alone_has_no_socket_and_nothing_there_is_touc
 
 
 @pytest.mark.rule("OPS-06")
+def test_nothing_is_made_through_a_link_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    listener = Wakeups(str(tmp_path / "store.db"), lambda topics: None)
+    Path(listener._base).symlink_to(tmp_path / "elsewhere")
+    listener.listen()
+    assert listener._socket is None
+    listener.close()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.rule("OPS-06")
 def test_only_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     receiver, sender = Receiver(path), Wakeups(path, lambda topics: None)

@@ -231,13 +231,15 @@ class Wakeups:
     def _bind(self, receiver: socket.socket, name: str) -> bool:
         for _ in range(BIND_TRIES):
             try:
-                for folder in (self._base, self._folder):
-                    with contextlib.suppress(FileExistsError):
-                        os.mkdir(folder, 0o700)
+                _make_folder(self._base)
                 base = os.lstat(self._base)
                 if stat.S_ISDIR(base.st_mode) and base.st_uid == os.geteuid() and base.st_mode & 0o077:
                     os.chmod(self._base, 0o700)  # an older version left it open to be read
-                if not self._is_ours(os.lstat(self._folder)):
+                # In this order: nothing is made through a link that somebody else has put there.
+                if not self._is_ours(self._base):
+                    return False
+                _make_folder(self._folder)
+                if not self._is_ours(self._folder):
                     return False
                 receiver.bind(name)
                 return True
@@ -290,7 +292,7 @@ class Wakeups:
                     self._seen_at, self._noticed_at = changed_at, now
                 # A process that starts in the same tick of the file system's clock does not change the folder's time.
                 self._is_settled = now - self._noticed_at > FOLDER_TICK_S
-                names = os.listdir(self._folder) if self._is_ours(status) else []
+                names = os.listdir(self._folder) if self._is_ours(self._base, self._folder) else []
                 paths = [os.path.join(self._folder, name) for name in names]
                 self._others = [path for path in paths if path != self._own]
         except OSError:
@@ -298,10 +300,9 @@ class Wakeups:
             return False
         return bool(self._others)
 
-    def _is_ours(self, folder: os.stat_result) -> bool:
-        """Whether nobody else can put anything into the folder, or another in its place."""
-        own = os.geteuid()
-        if _owner_of(folder) == own and _owner_of(os.lstat(self._base)) == own:
+    def _is_ours(self, *folders: str) -> bool:
+        """Whether nobody else can put anything into the folders, or others in their place."""
+        if all(_owner_of(os.lstat(folder)) == os.geteuid() for folder in folders):
             return True
         if not self._is_foreign:
             log.warning(
@@ -352,6 +353,11 @@ class Wakeups:
         self._sender.close()
         if self._socket is not None:
             self._socket.close()
+
+
+def _make_folder(path: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
 
 
 def _owner_of(status: os.stat_result) -> int | None:
