@@ -15,6 +15,7 @@ from holdbeat.domain.errors import Invalid, Unavailable
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import Lease, LeaseTerms
 from holdbeat.domain.run import ErrorKind
+from holdbeat.engine.artifact_sweep import ArtifactSweep
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.store.recovery.recover_leases import recover_lease
@@ -89,12 +90,16 @@ async def test_words_that_could_not_be_written_are_kept_in_order_until_they_can(
 
 
 def _held_run(app: App) -> Lease:
+    return _held_runs(app, 1)[0]
+
+
+def _held_runs(app: App, count: int) -> list[Lease]:
     @app.job
     def paint(ctx: Context) -> None: ...
 
-    app.enqueue_sync(paint)
-    (claimed,) = app.store.write_sync(claim, Vacancy("w1", [0], types=["paint"]))
-    return claimed.lease
+    app.enqueue_many_sync([app.call("paint") for _ in range(count)])
+    claimed = app.store.write_sync(claim, Vacancy("w1", list(range(count)), types=["paint"]))
+    return [one.lease for one in claimed]
 
 
 def _on_record(app: App, lease: Lease) -> list[bytes]:
@@ -192,7 +197,59 @@ async def test_folders_of_runs_that_the_store_does_not_know_are_removed_after_a_
         (one / "file").write_text("content")
     for one in names.values():
         os.utime(one, (0, 0))
-    retention = Retention(app.store, 30, folder)
+    retention = Retention(app.store, 30, ArtifactSweep(app.store, folder, is_own=True))
     await retention.step()
     assert {path.name for path in folder.iterdir()} == {lease.id, "a-stranger", young.name}
+    app.close()
+
+
+@pytest.mark.rule("QUE-07")
+@pytest.mark.parametrize("is_own", [True, False], ids=["beside the store", "shared"])
+async def test_files_that_a_dead_worker_did_not_record_are_removed_a_day_later(
+    store_url: str, tmp_path: Path, is_own: bool
+) -> None:
+    """Of ended runs alone: a run that goes on may record its file at any moment."""
+    clock = ManualClock()
+    app = App(store_url, concurrency="unlimited")
+    app._clock = clock
+    folder = tmp_path / "shared"
+    sweep = ArtifactSweep(app.store, folder, is_own=is_own)
+    running, with_artifact, without = _held_runs(app, 3)
+    reports = RunReports(app.store, folder)
+    for lease in (running, with_artifact):
+        reports.of(lease).artifact("model", b"kept")
+    unrecorded = [".model.7.part", "model.0123456789ab"]
+    for lease in (running, with_artifact, without):
+        (folder / lease.id).mkdir(exist_ok=True)
+        for name in unrecorded:
+            (folder / lease.id / name).write_bytes(b"lost")
+    elsewhere = folder / app.store.terms.ids.new(clock.now())
+    elsewhere.mkdir()
+    (elsewhere / "model.0123456789ab").write_bytes(b"of another store, perhaps")
+    for lease in (with_artifact, without):
+        app.store.write_sync(recover_lease, lease.id, ErrorKind.CRASH, lease.heartbeat_at, LeaseTerms())
+
+    def left() -> dict[str, set[str]]:
+        return {one.name: {file.name.partition(".")[2] for file in one.iterdir()} for one in folder.iterdir()}
+
+    before = left()
+    written_at = clock.now().timestamp() - 23.5 * 3600
+    for one in folder.iterdir():
+        os.utime(one, (written_at, written_at))
+    await sweep.step()
+    assert left() == before
+    clock.advance(0.9 * 3600)
+    await sweep.step()
+    assert left() == before, "once an hour"
+    clock.advance(0.2 * 3600)
+    await sweep.step()
+    assert left().keys() == {running.id, with_artifact.id} | (set() if is_own else {elsewhere.name})
+    assert left()[running.id] == before[running.id]
+    assert len(left()[with_artifact.id]) == 1
+    assert _on_record(app, with_artifact) == [b"kept"]
+    # The folder is not looked at again, unless something is written to it; that of the run that went on is.
+    app.store.write_sync(recover_lease, running.id, ErrorKind.CRASH, running.heartbeat_at, LeaseTerms())
+    clock.advance(3601)
+    await sweep.step()
+    assert len(left()[running.id]) == 1
     app.close()

@@ -11,29 +11,26 @@ from pathlib import Path
 from typing import ClassVar
 
 from holdbeat.domain.ids import is_id
+from holdbeat.engine.artifact_sweep import ArtifactSweep
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.recovery.prune import forget_files, known_runs, noted_files, prune
+from holdbeat.store.recovery.prune import forget_files, noted_files, prune
 
 log = logging.getLogger("holdbeat.engine")
 
 POLL_S = 60.0
 BATCH = 200
-SWEEP_EVERY_S = 3600.0
-"""How often it looks for folders of runs that the store does not know."""
-ORPHAN_AFTER_S = 86_400.0
-"""How long nothing has been written to such a folder when it is removed."""
 
 
 class Retention(Service):
     name: ClassVar[str] = "retention"
 
-    def __init__(self, store: PersistenceAdapter, retention_days: float, own_folder: Path | None = None) -> None:
-        """`own_folder` has the artifacts of this store and of no other, so that strays in it can be removed."""
+    def __init__(
+        self, store: PersistenceAdapter, retention_days: float, artifact_sweep: ArtifactSweep | None = None
+    ) -> None:
         super().__init__(store, POLL_S)
         self._retention_days = retention_days
-        self._own_folder = own_folder
-        self._swept_at: float | None = None
+        self._artifact_sweep = artifact_sweep
 
     async def step(self) -> int:
         """Takes away one batch after the other until nothing is old enough; 0 days keeps everything."""
@@ -41,6 +38,9 @@ class Retention(Service):
             return 0
         for note, paths in await self.store.read(noted_files):
             await self._delete(note, paths)
+        # Before runs are taken away by which files in a shared folder are known to be this store's.
+        if self._artifact_sweep is not None:
+            await self._artifact_sweep.step()
         before = self.store.clock.now() - timedelta(days=self._retention_days)
         total = 0
         while not self._stopping:
@@ -52,35 +52,11 @@ class Retention(Service):
                 break
         if total:
             log.info("retention took away %d rows", total)
-        await self._sweep()
         return total
-
-    async def _sweep(self) -> None:
-        """Removes folders of runs that died after they wrote a file and before the store knew of it."""
-        now = self.store.clock.monotonic()
-        if self._own_folder is None or (self._swept_at is not None and now - self._swept_at < SWEEP_EVERY_S):
-            return
-        self._swept_at = now
-        before = self.store.clock.now().timestamp() - ORPHAN_AFTER_S
-        folders = await asyncio.to_thread(_old_folders, self._own_folder, before)
-        for start in range(0, len(folders), BATCH):
-            batch = folders[start : start + BATCH]
-            known = await self.store.read(known_runs, [folder.name for folder in batch])
-            for folder in batch:
-                if folder.name not in known:
-                    log.info("retention removed the folder %s of a run that the store does not know", folder)
-                    await asyncio.to_thread(shutil.rmtree, folder, True)
 
     async def _delete(self, note: str, paths: list[str]) -> None:
         if await asyncio.to_thread(_remove, paths):
             await self.store.write(forget_files, note)
-
-
-def _old_folders(folder: Path, before: float) -> list[Path]:
-    try:
-        return [one for one in folder.iterdir() if is_id(one.name) and one.is_dir() and one.stat().st_mtime < before]
-    except OSError:
-        return []
 
 
 def _remove(paths: Iterable[str]) -> bool:

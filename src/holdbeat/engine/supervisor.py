@@ -20,6 +20,7 @@ from holdbeat.domain.lease import Claim
 from holdbeat.domain.redaction import without_secrets
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.worker import WorkerKind
+from holdbeat.engine.artifact_sweep import ArtifactSweep
 from holdbeat.engine.clock_watch import ClockWatchService
 from holdbeat.engine.direct_execution import DirectExecutionHandler
 from holdbeat.engine.dispatcher import Dispatcher
@@ -132,12 +133,14 @@ class Supervisor:
 
     def _own_services(self) -> list[Service]:
         """What every process with a worker or an API runs beside the dispatcher."""
-        folder = None if self.settings.artifact_dir else artifact_folder(self.store, self.settings)
+        folder = artifact_folder(self.store, self.settings)
+        is_own = not self.settings.artifact_dir
+        sweep = None if folder is None else ArtifactSweep(self.store, folder, is_own=is_own)
         return [
             self.recovery,
             CancelWatch(self.store, self.worker.id, self.dispatcher),
             ReportFlush(self.reports),
-            Retention(self.store, self.settings.retention_days, folder),
+            Retention(self.store, self.settings.retention_days, sweep),
             OpenReaderWatch(self.store),
             StarvationWatch(self.store, self.settings.starved_s),
             PreemptionWatch(self.store),

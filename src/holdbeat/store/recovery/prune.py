@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import PurePath
 from typing import Any
 
 from holdbeat.domain import events
@@ -81,14 +82,34 @@ def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
     return [(note, json.loads(paths)) for note, paths in meta.get_prefix(tx, _FILES).items()]
 
 
-def known_runs(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
-    """Which of these runs the store knows: on record, executed now, or with artifacts."""
-    rows = tx.rows(
-        "SELECT id FROM job_runs WHERE id IN :ids UNION SELECT id FROM leases WHERE id IN :ids "
-        "UNION SELECT run_id FROM artifacts WHERE run_id IN :ids",
-        ids=list(run_ids),
+@dataclass(frozen=True, slots=True)
+class FilesOnRecord:
+    """What the store knows of some runs, direct requests among them; the others it does not know."""
+
+    running: frozenset[str]
+    ended: dict[str, set[str]]
+    """The names of the files that the artifacts of each run have."""
+
+
+def files_on_record(tx: Transaction, run_ids: Sequence[str]) -> FilesOnRecord:
+    """Which of these runs are executed now, and which files of the others belong to artifacts.
+
+    Files go by their names: machines may see their folder in different places.
+    """
+    known, leased, artifacts = (
+        tx.rows(sql, ids=list(run_ids))
+        for sql in (
+            "SELECT id FROM job_runs WHERE id IN :ids UNION SELECT id FROM direct_reservations WHERE id IN :ids",
+            "SELECT id FROM leases WHERE id IN :ids",
+            "SELECT run_id, path FROM artifacts WHERE run_id IN :ids",
+        )
     )
-    return {row[0] for row in rows}
+    running = frozenset(row[0] for row in leased)
+    ended: dict[str, set[str]] = {row[0]: set() for row in (*known, *artifacts) if row[0] not in running}
+    for run_id, path in artifacts:
+        if path is not None and run_id in ended:
+            ended[run_id].add(PurePath(path).name)
+    return FilesOnRecord(running, ended)
 
 
 def forget_files(tx: Transaction, note: str) -> None:
