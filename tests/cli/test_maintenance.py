@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
+import psycopg
 import pytest
 
 from holdbeat.domain.clock import SystemClock
@@ -257,6 +258,27 @@ def test_doctor_looks_at_postgresql_and_hides_its_password(postgres: Command) ->
     assert {check["state"] for check in answer.json["checks"]} == {"ok"}
     assert "pg_dump" in postgres("backup", "x.db", code=1).err
     assert "pg_restore" in postgres("restore", "x.db", code=1).err
+
+
+@pytest.mark.rule("OPS-01")
+def test_doctor_does_not_vouch_for_transactions_that_it_cannot_see(postgres: Command) -> None:
+    role = f"plain_{os.getpid()}"
+    with psycopg.connect(postgres.store, autocommit=True) as analyst:
+        for statement in (
+            f"CREATE ROLE {role}",
+            f"GRANT ALL ON SCHEMA public TO {role}",
+            f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}",
+        ):
+            analyst.execute(statement.encode())
+        try:
+            store = f"{postgres.store}?options=-crole%3D{role}"
+            checks = {check["name"]: check for check in postgres("doctor", "--store", store, "--json").json["checks"]}
+            detail = checks["readers"]["detail"]
+            assert detail.startswith("No transaction of this user stays open; what "), detail
+            assert "of other users" in detail and "pg_monitor" in detail
+        finally:
+            analyst.execute(f"DROP OWNED BY {role}".encode())
+            analyst.execute(f"DROP ROLE {role}".encode())
 
 
 @pytest.mark.rule("LEASE-05", "REC-01")

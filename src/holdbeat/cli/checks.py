@@ -22,6 +22,7 @@ from holdbeat.store.attention import open_reader
 from holdbeat.store.firing.upcoming import database_time
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.maintenance.inspection import schema_state, server_version
+from holdbeat.store.postgres.open_reader import hidden_sessions
 from holdbeat.store.reads.event_log import last_event_at
 from holdbeat.store.reads.needs_attention import troubled_schedules, unknown_zones
 from holdbeat.store.reads.stats import job_counts
@@ -188,6 +189,9 @@ def _readers(settings: Any, store: Any) -> Finding:
     reader = store.read_sync(open_reader)
     if reader is not None:
         return WARNING, reader.detail, reader.remedy
+    if hidden := store.read_sync(hidden_sessions):
+        others = f"what {counted(hidden, 'session')} of other users {'does' if hidden == 1 else 'do'} is hidden from it"
+        return OK, f"No transaction of this user stays open; {others} (GRANT pg_monitor shows it)."
     log_bytes = store.log_bytes()
     log_size = "" if log_bytes is None else f" The write-ahead log has {log_bytes / 1024**2:.1f} MiB."
     return OK, f"No transaction stays open.{log_size}"

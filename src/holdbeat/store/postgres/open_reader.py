@@ -14,12 +14,22 @@ OLD_S = 300.0
 NAMED = 3
 
 _OPEN = (
-    "SELECT pid, usename, application_name, client_addr::text, state, "
+    "SELECT pid, usename, application_name, host(client_addr), state, "
     "extract(epoch FROM clock_timestamp() - xact_start)::float8 "
     "FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' "
     "AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid() "
     "AND xact_start < clock_timestamp() - make_interval(secs => :old_s) ORDER BY xact_start LIMIT :named"
 )
+
+
+_HIDDEN = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query = '<insufficient privilege>'"
+)
+
+
+def hidden_sessions(tx: Transaction) -> int:
+    """How many sessions of other users are on this database whose transactions this role may not see."""
+    return int(tx.rows(_HIDDEN)[0][0]) if tx.dialect == "postgres" else 0
 
 
 def open_reader(tx: Transaction) -> OpenReader | None:
