@@ -95,6 +95,8 @@ def test_a_thing_is_made_by_either_word(holdbeat: Command) -> None:
         ("endpoints edit shop --every 5m", "There is no option --every. Did you mean --interval?"),
         ("schedules add nightly story --intervall 5m", "There is no option --intervall. Did you mean --interval?"),
         ("schedules create nightly story --tz UTC", "There is no option --tz. Did you mean --timezone?"),
+        ("schedules create nightly --type story", "--type is no option: give its value as in the usage above."),
+        ("submit --type story", "--type is no option: give its value as in the usage above."),
         ("keys --jsn", "There is no option --jsn. Did you mean --json?"),
         ("--versoin", "There is no option --versoin. Did you mean --version?"),
         ("jobs --zzz", "There is no option --zzz. holdbeat jobs --help lists all."),

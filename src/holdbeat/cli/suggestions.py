@@ -56,6 +56,9 @@ def unknown_option(error: click.NoSuchOption) -> click.UsageError:
     """The refusal of an option, with the one that was probably meant."""
     context = error.ctx
     assert context is not None
+    usage = " ".join(context.command.collect_usage_pieces(context)).removeprefix("[OPTIONS]")
+    if error.option_name.lstrip("-") in {word.strip("[].").lower() for word in usage.split()}:
+        return click.UsageError(f"{error.option_name} is no option: give its value as in the usage above.", context)
     names = [name for option in context.command.params for name in (*option.opts, *option.secondary_opts)]
     names = [name for name in names if name.startswith("--")]
     hint = did_you_mean(error.option_name, names, context.command_path)
