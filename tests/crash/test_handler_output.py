@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +56,101 @@ def test_prints_and_log_records_of_every_kind_of_handler_are_in_its_run_and_as_j
             assert part in words
         assert any(f"an order of {kind}" in word for word in words), words
     assert "WARNING shop.orders: from a thread of async\n" in log_of(ground, jobs["talk_async"])
+
+
+def records(worker: Process) -> list[dict[str, Any]]:
+    """The lines of both streams: nothing but JSON, and no record within another."""
+    lines = [json.loads(line) for line in worker.output().rpartition("\n")[0].splitlines()]
+    assert not [line for line in lines if line["message"].startswith('{"at"')]
+    return lines
+
+
+def output_of(worker: Process, source: str) -> list[str]:
+    lines = records(worker)
+    return [line["message"] for line in lines if (line["logger"], line.get("source")) == ("holdbeat.output", source)]
+
+
+@pytest.mark.rule("LOG-01")
+def test_what_subprocesses_and_native_code_write_to_the_descriptors_is_json_in_the_log(ground: Field) -> None:
+    worker, jobs = run_all(ground, "raw_async", "raw_thread", "raw_native", log_format="json")
+    assert {job.status for job in jobs.values()} == {JobStatus.COMPLETED}
+    assert sorted(output_of(worker, "stdout")) == ["from a fork", "raw", "raw"]
+    # The end of the worker waits a second for its reader, which then writes on by itself.
+    eventually(lambda: output_of(worker, "stderr").count("native") == 30_000, details=worker.output)
+    errors = output_of(worker, "stderr")
+    assert errors.count("err") == 2
+    for text in ("from async, not \ufffd UTF-8", "from thread, not \ufffd UTF-8", "half a line"):
+        assert text in errors
+
+
+@pytest.mark.rule("LOG-01")
+def test_what_a_process_writes_while_it_crashes_is_json_in_its_log(sqlite_ground: Field) -> None:
+    sqlite_ground.app._types = talking_jobs.app._types
+    worker = sqlite_ground.start(program_app=PROGRAM, log_format="json")
+    sqlite_ground.app.enqueue_sync("raw_crash")
+    assert worker.exit_code() == -signal.SIGSEGV
+    eventually(lambda: any("in raw_crash" in line for line in output_of(worker, "stderr")), details=worker.output)
+
+
+@pytest.mark.rule("LOG-01")
+def test_a_child_that_holds_the_streams_does_not_delay_the_end_and_is_heard_after_it(sqlite_ground: Field) -> None:
+    sqlite_ground.app._types = talking_jobs.app._types
+    fifo = sqlite_ground.folder / "fifo"
+    os.mkfifo(fifo)
+    worker = sqlite_ground.start(program_app=PROGRAM, log_format="json")
+    handle = sqlite_ground.app.enqueue_sync("leave_child", fifo=str(fifo))
+    eventually(lambda: sqlite_ground.job(handle.id).status is JobStatus.COMPLETED, details=worker.output)
+    worker.send(signal.SIGTERM)
+    assert worker.exit_code() == 0
+    fifo.write_text("afterwards\n")
+    eventually(lambda: output_of(worker, "stdout") == ["afterwards"], details=worker.output)
+
+
+def events(worker: Process, name: str) -> list[dict[str, Any]]:
+    return [line for line in records(worker) if line.get("event") == name]
+
+
+def reader_of(worker: Process) -> int:
+    """The process that reads what the worker's descriptors are written."""
+    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+    (reader,) = [int(pid) for pid in children if b"output_child" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return reader
+
+
+@pytest.mark.rule("LOG-01")
+def test_a_reader_of_output_that_stands_still_does_not_delay_the_end(sqlite_ground: Field) -> None:
+    sqlite_ground.app._types = talking_jobs.app._types
+    worker = sqlite_ground.start(program_app=PROGRAM, log_format="json")
+    reader = reader_of(worker)
+    os.kill(reader, signal.SIGSTOP)
+    handle = sqlite_ground.app.enqueue_sync("raw_async")
+    eventually(lambda: sqlite_ground.job(handle.id).status is JobStatus.COMPLETED, details=worker.output)
+    worker.send(signal.SIGTERM)
+    assert worker.exit_code(20) == 0
+    os.kill(reader, signal.SIGCONT)
+    eventually(lambda: output_of(worker, "stdout") == ["raw"], details=worker.output)
+
+
+@pytest.mark.rule("LOG-01")
+def test_a_reader_of_output_that_was_killed_is_started_again(sqlite_ground: Field) -> None:
+    sqlite_ground.app._types = talking_jobs.app._types
+    worker = sqlite_ground.start(program_app=PROGRAM, log_format="json")
+    os.kill(reader_of(worker), signal.SIGKILL)
+    sqlite_ground.app.enqueue_sync("raw_thread")
+    eventually(lambda: "raw" in output_of(worker, "stdout"), details=worker.output)
+    assert any("it is started again" in line["message"] for line in records(worker))
+
+
+@pytest.mark.rule("LOG-01")
+def test_the_log_of_several_worker_processes_is_json_and_not_json_in_json(sqlite_ground: Field) -> None:
+    sqlite_ground.app._types = talking_jobs.app._types
+    worker = sqlite_ground.start("worker", "--processes", "2", program_app=PROGRAM, ready=False, log_format="json")
+    sqlite_ground.app.enqueue_sync("raw_async")
+    eventually(lambda: output_of(worker, "stdout") == ["raw"], details=worker.output)
+    eventually(lambda: len(events(worker, "settings.in_force")) == 2, details=worker.output)
+    worker.send(signal.SIGTERM)
+    assert worker.exit_code() == 0
+    assert len(events(worker, "worker.stopped")) == 2
 
 
 @pytest.mark.rule("LOG-01")

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 import pytest
 
 from holdbeat.app import App
+from holdbeat.observe.log_formats import JsonFormatter
 from holdbeat.observe.log_writer import MOST_WAITING, QueuedHandler
-from holdbeat.observe.logs import JsonFormatter, configure
+from holdbeat.observe.logs import configure
 
 pytestmark = pytest.mark.rule("OPS-04")
 

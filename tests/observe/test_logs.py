@@ -14,7 +14,8 @@ import pytest
 from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.log_text import one_line
 from holdbeat.domain.redaction import SECRET_HEADERS, without_secrets
-from holdbeat.observe.logs import JsonFormatter, TextFormatter, configure
+from holdbeat.observe.log_formats import JsonFormatter, TextFormatter
+from holdbeat.observe.logs import configure
 
 NASTY = 'name\n{"level":"critical"}\r\x1b[2J\x00\x7f\x85\u2028\u202e\ud800%s{}\\n'
 

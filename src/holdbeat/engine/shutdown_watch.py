@@ -20,6 +20,7 @@ from collections.abc import Callable
 from holdbeat.engine.supervisor import KILL_MARGIN_S, SETTLE_TIMEOUT_S, Supervisor
 from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.log_writer import flush_logs
+from holdbeat.observe.process_output import settle_output
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -110,6 +111,7 @@ class ShutdownWatch:
         settling = threading.Thread(target=self._settle, name="holdbeat-last-resort", daemon=True)
         settling.start()
         settling.join(SETTLE_TIMEOUT_S)
+        settle_output()
         flush_logs()
         self._end(0)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from holdbeat.domain.clock import Clock
+from holdbeat.observe.process_output import streams_before
 
 log = logging.getLogger("holdbeat.processes")
 
@@ -91,8 +92,14 @@ class WorkerProcesses:
             if self._is_stopping or child.start_at is None or child.start_at > now:
                 continue
             # In a process group of its own: Ctrl-C reaches this process alone, which passes it on once.
+            stdout, stderr = streams_before()
             child.process = subprocess.Popen(
-                child.command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=_end_with_parent()
+                child.command,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                process_group=0,
+                preexec_fn=_end_with_parent(),
             )
             child.started_at, child.start_at = now, None
             log.info("worker process %d of %d started, pid %d", child.number, len(self._children), child.process.pid)

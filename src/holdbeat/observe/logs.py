@@ -1,87 +1,22 @@
-"""Log lines: one JSON object or one line of text for each record, whatever the record contains.
+"""Where log lines go, and in which form.
 
-Guards F12 and SEC-07: no text of others can begin a second line or send the terminal a command, and nothing that looks
-like a secret is written. `configure` touches only the logger `holdbeat`, because the root belongs to the program around
-us; `configure_process` is for processes that are Holdbeat's own.
+`configure` touches only the logger `holdbeat`, because the root belongs to the program around us; `configure_process`
+is for processes that are Holdbeat's own.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
-import threading
-from collections.abc import Iterable
-from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
-from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import SettingsError
-from holdbeat.domain.log_text import one_line
-from holdbeat.domain.redaction import may_have_secrets, without_secrets
+from holdbeat.observe.log_formats import JsonFormatter, TextFormatter
 from holdbeat.observe.log_writer import QueuedHandler
-from holdbeat.store.event_lines import Line
+from holdbeat.observe.process_output import capture_output, release_output
 
-FIELDS: Final = (
-    "event", "job", "run", "worker", "fence", "group", "schedule", "type", "title", "error_kind", "source", "data",
-)  # fmt: skip
-"""What our records carry beside their message."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object in one line of ASCII: at, level, logger, message, the known fields, and `exception`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "at": _at(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": without_secrets(_message(record)),
-        }
-        line.update((name, _clean(value)) for name, value in _fields(record))
-        exception = _exception(self, record)
-        if exception:
-            line["exception"] = without_secrets(exception)
-        # Whatever is not ASCII is escaped by JSON; the one control character within ASCII above space is DEL.
-        return json.dumps(line, default=repr, separators=(",", ":")).replace("\x7f", "\\u007f")
-
-
-class TextFormatter(logging.Formatter):
-    """One line for people: time, level, logger, message; the lines of an exception follow, indented."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        words = [_at(record), f"{record.levelname:<7}", record.name, self._text(record)]
-        # An event's message has its fields in it already.
-        if not hasattr(record, "event"):
-            words += [f"{name}={one_line(str(_clean(value)))}" for name, value in _fields(record)]
-        lines = [" ".join(words)]
-        exception = _exception(self, record)
-        if exception:
-            lines += [f"    {one_line(line)}" for line in without_secrets(exception).splitlines()]
-        return "\n".join(lines)
-
-    def format_together(self, base: logging.LogRecord, lines: Iterable[Line]) -> list[str]:
-        """The lines of one commit, without a record for each of them: a tenth of the time."""
-        listed = list(lines)
-        begins = {
-            level: f"{_at(base)} {logging.getLevelName(level):<7} {base.name} "
-            for level in {line[0] for line in listed}
-        }
-        texts = [text for _, text, _ in listed]
-        if may_have_secrets("\n".join(texts)):
-            texts = [without_secrets(text) for text in texts]
-        return [
-            begins[line[0]] + (text if text.isprintable() else one_line(text))
-            for line, text in zip(listed, texts, strict=True)
-        ]
-
-    def _text(self, record: logging.LogRecord) -> str:
-        text = without_secrets(_message(record))
-        # Event lines come escaped; to escape them again would double their backslashes.
-        return text if hasattr(record, "event") and text.isprintable() else one_line(text)
 
 
 def configure(level: str = "info", format: str = "text", stream: TextIO | None = None) -> logging.Handler:
@@ -106,14 +41,19 @@ def configure(level: str = "info", format: str = "text", stream: TextIO | None =
     return handler
 
 
-def configure_process(level: str = "info", format: str = "text", stream: TextIO | None = None) -> None:
+def configure_process(level: str = "info", format: str = "text") -> None:
     """`configure` for a process of Holdbeat's own, where the log is also that of handlers and libraries.
 
     Their records are written in the same format: all of a run and of a startup or shutdown function, and warnings of
     anybody. A program that has set up its own handlers keeps them. With the format json nothing else reaches the
-    stream: what is printed becomes a record.
+    stream: what anything writes to standard output or standard error becomes a record.
     """
-    ours = configure(level, format, stream or sys.__stderr__)
+    if format == "json":
+        stream = capture_output()
+    else:
+        release_output()
+        stream = sys.__stderr__
+    ours = configure(level, format, stream)
     assert isinstance(ours, QueuedHandler)
     root = logging.getLogger()
     for handler in list(root.handlers):
@@ -125,88 +65,9 @@ def configure_process(level: str = "info", format: str = "text", stream: TextIO 
         handler.addFilter(lambda record: hasattr(record, "holdbeat_run") or record.levelno >= logging.WARNING)
         root.addHandler(handler)
         root.setLevel(min(logging.WARNING, logging.getLevelName(level.upper())))
-    if format == "json":
-        for name in ("stdout", "stderr"):
-            stream = getattr(sys, name)
-            if stream is not None and not isinstance(stream, LogStream):
-                setattr(sys, name, LogStream(stream, name))
 
 
 def _writes_to_terminal(handler: logging.Handler) -> bool:
     return isinstance(handler, logging.StreamHandler) and handler.stream in (
         sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__,
     )  # fmt: skip
-
-
-class LogStream:
-    """Stands for sys.stdout or sys.stderr where the log is JSON: each line that is written becomes a record."""
-
-    def __init__(self, stream: TextIO, name: str) -> None:
-        self._stream = stream
-        self._name = name
-        self._lock = threading.Lock()
-        self._line = ""
-
-    def write(self, text: str) -> int:
-        with self._lock:
-            *lines, self._line = (self._line + text).split("\n")
-        for line in lines:
-            logging.getLogger("holdbeat.output").info("%s", line, extra={"source": self._name})
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-@lru_cache(maxsize=4)
-def _iso(created: float) -> str:
-    return iso(datetime.fromtimestamp(created, UTC))
-
-
-def _fields(record: logging.LogRecord) -> list[tuple[str, Any]]:
-    """The known fields of a record; those of a handler's own records have the names that `handler_output` gave them."""
-    values = record.__dict__
-    pairs = [(name, values.get(f"holdbeat_{name}", values.get(name))) for name in FIELDS]
-    return [(name, value) for name, value in pairs if value is not None]
-
-
-def _at(record: logging.LogRecord) -> str:
-    """When it was logged. The lines of one commit have the same instant."""
-    return _iso(record.created)
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except Exception:
-        # Arguments that do not fit their message must not cost us the line.
-        return f"{record.msg} {record.args!r}"
-
-
-def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    parts = []
-    if record.exc_info and record.exc_info[0] is not None:
-        parts.append(formatter.formatException(record.exc_info))
-    elif record.exc_text:
-        parts.append(record.exc_text)
-    if record.stack_info:
-        parts.append(formatter.formatStack(record.stack_info))
-    return "\n".join(parts)
-
-
-def _clean(value: Any) -> Any:
-    """A field's value with the secrets in its texts replaced."""
-    match value:
-        case str():
-            return without_secrets(value)
-        case dict():
-            return {str(key): _clean(member) for key, member in value.items()}
-        case list() | tuple():
-            return [_clean(member) for member in value]
-        case int() | float() | None:
-            return value
-    return without_secrets(str(value))

@@ -12,7 +12,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind, Outcome
-from holdbeat.observe.logs import JsonFormatter, TextFormatter
+from holdbeat.observe.log_formats import JsonFormatter, TextFormatter
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.queue.pauses import pause
 from holdbeat.store.recovery.recover_leases import recover_lease
