@@ -140,7 +140,7 @@ def _tips(tx: Transaction, filters: dict[str, Any], limit: int | None) -> list[t
 @routes.get("/jobs/batch/{id}", answers={200: CompatibilityBatchStatus}, deprecated=True)
 async def legacy_get_batch(request: ApiRequest) -> Response:
     """Read a batch. Use GET /api/job-groups/{id} instead."""
-    group, jobs = await request.context.store.read_for_client(load_group, request.id("batch"))
+    group, jobs = await request.context.store.read_for_client(load_group, await request.id("job group"))
     tips = [job for job in jobs if job.retried_by is None]
     original = {job.retried_by: job.id for job in jobs if job.retried_by is not None}
 
@@ -158,7 +158,7 @@ async def legacy_get_batch(request: ApiRequest) -> Response:
 @routes.get("/jobs/{id}", answers={200: CompatibilityJob}, deprecated=True)
 async def legacy_get_job(request: ApiRequest) -> Response:
     """Read a job as its last attempt stands. Use GET /api/jobs/{id} instead."""
-    job_id = request.id("job")
+    job_id = await request.id("job")
     return answer(legacy_json(await request.context.store.read_for_client(_tip, job_id), job_id))
 
 
@@ -169,7 +169,7 @@ def _tip(tx: Transaction, job_id: str) -> Job:
 @routes.post("/jobs/{id}/cancel", answers={200: CompatibilityJob}, refuses=(400, 409, 413), deprecated=True)
 async def legacy_cancel_job(request: ApiRequest) -> Response:
     """Cancel a job. Use POST /api/jobs/{id}/cancel instead."""
-    job_id = request.id("job")
+    job_id = await request.id("job")
     await request.fields((), may_be_empty=True)
     return answer(legacy_json(await request.context.store.write(cancel_job, job_id), job_id))
 

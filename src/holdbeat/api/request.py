@@ -16,10 +16,12 @@ from holdbeat.api.context import ApiContext
 from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.errors import Invalid, Malformed, Stale, TooLarge
+from holdbeat.domain.ids import is_id
 from holdbeat.domain.params import loads_strict
 from holdbeat.domain.schema import near_matches
-from holdbeat.operations.checks import check_id_filter, check_reference, checked_fields, existing_id
+from holdbeat.operations.checks import check_id_filter, check_reference, checked_fields, id_of
 from holdbeat.operations.operation import Operation, OperationContext
+from holdbeat.store.reads.ids import Noun
 from holdbeat.store.tracing import is_traceparent
 
 MAX_BODY_BYTES = 1_048_576
@@ -101,9 +103,10 @@ class ApiRequest:
         text: str = self.request.path_params[name].replace(SLASH, "/")
         return check_reference(text)
 
-    def id(self, noun: str) -> str:
-        """The id in the path; what has not the form of one cannot exist."""
-        return existing_id(self.request.path_params["id"], noun)
+    async def id(self, noun: Noun) -> str:
+        """The id in the path, or the one that begins or ends as the path says."""
+        text: str = self.request.path_params["id"]
+        return text if is_id(text) else await self.context.store.read_for_client(id_of, text, noun)
 
     # --- query --------------------------------------------------------------------------------------------
 

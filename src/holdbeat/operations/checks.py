@@ -13,25 +13,18 @@ from holdbeat.domain.old_words import field_hint
 from holdbeat.domain.schema import near_matches
 from holdbeat.operations.operation import OperationContext
 from holdbeat.store.jobs.manual_retry import is_own_shell_job
-from holdbeat.store.reads.find_jobs import ids_by_part
+from holdbeat.store.reads.ids import Noun, id_by_part
 from holdbeat.store.transaction import Transaction
 
 
-def existing_id(text: str, noun: str) -> str:
-    """An id that can exist; what has not the form of one cannot."""
-    if not is_id(text):
-        raise NotFound(f"There is no {noun} {text[:100]}.")
-    return text
-
-
-def job_id_of(tx: Transaction, text: str) -> str:
-    """The id of a job that is named by its id, or by the beginning or end of it where that is unambiguous (FND-01)."""
+def id_of(tx: Transaction, text: str, noun: Noun) -> str:
+    """The id of what is named by its id, or by the beginning or the end of it where that is unambiguous (FND-01)."""
     if is_id(text):
         return text
-    ids = ids_by_part(tx, text)
-    if len(ids) > 1:
-        raise Invalid(f"Several jobs have {text[:36]} in their ids. Give more of it.", code="ambiguous_id", field="id")
-    return ids[0] if ids else existing_id(text, "job")
+    whole = id_by_part(tx, noun, text)
+    if whole is None:
+        raise NotFound(f"There is no {noun} {text[:100]}.")
+    return whole
 
 
 def check_reference(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.params import dumps
 from holdbeat.domain.views import form, question_json
-from holdbeat.operations.checks import existing_id, job_id_of
+from holdbeat.operations.checks import id_of
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas import durable as schemas
 from holdbeat.schemas.durable import GraphEdge, GraphNode
@@ -27,8 +27,8 @@ VALUE_MAX = 2000
 
 @reads
 def list_steps(tx: Transaction, context: OperationContext, job_id: str) -> Any:
-    """List the steps that a job's chain has kept, in order, long values cut, and those in which the job is."""
-    job = load_job(tx, job_id_of(tx, job_id))
+    """List the stored steps of a job's chain, in order, with long values cut, and the current steps of the job."""
+    job = load_job(tx, id_of(tx, job_id, "job"))
     kept = [_step_json(step) for step in steps.list_steps(tx, job.chain_id)]
     return {"items": kept + [_open_step_json(step, job) for step in job.open_steps]}
 
@@ -42,13 +42,13 @@ def list_questions(tx: Transaction, context: OperationContext) -> Any:
 @writes
 def answer_question(tx: Transaction, context: OperationContext, question_id: str, answer: Any) -> Any:
     """Answer a question; the handler that asked it goes on."""
-    return question_json(questions.answer_question(tx, existing_id(question_id, "question"), answer, context.caller))
+    return question_json(questions.answer_question(tx, id_of(tx, question_id, "question"), answer, context.caller))
 
 
 @reads
 def get_graph(tx: Transaction, context: OperationContext, job_id: str) -> Any:
     """Read the graph around a job: what it depends on, what depends on it, and so on in both directions."""
-    return graph_json(graph_of(tx, load_job(tx, job_id_of(tx, job_id)).id))
+    return graph_json(graph_of(tx, load_job(tx, id_of(tx, job_id, "job")).id))
 
 
 def graph_json(graph: Graph) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def graph_json(graph: Graph) -> dict[str, Any]:
 @writes
 def send_signal(tx: Transaction, context: OperationContext, job_id: str, name: str, payload: Any = None) -> Any:
     """Send a signal to a job's chain; it stays there until a handler waits for it."""
-    return form(signals.send_signal(tx, job_id_of(tx, job_id), name, payload, context.caller), schemas.Signal)
+    return form(signals.send_signal(tx, id_of(tx, job_id, "job"), name, payload, context.caller), schemas.Signal)
 
 
 def _open_step_json(step: OpenStep, job: Job) -> dict[str, Any]:

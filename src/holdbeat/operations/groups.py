@@ -58,12 +58,12 @@ def list_groups(
 
 @reads
 def get_group(tx: Transaction, context: OperationContext, group_id: str) -> Any:
-    """Read a group with all its jobs, retries included."""
-    return group_json(*load_group(tx, checks.existing_id(group_id, "job group")))
+    """Read a group with all its jobs, including retries."""
+    return group_json(*load_group(tx, checks.id_of(tx, group_id, "job group")))
 
 
 @writes
 def cancel_group(tx: Transaction, context: OperationContext, group_id: str, reason: str | None = None) -> Any:
     """Cancel every unfinished job of a group."""
-    cancel.cancel_group(tx, checks.existing_id(group_id, "job group"), checks.check_reason(reason))
+    cancel.cancel_group(tx, checks.id_of(tx, group_id, "job group"), checks.check_reason(reason))
     return group_json(*load_group(tx, group_id))

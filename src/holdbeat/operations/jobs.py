@@ -17,7 +17,7 @@ from holdbeat.operations.checks import (
     check_texts,
     checked_fields,
     guard_shell_retry,
-    job_id_of,
+    id_of,
     needs_admin,
     page_json,
     several,
@@ -86,14 +86,14 @@ def list_jobs(
 @reads
 def get_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
     """Read one job, with its run."""
-    return job_json(load_job(tx, job_id_of(tx, job_id)))
+    return job_json(load_job(tx, id_of(tx, job_id, "job")))
 
 
 @writes
 def update_job(tx: Transaction, context: OperationContext, job_id: str, changes: Mapping[str, Any]) -> Any:
     """Change priority, params, not_before or labels of a job that is still QUEUED; not_before moves or ends a sleep."""
     changes = checked_fields(changes, edit_job.CHANGEABLE)
-    job_id = job_id_of(tx, job_id)
+    job_id = id_of(tx, job_id, "job")
     job = load_job(tx, job_id)
     if job.type == SHELL and not context.is_admin:
         raise needs_admin("Changing a shell job")
@@ -105,8 +105,8 @@ def update_job(tx: Transaction, context: OperationContext, job_id: str, changes:
 
 @writes
 def cancel_job(tx: Transaction, context: OperationContext, job_id: str, reason: str | None = None) -> Any:
-    """Cancel a job, or the retry that stands for it now; the answer shows which."""
-    return job_json(cancel.cancel_job(tx, job_id_of(tx, job_id), check_reason(reason)))
+    """Cancel a job, or its current retry; the answer shows which."""
+    return job_json(cancel.cancel_job(tx, id_of(tx, job_id, "job"), check_reason(reason)))
 
 
 @writes
@@ -138,7 +138,7 @@ def retry_job(
         raise Invalid("steps must be keep or fresh.", code="unknown_choice", field="steps")
     if from_step is not None and (steps is not None or not isinstance(from_step, str)):
         raise Invalid("from_step is the name of a step, and is given without steps.", field="from_step")
-    job_id = job_id_of(tx, job_id)
+    job_id = id_of(tx, job_id, "job")
     guard_shell_retry(tx, context, job_id)
     is_fresh = steps == "fresh"
     retry = manual_retry.retry_job(tx, job_id, is_fresh=is_fresh, from_step=from_step)
@@ -151,7 +151,7 @@ def rerun_job(tx: Transaction, context: OperationContext, job_id: str, *, from_s
     before that one."""
     if from_step is not None and not isinstance(from_step, str):
         raise Invalid("from_step is the name of a step.", code="invalid_text", field="from_step")
-    job_id = job_id_of(tx, job_id)
+    job_id = id_of(tx, job_id, "job")
     guard_shell_retry(tx, context, job_id)
     return job_json(manual_retry.rerun_job(tx, job_id, from_step))
 
@@ -167,10 +167,13 @@ def move_job(
     to: str | int | None = None,
 ) -> Any:
     """Move a QUEUED job within its priority."""
+    neighbours: dict[str, str] = {}
     for name, value in (("before", before), ("after", after)):
         if value is not None and not isinstance(value, str):
             raise Invalid(f"{name} must be the id of a job.", code="invalid_id", field=name)
-    return job_json(move.move_job(tx, job_id_of(tx, job_id), before=before, after=after, to=to))
+        if value is not None:
+            neighbours[name] = id_of(tx, value, "job")
+    return job_json(move.move_job(tx, id_of(tx, job_id, "job"), to=to, **neighbours))
 
 
 @reads
@@ -178,7 +181,7 @@ def explain_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
     """Explain why a job waits, runs or ended as it did, and when it will probably start."""
     from holdbeat.observe.explain import explain_job as explain
 
-    return explain(tx, job_id_of(tx, job_id))
+    return explain(tx, id_of(tx, job_id, "job"))
 
 
 @reads
@@ -187,7 +190,7 @@ def job_events(
 ) -> Any:
     """List what the scheduler decided about a job, in order."""
     count = check_whole_number(EVENT_PAGE if limit is None else limit, "limit", 1, EVENT_PAGE)
-    job_id = job_id_of(tx, job_id)
+    job_id = id_of(tx, job_id, "job")
     load_job(tx, job_id)
     cursors = Cursors("job_events", {"job_id": job_id})
     last = cursors.read(cursor, int)

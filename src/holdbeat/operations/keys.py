@@ -48,7 +48,7 @@ def create_key(
 def revoke_key(tx: Transaction, context: OperationContext, key_id: str) -> Any:
     """Revoke an API key at once. It needs a key with the scope admin."""
     _check_admin(context, "Revoking a key")
-    return key_json(api_keys.revoke_api_key(tx, checks.existing_id(key_id, "API key"), by=context.caller))
+    return key_json(api_keys.revoke_api_key(tx, checks.id_of(tx, key_id, "API key"), by=context.caller))
 
 
 def key_json(key: ApiKey) -> dict[str, Any]:

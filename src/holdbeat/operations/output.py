@@ -11,7 +11,7 @@ from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.reservation import ReservationStatus
-from holdbeat.operations.checks import existing_id
+from holdbeat.operations.checks import id_of
 from holdbeat.operations.operation import OperationContext, reads
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.running.reservations import lease_of_reservation, load_reservation
@@ -39,13 +39,14 @@ ReadOutput = Callable[..., Output]
 
 
 def job_output(tx: Transaction, job_id: str, after: int, limit: int, emitted: bool = False) -> Output:
-    job = load_job(tx, existing_id(job_id, "job"))
+    job = load_job(tx, id_of(tx, job_id, "job"))
     is_whole = job.status.is_terminal and (job.run is None or job.run.status is not None)
     return Output(job.status, is_whole, read_logs(tx, job.run.id, after, limit, emitted=emitted) if job.run else [])
 
 
 def reservation_output(tx: Transaction, reservation_id: str, after: int, limit: int, emitted: bool = False) -> Output:
-    reservation = load_reservation(tx, existing_id(reservation_id, "reservation"))
+    reservation_id = id_of(tx, reservation_id, "reservation")
+    reservation = load_reservation(tx, reservation_id)
     has_ended = reservation.status is not ReservationStatus.ACTIVE
     is_whole = has_ended and lease_of_reservation(tx, reservation_id) is None
     lines = read_logs(tx, reservation_id, after, limit, emitted=emitted)

@@ -33,13 +33,13 @@ def list_reservations(
 @reads
 def get_reservation(tx: Transaction, context: OperationContext, reservation_id: str) -> Any:
     """Read one reservation."""
-    return explaining.reservation_with_estimate(tx, checks.existing_id(reservation_id, "reservation"))
+    return explaining.reservation_with_estimate(tx, checks.id_of(tx, reservation_id, "reservation"))
 
 
 @reads
 def explain_reservation(tx: Transaction, context: OperationContext, reservation_id: str) -> Any:
     """Explain why a reservation waits, holds its slot or ended as it did, and when it will probably get its slot."""
-    return explaining.explain_reservation(tx, checks.existing_id(reservation_id, "reservation"))
+    return explaining.explain_reservation(tx, checks.id_of(tx, reservation_id, "reservation"))
 
 
 @writes
@@ -47,7 +47,7 @@ def cancel_reservation(
     tx: Transaction, context: OperationContext, reservation_id: str, reason: str | None = None
 ) -> Any:
     """Cancel a reservation, whether it waits or has its slot."""
-    checks.existing_id(reservation_id, "reservation")
+    reservation_id = checks.id_of(tx, reservation_id, "reservation")
     return reservation_json(reservations.cancel_reservation(tx, reservation_id, checks.check_reason(reason)))
 
 
@@ -56,14 +56,14 @@ def extend_reservation(
     tx: Transaction, context: OperationContext, reservation_id: str, ttl_s: float | None = None
 ) -> Any:
     """Hold a borrowed slot for longer: for ttl_s from now, or for as long again as it was reserved for."""
-    checks.existing_id(reservation_id, "reservation")
+    reservation_id = checks.id_of(tx, reservation_id, "reservation")
     return reservation_json(held_slots.extend_slot(tx, reservation_id, None if ttl_s is None else check_ttl(ttl_s)))
 
 
 @writes
 def release_reservation(tx: Transaction, context: OperationContext, reservation_id: str) -> Any:
-    """Give a borrowed slot back. To do so twice changes nothing."""
-    checks.existing_id(reservation_id, "reservation")
+    """Release a borrowed slot. Releasing it again changes nothing."""
+    reservation_id = checks.id_of(tx, reservation_id, "reservation")
     return reservation_json(held_slots.release_slot(tx, reservation_id))
 
 

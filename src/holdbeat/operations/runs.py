@@ -17,8 +17,8 @@ from holdbeat.domain.views import bulk_json, job_json, run_json
 from holdbeat.operations.checks import (
     check_choices,
     check_object,
-    existing_id,
     guard_shell_retry,
+    id_of,
     page_json,
 )
 from holdbeat.operations.operation import OperationContext, reads, writes
@@ -62,7 +62,7 @@ def list_job_runs(
 @reads
 def get_job_run(tx: Transaction, context: OperationContext, run_id: str) -> Any:
     """Read one run."""
-    run, type_ = load_run_and_type(tx, existing_id(run_id, "job run"))
+    run, type_ = load_run_and_type(tx, id_of(tx, run_id, "job run"))
     # Params of a run whose type is not known are shown as those of the type with secrets.
     return run_json(run, type_ or "http")
 
@@ -70,8 +70,9 @@ def get_job_run(tx: Transaction, context: OperationContext, run_id: str) -> Any:
 @writes
 def retry_job_run(tx: Transaction, context: OperationContext, run_id: str) -> Any:
     """Retry the job of a run that failed or was skipped."""
-    guard_shell_retry(tx, context, load_run(tx, existing_id(run_id, "job run")).job_id)
-    return job_json(manual_retry.retry_run(tx, run_id))
+    run = load_run(tx, id_of(tx, run_id, "job run"))
+    guard_shell_retry(tx, context, run.job_id)
+    return job_json(manual_retry.retry_run(tx, run.id))
 
 
 @writes
@@ -95,11 +96,11 @@ class ArtifactContent(NamedTuple):
 
 def find_artifact(tx: Transaction, run_id: str, name: str) -> ArtifactContent:
     """Finds an artifact of a run; `result` is what the handler returned."""
-    run = load_run(tx, existing_id(run_id, "job run"))
+    run = load_run(tx, id_of(tx, run_id, "job run"))
     if name == "result" and run.result is not None:
         content = json.dumps(run.result, ensure_ascii=False, separators=(",", ":"))
         return ArtifactContent(content.encode("utf-8", "replace"), None, "", "application/json")
-    artifact = read_artifact(tx, run_id, name)
+    artifact = read_artifact(tx, run.id, name)
     return ArtifactContent(artifact.data, artifact.path, artifact.sha256, BYTES)
 
 

@@ -46,7 +46,7 @@ def list_webhooks(
 @reads
 def get_webhook(tx: Transaction, context: OperationContext, webhook_id: str) -> Any:
     """Read one subscription."""
-    return webhook_json(subscriptions.load_webhook(tx, checks.existing_id(webhook_id, "webhook")))
+    return webhook_json(subscriptions.load_webhook(tx, checks.id_of(tx, webhook_id, "webhook")))
 
 
 @writes
@@ -59,7 +59,7 @@ def update_webhook(
     version: int | None = None,
 ) -> Any:
     """Change url, events or enabled of a subscription."""
-    checks.existing_id(webhook_id, "webhook")
+    webhook_id = checks.id_of(tx, webhook_id, "webhook")
     changes = dict(checks.checked_fields(changes, ("url", "events", "enabled", "secret")))
     if changes.pop("secret", REDACTED) != REDACTED:
         raise Invalid("A secret is not changed but rotated: use …/rotate.", code="use_rotate", field="secret")
@@ -74,20 +74,20 @@ def update_webhook(
 @writes
 def delete_webhook(tx: Transaction, context: OperationContext, webhook_id: str, *, version: int | None = None) -> None:
     """End a subscription."""
-    subscriptions.delete_webhook(tx, checks.existing_id(webhook_id, "webhook"), version)
+    subscriptions.delete_webhook(tx, checks.id_of(tx, webhook_id, "webhook"), version)
 
 
 @writes
 def rotate_webhook(tx: Transaction, context: OperationContext, webhook_id: str, *, secret: str | None = None) -> Any:
-    """Give a subscription a new secret, shown once; the old one signs too for 24 h."""
-    checks.existing_id(webhook_id, "webhook")
+    """Give a subscription a new secret, shown once. The old one is also used for 24 h."""
+    webhook_id = checks.id_of(tx, webhook_id, "webhook")
     return webhook_json(subscriptions.rotate_webhook(tx, webhook_id, _check_secret(secret)), with_secret=True)
 
 
 @writes
 def test_webhook(tx: Transaction, context: OperationContext, webhook_id: str) -> Any:
     """Send a test message, `webhook.test`, to a subscription, whichever events it takes."""
-    return delivery_json(deliveries.send_test(tx, checks.existing_id(webhook_id, "webhook")))
+    return delivery_json(deliveries.send_test(tx, checks.id_of(tx, webhook_id, "webhook")))
 
 
 @writes
@@ -136,13 +136,13 @@ def list_deliveries(
 @reads
 def get_delivery(tx: Transaction, context: OperationContext, delivery_id: str) -> Any:
     """Read one message."""
-    return delivery_json(deliveries.load_delivery(tx, checks.existing_id(delivery_id, "delivery")))
+    return delivery_json(deliveries.load_delivery(tx, checks.id_of(tx, delivery_id, "delivery")))
 
 
 @writes
 def redeliver(tx: Transaction, context: OperationContext, delivery_id: str) -> Any:
     """Send a message once more, under the same id."""
-    return delivery_json(deliveries.redeliver(tx, checks.existing_id(delivery_id, "delivery")))
+    return delivery_json(deliveries.redeliver(tx, checks.id_of(tx, delivery_id, "delivery")))
 
 
 def _check_events(events: Any) -> list[str]:

@@ -13,14 +13,18 @@ from holdbeat.domain.clock import ManualClock, iso
 from holdbeat.domain.errors import Invalid, NotFound
 from holdbeat.domain.events import Event
 from holdbeat.domain.job import NewJob
+from holdbeat.domain.reservation import ReservationKind
 from holdbeat.operations import find_operation
 from holdbeat.operations.operation import OperationContext
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.durable.questions import ask_question
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.reads import find_events as finding
 from holdbeat.store.reads import find_jobs
 from holdbeat.store.reads.find_events import EventSearch
+from holdbeat.store.running.held_slots import hold_slot
 from tests.conformance.acts import cancel, change, claim_one, complete, enqueue_all, enqueue_one
+from tests.conformance.contract.test_questions import asked
 
 
 def as_(actor: str | None) -> OperationContext:
@@ -148,12 +152,50 @@ def test_a_job_is_named_by_the_beginning_or_the_end_of_its_id_where_that_is_unam
     assert ask(store, "get_job", second.id[:13])["id"] == second.id
     assert ask(store, "get_job", first.id[-12:].upper())["id"] == first.id
     assert ask(store, "cancel_job", first.id[-12:])["status"] == "CANCELLED"
-    with pytest.raises(Invalid, match="Several jobs") as refusal:
+    with pytest.raises(Invalid, match="More than one job has") as refusal:
         ask(store, "get_job", first.id[:4])
     assert refusal.value.code == "ambiguous_id"
     for nothing in ("ffffffff", "xyz", "", "%"):
         with pytest.raises(NotFound):
             ask(store, "get_job", nothing)
+
+
+@pytest.mark.rule("FND-01")
+def test_all_that_has_no_name_is_named_by_the_end_of_its_id(announced: PersistenceAdapter) -> None:
+    store = announced
+    group = ask(store, "create_group", {"mode": "parallel", "jobs": [{"type": "noop"}, {"type": "noop"}]})
+    taken = claim_one(store)
+    question = store.write_sync(ask_question, asked(taken, "Send it?", choices=["yes"]))
+    slot = store.write_sync(hold_slot, ReservationKind.SLOT, "gpu", wait_s=60, ttl_s=60)
+    webhook = ask(store, "create_webhook", "http://127.0.0.1:9/hook")
+    delivery = ask(store, "test_webhook", webhook["id"][-10:])
+    assert ask(store, "get_group", group["id"][-10:])["id"] == group["id"]
+    assert ask(store, "get_job_run", taken.lease.id[-10:])["id"] == taken.lease.id
+    assert ask(store, "get_logs", group["jobs"][0]["id"][-10:])["items"] == []
+    assert ask(store, "get_reservation", slot.id[-10:])["id"] == slot.id
+    assert ask(store, "cancel_reservation", slot.id[-10:])["status"] == "RELEASED"
+    assert ask(store, "get_webhook", webhook["id"][-10:])["id"] == webhook["id"]
+    assert ask(store, "get_delivery", delivery["id"][-10:])["id"] == delivery["id"]
+    assert ask(store, "answer_question", question["id"][-10:], "yes")["answer"] == "yes"
+    second = group["jobs"][1]
+    with pytest.raises(NotFound, match="no reservation"):
+        ask(store, "get_reservation", webhook["id"][-10:])
+    last = enqueue_one(store)
+    assert ask(store, "move_job", last.id[-10:], before=second["id"][-10:])["position"] < second["position"]
+
+
+@pytest.mark.rule("FND-01")
+def test_what_has_a_name_is_named_by_the_end_of_its_id_too_but_not_by_a_word(announced: PersistenceAdapter) -> None:
+    store = announced
+    schedule = ask(store, "schedules.create", {"name": "nightly", "type": "noop", "interval_s": 60})
+    endpoint = ask(store, "endpoints.create", {"name": "probe", "url": "http://127.0.0.1:9/", "interval_s": 60})
+    template = ask(store, "create_template", {"name": "crawl", "type": "noop"})
+    assert ask(store, "schedules.get", schedule["id"][-10:])["name"] == "nightly"
+    assert ask(store, "endpoints.pause", endpoint["id"][-10:])["paused_until"] is not None
+    assert ask(store, "get_template", template["id"][-10:])["name"] == "crawl"
+    for kind, part in (("schedules", endpoint["id"][-10:]), ("schedules", schedule["id"][-7:])):
+        with pytest.raises(NotFound):
+            ask(store, f"{kind}.delete", part)
 
 
 @pytest.mark.rule("FND-01")

@@ -21,7 +21,7 @@ routes = Routes("job runs")
 @routes.get("/api/job-runs/{id}/artifacts/{name:path}", answers={200: BYTES})
 async def get_artifact(request: ApiRequest) -> Response:
     """Download an artifact of a run; `result` is what the handler returned, as JSON."""
-    run_id, name = request.id("job run"), request.path("name")
+    run_id, name = await request.id("job run"), request.path("name")
     context = request.context
     artifact = await context.store.read_for_client(find_artifact, run_id, name)
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}"}

@@ -20,6 +20,7 @@ from holdbeat.operations.operation import Operation
 from holdbeat.schemas.base import Page
 from holdbeat.schemas.jobs import LogLine
 from holdbeat.schemas.system import Chunk
+from holdbeat.store.reads.ids import Noun
 from holdbeat.store.topics import Topic
 
 routes = Routes("jobs")
@@ -51,11 +52,11 @@ PARAMETERS = (
 )
 
 
-def _reading(operation: Operation, read: output.ReadOutput, noun: str, *, emitted: bool) -> Endpoint:
+def _reading(operation: Operation, read: output.ReadOutput, noun: Noun, *, emitted: bool) -> Endpoint:
     """Serves an output: pages of it, or all of it as it is written."""
 
     async def serve(request: ApiRequest) -> Response:
-        id_ = request.id(noun)
+        id_ = await request.id(noun)
         after = request.whole("after", 0, 0, output.LAST_LINE) or 0
         limit = request.whole("limit", None, 1, output.LOG_PAGE)
         cursor = request.text("cursor")
@@ -81,6 +82,7 @@ def _reading(operation: Operation, read: output.ReadOutput, noun: str, *, emitte
     return serve
 
 
+_noun: Noun
 for _noun, _path, _logs, _chunks, _read in (
     ("job", "/api/jobs/{id}", output.get_logs, output.get_chunks, output.job_output),
     (

@@ -28,6 +28,7 @@ from holdbeat.domain.submission import (
 )
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.reads.columns import optional, row_writer
+from holdbeat.store.reads.ids import SHORTEST_BESIDE_NAMES, id_by_part
 from holdbeat.store.reads.rows import TEMPLATE, TEMPLATE_FIELDS, template_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -80,9 +81,11 @@ def create_template(tx: Transaction, fields: Mapping[str, Any]) -> JobTemplate:
     return template
 
 
-def get_template(tx: Transaction, reference: str) -> JobTemplate:
-    """A template by its id or its name."""
-    template = find_template(tx, reference)
+def get_template(tx: Transaction, reference: str, *, locked: bool = False) -> JobTemplate:
+    """A template by its name, its id or a part of the id, or NotFound."""
+    template = find_template(tx, reference, locked=locked)
+    if template is None and (whole := id_by_part(tx, "job template", reference, SHORTEST_BESIDE_NAMES)) is not None:
+        template = find_template(tx, whole, locked=locked)
     if template is None:
         raise NotFound(f"There is no job template {reference[:LONGEST_NAME]!r}.")
     return template
@@ -101,7 +104,7 @@ def patch_template(
     tx: Transaction, reference: str, changes: Mapping[str, Any], *, version: int | None = None
 ) -> JobTemplate:
     """Changes the given fields. With a `version` that is not the present one nothing is changed (Stale)."""
-    template = _locked(tx, reference)
+    template = get_template(tx, reference, locked=True)
     refuse_stale(f"Template {template.name}", template.version, version, template_id=template.id)
     if template.archived_at is not None:
         raise Conflict(
@@ -136,7 +139,7 @@ def save_template(tx: Transaction, name: str, type_: str, fields: Mapping[str, A
 
 def archive_template(tx: Transaction, reference: str, *, version: int | None = None) -> JobTemplate:
     """Lets no new Job be made from the template, and disables its Schedules. Once is as good as twice."""
-    template = _locked(tx, reference)
+    template = get_template(tx, reference, locked=True)
     if template.archived_at is not None:
         return template
     refuse_stale(f"Template {template.name}", template.version, version, template_id=template.id)
@@ -158,13 +161,6 @@ def archive_template(tx: Transaction, reference: str, *, version: int | None = N
             reason=f"its template {template.name} was archived",
         )
         tx.wake(Topic.SCHEDULES)
-    return template
-
-
-def _locked(tx: Transaction, reference: str) -> JobTemplate:
-    template = find_template(tx, reference, locked=True)
-    if template is None:
-        raise NotFound(f"There is no job template {reference[:LONGEST_NAME]!r}.")
     return template
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdbeat.domain.job import Job
+from holdbeat.store.reads.ids import PART_OF_ID
 from holdbeat.store.reads.job_filter import LIST_FILTERS, job_conditions, refuse_unknown
 from holdbeat.store.reads.jobs import load_jobs
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
@@ -18,11 +19,9 @@ from holdbeat.store.reads.rows import LISTED_RESULT_BYTES
 from holdbeat.store.transaction import Transaction
 
 NEWEST = 10_000
-ENDINGS_LOOKED_AT = 50_000
 MOST = 100
 COUNTED = 10_000
 """Lists are counted up to here; beyond it a page says so instead of reading on."""
-_PART_OF_ID = re.compile(r"[0-9a-f-]{4,36}")
 
 
 def like(text: str) -> str:
@@ -98,7 +97,7 @@ def find_jobs(
         conditions.add("j.id < :before", before=before)
     ids: set[str] = set()
     digits = words.lower()
-    if _PART_OF_ID.fullmatch(digits):
+    if PART_OF_ID.fullmatch(digits):
         rows = tx.rows(
             f"SELECT j.id FROM jobs AS j WHERE {conditions.where} AND j.id >= :low AND j.id < :high "
             "ORDER BY j.id DESC LIMIT :most",
@@ -123,22 +122,6 @@ def find_jobs(
     )
     ids |= {row[0] for row in rows}
     return load_jobs(tx, sorted(ids, reverse=True)[:limit], result_bytes=LISTED_RESULT_BYTES)
-
-
-def ids_by_part(tx: Transaction, part: str) -> list[str]:
-    """Ids of jobs that begin like this, at any age, or else end like this, of the newest; two at the most."""
-    digits = part.lower()
-    if not _PART_OF_ID.fullmatch(digits):
-        return []
-    rows = tx.rows("SELECT id FROM jobs WHERE id >= :low AND id < :high LIMIT 2", low=digits, high=f"{digits}g")
-    if not rows:
-        rows = tx.rows(
-            "SELECT n.id FROM (SELECT id FROM jobs ORDER BY id DESC LIMIT :newest) AS n WHERE n.id LIKE :ending "
-            "LIMIT 2",
-            newest=ENDINGS_LOOKED_AT,
-            ending=f"%{digits}",
-        )
-    return [row[0] for row in rows]
 
 
 def counts_by_status(tx: Transaction) -> dict[str, int]:

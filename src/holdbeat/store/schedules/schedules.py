@@ -24,6 +24,7 @@ from holdbeat.domain.submission import Submission, check_params, check_resource,
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.reads.find_schedules import add_label
+from holdbeat.store.reads.ids import SHORTEST_BESIDE_NAMES, id_by_part
 from holdbeat.store.reads.pagination import Conditions
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
@@ -77,8 +78,10 @@ def find_schedule(tx: Transaction, reference: str, *, locked: bool = False) -> S
 
 
 def get_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None, locked: bool = False) -> Schedule:
-    """`find_schedule`, or NotFound. `endpoint` true or false wants only that kind."""
+    """A schedule by its name, its id or a part of the id, or NotFound. `endpoint` wants only that kind."""
     schedule = find_schedule(tx, reference, locked=locked)
+    if schedule is None and (whole := id_by_part(tx, "schedule", reference, SHORTEST_BESIDE_NAMES)) is not None:
+        schedule = find_schedule(tx, whole, locked=locked)
     if schedule is None or (endpoint is not None and (schedule.endpoint is not None) is not endpoint):
         kind = "endpoint" if endpoint else "schedule"
         raise NotFound(f"There is no {kind} {reference[:LONGEST_NAME]!r}.")
