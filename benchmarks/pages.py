@@ -93,6 +93,9 @@ def _filling(dialect: str, extent: Extent) -> list[str]:
         f"failure_count, adaptive) {schedules} SELECT {identity(3)}, 'schedule ' || i, 'echo', ({labels}){json_cast}, "
         f"86400, {due}, {due}, {ago('100000')}, CASE WHEN i % 2 = 0 THEN '{ENDPOINT}'{json_cast} END, "
         f"CASE WHEN i % 50 = 0 THEN 3 ELSE 0 END, {flag('i % 2 = 0')} FROM n",
+        "INSERT INTO schedule_labels (label_name, label_value, label_of, schedule_id) "
+        f"{schedules} SELECT 'team', CASE WHEN i % 100 = 0 THEN 'shop' ELSE 'mail' END, "
+        f"CASE WHEN i % 2 = 0 THEN 'endpoint' ELSE 'schedule' END, {identity(3)} FROM n",
         "INSERT INTO jobs (id, type, title, status, position, resource, schedule_id, created_at, started_at, "
         f"finished_at, permanently_failed) {jobs} SELECT {identity(1)}, 'echo', 'job ' || i, {STATUS}, i * 100, "
         f"'paused', {identity(3, f'i % {extent.schedules} + 1')}, {created}, {done}, {done}, {flag('i % 20 = 1')} "

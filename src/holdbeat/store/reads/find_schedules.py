@@ -68,17 +68,17 @@ def add_text(conditions: Conditions, text: str, *, endpoint: bool | None) -> str
     return f"INDEXED BY {'endpoints' if endpoint else 'schedules'}_searched"
 
 
-def add_label(tx: Transaction, conditions: Conditions, text: str) -> None:
-    """Only schedules with this label, written as name=value."""
-    key, value = label_parts(text)
-    names = {"label_key": key, "label_value": value}
-    if tx.dialect == "sqlite":
-        # The operator ->> would read some names as paths into the object.
-        conditions.add(
-            "EXISTS (SELECT 1 FROM json_each(labels) AS l WHERE l.key = :label_key AND l.value = :label_value)", **names
-        )
-    else:
-        conditions.add("labels ->> :label_key::text = :label_value", **names)
+def add_label(conditions: Conditions, text: str, *, endpoint: bool | None) -> str:
+    """Only schedules with this label, written as name=value. Returns what to read: the index of labels comes first.
+
+    `endpoint` is the kind that the conditions ask for; of one kind, `schedule_id` is in the order of that index.
+    """
+    name, value = label_parts(text)
+    conditions.add("schedules.id = schedule_id AND label_name = :label_name", label_name=name)
+    conditions.add("label_value = :label_value", label_value=value)
+    if endpoint is not None:
+        conditions.add(f"label_of = '{'endpoint' if endpoint else 'schedule'}'")
+    return "schedule_labels CROSS JOIN schedules"
 
 
 def find_schedules(

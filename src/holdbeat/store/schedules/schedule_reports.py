@@ -18,7 +18,7 @@ from holdbeat.domain.schedule_preview import preview_of_saved
 from holdbeat.domain.timetable import fires_at, preview_of
 from holdbeat.store.reads.find_schedules import add_label, add_text
 from holdbeat.store.reads.job_filter import refuse_unknown
-from holdbeat.store.reads.pagination import Conditions, Cursors, Page, check_limit
+from holdbeat.store.reads.pagination import Conditions, Cursors, Page, check_limit, read_page
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.occurrences import InFlight, in_flight, list_occurrences
 from holdbeat.store.transaction import Transaction
@@ -53,36 +53,29 @@ def list_schedules(
     if "failing" in chosen:
         is_failing = "(failure_count > 0 OR trouble IS NOT NULL)"
         conditions.add(is_failing if _flag(chosen["failing"], "failing") else f"NOT {is_failing}")
-    index = ""
+    source, key = "schedules", "id"
     if "q" in chosen:
-        index = add_text(conditions, check_text(chosen["q"], "q", 200), endpoint=endpoint)
+        source += f" {add_text(conditions, check_text(chosen['q'], 'q', 200), endpoint=endpoint)}"
+        # A text that few contain is found sooner in any other order than in that of the ids.
+        key = "id || ''"
     if "label" in chosen:
-        add_label(tx, conditions, check_text(chosen["label"], "label", 500))
+        source = add_label(conditions, check_text(chosen["label"], "label", 500), endpoint=endpoint)
+        key = "schedule_id"
     for name in ("type", "template_id"):
         if name in chosen:
             conditions.add(f"{name} = :{name}", **{name: check_text(chosen[name], name, 500)})
-    count = check_limit(limit)
     cursors = Cursors("schedules", {**chosen, "endpoint": endpoint})
     if order == "next_run":
-        return _next_first(tx, conditions, cursors, cursor, count)
-    last = cursors.read(cursor, str)
-    if last is not None:
-        conditions.add("id < :last_id", last_id=last[0])
-    # A text that few contain is found sooner in any other order than in that of the ids.
-    newest = "id || ''" if "q" in chosen else "id"
-    rows = tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules {index} WHERE {conditions.where} ORDER BY {newest} DESC LIMIT :count",
-        count=count + 1,
-        **conditions.params,
-    )
-    items = [schedule_of(tx, row) for row in rows[:count]]
-    return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
+        source = source if "label" in chosen else "schedules INDEXED BY schedules_wake"
+        return _next_first(tx, source, conditions, cursors, cursor, check_limit(limit))
+    rows, following = read_page(tx, cursors, SCHEDULE, source, conditions, limit, cursor, key=key)
+    return Page([schedule_of(tx, row) for row in rows], following)
 
 
 def _next_first(
-    tx: Transaction, conditions: Conditions, cursors: Cursors, cursor: str | None, count: int
+    tx: Transaction, source: str, conditions: Conditions, cursors: Cursors, cursor: str | None, count: int
 ) -> Page[Schedule]:
-    """Along the trigger's own index: by the moment at which it looks at each."""
+    """By the moment at which the trigger looks at each."""
     conditions.add("wake_at IS NOT NULL AND next_run_at IS NOT NULL AND trouble IS NULL")
     conditions.add("(paused_until IS NULL OR paused_until <= next_run_at)")
     last = cursors.read(cursor, str, str)
@@ -91,8 +84,7 @@ def _next_first(
             "(wake_at, id) > (:last_at, :last_id)", last_at=check_instant(last[0], "cursor"), last_id=last[1]
         )
     rows = tx.rows(
-        f"SELECT {SCHEDULE}, wake_at FROM schedules INDEXED BY schedules_wake WHERE {conditions.where} "
-        "ORDER BY wake_at, id LIMIT :count",
+        f"SELECT {SCHEDULE}, wake_at FROM {source} WHERE {conditions.where} ORDER BY wake_at, id LIMIT :count",
         count=count + 1,
         **conditions.params,
     )

@@ -49,7 +49,9 @@ _SAVE_PLANS = (
     f"FROM rows(:plans; {', '.join(f'{name} {kind}' for name, kind in _PLAN_COLUMNS)}) AS p "
     "WHERE schedules.id = p.id"
 )
-_SAVE = f"UPDATE schedules SET {', '.join(f'{name} = :{name}' for name in STORED_FIELDS[1:])} WHERE id = :id"
+
+
+_LABEL_COLUMNS = ("label_name", "label_value", "label_of", "schedule_id")
 
 
 def _value(policy: StrEnum) -> str:
@@ -96,13 +98,40 @@ def _row(schedule: Schedule, now: datetime) -> Row:
 
 def insert_schedules(tx: Transaction, schedules: Sequence[Schedule]) -> None:
     tx.insert("schedules", STORED_FIELDS, [_row(schedule, tx.now) for schedule in schedules])
+    tx.insert("schedule_labels", _LABEL_COLUMNS, [row for schedule in schedules for row in _label_rows(schedule)])
     tx.wake(Topic.SCHEDULES)
 
 
-def save_schedule(tx: Transaction, schedule: Schedule) -> None:
-    """Writes all of a schedule that the caller has locked."""
-    tx.execute(_SAVE, **dict(zip(STORED_FIELDS, _row(schedule, tx.now), strict=True)))
+def save_schedule(tx: Transaction, schedule: Schedule, before: Schedule) -> None:
+    """Writes all of a schedule that the caller has locked and read as `before`."""
+    tx.update("schedules", STORED_FIELDS, _row(schedule, tx.now))
+    if schedule.labels != before.labels:
+        _forget_labels(tx, before)
+        tx.insert("schedule_labels", _LABEL_COLUMNS, _label_rows(schedule))
     tx.wake(Topic.SCHEDULES)
+
+
+def delete_row(tx: Transaction, schedule: Schedule) -> None:
+    """Deletes a schedule that the caller has locked."""
+    tx.execute("DELETE FROM schedules WHERE id = :id", id=schedule.id)
+    _forget_labels(tx, schedule)
+    tx.wake(Topic.SCHEDULES)
+
+
+def _label_rows(schedule: Schedule) -> list[Row]:
+    """The index of labels (`schedule_labels`): one row for each."""
+    kind = "schedule" if schedule.endpoint is None else "endpoint"
+    return [(name, value, kind, schedule.id) for name, value in (schedule.labels or {}).items()]
+
+
+def _forget_labels(tx: Transaction, schedule: Schedule) -> None:
+    if schedule.labels:
+        columns = ", ".join(_LABEL_COLUMNS)
+        tx.execute(
+            f"DELETE FROM schedule_labels WHERE ({columns}) IN (SELECT {', '.join(f'o.{c}' for c in _LABEL_COLUMNS)} "
+            f"FROM rows(:old; {', '.join(f'{c} text' for c in _LABEL_COLUMNS)}) AS o)",
+            old=_label_rows(schedule),
+        )
 
 
 _plan = row_writer([name for name, _ in _PLAN_COLUMNS], ("replan_at", "wake_at"), {"last_decision": optional(dumps)})

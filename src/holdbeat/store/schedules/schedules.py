@@ -29,8 +29,7 @@ from holdbeat.store.reads.pagination import Conditions
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.occurrences import in_flight, insert_occurrences, taken
-from holdbeat.store.schedules.schedule_rows import insert_schedules, save_schedule
-from holdbeat.store.topics import Topic
+from holdbeat.store.schedules.schedule_rows import delete_row, insert_schedules, save_schedule
 from holdbeat.store.transaction import Transaction
 
 BULK_SPREAD_S = 60.0
@@ -132,9 +131,8 @@ def delete_schedule(
     """Removes the schedule. Its jobs stay as they are (INV-005), and so does the record of its due times."""
     schedule = get_schedule(tx, reference, endpoint=endpoint, locked=True)
     refuse_stale(f"Schedule {schedule.name}", schedule.version, version, schedule_id=schedule.id)
-    tx.execute("DELETE FROM schedules WHERE id = :id", id=schedule.id)
+    delete_row(tx, schedule)
     tx.record(events.SCHEDULE_CHANGED, schedule_id=schedule.id, change="deleted", schedule_name=schedule.name)
-    tx.wake(Topic.SCHEDULES)
 
 
 def enable_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:
@@ -220,9 +218,8 @@ def _ids_where(tx: Transaction, condition: str, label: str | None, endpoint: boo
     conditions.add(condition, now=tx.now)
     if endpoint is not None:
         conditions.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
-    if label is not None:
-        add_label(tx, conditions, label)
-    rows = tx.rows(f"SELECT id FROM schedules WHERE {conditions.where} ORDER BY id", **conditions.params)
+    source = "schedules" if label is None else add_label(conditions, label, endpoint=endpoint)
+    rows = tx.rows(f"SELECT id FROM {source} WHERE {conditions.where} ORDER BY id", **conditions.params)
     return [row[0] for row in rows]
 
 
@@ -293,7 +290,7 @@ def _steer(
             if (before.id, v.due_at) not in standing
         ],
     )
-    save_schedule(tx, after)
+    save_schedule(tx, after, before)
     values = differences(before, after) if change == "changed" else None
     tx.record(events.SCHEDULE_CHANGED, schedule_id=after.id, change=change, values=values or None, **data)
     for warning in after.warnings:

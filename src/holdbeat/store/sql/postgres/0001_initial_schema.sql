@@ -258,6 +258,15 @@ CREATE INDEX schedules_listed ON schedules (failure_count DESC, name) WHERE endp
 CREATE INDEX endpoints_listed ON schedules (failure_count DESC, name) WHERE endpoint IS NOT NULL;
 CREATE INDEX schedules_held ON schedules (id) WHERE NOT enabled OR paused_until IS NOT NULL;
 
+-- One row for each label of a schedule or an endpoint.
+CREATE TABLE schedule_labels (
+    label_name text COLLATE "C" NOT NULL,
+    label_value text COLLATE "C" NOT NULL,
+    label_of text COLLATE "C" NOT NULL CHECK (label_of IN ('schedule', 'endpoint')),
+    schedule_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (label_name, label_value, label_of, schedule_id)
+);
+
 CREATE TABLE occurrences (
     id text COLLATE "C" PRIMARY KEY NOT NULL,
     schedule_id text COLLATE "C" NOT NULL,

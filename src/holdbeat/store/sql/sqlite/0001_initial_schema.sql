@@ -317,6 +317,15 @@ CREATE INDEX schedules_searched ON schedules (search_text, id) WHERE endpoint IS
 CREATE INDEX endpoints_searched ON schedules (search_text, id) WHERE endpoint IS NOT NULL;
 CREATE INDEX schedules_held ON schedules (id) WHERE enabled = 0 OR paused_until IS NOT NULL;
 
+-- One row for each label of a schedule or an endpoint.
+CREATE TABLE schedule_labels (
+    label_name TEXT NOT NULL,
+    label_value TEXT NOT NULL,
+    label_of TEXT NOT NULL CHECK (label_of IN ('schedule', 'endpoint')),
+    schedule_id TEXT NOT NULL,
+    PRIMARY KEY (label_name, label_value, label_of, schedule_id)
+) WITHOUT ROWID;
+
 -- Whoever writes a plan by hand writes next_run_at alone: wake_at follows.
 CREATE TRIGGER schedules_wake_follows AFTER UPDATE OF next_run_at ON schedules
     WHEN new.next_run_at IS NOT old.next_run_at AND new.wake_at IS old.wake_at
