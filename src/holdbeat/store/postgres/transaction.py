@@ -41,30 +41,37 @@ def array(values: Sequence[Any]) -> Any:
 
     The driver's own way goes through every element in Python and cost more than the server's work on them.
     """
-    known = values[0] if values else None
-    if known is None:
-        known = next((value for value in values if value is not None), None)
-        if known is None:
-            return f"{{{','.join(['NULL'] * len(values))}}}"
-    if isinstance(known, str):
-        if None in values:
-            items = ["NULL" if value is None else f'"{_escaped(value)}"' for value in values]
-            return f"{{{','.join(items)}}}"
-        joined = '","'.join(values)
-        if "\\" in joined or joined.count('"') != 2 * len(values) - 2:
-            joined = '","'.join([_escaped(value) for value in values])
-        return f'{{"{joined}"}}'
-    if isinstance(known, bool):
+    kinds = set(map(type, values))
+    has_null = _NONE in kinds
+    kinds.discard(_NONE)
+    if not kinds:
+        return f"{{{','.join(['NULL'] * len(values))}}}"
+    if all(issubclass(kind, str) for kind in kinds):
+        if has_null:
+            return f"{{{','.join(['NULL' if v is None else _quoted([v]) for v in values])}}}"
+        return f"{{{_quoted(values)}}}"
+    if kinds == {int} and not has_null:
+        return f"{{{','.join(map(str, values))}}}"
+    if kinds == {bool}:
         return f"{{{','.join(['NULL' if v is None else 't' if v else 'f' for v in values])}}}"
-    if isinstance(known, int | float):
+    if all(issubclass(kind, int | float) for kind in kinds):
         return f"{{{','.join(['NULL' if v is None else repr(plain(v)) for v in values])}}}"
-    if isinstance(known, datetime):
+    if all(issubclass(kind, datetime) for kind in kinds):
         return f"{{{','.join(['NULL' if v is None else _written(v) for v in values])}}}"
     return [plain(value) for value in values]
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+_NONE = type(None)
+
+
+def _quoted(texts: Sequence[str]) -> str:
+    """Texts as elements of an array. They are escaped all at once, with NUL between them."""
+    joined = "\0".join(texts)
+    if joined.count("\0") != len(texts) - 1:
+        raise psycopg.DataError("PostgreSQL text cannot contain NUL (0x00) bytes")
+    if '"' in joined or "\\" in joined:
+        joined = joined.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + joined.replace("\0", '","') + '"'
 
 
 @lru_cache(maxsize=512)
