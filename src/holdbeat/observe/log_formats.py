@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +17,7 @@ from holdbeat.domain.log_text import one_line
 from holdbeat.domain.redaction import may_have_secrets, without_secrets
 
 if TYPE_CHECKING:
-    from holdbeat.store.event_lines import Line
+    from holdbeat.store.event_lines import Lines
 
 FIELDS: Final = (
     "event", "job", "run", "worker", "fence", "group", "schedule", "type", "title", "error_kind", "source", "data",
@@ -58,9 +57,12 @@ class TextFormatter(logging.Formatter):
             lines += [f"    {one_line(line)}" for line in without_secrets(exception).splitlines()]
         return "\n".join(lines)
 
-    def format_together(self, base: logging.LogRecord, lines: Iterable[Line]) -> list[str]:
+    def format_together(self, base: logging.LogRecord, lines: Lines) -> list[str]:
         """The lines of one commit, without a record for each of them: a tenth of the time."""
-        listed = list(lines)
+        if lines.safe_texts is not None:
+            begin = f"{_at(base)} {base.levelname:<7} {base.name} "
+            return [begin + text for text in lines.safe_texts()]
+        listed = list(lines.make())
         begins = {
             level: f"{_at(base)} {logging.getLevelName(level):<7} {base.name} "
             for level in {line[0] for line in listed}

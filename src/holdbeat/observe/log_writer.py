@@ -13,10 +13,9 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
-from holdbeat.store.event_lines import Line, records_of
+from holdbeat.store.event_lines import Lines, records_of
 
 MOST_WAITING = 20_000
 """Lines that may wait to be written, some 10 MB."""
@@ -27,8 +26,8 @@ FULL_WAIT_S = 0.1
 ERROR_WAIT_S = 1.0
 """How long an error waits until it is written."""
 
-_Together = tuple[logging.LogRecord, Callable[[], Iterable[Line]]]
-"""Lines of one commit: the record that all of theirs are like, and what makes the lines."""
+_Together = tuple[logging.LogRecord, Lines]
+"""Lines of one commit, and the record that they share."""
 
 
 class QueuedHandler(logging.StreamHandler[TextIO]):
@@ -57,9 +56,9 @@ class QueuedHandler(logging.StreamHandler[TextIO]):
             self._put(record.levelno, 1, passed if isinstance(passed, logging.LogRecord) else record)
         return passed
 
-    def handle_later(self, base: logging.LogRecord, count: int, lines: Callable[[], Iterable[Line]]) -> None:
-        """Takes `count` lines at once; `lines` is called by the thread that writes them."""
-        self._put(base.levelno, count, (base, lines))
+    def handle_later(self, base: logging.LogRecord, lines: Lines) -> None:
+        """Takes the lines of one commit."""
+        self._put(base.levelno, lines.count, (base, lines))
 
     def _put(self, level: int, count: int, item: logging.LogRecord | _Together) -> None:
         if self._count >= MOST_WAITING and not (level >= logging.WARNING and self._write_within(FULL_WAIT_S)):
@@ -149,12 +148,12 @@ class QueuedHandler(logging.StreamHandler[TextIO]):
         try:
             if isinstance(item, logging.LogRecord):
                 return [self.format(item)]
-            base, make_lines = item
+            base, together = item
             format_together = getattr(self.formatter, "format_together", None)
             if format_together is not None:
-                lines += format_together(base, make_lines())
+                lines += format_together(base, together)
                 return lines
-            for record in records_of(base, make_lines()):
+            for record in records_of(base, together.make()):
                 lines.append(self.format(record))
         except Exception:
             self.handleError(record or logging.LogRecord(__name__, logging.ERROR, __file__, 0, "a line", (), None))

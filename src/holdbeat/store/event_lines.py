@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from holdbeat.domain import events
@@ -46,6 +47,19 @@ Line = tuple[int, str, Callable[[], dict[str, Any]]]
 """Level, text, and what makes the fields of the record, where the log has fields."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The log lines of one commit. They are made by the thread that writes them."""
+
+    level: int
+    """The highest of theirs."""
+    count: int
+    make: Callable[[], Iterable[Line]]
+    safe_texts: Callable[[], list[str]] | None = None
+    """Their texts, where all lines have the same level and consist of ids, names and numbers alone: there is nothing
+    in them to escape or to hide, so a text log can write them as they are."""
+
+
 def log_events(committed: Sequence[Row]) -> None:
     """Logs one line for each Event, with the ids of job, run, worker and fence as fields of the record."""
     level_of = LEVELS.get
@@ -53,24 +67,24 @@ def log_events(committed: Sequence[Row]) -> None:
     rows = [row for row in committed if level_of(row[0], logging.INFO) >= lowest]
     if rows:
         highest = max(level_of(row[0], logging.INFO) for row in rows)
-        log_together(log, highest, len(rows), lambda: [_line(row) for row in rows])
+        log_together(log, Lines(highest, len(rows), lambda: [_line(row) for row in rows]))
 
 
-def log_together(logger: logging.Logger, level: int, count: int, lines: Callable[[], Iterable[Line]]) -> None:
-    """Logs `count` lines that belong to one commit; `level` is the highest of theirs.
+def log_together(logger: logging.Logger, lines: Lines) -> None:
+    """Logs the lines of one commit.
 
     A handler with `handle_later` takes all of them in one call and formats them in its own thread. For any other
     handler the records are made here.
     """
-    if not logger.isEnabledFor(level):
+    if not logger.isEnabledFor(lines.level):
         return
-    base = logger.makeRecord(logger.name, level, __file__, 0, "", (), None, "log_together")
+    base = logger.makeRecord(logger.name, lines.level, __file__, 0, "", (), None, "log_together")
     handlers = _handlers_of(logger)
     handle_later = getattr(handlers[0], "handle_later", None) if len(handlers) == 1 else None
     if handle_later is not None and not logger.filters and not logger.disabled:
-        handle_later(base, count, lines)
+        handle_later(base, lines)
         return
-    for record in records_of(base, lines()):
+    for record in records_of(base, lines.make()):
         logger.handle(record)
 
 
